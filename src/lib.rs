@@ -1,0 +1,1 @@
+//! Prometheus exporter and OTLP sidecar for the audit logs and tickets of one organization.

@@ -1,0 +1,2 @@
+//! The `orgdata-exporter` binary.
+fn main() {}
