@@ -1,0 +1,309 @@
+//! The one client for both loops: rate limit, timeouts, a cap on the body, retries for what can heal, and the key's safety.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt;
+use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use jiff::Timestamp;
+use reqwest::redirect;
+use tracing::Instrument;
+
+use super::Endpoint;
+use super::error::ApiError;
+use super::key::KeySource;
+use super::limit::{Limiter, Priority};
+use super::page::{AuditPage, TicketPage};
+use super::query::{AuditQuery, BaseUrl, Filters};
+use crate::metrics::ApiMetrics;
+
+/// The header that carries the key (specification, section 5).
+const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The largest answer that is read, in bytes after decompression. A larger page is asked for again in halves.
+pub const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
+
+/// How often one call asks, the first time included; what lasts longer is the loops' business.
+const ATTEMPTS: u32 = 4;
+
+/// The first wait between two attempts; it doubles, with jitter.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+
+/// The longest wait inside one call. A service that asks for more is obeyed, but the loop is told first.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The longest silence that the service may ask for: a typing error there must not stop the exporter for a year.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// How much of an unreadable answer is kept to tell what it is, in characters.
+const MAX_START: usize = 500;
+
+/// How often a redirect on the same host is followed.
+const MAX_REDIRECTS: usize = 3;
+
+/// What a client needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `--api.base-url`.
+    pub base_url: BaseUrl,
+    /// `--api.key-file` or `ORGDATA_API_KEY`.
+    pub key: KeySource,
+    /// `--api.timeout`, for a whole request.
+    pub timeout: Duration,
+    /// `--api.max-requests-per-second`.
+    pub max_requests_per_second: f64,
+    /// `--api.ca-file`: root certificates in PEM, besides the system's.
+    pub ca_file: Option<PathBuf>,
+    /// `--audit.*`: the service's own filters.
+    pub filters: Filters,
+}
+
+/// A client of one organization's data; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    settings: Arc<Settings>,
+    limiter: Arc<Limiter>,
+    metrics: ApiMetrics,
+}
+
+/// An answer with a successful status.
+struct Answer {
+    status: u16,
+    content_type: String,
+    server_time: Timestamp,
+    body: String,
+}
+
+// === impl Client ===
+
+impl Client {
+    /// A client with these settings.
+    ///
+    /// # Errors
+    /// Where the certificates of `ca_file` cannot be read, or TLS cannot be set up.
+    pub fn new(settings: Settings, metrics: ApiMetrics) -> Result<Self, String> {
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
+            .redirect(redirect::Policy::custom(|attempt| {
+                let same = attempt.previous().last().is_some_and(|last| last.origin() == attempt.url().origin());
+                if same && attempt.previous().len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
+            }));
+        if let Some(path) = &settings.ca_file {
+            let pem = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            let certificates =
+                reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
+            if certificates.is_empty() {
+                return Err(format!("{} holds no certificate in PEM form", path.display()));
+            }
+            builder = builder.tls_certs_merge(certificates);
+        }
+        let http = builder.build().map_err(|error| chain(&error))?;
+        let limiter = Arc::new(Limiter::new(settings.max_requests_per_second));
+        Ok(Self { http, settings: Arc::new(settings), limiter, metrics })
+    }
+
+    /// The settings it was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// A page of the audit log listing (specification, section 4.1).
+    ///
+    /// # Errors
+    /// After the attempts of one call; see [`ApiError`].
+    pub async fn audit_page(&self, query: &AuditQuery, priority: Priority) -> Result<AuditPage, ApiError> {
+        let mut pairs = vec![("limit".to_owned(), query.limit.to_string())];
+        pairs.extend(query.before.iter().map(|cursor| ("before".to_owned(), cursor.as_str().to_owned())));
+        pairs.extend(query.after.iter().map(|cursor| ("after".to_owned(), cursor.as_str().to_owned())));
+        self.settings.filters.append_to(&mut pairs);
+        self.page(Endpoint::AuditLogs, &pairs, priority, AuditPage::parse).await
+    }
+
+    /// A page of the ticket listing (specification, section 4.2).
+    ///
+    /// # Errors
+    /// After the attempts of one call; see [`ApiError`].
+    pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
+        let pairs = [("limit".to_owned(), limit.to_string()), ("offset".to_owned(), offset.to_string())];
+        self.page(Endpoint::Tickets, &pairs, Priority::Tickets, TicketPage::parse).await
+    }
+
+    /// Counts fields that the specification does not name.
+    pub fn unknown_fields(&self, count: u64) {
+        self.metrics.unknown_fields(count);
+    }
+
+    async fn page<T>(
+        &self,
+        endpoint: Endpoint,
+        pairs: &[(String, String)],
+        priority: Priority,
+        parse: fn(String, Timestamp) -> Result<(T, u64), serde_json::Error>,
+    ) -> Result<T, ApiError> {
+        let mut wait = FIRST_WAIT;
+        for attempt in 1.. {
+            let error = match self.attempt(endpoint, pairs, priority, parse).await {
+                Ok((page, unknown)) => {
+                    self.metrics.unknown_fields(unknown);
+                    return Ok(page);
+                }
+                Err(error) => error,
+            };
+            self.metrics.failed(endpoint, error.reason());
+            let asked = error.retry_after().map(|asked| asked.min(LONGEST_PAUSE));
+            if let Some(asked) = asked {
+                self.limiter.pause(asked);
+            }
+            if !error.is_transient() || attempt == ATTEMPTS || asked.is_some_and(|asked| asked > LONGEST_WAIT) {
+                return Err(error);
+            }
+            tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
+            if asked.is_none() {
+                tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
+            }
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    async fn attempt<T>(
+        &self,
+        endpoint: Endpoint,
+        pairs: &[(String, String)],
+        priority: Priority,
+        parse: fn(String, Timestamp) -> Result<(T, u64), serde_json::Error>,
+    ) -> Result<(T, u64), ApiError> {
+        let waited = self.limiter.acquire(priority).await;
+        // A turn that came at once was not throttled; the clock's own resolution is no waiting.
+        if waited > Duration::from_millis(1) {
+            self.metrics.throttled(waited);
+        }
+        let key = self.settings.key.header().await?;
+        let url = self.settings.base_url.join(endpoint.path());
+        let span = tracing::info_span!(
+            "GET",
+            otel.name = format!("GET {}", endpoint.path()),
+            otel.kind = "client",
+            http.request.method = "GET",
+            url.full = %url,
+            server.address = url.host_str().unwrap_or_default(),
+            server.port = url.port_or_known_default().unwrap_or_default(),
+            http.response.status_code = tracing::field::Empty,
+            error.r#type = tracing::field::Empty,
+        );
+        let answer = self.send(endpoint, url, pairs, key).instrument(span.clone()).await;
+        let result = answer.and_then(|answer| {
+            span.record("http.response.status_code", answer.status);
+            let Answer { status, content_type, server_time, body } = answer;
+            // Parsing takes the body; a failure needs only its beginning and its length to be told apart.
+            let (start, bytes) = (body.chars().take(MAX_START).collect::<String>(), body.len());
+            parse(body, server_time).map_err(|error| ApiError::from_body(status, &content_type, &start, bytes, &error))
+        });
+        if let Err(error) = &result {
+            span.record("error.type", error.reason().as_str());
+        }
+        result
+    }
+
+    /// Sends one request and reads the whole answer within the timeout.
+    async fn send(&self, endpoint: Endpoint, url: url::Url, pairs: &[(String, String)], key: HeaderValue) -> Result<Answer, ApiError> {
+        let started = tokio::time::Instant::now();
+        let mut bytes = Vec::new();
+        let exchange = self.exchange(url, pairs, key, &mut bytes);
+        let result = match tokio::time::timeout(self.settings.timeout, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(ApiError::Timeout(self.settings.timeout)),
+        };
+        self.metrics.observe(endpoint, started.elapsed(), bytes.len() as u64);
+        let (status, headers) = result?;
+        let content_type = header(&headers, CONTENT_TYPE).unwrap_or("without a content type").to_owned();
+        let server_time = header(&headers, DATE)
+            .and_then(|date| httpdate::parse_http_date(date).ok())
+            .and_then(|time| Timestamp::try_from(time).ok())
+            .unwrap_or_else(Timestamp::now);
+        if (300..400).contains(&status) {
+            let location = header(&headers, LOCATION).unwrap_or("an unnamed place").to_owned();
+            return Err(ApiError::Redirect { status, location });
+        }
+        // Invalid UTF-8 inside a string is replaced, not fatal: one odd name must not hide a page.
+        let body = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        if !(200..300).contains(&status) {
+            let retry_after = header(&headers, RETRY_AFTER).and_then(parse_retry_after);
+            return Err(ApiError::from_status(status, endpoint.scope(), &content_type, retry_after, &body));
+        }
+        Ok(Answer { status, content_type, server_time, body })
+    }
+
+    async fn exchange(
+        &self,
+        url: url::Url,
+        pairs: &[(String, String)],
+        key: HeaderValue,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(u16, HeaderMap), ApiError> {
+        let response = self.http.get(url).query(pairs).header(KEY_HEADER, key).header("accept", "application/json").send().await;
+        let response = response.map_err(|error| ApiError::Connect(chain(&error.without_url())))?;
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let mut stream = response.bytes_stream();
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk.map_err(|_| ApiError::Truncated { bytes: bytes.len() })?;
+            if bytes.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(ApiError::TooLarge { limit: MAX_BODY_BYTES });
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok((status, headers))
+    }
+}
+
+/// `Retry-After` in either form; a date in the past is no wait.
+fn parse_retry_after(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// An error and its causes on one line; the outermost of reqwest's says little.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_read_in_seconds_and_as_a_date() {
+        assert_eq!(parse_retry_after("120"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_retry_after(" 0 "), Some(Duration::ZERO));
+        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
+        let wait = parse_retry_after(&soon).expect("a date");
+        assert!(wait > Duration::from_secs(80) && wait <= Duration::from_secs(90), "{wait:?}");
+        assert_eq!(parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
+        for nonsense in ["soon", "-5", "nan", "1e400"] {
+            assert_eq!(parse_retry_after(nonsense), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What a request asks for: the base address, cursors, filters and their spelling in a query (specification, section 4).
+
+use std::fmt;
+
+use serde::Deserialize;
+use url::Url;
+
+/// An opaque pagination cursor of the audit log listing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(transparent)]
+pub struct Cursor(String);
+
+/// The service's own filters of the audit log listing; empty ones filter nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// Activity types.
+    pub activity_types: Vec<String>,
+    /// Deal ids.
+    pub deal_ids: Vec<String>,
+    /// E-mail addresses of actors.
+    pub actor_emails: Vec<String>,
+    /// E-mail addresses of target users.
+    pub target_emails: Vec<String>,
+}
+
+/// One request to the audit log listing.
+#[derive(Clone, Debug, Default)]
+pub struct AuditQuery {
+    /// Items wanted, 1 to 1000.
+    pub limit: u32,
+    /// Older than this cursor.
+    pub before: Option<Cursor>,
+    /// Newer than this cursor.
+    pub after: Option<Cursor>,
+}
+
+/// The service's base address, checked: `http` or `https`, a host, perhaps a path, nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseUrl(Url);
+
+/// Why a text is no base address; the message says what would be right.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum BaseUrlError {
+    /// No `http://` or `https://` in front.
+    #[error("it has no scheme; write https://{0}")]
+    NoScheme(String),
+    /// Another scheme than http or https.
+    #[error("the scheme {0:?} is not http or https")]
+    Scheme(String),
+    /// Not a URL at all.
+    #[error("it is not a URL ({0}); write something like https://api.example.com")]
+    Invalid(String),
+    /// A user or a password in it.
+    #[error("it contains a user or a password; the key belongs in --api.key-file or ORGDATA_API_KEY")]
+    Credentials,
+    /// A query or a fragment in it.
+    #[error("it contains a query or a fragment; give the address up to, and without, /v1")]
+    Query,
+}
+
+// === impl Cursor ===
+
+impl Cursor {
+    /// A cursor as it was stored.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text to send back.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+// === impl Filters ===
+
+impl Filters {
+    /// Whether nothing is filtered.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Appends the filters: one value in the single form, several in the array form.
+    pub fn append_to(&self, pairs: &mut Vec<(String, String)>) {
+        for (name, values) in [
+            ("activityTypes", &self.activity_types),
+            ("dealIds", &self.deal_ids),
+            ("actorUserEmails", &self.actor_emails),
+            ("targetUserEmails", &self.target_emails),
+        ] {
+            let name = if values.len() > 1 { format!("{name}[]") } else { name.to_owned() };
+            pairs.extend(values.iter().map(|value| (name.clone(), value.clone())));
+        }
+    }
+
+    /// A text that is the same for the same filters in any order: the ledger keeps it, to see when they change.
+    pub fn fingerprint(&self) -> String {
+        let mut pairs = Vec::new();
+        self.append_to(&mut pairs);
+        for pair in &mut pairs {
+            pair.0 = pair.0.trim_end_matches("[]").to_owned();
+        }
+        pairs.sort();
+        pairs.dedup();
+        serde_json::to_string(&pairs).expect("pairs of strings are always JSON")
+    }
+}
+
+// === impl BaseUrl ===
+
+impl BaseUrl {
+    /// Reads and checks a base address.
+    ///
+    /// # Errors
+    /// Where it is none; see [`BaseUrlError`].
+    pub fn parse(text: &str) -> Result<Self, BaseUrlError> {
+        let text = text.trim();
+        if !text.contains("://") {
+            return Err(BaseUrlError::NoScheme(text.to_owned()));
+        }
+        let mut url = Url::parse(text).map_err(|error| BaseUrlError::Invalid(error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(BaseUrlError::Scheme(url.scheme().to_owned()));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(BaseUrlError::Credentials);
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(BaseUrlError::Query);
+        }
+        let path = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&path);
+        Ok(Self(url))
+    }
+
+    /// The address of a path below it; `path` begins with a slash.
+    pub fn join(&self, path: &str) -> Url {
+        let mut url = self.0.clone();
+        url.set_path(&format!("{}{path}", self.0.path().trim_end_matches('/')));
+        url
+    }
+
+    /// Whether the key would cross a network unencrypted: plain http to another host than loopback.
+    pub fn is_plain_remote(&self) -> bool {
+        let loopback = match self.0.host() {
+            Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+            None => false,
+        };
+        self.0.scheme() == "http" && !loopback
+    }
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str().trim_end_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_and_a_trailing_slash_goes() {
+        for (text, joined) in [
+            ("https://api.example.com", "https://api.example.com/v1/tickets"),
+            ("https://api.example.com/", "https://api.example.com/v1/tickets"),
+            ("http://127.0.0.1:8080/base/path//", "http://127.0.0.1:8080/base/path/v1/tickets"),
+        ] {
+            assert_eq!(BaseUrl::parse(text).expect("valid").join("/v1/tickets").as_str(), joined);
+        }
+    }
+
+    #[test]
+    fn what_is_no_base_address_is_refused_with_the_way_out() {
+        assert_eq!(BaseUrl::parse("api.example.com"), Err(BaseUrlError::NoScheme("api.example.com".into())));
+        assert_eq!(BaseUrl::parse("ftp://x"), Err(BaseUrlError::Scheme("ftp".into())));
+        assert_eq!(BaseUrl::parse("https://u:p@x"), Err(BaseUrlError::Credentials));
+        assert_eq!(BaseUrl::parse("https://x/?key=1"), Err(BaseUrlError::Query));
+        assert!(matches!(BaseUrl::parse("https://"), Err(BaseUrlError::Invalid(_))));
+    }
+
+    #[test]
+    fn only_plain_http_beyond_loopback_is_a_risk() {
+        for (text, risk) in [
+            ("http://127.0.0.1:1", false),
+            ("http://localhost", false),
+            ("http://[::1]:1", false),
+            ("http://api.example", true),
+            ("https://api.example", false),
+        ] {
+            assert_eq!(BaseUrl::parse(text).expect("valid").is_plain_remote(), risk, "{text}");
+        }
+    }
+
+    #[test]
+    fn one_value_is_sent_alone_and_several_as_an_array() {
+        let filters = Filters { activity_types: vec!["A".into()], deal_ids: vec!["1".into(), "2".into()], ..Filters::default() };
+        let mut pairs = Vec::new();
+        filters.append_to(&mut pairs);
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        assert_eq!(pairs, [("activityTypes", "A"), ("dealIds[]", "1"), ("dealIds[]", "2")]);
+    }
+
+    #[test]
+    fn the_order_of_filters_is_not_a_change() {
+        let one = Filters { deal_ids: vec!["1".into(), "2".into()], ..Filters::default() };
+        let two = Filters { deal_ids: vec!["2".into(), "1".into(), "1".into()], ..Filters::default() };
+        assert_eq!(one.fingerprint(), two.fingerprint());
+        assert_ne!(one.fingerprint(), Filters::default().fingerprint());
+    }
+}

@@ -1,0 +1,125 @@
+//! Requests to the Organization Data API: how many, how long, how large, and why some failed.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::api::{Endpoint, FailureReason};
+
+/// Upper bounds of `orgdata_api_request_duration_seconds`, in seconds.
+const DURATION_BUCKETS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// The families `orgdata_api_*`.
+#[derive(Clone, Debug)]
+pub struct ApiMetrics {
+    requests: Family<EndpointLabel, Counter>,
+    failures: Family<FailureLabels, Counter>,
+    duration: Family<EndpointLabel, Histogram, fn() -> Histogram>,
+    response_bytes: Family<EndpointLabel, Counter>,
+    throttled: Counter<f64, AtomicU64>,
+    unknown_fields: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabel {
+    endpoint: Endpoint,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    endpoint: Endpoint,
+    reason: FailureReason,
+}
+
+impl EncodeLabelValue for Endpoint {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
+        self.as_str().encode(encoder)
+    }
+}
+
+impl EncodeLabelValue for FailureReason {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
+        self.as_str().encode(encoder)
+    }
+}
+
+// === impl ApiMetrics ===
+
+impl ApiMetrics {
+    /// Registers the families; every endpoint and every reason exists from the start, at 0.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            requests: Family::default(),
+            failures: Family::default(),
+            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
+            response_bytes: Family::default(),
+            throttled: Counter::default(),
+            unknown_fields: Counter::default(),
+        };
+        registry.register("orgdata_api_requests", "Requests sent to the Organization Data API, retries included", metrics.requests.clone());
+        registry.register(
+            "orgdata_api_request_failures",
+            "Requests to the Organization Data API that brought no usable answer, by reason",
+            metrics.failures.clone(),
+        );
+        registry.register(
+            "orgdata_api_request_duration_seconds",
+            "Time from sending a request to the Organization Data API to the last byte of its answer, failures included",
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "orgdata_api_response_bytes",
+            "Bytes of answers from the Organization Data API, after decompression",
+            metrics.response_bytes.clone(),
+        );
+        registry.register(
+            "orgdata_api_throttled_seconds",
+            "Time that requests waited because the service asked for it (429, Retry-After) or because of --api.max-requests-per-second",
+            metrics.throttled.clone(),
+        );
+        registry.register(
+            "orgdata_api_unknown_fields",
+            "Fields in answers that the specification does not name; they are accepted, and audit records carry them",
+            metrics.unknown_fields.clone(),
+        );
+        for endpoint in Endpoint::ALL {
+            drop(metrics.requests.get_or_create(&EndpointLabel { endpoint }));
+            drop(metrics.duration.get_or_create(&EndpointLabel { endpoint }));
+            drop(metrics.response_bytes.get_or_create(&EndpointLabel { endpoint }));
+            for reason in FailureReason::ALL {
+                drop(metrics.failures.get_or_create(&FailureLabels { endpoint, reason }));
+            }
+        }
+        metrics
+    }
+
+    /// One request was sent and took `duration`; its answer had `bytes` bytes.
+    pub fn observe(&self, endpoint: Endpoint, duration: Duration, bytes: u64) {
+        let label = EndpointLabel { endpoint };
+        self.requests.get_or_create(&label).inc();
+        self.duration.get_or_create(&label).observe(duration.as_secs_f64());
+        self.response_bytes.get_or_create(&label).inc_by(bytes);
+    }
+
+    /// One request brought no usable answer.
+    pub fn failed(&self, endpoint: Endpoint, reason: FailureReason) {
+        self.failures.get_or_create(&FailureLabels { endpoint, reason }).inc();
+    }
+
+    /// A request waited for the rate limit or for the service.
+    pub fn throttled(&self, waited: Duration) {
+        self.throttled.inc_by(waited.as_secs_f64());
+    }
+
+    /// Fields were seen that the specification does not name.
+    pub fn unknown_fields(&self, count: u64) {
+        if count > 0 {
+            self.unknown_fields.inc_by(count);
+        }
+    }
+}
