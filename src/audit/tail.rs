@@ -114,6 +114,13 @@ impl Tail {
         }
     }
 
+    /// Makes the next poll and the next re-read due now, as if their intervals had passed.
+    pub fn hurry(&mut self) {
+        let now = Instant::now();
+        self.next_poll = now;
+        self.next_reread = now;
+    }
+
     /// One round: one page at most. Returns how long to wait before the next.
     pub async fn round(&mut self) -> Duration {
         match self.step().await {
@@ -196,10 +203,15 @@ impl Tail {
         let body = page.body().to_owned();
         let view = self.view(page)?;
         let now = view.page.server_time;
-        // Everything that is there already is history. A service whose entries are older than its clock still shows new ones above them.
-        let count_floor = view.newest().map(|newest| newest.min(now));
+        // Everything that is there already is history, and what comes is above it, whatever the service's clock says of either.
+        let count_floor = view.newest();
         let wanted = self.settings.start.floor(now);
-        let start_floor = if self.settings.start == Start::Now { count_floor.or(Some(now)) } else { wanted };
+        let clock_is_right = view.oldest().is_none_or(|oldest| oldest <= latest(now));
+        let start_floor = match count_floor {
+            // An entry dated in the future must not raise the floor above what is to come.
+            Some(newest) if self.settings.start == Start::Now => Some(if clock_is_right { newest.min(now) } else { newest }),
+            _ => wanted,
+        };
         let birth = Birth { born_at: now, start_floor, count_floor };
         let mut commit = self.commit(&view);
         commit.birth = Some(birth.clone());
@@ -364,11 +376,7 @@ impl Tail {
             self.next_reread = Instant::now();
             return Ok(());
         }
-        let now = view.page.server_time;
-        let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
-        // After a time without contact it reaches back to the last one: every re-read overlaps the one before by the window.
-        let contact = self.state.reread_at.or(self.state.birth.as_ref().map(|birth| birth.born_at)).unwrap_or(now);
-        let floor = contact.min(now).checked_sub(window).unwrap_or(Timestamp::MIN);
+        let floor = self.reread_floor(view.page.server_time);
         let floor = self.floors().highest().map_or(floor, |highest| highest.max(floor));
         self.begin_walk(WalkKind::Reread, Some(floor), view, None).await
     }
@@ -393,6 +401,19 @@ impl Tail {
         let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
         let reach = self.state.frontier_at.map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN));
         reach.max(self.floors().start)
+    }
+
+    /// How far down a re-read looks: it overlaps the one before by the window, so after a time without contact it reaches back
+    /// to the last one; and it reaches below the newest entry by the window, also where the service's clock is far from its entries.
+    fn reread_floor(&self, now: Timestamp) -> Timestamp {
+        let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
+        let contact = self.state.reread_at.or(self.state.birth.as_ref().map(|birth| birth.born_at)).unwrap_or(now).min(now);
+        let base = match self.state.frontier_at {
+            Some(newest) if newest > latest(now) => newest,
+            Some(newest) => newest.min(contact),
+            None => contact,
+        };
+        base.checked_sub(window).unwrap_or(Timestamp::MIN)
     }
 
     pub(super) fn floors(&self) -> Floors {
@@ -436,8 +457,10 @@ impl Tail {
     /// The frontier follows to the top of a page.
     pub(super) fn advance(&self, commit: &mut Commit, view: &View) {
         if let Some(newest) = view.newest() {
-            let latest = view.page.server_time.checked_add(FUTURE).unwrap_or(Timestamp::MAX);
-            commit.frontier_at = Some(newest.min(latest));
+            // Where every entry is ahead of the service's clock, the clock is wrong, not the entries.
+            let latest = latest(view.page.server_time);
+            let coherent = self.state.frontier_at.or(view.oldest()).is_some_and(|at| at <= latest);
+            commit.frontier_at = Some(if coherent { newest.min(latest) } else { newest });
         }
         let cursor = view.page.start_cursor.as_ref().map(|cursor| cursor.as_str().to_owned());
         let id: Option<EventId> = view.top();
@@ -466,6 +489,11 @@ impl Tail {
         self.state.prune_floor = prune_floor;
         Ok(())
     }
+}
+
+/// The latest creation time that is not in the future, for a service whose clock shows `now`.
+fn latest(now: Timestamp) -> Timestamp {
+    now.checked_add(FUTURE).unwrap_or(Timestamp::MAX)
 }
 
 /// Whether a page stands on what the ledger holds.

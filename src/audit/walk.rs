@@ -268,7 +268,8 @@ impl Tail {
         match kind {
             WalkKind::FirstStart => Rule::FirstStart {
                 start_floor: birth.and_then(|birth| birth.start_floor),
-                count_floor: birth.and_then(|birth| birth.count_floor),
+                // All of it was there when the ledger began, unless the walk had to begin again from a newer top.
+                count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.rewalked),
             },
             WalkKind::Reread => Rule::Late,
             WalkKind::CatchUp | WalkKind::Recovery if ground => Rule::Frontier,
