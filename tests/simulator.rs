@@ -1,12 +1,12 @@
 //! The simulator over real sockets: the specification's rules, the readings of its silent spots, the faults.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use orgdata_exporter::simulator::{
-    AfterReading, ApiKey, Config, CursorReading, EmptyCursor, Fields, FlagReading, KeyReading, Order, Running, Simulator, TicketOrder,
-    TotalCount, UnknownParameters,
+    AfterReading, ApiKey, Config, CursorReading, EmptyCursor, Fault, FaultKind, Fields, FlagReading, KeyReading, Mark, Order, Running,
+    Scope, Simulator, TicketOrder, TotalCount, UnknownParameters,
 };
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
@@ -412,4 +412,268 @@ async fn a_hook_sees_every_request_and_can_change_the_world_before_it_is_answere
     let requests = sim.requests();
     assert_eq!((requests.audit, requests.tickets, requests.statuses[&200]), (2, 0, 2));
     assert_eq!((requests.last[1].raw_query.as_str(), requests.last[1].status), ("limit=7", Some(200)));
+}
+
+/// One request to a listing, as far as it gets.
+async fn raw(sim: &Running, path: &str) -> reqwest::Result<reqwest::Response> {
+    client().get(format!("{}{path}", sim.base_url())).header("X-API-Key", "demo-key").send().await
+}
+
+/// A simulator with 20 entries and 20 tickets and this fault.
+async fn faulty(fault: &str) -> Running {
+    with_history(20, |config| {
+        config.tickets = 20;
+        config.faults = vec![fault.parse().unwrap()];
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_fault_answers_with_a_status_so_often_and_on_that_listing_only() {
+    let sim = faulty("503=down for lunch,on=audit,times=2").await;
+    for expected in [503, 503, 200] {
+        assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
+        let (status, body) = get(&sim, "/v1/audit-logs").await;
+        assert_eq!(status, expected);
+        if expected == 503 {
+            assert_eq!(body, json!({ "message": "down for lunch" }));
+        }
+    }
+    assert!(sim.faults().is_empty());
+    for status in [401, 403, 404, 500] {
+        let id = sim.fault(Fault::status(StatusCode::from_u16(status).unwrap()));
+        assert_eq!(get(&sim, "/v1/tickets").await.0, status);
+        assert!(sim.remove_fault(id) && !sim.remove_fault(id));
+    }
+    assert_eq!(sim.requests().statuses[&503], 2);
+}
+
+#[tokio::test]
+async fn a_fault_can_hit_every_nth_request_or_by_chance() {
+    let sim = faulty("500,every=3").await;
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        statuses.push(get(&sim, "/v1/tickets").await.0.as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 500, 200, 200, 500]);
+    sim.clear_faults();
+    sim.fault("500,chance=0.5".parse().unwrap());
+    let mut failed = 0;
+    for _ in 0..60 {
+        failed += u32::from(get(&sim, "/v1/tickets").await.0 == 500);
+    }
+    assert!((10..50).contains(&failed), "{failed}");
+}
+
+#[tokio::test]
+async fn a_429_says_when_to_come_back_in_every_form() {
+    for (fault, expected) in [("429", None), ("429=30s", Some("30")), ("429=date:90s", Some("Tue, 01 Jan 2030 00:01:30 GMT"))] {
+        let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers().get("retry-after").map(|value| value.to_str().unwrap()), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_in_between_answers_with_html_a_redirect_or_nothing() {
+    for (fault, status) in [("html", 200), ("html=502", 502)] {
+        let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
+        assert_eq!(response.status(), status);
+        assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/html"));
+        assert!(response.text().await.unwrap().starts_with("<!DOCTYPE html>"));
+    }
+    let response = raw(&faulty("redirect=http://127.0.0.1:1/else").await, "/v1/tickets").await.unwrap();
+    assert_eq!((response.status().as_u16(), &response.headers()["location"]), (307, &"http://127.0.0.1:1/else".parse().unwrap()));
+    for (fault, status) in [("empty", 200), ("empty=500", 500)] {
+        let response = raw(&faulty(fault).await, "/v1/tickets").await.unwrap();
+        assert_eq!(response.status(), status);
+        assert!(response.bytes().await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_body_can_be_cut_with_and_without_the_header_saying_so() {
+    let response = raw(&faulty("truncated-json").await, "/v1/audit-logs").await.unwrap();
+    let promised = response.content_length().unwrap();
+    let body = response.bytes().await.unwrap();
+    assert_eq!(body.len() as u64, promised);
+    assert!(body.starts_with(b"{\"items\":[{") && serde_json::from_slice::<Value>(&body).is_err());
+    for fault in ["truncated-transfer", "reset-body"] {
+        let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert!(response.bytes().await.is_err(), "{fault}");
+    }
+    assert!(raw(&faulty("reset").await, "/v1/audit-logs").await.unwrap_err().is_request());
+}
+
+#[tokio::test]
+async fn hanging_answers_end_with_the_server() {
+    let sim = faulty("hang").await;
+    let hanging = tokio::spawn(client().get(format!("{}/v1/tickets", sim.base_url())).send());
+    while sim.requests().tickets == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!hanging.is_finished());
+    sim.stop().await;
+    assert!(hanging.await.unwrap().is_err());
+
+    let sim = faulty("stall").await;
+    let response = raw(&sim, "/v1/tickets").await.unwrap();
+    sim.stop().await;
+    assert!(response.bytes().await.is_err());
+}
+
+#[tokio::test]
+async fn a_delayed_answer_is_right_and_goes_together_with_another_fault() {
+    let sim = faulty("delay=30ms").await;
+    let began = std::time::Instant::now();
+    assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
+    sim.fault("500".parse().unwrap());
+    assert_eq!(get(&sim, "/v1/tickets").await.0, 500);
+    assert!(began.elapsed() >= Duration::from_millis(60));
+}
+
+#[tokio::test]
+async fn cursors_can_expire_with_any_status_or_answer_nothing() {
+    let sim = faulty("expired-cursor=410").await;
+    let page = audit(&sim, "limit=5").await;
+    let (start, end) = (text(&page, "startCursor").to_owned(), text(&page, "endCursor").to_owned());
+    assert_eq!(get(&sim, &format!("/v1/audit-logs?after={start}")).await.0, 410);
+    assert_eq!(get(&sim, &format!("/v1/audit-logs?before={end}")).await.0, 410);
+    assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
+    sim.clear_faults();
+    sim.fault("expired-cursor".parse().unwrap());
+    let (status, body) = get(&sim, &format!("/v1/audit-logs?after={start}")).await;
+    assert_eq!((status.as_u16(), &body["issues"][0]["path"]), (400, &json!(["after"])));
+    sim.clear_faults();
+    sim.fault("expired-cursor=empty".parse().unwrap());
+    sim.add_events(3);
+    let empty = audit(&sim, &format!("after={start}")).await;
+    assert_eq!((&empty["items"], &empty["startCursor"]), (&json!([]), &json!(start)));
+}
+
+#[tokio::test]
+async fn a_page_fails_when_it_is_too_large_or_holds_a_poisoned_item() {
+    let sim = faulty("too-large=10").await;
+    assert_eq!(get(&sim, "/v1/audit-logs?limit=11").await.0, 500);
+    let page = audit(&sim, "limit=10").await;
+    sim.clear_faults();
+    sim.fault(Fault::new(FaultKind::Poison(ids(&page)[4].clone())));
+    assert_eq!(get(&sim, "/v1/audit-logs?limit=5").await.0, 500);
+    assert_eq!(get(&sim, "/v1/audit-logs?limit=4").await.0, 200);
+    assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
+    sim.fault("poison=20,on=tickets".parse().unwrap());
+    assert_eq!(get(&sim, "/v1/tickets?limit=1").await.0, 500);
+    assert_eq!(get(&sim, "/v1/tickets?offset=1").await.0, 200);
+}
+
+#[tokio::test]
+async fn items_can_be_malformed_doubled_or_missing() {
+    let first = |page: &Value| page["items"][0].clone();
+    let page = audit(&faulty("wrong-types").await, "limit=5").await;
+    assert!(first(&page)["occurredAt"].is_number() && first(&page)["id"].is_string() && page["items"][1]["occurredAt"].is_string());
+    assert!(first(&audit(&faulty("missing-id").await, "").await).get("id").is_none());
+    assert!(first(&audit(&faulty("not-an-object").await, "").await).is_string());
+    let doubled = audit(&faulty("duplicate").await, "limit=5").await;
+    assert_eq!((doubled["items"].as_array().unwrap().len(), first(&doubled)), (6, doubled["items"][1].clone()));
+    let unknown = audit(&faulty("unknown-fields").await, "limit=20").await;
+    assert!(unknown.get("generatedBy").is_some() && first(&unknown).get("futureField").is_some());
+    let sim = faulty("empty-page=10").await;
+    assert_eq!(get(&sim, "/v1/tickets?limit=5&offset=10").await.1["items"], json!([]));
+    assert_eq!(get(&sim, "/v1/tickets?limit=5&offset=15").await.1["items"].as_array().unwrap().len(), 5);
+    let response = raw(&faulty("oversized=100000").await, "/v1/tickets").await.unwrap();
+    let body = response.bytes().await.unwrap();
+    assert_eq!(body.len(), 100_000);
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["totalCount"], 20);
+}
+
+#[tokio::test]
+async fn a_hook_can_strike_one_request() {
+    let sim = with_history(5, |_| ()).await;
+    sim.on_request(Box::new(|info, _| (info.number == 2).then(|| "500".parse().unwrap())));
+    for expected in [200, 500, 200] {
+        assert_eq!(get(&sim, "/v1/audit-logs").await.0, expected);
+    }
+}
+
+#[tokio::test]
+async fn answers_carry_the_date_of_the_clock_and_are_compressed_when_asked() {
+    let sim = with_history(200, |config| config.compression = true).await;
+    sim.advance(Duration::from_secs(60));
+    client();
+    let plain = Client::builder().no_proxy().no_gzip().build().unwrap();
+    let request = plain.get(format!("{}/v1/audit-logs?limit=200", sim.base_url())).header("x-api-key", "demo-key");
+    let response = request.header("accept-encoding", "gzip").send().await.unwrap();
+    assert_eq!(response.headers()["date"], "Tue, 01 Jan 2030 00:01:00 GMT");
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    assert!(response.bytes().await.unwrap().starts_with(&[0x1f, 0x8b]));
+    assert_eq!(ids(&audit(&sim, "limit=200").await).len(), 200);
+    sim.change_readings(|readings| readings.no_date = true);
+    let response = raw(&sim, "/v1/tickets").await.unwrap();
+    assert!(response.headers().get("date").is_none());
+}
+
+#[tokio::test]
+async fn a_stopped_server_can_be_started_again_on_the_same_port() {
+    let sim = with_history(5, |_| ()).await;
+    let (address, world) = (sim.address(), Arc::clone(sim.simulator()));
+    sim.stop().await;
+    let url = format!("http://{address}/v1/tickets");
+    assert!(client().get(&url).send().await.unwrap_err().is_connect());
+    let _again = world.run_on(address).await.unwrap();
+    assert_eq!(client().get(&url).send().await.unwrap().status(), 401);
+}
+
+#[tokio::test]
+async fn the_truth_counts_what_is_served_and_what_was_taken_away() {
+    let sim = with_history(300, |_| ()).await;
+    let start = sim.mark();
+    let listed = walk_down(&sim, "limit=100").await;
+    let entries: Vec<_> = sim.entries().collect();
+    assert!(entries.iter().rev().map(|entry| entry.id.clone()).eq(listed));
+    let truth = sim.truth();
+    assert_eq!((truth.total, truth.counts.values().sum::<u64>()), (300, 300));
+    let busiest = truth.counts.iter().max_by_key(|(_, count)| **count).unwrap();
+    let counted = entries.iter().filter(|entry| (&entry.activity_type, entry.actor) == (&busiest.0.0, busiest.0.1)).count();
+    assert_eq!(counted as u64, *busiest.1);
+    assert_eq!(truth.created.unwrap().1, entries.last().unwrap().created_at);
+
+    sim.advance(Duration::from_secs(5));
+    sim.add_events(10);
+    sim.add_late(4, Duration::from_secs(7200));
+    sim.add_entry(&Fields::new().with("actorUserId", 77).with("type", "DEAL_WON")).unwrap();
+    sim.restore(6);
+    let since = Scope { since: Some(start), ..Scope::default() };
+    assert_eq!(sim.truth_of(since).total, 9);
+    assert_eq!(sim.truth_of(Scope::arrived_since(start)).total, 15);
+    assert_eq!(sim.truth_of(Scope::arrived_since(start)).counts[&("DEAL_WON".to_owned(), Some(77))], 1);
+    assert_eq!(sim.entries_of(Scope::arrived_since(start)).count(), 15);
+    assert_eq!(sim.truth_of(Scope { created_since: Some(sim.now()), ..Scope::default() }).total, 0);
+    assert_eq!(sim.mark().to_string().parse::<Mark>().unwrap(), sim.mark());
+}
+
+#[tokio::test]
+async fn the_truth_about_tickets_is_what_the_listing_adds_up_to() {
+    let sim = with_history(0, |config| config.tickets = 400).await;
+    sim.add_ticket(
+        Fields::new().with("dealAmountSum", 0.1).with("state", "OPEN").with("linkedDeals", json!([{ "id": 1, "priority": "ODD" }])),
+    )
+    .unwrap();
+    let (_, page) = get(&sim, "/v1/tickets?limit=1000").await;
+    let tickets = page["items"].as_array().unwrap();
+    let truth = sim.ticket_truth(&["OPEN"]);
+    assert_eq!(truth.total, 401);
+    let open: Vec<_> = tickets.iter().filter(|ticket| ticket["state"] == "OPEN").collect();
+    let groups: Vec<_> = truth.groups.iter().filter(|(group, _)| group.state == "OPEN").collect();
+    assert_eq!(groups.iter().map(|(_, sums)| sums.tickets).sum::<u64>(), open.len() as u64);
+    let cents: i128 = open.iter().map(|ticket| (ticket["dealAmountSum"].as_f64().unwrap_or(0.0) * 100.0).round() as i128).sum();
+    assert_eq!(groups.iter().map(|(_, sums)| sums.cents).sum::<i128>(), cents);
+    let now = sim.now().to_string();
+    let overdue = open.iter().filter(|ticket| ticket["targetDueDate"].as_str().is_some_and(|due| due < now.as_str())).count();
+    assert_eq!(groups.iter().map(|(_, sums)| sums.overdue).sum::<u64>(), overdue as u64);
+    let deals: HashSet<_> =
+        open.iter().flat_map(|ticket| ticket["linkedDeals"].as_array().into_iter().flatten()).map(|deal| deal["id"].as_i64()).collect();
+    assert_eq!(truth.open_deals.values().sum::<u64>(), deals.len() as u64);
+    assert_eq!(truth.open_deals["ODD"], 1);
+    assert_eq!(sim.tickets().len(), 401);
 }

@@ -154,14 +154,14 @@ impl Desk {
         }
     }
 
-    /// The tickets in the order of the listing, each as JSON, from this place on.
-    pub(super) fn listed(&self, order: TicketOrder, offset: usize, count: usize) -> Vec<String> {
+    /// The tickets in the order of the listing, each with its id and as JSON, from this place on.
+    pub(super) fn listed(&self, order: TicketOrder, offset: usize, count: usize) -> Vec<(u64, String)> {
         let place = |i: usize| match order {
             TicketOrder::OldestFirst => i,
             TicketOrder::NewestFirst => self.slots.len() - 1 - i,
         };
         let end = offset.saturating_add(count).min(self.slots.len());
-        (offset.min(end)..end).map(|i| self.json(place(i))).collect()
+        (offset.min(end)..end).map(|i| (self.slots[place(i)].id, self.json(place(i)))).collect()
     }
 
     /// The ids of all tickets, in the order of the listing.

@@ -1,17 +1,39 @@
 //! The HTTP server: routes, start and stop.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use tokio::net::TcpListener;
+use axum::body::Body;
+use http::{Extensions, HeaderMap, Request, StatusCode, Version, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+use tower_http::compression::predicate::{Predicate as _, SizeAbove};
+use tower_http::compression::{CompressionLayer, CompressionLevel};
 
 use super::answer;
 use super::config::Config;
+use super::ending::{AsIs, http_date};
 use super::sim::Simulator;
+use super::wire::{Cut, Wire};
+
+/// Smaller answers are not compressed, in bytes.
+const COMPRESS_ABOVE: u16 = 512;
+/// How long requests under way may take once the server stops.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long to wait after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a handler needs.
 #[derive(Clone)]
@@ -30,21 +52,87 @@ pub struct Running {
     task: Option<tokio::task::JoinHandle<io::Result<()>>>,
 }
 
-/// Serves until `shutdown` is done, and the requests under way with it.
+/// Serves until `shutdown` is done; requests under way then have a second to end.
 ///
 /// # Errors
 ///
 /// When the listener fails for good.
 pub async fn serve(sim: Arc<Simulator>, listener: TcpListener, shutdown: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
     let stopping = CancellationToken::new();
-    let server = Server { sim: Arc::clone(&sim), stopping: stopping.clone() };
-    let router = Router::new().fallback(answer::answer).with_state(server);
-    axum::serve(listener, router)
-        .with_graceful_shutdown(async move {
-            shutdown.await;
-            stopping.cancel();
-        })
-        .await
+    let server = Server { sim, stopping: stopping.clone() };
+    let router = router(server.clone());
+    // Dropping the set ends its connections, so nothing outlives this function.
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => { connections.spawn(connection(stream, server.clone(), router.clone())); }
+                Err(error) if is_fatal(&error) => return Err(error),
+                // One connection failed, or too many are open: others can still be served.
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+        }
+    }
+    drop(listener);
+    stopping.cancel();
+    let drained = async { while connections.join_next().await.is_some() {} };
+    // What takes longer is cut.
+    let _ = tokio::time::timeout(GRACE, drained).await;
+    Ok(())
+}
+
+fn router(server: Server) -> Router {
+    let compression = CompressionLayer::new()
+        .quality(CompressionLevel::Fastest)
+        .gzip(server.sim.config().compression)
+        .compress_when(SizeAbove::new(COMPRESS_ABOVE).and(may_change));
+    Router::new().fallback(answer::answer).with_state(server).layer(compression)
+}
+
+/// Whether a response may be compressed: a fault may have made its very bytes matter.
+fn may_change(_: StatusCode, _: Version, _: &HeaderMap, extensions: &Extensions) -> bool {
+    extensions.get::<AsIs>().is_none()
+}
+
+/// Serves one connection until it ends or the server stops.
+async fn connection(stream: TcpStream, server: Server, router: Router) {
+    // Without it small answers wait for an acknowledgement. It is only slower when it fails.
+    let _ = stream.set_nodelay(true);
+    let cut = Cut::default();
+    let io = TokioIo::new(Wire::new(stream, cut.clone()));
+    let sim = Arc::clone(&server.sim);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (router, cut, sim) = (router.clone(), cut.clone(), Arc::clone(&sim));
+        async move {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(cut);
+            let mut response = router.oneshot(request).await?;
+            if !sim.readings().no_date {
+                response.headers_mut().insert(header::DATE, http_date(sim.millis()));
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    // The date is the simulator's, not the machine's.
+    let serving = http1::Builder::new().auto_date_header(false).header_read_timeout(None).serve_connection(io, service);
+    let mut serving = pin!(serving);
+    tokio::select! {
+        // A connection that fails is the client's affair.
+        _ = serving.as_mut() => {}
+        () = server.stopping.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            let _ = serving.await;
+        }
+    }
+}
+
+/// Errors after which a listener accepts nothing more.
+fn is_fatal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected)
 }
 
 // === impl Simulator ===

@@ -13,6 +13,7 @@ use super::desk::{Desk, NoSuchTicket, TicketError};
 use super::fault::{Endpoint, Fault};
 use super::log::{RequestInfo, RequestLog, Requests};
 use super::patch::{FieldError, Fields};
+use super::strike::{Faults, Strike, Target};
 use super::world::World;
 
 /// Looks at a request before it is answered; it may change the simulator, and what it returns strikes that request.
@@ -24,10 +25,10 @@ pub struct Simulator {
     config: Config,
     readings: Mutex<Readings>,
     clock: Clock,
-    start: i64,
     /// Shared with requests that are reading it, so that a long answer holds nobody up.
     world: Mutex<Arc<World>>,
     desk: Mutex<Desk>,
+    faults: Mutex<Faults>,
     log: Mutex<RequestLog>,
     hook: Mutex<Option<Hook>>,
 }
@@ -53,9 +54,9 @@ impl Simulator {
         Arc::new(Self {
             readings: Mutex::new(config.readings),
             clock,
-            start,
             world: Mutex::new(Arc::new(World::new(&config, start))),
             desk: Mutex::new(Desk::new(&config, start)),
+            faults: Mutex::new(Faults::new(config.seed, &config.faults)),
             log: Mutex::new(RequestLog::new(config.request_log)),
             hook: Mutex::new(None),
             config,
@@ -237,6 +238,26 @@ impl Simulator {
         self.desk().set_rate(now, per_second);
     }
 
+    /// Puts a fault in force; the number to remove it by is returned.
+    pub fn fault(&self, fault: Fault) -> u64 {
+        lock(&self.faults).add(fault)
+    }
+
+    /// Faults in force with their numbers, each with the `times` that are left.
+    pub fn faults(&self) -> Vec<(u64, Fault)> {
+        lock(&self.faults).list()
+    }
+
+    /// Removes a fault; false when it is not there (any more).
+    pub fn remove_fault(&self, id: u64) -> bool {
+        lock(&self.faults).remove(id)
+    }
+
+    /// Removes all faults.
+    pub fn clear_faults(&self) {
+        lock(&self.faults).clear();
+    }
+
     /// What was asked so far.
     pub fn requests(&self) -> Requests {
         lock(&self.log).requests()
@@ -259,6 +280,11 @@ impl Simulator {
         let mut hook = lock(&self.hook);
         let fault = hook.as_mut().and_then(|hook| hook(&info, self));
         (info, fault)
+    }
+
+    /// The faults that hit a request.
+    pub(super) fn strike(&self, target: Target<'_>, from_hook: Option<Fault>) -> Strike {
+        lock(&self.faults).strike(target, from_hook)
     }
 
     pub(super) fn request_answered(&self, number: u64, status: u16) {
@@ -285,9 +311,9 @@ impl Simulator {
         desk
     }
 
-    /// When it was started, in milliseconds since 1970.
-    pub(super) fn start(&self) -> i64 {
-        self.start
+    /// The time by its clock, in milliseconds since 1970.
+    pub(super) fn millis(&self) -> i64 {
+        self.clock.now()
     }
 
     fn change_world<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {

@@ -14,8 +14,8 @@ use super::people;
 /// Milliseconds of a day.
 const DAY: u64 = 86_400_000;
 
-/// Kinds of tickets; the specification names only `BUG`.
-pub(super) const KINDS: &[&str] = &["BUG", "FEATURE_REQUEST", "QUESTION", "INTEGRATION", "SUPPORT_REQUEST"];
+/// Types of tickets, the frequent ones more than once; the specification names only `BUG`.
+const KINDS: &[&str] = &["BUG", "BUG", "BUG", "FEATURE_REQUEST", "FEATURE_REQUEST", "QUESTION", "INTEGRATION", "SUPPORT_REQUEST"];
 /// States of tickets; the specification names only `OPEN`.
 pub(super) const STATES: &[&str] = &["OPEN", "IN_PROGRESS", "ON_HOLD", "CLOSED", "REJECTED"];
 /// Priorities of linked deals, highest first; the specification names only `BLOCKER`.
@@ -71,6 +71,8 @@ pub(super) struct Ticket {
     pub(super) due: Option<i64>,
     #[serde(skip)]
     pub(super) cents: Option<i64>,
+    #[serde(skip)]
+    pub(super) created: i64,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,7 +104,7 @@ impl Ticket {
     /// The ticket with this number.
     pub(super) fn draw(seed: u64, id: u64, facts: &Facts, organization: i64) -> Self {
         let mut dice = Dice::new(seed, Purpose::Ticket, id, 0);
-        let r#type = dice.pick(&["BUG", "BUG", "BUG", "FEATURE_REQUEST", "FEATURE_REQUEST", "QUESTION", "INTEGRATION", "SUPPORT_REQUEST"]);
+        let r#type = dice.pick(KINDS);
         let by = people::id(dice.skewed(people::count()));
         let title = format!("{} #{id}", catalogue::title(by + i64::try_from(id % 997).unwrap_or(0)));
         let key = format!("EXT-{}", 100 + id);
@@ -139,6 +141,7 @@ impl Ticket {
             deal_amount_sum: cents.map(|cents| cents.map(money)),
             due: due.flatten(),
             cents: cents.flatten(),
+            created: facts.created,
         }
     }
 

@@ -19,6 +19,7 @@ pub(super) struct TicketQuery {
 /// A page, its tickets already as JSON.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TicketPage {
+    pub(super) ids: Vec<String>,
     pub(super) items: Vec<String>,
     limit: u64,
     offset: u64,
@@ -41,8 +42,9 @@ impl TicketQuery {
     pub(super) fn answer(&self, desk: &Desk, readings: &Readings) -> TicketPage {
         let limit = self.limit.min(readings.page_cap.unwrap_or(u64::MAX));
         let from = if readings.ignore_offset { 0 } else { self.offset };
-        let items =
-            desk.listed(readings.ticket_order, usize::try_from(from).unwrap_or(usize::MAX), usize::try_from(limit).unwrap_or(usize::MAX));
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let listed = desk.listed(readings.ticket_order, size(from), size(limit));
+        let (ids, items): (Vec<_>, Vec<_>) = listed.into_iter().map(|(id, json)| (id.to_string(), json)).unzip();
         let count = i64::try_from(desk.len()).unwrap_or(i64::MAX);
         let total = match readings.total_count {
             TotalCount::Right => Some(Some(count)),
@@ -51,7 +53,7 @@ impl TicketQuery {
             TotalCount::Off(by) => Some(Some(count.saturating_add(by))),
             TotalCount::PageLength => Some(Some(i64::try_from(items.len()).unwrap_or(i64::MAX))),
         };
-        TicketPage { items, limit, offset: self.offset, total }
+        TicketPage { ids, items, limit, offset: self.offset, total }
     }
 }
 

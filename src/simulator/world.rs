@@ -225,6 +225,15 @@ impl World {
         Arc::make_mut(&mut self.lost).extend(Arc::unwrap_or_clone(dropped));
     }
 
+    /// The audit log as if nothing had ever been taken away.
+    pub(super) fn with_removed(&self) -> Self {
+        let mut world = self.clone();
+        world.gone = Spans::default();
+        let lost = self.lost.iter().map(|(key, row)| (*key, row.clone()));
+        Arc::make_mut(&mut world.added).extend(lost);
+        world
+    }
+
     fn key(&self, created: i64, seq: Seq) -> Key {
         match self.reading {
             KeyReading::CreatedAt => Key { at: created, seq },
