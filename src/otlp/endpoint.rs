@@ -62,7 +62,9 @@ fn protocol(given: &Given) -> Result<Protocol, SettingsError> {
     match given.value.as_str() {
         "grpc" => Ok(Protocol::Grpc),
         "http/protobuf" => Ok(Protocol::HttpProtobuf),
-        "http/json" => Err(given.wrong("http/json is not supported, and every collector that takes it takes http/protobuf: give that, or grpc")),
+        "http/json" => {
+            Err(given.wrong("http/json is not supported, and every collector that takes it takes http/protobuf: give that, or grpc"))
+        }
         _ => Err(given.wrong("give grpc or http/protobuf")),
     }
 }

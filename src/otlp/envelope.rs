@@ -36,8 +36,11 @@ impl Envelope {
             KeyValue { key: key.clone(), value, ..KeyValue::default() }
         });
         let resource = Resource { attributes: attributes.collect(), ..Resource::default() };
-        let scope =
-            InstrumentationScope { name: SCOPE.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), ..InstrumentationScope::default() };
+        let scope = InstrumentationScope {
+            name: SCOPE.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
         Self { resource: resource.encode_to_vec(), scope: scope.encode_to_vec() }
     }
 

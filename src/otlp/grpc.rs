@@ -57,8 +57,7 @@ impl GrpcSender {
     pub async fn export(&self, body: Bytes) -> Verdict {
         let mut request = Request::from_parts(MetadataMap::from_headers(self.connection.headers.clone()), http::Extensions::new(), body);
         request.set_timeout(self.connection.timeout);
-        let mut client =
-            tonic::client::Grpc::new(Channel::clone(&self.client.load())).max_decoding_message_size(MAX_ANSWER_BYTES);
+        let mut client = tonic::client::Grpc::new(Channel::clone(&self.client.load())).max_decoding_message_size(MAX_ANSWER_BYTES);
         if self.connection.gzip {
             client = client.send_compressed(CompressionEncoding::Gzip);
         }

@@ -154,7 +154,8 @@ fn verdict(answer: &Answer) -> Verdict {
         501..600 => hold(FailureReason::Unavailable),
         300..400 => {
             let place = one_line(header(&answer.headers, LOCATION).unwrap_or("an unnamed place"));
-            let message = format!("HTTP {status}: redirected to {place}; redirects are not followed, set the endpoint to the right address");
+            let message =
+                format!("HTTP {status}: redirected to {place}; redirects are not followed, set the endpoint to the right address");
             Verdict::Hold(Refusal::configuration(FailureReason::NotFound, message))
         }
         _ => configuration(FailureReason::Other),
@@ -181,7 +182,11 @@ fn acknowledgement(answer: &Answer) -> Verdict {
         None => {
             let kind = if content_type.is_empty() { "an answer without a content type" } else { content_type.as_str() };
             let start = one_line(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(200)]));
-            let message = format!("HTTP {} with {}, which is no OTLP answer: is the endpoint a collector's? It begins: {start}", answer.status, one_line(kind));
+            let message = format!(
+                "HTTP {} with {}, which is no OTLP answer: is the endpoint a collector's? It begins: {start}",
+                answer.status,
+                one_line(kind)
+            );
             Verdict::Hold(Refusal::configuration(FailureReason::NotOtlp, message))
         }
     }

@@ -288,7 +288,9 @@ fn headers(given: &Given) -> Result<HeaderMap, SettingsError> {
     let mut headers = HeaderMap::new();
     // Values may be tokens: a message names the header, never what it says.
     for (index, (name, value)) in pairs::parse_hidden(given, RIGHT)?.into_iter().enumerate() {
-        let wrong = |what: &str| SettingsError::new(&given.name, format!("pair {} has no usable {what} (values are not shown); {RIGHT}", index + 1));
+        let wrong = |what: &str| {
+            SettingsError::new(&given.name, format!("pair {} has no usable {what} (values are not shown); {RIGHT}", index + 1))
+        };
         let name = HeaderName::from_str(&name).map_err(|_| wrong("name"))?;
         let mut value = HeaderValue::from_str(&value).map_err(|_| wrong("value"))?;
         value.set_sensitive(true);

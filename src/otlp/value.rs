@@ -267,8 +267,11 @@ mod tests {
             Some(Value::DoubleValue(value)) => format!("{value:?}f"),
             Some(Value::ArrayValue(array)) => format!("[{}]", array.values.iter().map(show).collect::<Vec<_>>().join(",")),
             Some(Value::KvlistValue(list)) => {
-                let members: Vec<_> =
-                    list.values.iter().map(|member| format!("{}:{}", member.key, show(&member.value.clone().unwrap_or_default()))).collect();
+                let members: Vec<_> = list
+                    .values
+                    .iter()
+                    .map(|member| format!("{}:{}", member.key, show(&member.value.clone().unwrap_or_default())))
+                    .collect();
                 format!("{{{}}}", members.join(","))
             }
             other => format!("{other:?}"),

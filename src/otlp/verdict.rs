@@ -80,6 +80,11 @@ impl Refusal {
         Self { configuration: true, ..Self::new(reason, message) }
     }
 
+    /// The words say that it is about size: then a large record is at fault, and not a quota.
+    pub(super) fn names_size(&self) -> bool {
+        self.reason == FailureReason::TooLarge && (speaks_of_size(&self.message) || self.message.contains("413"))
+    }
+
     pub(super) fn after(self, retry_after: Option<Duration>) -> Self {
         Self { retry_after, ..self }
     }
