@@ -1,0 +1,117 @@
+//! Which endpoint and which protocol: precedence, paths and schemes as the OpenTelemetry specification has them.
+//!
+//! - `--otlp.endpoint` wins over `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`, and that over `OTEL_EXPORTER_OTLP_ENDPOINT`.
+//! - For HTTP the general variable is a base: `/v1/logs` is appended to its path. The variable for logs is taken as it is. The flag
+//!   is taken as it is when it has a path; without one, `/v1/logs` is appended.
+//! - For gRPC a path means nothing and is dropped. `host:port` without a scheme is TLS unless `OTEL_EXPORTER_OTLP_[LOGS_]INSECURE` is true.
+//! - Without a protocol, port 4317 means gRPC, which that port is registered for; any other endpoint means `http/protobuf`, the
+//!   specification's default.
+
+use url::Url;
+
+use super::settings::{Flags, Given, Protocol, SettingsError, Variables};
+
+/// The path of log records.
+const PATH: &str = "v1/logs";
+
+/// gRPC's registered port.
+const GRPC_PORT: u16 = 4317;
+
+/// Where an endpoint was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Flag,
+    Logs,
+    General,
+}
+
+/// The endpoint as requests need it; `None` where none is named.
+pub(super) fn resolve(flags: &Flags, variables: &Variables<'_>) -> Result<Option<(Url, Protocol)>, SettingsError> {
+    let protocol = match flag("--otlp.protocol", flags.protocol.as_deref()).or_else(|| variables.otlp("PROTOCOL")) {
+        Some(given) => Some(protocol(&given)?),
+        None => None,
+    };
+    let insecure = match variables.otlp("INSECURE") {
+        Some(given) => insecure(&given)?,
+        None => false,
+    };
+    let endpoint = flag("--otlp.endpoint", flags.endpoint.as_deref())
+        .map(|given| (given, Source::Flag))
+        .or_else(|| variables.logs("ENDPOINT").map(|given| (given, Source::Logs)))
+        .or_else(|| variables.general("ENDPOINT").map(|given| (given, Source::General)));
+    let Some((given, source)) = endpoint else { return Ok(None) };
+    let has_scheme = given.value.contains("://");
+    let url = parse(&given, has_scheme, insecure)?;
+    let protocol = protocol.unwrap_or(if url.port() == Some(GRPC_PORT) { Protocol::Grpc } else { Protocol::HttpProtobuf });
+    let url = match protocol {
+        Protocol::Grpc => origin(url),
+        Protocol::HttpProtobuf if !has_scheme => {
+            return Err(given.wrong(&format!("http/protobuf needs a URL: give http://{0} or https://{0}, or ask for grpc", given.value)));
+        }
+        Protocol::HttpProtobuf => with_path(url, source),
+    };
+    Ok(Some((url, protocol)))
+}
+
+fn flag(name: &str, value: Option<&str>) -> Option<Given> {
+    let value = value?.trim();
+    (!value.is_empty()).then(|| Given { name: name.to_owned(), value: value.to_owned() })
+}
+
+fn protocol(given: &Given) -> Result<Protocol, SettingsError> {
+    match given.value.as_str() {
+        "grpc" => Ok(Protocol::Grpc),
+        "http/protobuf" => Ok(Protocol::HttpProtobuf),
+        "http/json" => {
+            Err(given.wrong("http/json is not supported, and every collector that takes it takes http/protobuf: give that, or grpc"))
+        }
+        _ => Err(given.wrong("give grpc or http/protobuf")),
+    }
+}
+
+fn insecure(given: &Given) -> Result<bool, SettingsError> {
+    match given.value.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(given.wrong("give true or false")),
+    }
+}
+
+fn parse(given: &Given, has_scheme: bool, insecure: bool) -> Result<Url, SettingsError> {
+    const RIGHT: &str = "give a URL such as http://localhost:4318, or host:port for grpc";
+    let url = match (has_scheme, insecure) {
+        (true, _) => Url::parse(&given.value),
+        (false, true) => Url::parse(&format!("http://{}", given.value)),
+        (false, false) => Url::parse(&format!("https://{}", given.value)),
+    };
+    let url = url.map_err(|_| given.wrong(RIGHT))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        // The value is not repeated: it holds a password.
+        return Err(SettingsError::new(&given.name, "holds a user or password; give those in OTEL_EXPORTER_OTLP_HEADERS instead"));
+    }
+    match url.scheme() {
+        "http" | "https" if url.has_host() => Ok(url),
+        _ => Err(given.wrong(RIGHT)),
+    }
+}
+
+fn origin(mut url: Url) -> Url {
+    url.set_path("");
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+fn with_path(mut url: Url, source: Source) -> Url {
+    url.set_fragment(None);
+    let append = match source {
+        Source::Logs => false,
+        Source::Flag => url.path() == "/",
+        Source::General => true,
+    };
+    if append {
+        let path = format!("{}/{PATH}", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+    }
+    url
+}

@@ -1,0 +1,200 @@
+//! Requests over gRPC, and what its statuses mean.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::{BufMut, Bytes};
+use http::uri::PathAndQuery;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
+use prost::Message;
+use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt;
+
+use super::FailureReason;
+use super::settings::{Connection, SettingsError};
+use super::verdict::{Refusal, Verdict, chain, one_line, speaks_of_size};
+
+/// The method of the protocol.
+const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+
+/// The largest answer that is read: it is a count and a message.
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+
+/// The longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client of one collector.
+#[derive(Debug)]
+pub struct GrpcSender {
+    connection: Connection,
+    client: ArcSwap<Channel>,
+}
+
+/// Requests that are encoded already.
+struct EncodedCodec;
+
+/// Both halves of [`EncodedCodec`].
+struct Coder;
+
+// === impl GrpcSender ===
+
+impl GrpcSender {
+    /// A client that connects when the first request is sent.
+    ///
+    /// # Errors
+    /// Where certificates cannot be read, or make no TLS configuration.
+    pub fn new(connection: &Connection) -> Result<Self, SettingsError> {
+        let channel = channel(connection)?;
+        Ok(Self { connection: connection.clone(), client: ArcSwap::from_pointee(channel) })
+    }
+
+    /// Sends one encoded request.
+    pub async fn export(&self, body: Bytes) -> Verdict {
+        let mut request = Request::from_parts(MetadataMap::from_headers(self.connection.headers.clone()), http::Extensions::new(), body);
+        request.set_timeout(self.connection.timeout);
+        let mut client = tonic::client::Grpc::new(Channel::clone(&self.client.load())).max_decoding_message_size(MAX_ANSWER_BYTES);
+        if self.connection.gzip {
+            client = client.send_compressed(CompressionEncoding::Gzip);
+        }
+        let client = client.accept_compressed(CompressionEncoding::Gzip);
+        let verdict = match tokio::time::timeout(self.connection.timeout, exchange(client, request)).await {
+            Err(_) => Verdict::Hold(self.timed_out()),
+            Ok(Err(status)) => verdict(&status),
+            Ok(Ok(answer)) => {
+                let partial = answer.partial_success.map(|partial| (partial.rejected_log_records, partial.error_message));
+                return Verdict::from_partial_success(partial);
+            }
+        };
+        if matches!(verdict.reason(), Some(FailureReason::Connect | FailureReason::Timeout)) {
+            self.reconnect();
+        }
+        verdict
+    }
+
+    fn timed_out(&self) -> Refusal {
+        Refusal::new(FailureReason::Timeout, format!("no answer within {:?}", self.connection.timeout))
+    }
+
+    /// The next request opens a new connection, with the certificates that are in the files by then: a connection through a network
+    /// that silently drops everything would otherwise be tried until the kernel gives it up, a quarter of an hour later.
+    fn reconnect(&self) {
+        match channel(&self.connection) {
+            Ok(channel) => self.client.store(Arc::new(channel)),
+            Err(error) => tracing::warn!(%error, "certificates cannot be read again, keeping those read before"),
+        }
+    }
+}
+
+async fn exchange(mut client: tonic::client::Grpc<Channel>, request: Request<Bytes>) -> Result<ExportLogsServiceResponse, Status> {
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let answer = client.unary(request, PathAndQuery::from_static(METHOD), EncodedCodec).await?;
+    Ok(answer.into_inner())
+}
+
+fn channel(connection: &Connection) -> Result<Channel, SettingsError> {
+    let wrong = |error: &dyn Error| SettingsError::new("OTLP endpoint", format!("'{}': {}", connection.endpoint, chain(error)));
+    let endpoint = Endpoint::from_shared(connection.endpoint.as_str().to_owned())
+        .map_err(|error| wrong(&error))?
+        .user_agent(super::USER_AGENT)
+        .map_err(|error| wrong(&error))?
+        .connect_timeout(connection.timeout.min(CONNECT_TIMEOUT))
+        .tcp_keepalive(Some(Duration::from_secs(60)));
+    if connection.endpoint.scheme() != "https" {
+        return Ok(endpoint.connect_lazy());
+    }
+    let mut tls = ClientTlsConfig::new();
+    if let Some(host) = connection.endpoint.host_str() {
+        tls = tls.domain_name(host.trim_start_matches('[').trim_end_matches(']'));
+    }
+    if let Some((certificate, key)) = &connection.client {
+        tls = tls.identity(Identity::from_pem(certificate.read()?, key.read()?));
+    }
+    let Some(file) = &connection.certificate else {
+        let endpoint = endpoint.tls_config(tls.with_native_roots()).map_err(|error| wrong(&error))?;
+        return Ok(endpoint.connect_lazy());
+    };
+    let tls = tls.ca_certificate(Certificate::from_pem(file.read()?));
+    // An image may have no certificates of its own; then those that were named are enough.
+    let with_roots = endpoint.clone().tls_config(tls.clone().with_native_roots());
+    let endpoint = with_roots.or_else(|_| endpoint.tls_config(tls)).map_err(|error| SettingsError::new(&file.variable, chain(&error)))?;
+    Ok(endpoint.connect_lazy())
+}
+
+/// The table of verdicts, for gRPC.
+fn verdict(status: &Status) -> Verdict {
+    let words = one_line(status.message());
+    let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    // A status with a cause was made here, not by the collector: the connection failed.
+    if let Some(cause) = status.source() {
+        let causes = chain(cause);
+        if status.code() == Code::Cancelled && causes.contains("Timeout expired") {
+            return Verdict::Hold(Refusal::new(FailureReason::Timeout, "no answer in time"));
+        }
+        return Verdict::Hold(Refusal::new(FailureReason::Connect, format!("connection failed: {causes}")));
+    }
+    let said = if words.is_empty() { format!("{:?}", status.code()) } else { format!("{:?}: {words}", status.code()) };
+    let hold = |reason| Verdict::Hold(Refusal::new(reason, said.clone()).after(retry_after));
+    let configuration = |reason| Verdict::Hold(Refusal::configuration(reason, said.clone()).after(retry_after));
+    match status.code() {
+        Code::ResourceExhausted if retry_after.is_some() => hold(FailureReason::RateLimited),
+        Code::ResourceExhausted => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
+        Code::OutOfRange if speaks_of_size(&words) => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
+        // A proxy's 413, which has no gRPC status of its own.
+        Code::Unknown if words.ends_with("HTTP status code 413") => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
+        Code::InvalidArgument => Verdict::Suspect(Refusal::new(FailureReason::BadRecord, said)),
+        Code::Internal if words.contains("h2 protocol error") => hold(FailureReason::Connect),
+        Code::Internal => Verdict::Suspect(Refusal::new(FailureReason::ServerError, said)),
+        Code::Cancelled | Code::DeadlineExceeded => hold(FailureReason::Timeout),
+        Code::Unauthenticated | Code::PermissionDenied => configuration(FailureReason::Unauthorized),
+        Code::Unimplemented | Code::NotFound => configuration(FailureReason::NotFound),
+        Code::Unavailable | Code::Aborted | Code::DataLoss => hold(FailureReason::Unavailable),
+        Code::Unknown if words.contains("grpc-status") => configuration(FailureReason::NotOtlp),
+        _ => hold(FailureReason::Other),
+    }
+}
+
+// === impl EncodedCodec ===
+
+impl Codec for EncodedCodec {
+    type Encode = Bytes;
+    type Decode = ExportLogsServiceResponse;
+    type Encoder = Coder;
+    type Decoder = Coder;
+
+    fn encoder(&mut self) -> Coder {
+        Coder
+    }
+
+    fn decoder(&mut self) -> Coder {
+        Coder
+    }
+}
+
+// === impl Coder ===
+
+impl Encoder for Coder {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.reserve(item.len());
+        buffer.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Coder {
+    type Item = ExportLogsServiceResponse;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<ExportLogsServiceResponse>, Status> {
+        // An answer that is not the protocol's is no acknowledgement.
+        let decoded = ExportLogsServiceResponse::decode(buffer);
+        decoded.map(Some).map_err(|error| Status::unknown(format!("the answer is no OTLP (grpc-status 0): {error}")))
+    }
+}

@@ -1,0 +1,240 @@
+//! Requests over HTTP, and what its answers mean.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::StreamExt;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
+use prost::Message;
+use tonic_types::RpcStatusExt;
+
+use super::FailureReason;
+use super::settings::{Connection, SettingsError};
+use super::verdict::{Refusal, Verdict, chain, one_line, speaks_of_size};
+
+/// The media type of the protocol.
+const PROTOBUF: &str = "application/x-protobuf";
+
+/// The largest answer that is read: it is a count and a message.
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+
+/// The longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client of one collector.
+#[derive(Debug)]
+pub struct HttpSender {
+    connection: Connection,
+    client: ArcSwap<reqwest::Client>,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+// === impl HttpSender ===
+
+impl HttpSender {
+    /// A client that connects when the first request is sent.
+    ///
+    /// # Errors
+    /// Where certificates cannot be read, or make no TLS configuration.
+    pub fn new(connection: &Connection) -> Result<Self, SettingsError> {
+        Ok(Self { connection: connection.clone(), client: ArcSwap::from_pointee(client(connection)?) })
+    }
+
+    /// Sends one encoded request.
+    pub async fn export(&self, body: Bytes) -> Verdict {
+        let result = tokio::time::timeout(self.connection.timeout, self.exchange(body)).await;
+        let refusal = match result {
+            Ok(Ok(answer)) => return verdict(&answer),
+            Ok(Err(error)) => Refusal::new(FailureReason::Connect, format!("connection failed: {}", chain(&error.without_url()))),
+            Err(_) => Refusal::new(FailureReason::Timeout, format!("no answer within {:?}", self.connection.timeout)),
+        };
+        // The certificates may have changed in their files.
+        if self.connection.certificate.is_some() || self.connection.client.is_some() {
+            match client(&self.connection) {
+                Ok(client) => self.client.store(Arc::new(client)),
+                Err(error) => tracing::warn!(%error, "certificates cannot be read again, keeping those read before"),
+            }
+        }
+        Verdict::Hold(refusal)
+    }
+
+    async fn exchange(&self, body: Bytes) -> Result<Answer, reqwest::Error> {
+        let client = reqwest::Client::clone(&self.client.load());
+        let mut request = client.post(self.connection.endpoint.clone()).headers(self.connection.headers.clone());
+        request = request.header(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+        request = match compress(&body).filter(|_| self.connection.gzip) {
+            Some(compressed) => request.header(CONTENT_ENCODING, "gzip").body(compressed),
+            None => request.body(body),
+        };
+        let response = request.send().await?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let mut body = Vec::new();
+        let mut stream = response.bytes_stream();
+        while let Some(chunk) = stream.next().await {
+            // What is longer is not the protocol's; its beginning tells enough.
+            let room = MAX_ANSWER_BYTES - body.len();
+            let chunk = chunk?;
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() > room {
+                break;
+            }
+        }
+        Ok(Answer { status, headers, body })
+    }
+}
+
+fn client(connection: &Connection) -> Result<reqwest::Client, SettingsError> {
+    // Requests go one after the other, so that HTTP/2 would bring nothing but connections that hang unseen.
+    let mut builder = reqwest::Client::builder()
+        .user_agent(super::USER_AGENT)
+        .http1_only()
+        .connect_timeout(connection.timeout.min(CONNECT_TIMEOUT))
+        .tcp_keepalive(Duration::from_secs(60))
+        .redirect(reqwest::redirect::Policy::none());
+    if connection.is_loopback() {
+        builder = builder.no_proxy();
+    }
+    if let Some(file) = &connection.certificate {
+        let certificates =
+            reqwest::Certificate::from_pem_bundle(&file.read()?).map_err(|error| SettingsError::new(&file.variable, chain(&error)))?;
+        builder = builder.tls_certs_merge(certificates);
+    }
+    if let Some((certificate, key)) = &connection.client {
+        let mut pem = certificate.read()?;
+        pem.push(b'\n');
+        pem.extend(key.read()?);
+        let identity = reqwest::Identity::from_pem(&pem).map_err(|error| SettingsError::new(&certificate.variable, chain(&error)))?;
+        builder = builder.identity(identity);
+    }
+    builder.build().map_err(|error| SettingsError::new("OTLP endpoint", format!("'{}': {}", connection.endpoint, chain(&error))))
+}
+
+fn compress(body: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::default());
+    encoder.write_all(body).ok()?;
+    encoder.finish().ok()
+}
+
+/// The table of verdicts, for HTTP.
+fn verdict(answer: &Answer) -> Verdict {
+    let status = answer.status;
+    if (200..300).contains(&status) {
+        return acknowledgement(answer);
+    }
+    let (words, retry_info) = words(answer);
+    let retry_after = header(&answer.headers, RETRY_AFTER).and_then(parse_retry_after).or(retry_info);
+    let said = if words.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status}: {words}") };
+    let hold = |reason| Verdict::Hold(Refusal::new(reason, said.clone()).after(retry_after));
+    let configuration = |reason| Verdict::Hold(Refusal::configuration(reason, said.clone()).after(retry_after));
+    match status {
+        413 => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
+        // The collector's HTTP server says 400 when a request is longer than it reads.
+        400 | 422 if speaks_of_size(&words) => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
+        400 | 422 => Verdict::Suspect(Refusal::new(FailureReason::BadRecord, said)),
+        500 => Verdict::Suspect(Refusal::new(FailureReason::ServerError, said)),
+        401 | 403 | 407 => configuration(FailureReason::Unauthorized),
+        404 | 405 | 410 => configuration(FailureReason::NotFound),
+        408 => hold(FailureReason::Timeout),
+        429 => hold(FailureReason::RateLimited),
+        415 | 421 | 426 | 501 | 505 => configuration(FailureReason::NotOtlp),
+        501..600 => hold(FailureReason::Unavailable),
+        300..400 => {
+            let place = one_line(header(&answer.headers, LOCATION).unwrap_or("an unnamed place"));
+            let message =
+                format!("HTTP {status}: redirected to {place}; redirects are not followed, set the endpoint to the right address");
+            Verdict::Hold(Refusal::configuration(FailureReason::NotFound, message))
+        }
+        _ => configuration(FailureReason::Other),
+    }
+}
+
+/// A success counts only when the answer is empty or the protocol's own.
+fn acknowledgement(answer: &Answer) -> Verdict {
+    if answer.body.is_empty() {
+        return Verdict::Acknowledged { warning: None };
+    }
+    let content_type = header(&answer.headers, CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
+    let decoded = if content_type.starts_with("application/json") {
+        json_partial_success(&answer.body)
+    } else if content_type.starts_with("text/html") {
+        None
+    } else {
+        ExportLogsServiceResponse::decode(answer.body.as_slice())
+            .ok()
+            .map(|decoded| decoded.partial_success.map(|partial| (partial.rejected_log_records, partial.error_message)))
+    };
+    match decoded {
+        Some(partial) => Verdict::from_partial_success(partial),
+        None => {
+            let kind = if content_type.is_empty() { "an answer without a content type" } else { content_type.as_str() };
+            let start = one_line(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(200)]));
+            let message = format!(
+                "HTTP {} with {}, which is no OTLP answer: is the endpoint a collector's? It begins: {start}",
+                answer.status,
+                one_line(kind)
+            );
+            Verdict::Hold(Refusal::configuration(FailureReason::NotOtlp, message))
+        }
+    }
+}
+
+/// The protocol's answer in JSON, which some servers give whatever they were asked in. `None` when it is something else.
+fn json_partial_success(body: &[u8]) -> Option<Option<(i64, String)>> {
+    let serde_json::Value::Object(answer) = serde_json::from_slice(body).ok()? else { return None };
+    let partial = answer.get("partialSuccess").or_else(|| answer.get("partial_success"));
+    let Some(partial) = partial else { return answer.is_empty().then_some(None) };
+    let rejected = partial.get("rejectedLogRecords").or_else(|| partial.get("rejected_log_records"));
+    // 64-bit integers are strings in protobuf's JSON.
+    let rejected = match rejected {
+        Some(serde_json::Value::String(digits)) => digits.parse().ok()?,
+        Some(number) => number.as_i64()?,
+        None => 0,
+    };
+    let message = partial.get("errorMessage").or_else(|| partial.get("error_message")).and_then(|message| message.as_str());
+    Some(Some((rejected, message.unwrap_or_default().to_owned())))
+}
+
+/// The server's own words: of a `google.rpc.Status` in protobuf or JSON, else the text itself; and the delay such a status asks for.
+fn words(answer: &Answer) -> (String, Option<Duration>) {
+    let content_type = header(&answer.headers, CONTENT_TYPE).unwrap_or_default();
+    if content_type.starts_with(PROTOBUF) || content_type.starts_with("application/protobuf") {
+        if let Ok(status) = tonic_types::Status::decode(answer.body.as_slice()) {
+            let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+            return (one_line(&status.message), retry);
+        }
+    }
+    if let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(&answer.body) {
+        if let Some(message) = ["message", "error"].iter().find_map(|field| object.get(*field)?.as_str()) {
+            return (one_line(message), None);
+        }
+    }
+    (one_line(&String::from_utf8_lossy(&answer.body)), None)
+}
+
+/// `Retry-After` in either form; a date in the past is no wait.
+fn parse_retry_after(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
