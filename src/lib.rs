@@ -27,3 +27,4 @@ pub mod metrics;
 pub mod otlp;
 pub mod simulator;
 pub mod telemetry;
+pub mod tickets;
