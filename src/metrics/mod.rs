@@ -3,8 +3,11 @@
 pub mod api;
 pub mod audit;
 pub mod build;
+pub mod exposition;
 pub mod loops;
+pub mod negotiate;
 pub mod otlp;
+pub mod process;
 pub mod state;
 
 use std::sync::Arc;
@@ -15,6 +18,7 @@ pub use api::ApiMetrics;
 pub use audit::AuditMetrics;
 pub use loops::{Loop, Loops};
 pub use otlp::OtlpMetrics;
+pub use process::ProcessCollector;
 pub use state::StateMetrics;
 
 /// All metric families of one exporter; cheap to clone, every clone shows the same values.
@@ -47,6 +51,7 @@ impl Metrics {
         let api = ApiMetrics::register(&mut registry);
         let state = StateMetrics::register(&mut registry);
         build::register(&mut registry);
+        registry.register_collector(Box::new(ProcessCollector::new()));
         Self { api, audit, loops, otlp, state, registry: Arc::new(registry) }
     }
 
