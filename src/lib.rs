@@ -24,3 +24,4 @@ pub mod api;
 pub mod ledger;
 pub mod metrics;
 pub mod otlp;
+pub mod web;
