@@ -1,5 +1,8 @@
 //! The web surface over real sockets: what scrapers, probes, people and hostile clients get.
 
+// A test fails by panicking, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -209,8 +212,14 @@ async fn another_method_is_refused() {
 #[tokio::test]
 async fn every_answer_has_the_security_headers() {
     let server = Server::start().await;
-    for (method, path) in [(Method::GET, "/"), (Method::GET, "/metrics"), (Method::HEAD, "/metrics"), (Method::GET, "/no"), (Method::POST, "/"), (Method::GET, "/-/ready")]
-    {
+    for (method, path) in [
+        (Method::GET, "/"),
+        (Method::GET, "/metrics"),
+        (Method::HEAD, "/metrics"),
+        (Method::GET, "/no"),
+        (Method::POST, "/"),
+        (Method::GET, "/-/ready"),
+    ] {
         let response = server.request(method, path, &[]).await;
         assert_eq!(header(&response, "x-content-type-options"), "nosniff", "{path}");
         assert_eq!(header(&response, "x-frame-options"), "DENY", "{path}");
@@ -244,7 +253,12 @@ async fn a_stuck_loop_is_unhealthy_and_named() {
 async fn the_page_escapes_what_others_wrote() {
     let evil = "<script>alert(1)</script>\"'&\u{202e}";
     let overview = move || Overview {
-        audit: Some(AuditOverview { events: 1, actors: vec![Count::new(evil, 1)], activity_types: vec![Count::new(evil, 1)], ..AuditOverview::default() }),
+        audit: Some(AuditOverview {
+            events: 1,
+            actors: vec![Count::new(evil, 1)],
+            activity_types: vec![Count::new(evil, 1)],
+            ..AuditOverview::default()
+        }),
         ..Overview::default()
     };
     let server = Server::with(settings(&["127.0.0.1:0"]), overview).await;
@@ -426,7 +440,13 @@ async fn a_body_is_not_read() {
 #[tokio::test]
 async fn garbage_is_refused_and_the_server_goes_on() {
     let server = Server::start().await;
-    for garbage in [&b"\x16\x03\x01\x02\x00\x01\x00"[..], b"GET\r\n\r\n", b"\0\0\0\0\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\na b: c\r\n\r\n"] {
+    for garbage in [
+        &b"\x16\x03\x01\x02\x00\x01\x00"[..],
+        b"GET\r\n\r\n",
+        b"\0\0\0\0\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/1.1\r\na b: c\r\n\r\n",
+    ] {
         let mut stream = server.connect().await;
         stream.write_all(garbage).await.unwrap();
         let _ = stream.shutdown().await;

@@ -93,7 +93,9 @@ fn help_keeps_quotes_and_escapes_backslashes() {
 
 #[test]
 fn kinds_unknown_to_the_classic_form_are_mapped() {
-    for (openmetrics, classic) in [("unknown", "a untyped"), ("info", "a_info gauge"), ("stateset", "a gauge"), ("gaugehistogram", "a untyped")] {
+    for (openmetrics, classic) in
+        [("unknown", "a untyped"), ("info", "a_info gauge"), ("stateset", "a gauge"), ("gaugehistogram", "a untyped")]
+    {
         assert_eq!(text(&format!("# HELP a x\n# TYPE a {openmetrics}\n")).lines().last().unwrap(), format!("# TYPE {classic}"));
     }
 }

@@ -119,9 +119,9 @@ fn specificity(range: &Range<'_>, media_type: &str, versions: &[&str]) -> Option
 mod tests {
     use super::*;
 
-    const PROMETHEUS_2_42: &str =
-        "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-    const PROMETHEUS_3_5: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4";
+    const PROMETHEUS_2_42: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    const PROMETHEUS_3_5: &str =
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4";
     const PROMETHEUS_NATIVE: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
         application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     const VICTORIA_METRICS: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
@@ -239,8 +239,16 @@ mod tests {
 
     #[test]
     fn a_malformed_header_never_fails() {
-        for header in [",,,;;;", ";q=1", "application/openmetrics-text;;;=;q", "/", "*", "\u{feff}é/ü;q=0.5", "a/b;version=\"", "text/plain;q=0.99999999999999"]
-        {
+        for header in [
+            ",,,;;;",
+            ";q=1",
+            "application/openmetrics-text;;;=;q",
+            "/",
+            "*",
+            "\u{feff}é/ü;q=0.5",
+            "a/b;version=\"",
+            "text/plain;q=0.99999999999999",
+        ] {
             format([header]);
             gzip([header]);
         }

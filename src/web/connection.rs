@@ -247,7 +247,11 @@ mod tests {
     async fn headers_a_byte_at_a_time_are_given_up() {
         let (mut client, mut server) = pair(&Activity::new());
         let start = Instant::now();
-        let slow = tokio::spawn(async move { while client.write_all(b"G").await.is_ok() { tokio::time::sleep(Duration::from_secs(1)).await } });
+        let slow = tokio::spawn(async move {
+            while client.write_all(b"G").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await
+            }
+        });
         let error = server.read_to_end(&mut Vec::new()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(start.elapsed().as_secs(), 10);
@@ -280,7 +284,11 @@ mod tests {
     async fn an_answer_that_is_read_a_byte_at_a_time_is_given_up() {
         let activity = Activity::new();
         let (mut client, mut server) = pair(&activity);
-        let slow = tokio::spawn(async move { while client.read_u8().await.is_ok() { tokio::time::sleep(Duration::from_secs(1)).await } });
+        let slow = tokio::spawn(async move {
+            while client.read_u8().await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await
+            }
+        });
         let start = Instant::now();
         let answer = [b'x'; 4096];
         let mut rest = &answer[..];

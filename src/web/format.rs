@@ -44,7 +44,11 @@ pub(super) fn bytes(bytes: u64) -> String {
         tenths /= 1024;
         unit = next;
     }
-    if tenths >= 1000 || tenths.is_multiple_of(10) { format!("{} {unit}", tenths / 10) } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
+    if tenths >= 1000 || tenths.is_multiple_of(10) {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
 }
 
 /// A duration in its two largest units.
@@ -83,28 +87,35 @@ mod tests {
 
     #[test]
     fn counts_have_groups_of_three() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567"), (u64::MAX, "18,446,744,073,709,551,615")] {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567"), (u64::MAX, "18,446,744,073,709,551,615")]
+        {
             assert_eq!(count(number), text);
         }
     }
 
     #[test]
     fn amounts_have_cents_only_when_there_are_any() {
-        for (number, text) in [(0.0, "0"), (12_500_000.0, "12,500,000"), (1234.5, "1,234.50"), (-0.001, "0"), (-42.25, "\u{2212}42.25"), (1e30, "1e30")] {
+        for (number, text) in
+            [(0.0, "0"), (12_500_000.0, "12,500,000"), (1234.5, "1,234.50"), (-0.001, "0"), (-42.25, "\u{2212}42.25"), (1e30, "1e30")]
+        {
             assert_eq!(amount(number), text);
         }
     }
 
     #[test]
     fn sizes_have_binary_units() {
-        for (number, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (256 << 20, "256 MiB"), (5 << 50, "5120 TiB")] {
+        for (number, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (256 << 20, "256 MiB"), (5 << 50, "5120 TiB")]
+        {
             assert_eq!(bytes(number), text);
         }
     }
 
     #[test]
     fn durations_have_two_units_at_most() {
-        for (seconds, text) in [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (660, "11 min"), (3660, "1 h 1 min"), (90_000, "1 d 1 h"), (8_640_000, "100 d")] {
+        for (seconds, text) in
+            [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (660, "11 min"), (3660, "1 h 1 min"), (90_000, "1 d 1 h"), (8_640_000, "100 d")]
+        {
             assert_eq!(duration(Duration::from_secs(seconds)), text);
         }
     }

@@ -134,8 +134,8 @@ impl Landing<'_> {
                         (figure("Newest event", &html! { (audit.newest.map_or_else(|| html! { "none" }, |at| self.ago(at))) }, None))
                         (figure("Counted", &html! { (count(audit.events)) }, Some("since the state file was begun")))
                         (figure("Found late", &html! { (count(audit.late)) }, None))
-                        (figure("Unreadable", &html! { (count(audit.malformed)) }, None))
-                        (figure("Gaps", &html! { (count(audit.gaps)) }, (audit.gaps > 0).then_some("entries were lost to the service")))
+                        (figure("Unreadable", &counted_fault(audit.malformed), None))
+                        (figure("Gaps", &counted_fault(audit.gaps), (audit.gaps > 0).then_some("entries that were lost before they could be read")))
                     }
                     @if !audit.per_minute.is_empty() { (minutes(&audit.per_minute)) }
                 }
@@ -156,25 +156,29 @@ impl Landing<'_> {
                     h2 { "Open tickets" }
                     @if !tickets.consistent { span."badge wait" { "changed while it was read" } }
                 }
-                table {
-                    thead { tr { th { "Type" } th { "Priority" } th.number { "Tickets" } th.number { "Deal amount" } } }
-                    tbody {
-                        @for row in &tickets.open {
-                            tr {
-                                td { bdi { (name(&row.ticket_type)) } }
-                                td { bdi { (name(&row.priority)) } }
-                                td.number { (count(row.tickets)) }
-                                td.number { (amount(row.deal_amount)) }
+                div.scroll {
+                    table {
+                        thead { tr { th { "Type and priority" } th.number { "Tickets" } th.number { "Deal amount" } } }
+                        @for rows in tickets.open.chunk_by(|a, b| a.ticket_type == b.ticket_type) {
+                            tbody {
+                                tr.group { th colspan="3" scope="rowgroup" { (breakable(&name(&rows[0].ticket_type))) } }
+                                @for row in rows {
+                                    tr {
+                                        td { (breakable(&name(&row.priority))) }
+                                        td.number { (count(row.tickets)) }
+                                        td.number { (amount(row.deal_amount)) }
+                                    }
+                                }
                             }
                         }
-                        tr.total { td { "All" } td {} td.number { (count(open)) } td.number { (amount(total)) } }
+                        tfoot { tr { td { "All" } td.number { (count(open)) } td.number { (amount(total)) } } }
                     }
                 }
                 p."muted more" {
                     (count(tickets.overdue)) " overdue"
                     @if let Some(at) = tickets.oldest_open { ", the oldest opened " (self.ago(at)) }
                     @if let Some(at) = tickets.taken_at { ". Read " (self.ago(at)) }
-                    "."
+                    ". A deal with two tickets counts in both."
                 }
                 @if !tickets.states.is_empty() {
                     p.muted {
@@ -196,13 +200,13 @@ impl Landing<'_> {
                 h2 { "Delivery and state" }
                 dl {
                     @if let Some(delivery) = delivery {
-                        (figure("Waiting for the collector", &html! {
+                        (figure("Backlog", &html! {
                             (count(delivery.backlog))
-                            @if let Some(at) = delivery.oldest_unsent { small { "oldest arrived " (self.ago(at)) } }
+                            @if let Some(at) = delivery.oldest_unsent { small { "oldest " (self.ago(at)) } }
                         }, None))
                         (figure("Acknowledged", &html! { (count(delivery.sent)) }, Some("since this process started")))
                     }
-                    (figure("Dead letters", &html! { (count(self.overview.dead_letters)) },
+                    (figure("Dead letters", &counted_fault(self.overview.dead_letters),
                         (self.overview.dead_letters > 0).then_some("orgdata-exporter dead-letters list")))
                     @if let Some(state) = state {
                         (figure("State file", &html! { (bytes(state.size_bytes)) small { "of " (bytes(state.max_size_bytes)) } }, None))
@@ -259,6 +263,16 @@ fn why_off(which: Loop) -> &'static str {
 
 fn figure(what: &str, value: &Markup, note: Option<&str>) -> Markup {
     html! { div { dt { (what) } dd { (value) @if let Some(note) = note { small { (note) } } } } }
+}
+
+/// A name that a narrow column breaks at its underscores.
+fn breakable(name: &str) -> Markup {
+    html! { bdi { @for (index, part) in name.split('_').enumerate() { @if index > 0 { "_" wbr; } (part) } } }
+}
+
+/// A number that is better 0.
+fn counted_fault(number: u64) -> Markup {
+    html! { @if number > 0 { span.fault { (count(number)) } } @else { "0" } }
 }
 
 /// The most frequent rows, with a bar behind each.

@@ -29,14 +29,27 @@ fn overview() -> Overview {
             newest: Some(seconds_ago(23)),
             per_minute: (0..60).map(|minute| minute * 37 % 23).collect(),
             activity_types: [
-                "TARGET_USER_LOGGED_IN", "DEAL_UPDATED", "EVALUATION_SHARED_WITH_EXTERNAL_USER", "TICKET_CREATED", "TASK_COMPLETED", "DEAL_CREATED",
-                "USER_INVITED", "REQUIREMENT_UPDATED", "MEETING_SCHEDULED", "TEAM_REQUEST_APPROVED", "TICKET_LINKED", "DEAL_DELETED",
+                "TARGET_USER_LOGGED_IN",
+                "DEAL_UPDATED",
+                "EVALUATION_SHARED_WITH_EXTERNAL_USER",
+                "TICKET_CREATED",
+                "TASK_COMPLETED",
+                "DEAL_CREATED",
+                "USER_INVITED",
+                "REQUIREMENT_UPDATED",
+                "MEETING_SCHEDULED",
+                "TEAM_REQUEST_APPROVED",
+                "TICKET_LINKED",
+                "DEAL_DELETED",
             ]
             .into_iter()
             .zip([512_004, 301_220, 150_002, 92_001, 60_010, 44_000, 30_111, 20_000, 15_000, 9000, 800, 19])
             .map(|(name, count)| Count::new(name, count))
             .collect(),
-            actors: (0..25).map(|id| Count::new(format!("{}", 1000 + id * 7), 90_000 / (id + 1))).chain([Count::new("none", 40_000)]).collect(),
+            actors: (0..25)
+                .map(|id| Count::new(format!("{}", 1000 + id * 7), 90_000 / (id + 1)))
+                .chain([Count::new("none", 40_000)])
+                .collect(),
             walk: Some("catch-up, 12 pages to go".to_owned()),
             late: 3,
             ..AuditOverview::default()
@@ -62,7 +75,11 @@ fn overview() -> Overview {
             oldest_unsent: Some(seconds_ago(310)),
             sent: 45_210,
         }),
-        state: Some(StateOverview { path: "/var/lib/orgdata-exporter/ledger.db".to_owned(), size_bytes: 19_503_104, max_size_bytes: 256 << 20 }),
+        state: Some(StateOverview {
+            path: "/var/lib/orgdata-exporter/ledger.db".to_owned(),
+            size_bytes: 19_503_104,
+            max_size_bytes: 256 << 20,
+        }),
         dead_letters: 2,
     }
 }
@@ -77,7 +94,9 @@ fn landing() -> Landing<'static> {
                 Loop::Otlp,
                 state(
                     Some(false),
-                    Some("cannot connect to http://collector.observability:4317: connection refused; the records wait in the state file and are sent when it is back"),
+                    Some(
+                        "cannot connect to http://collector.observability:4317: connection refused; the records wait in the state file and are sent when it is back",
+                    ),
                 ),
             ),
         ],
@@ -118,11 +137,11 @@ fn the_page_says_how_things_are() {
         "1,234,567",
         "TARGET_USER_LOGGED_IN512,004",
         "and 2 more with 819 events",
-        "FEATURE_REQUESTHIGH12830,500.50",
+        "FEATURE_REQUESTBLOCKER31,250,000HIGH12830,500.50BUGnone420",
         "All572,080,500.50",
         "5 overdue, the oldest opened 43 d ago. Read 35 s ago.",
         "OPEN 57, CLOSED 1,204.",
-        "5,120oldest arrived 5 min 10 s ago",
+        "5,120oldest 5 min 10 s ago",
         "18.5 MiBof 256 MiB",
         "orgdata-exporter dead-letters list",
         "as of 12:00:00 UTC",
@@ -134,7 +153,9 @@ fn the_page_says_how_things_are() {
 
 #[test]
 fn a_process_that_just_started_has_a_page_too() {
-    let html = Landing { loops: Loop::ALL.map(|which| (which, LoopState::default())), overview: Overview::default(), ready: false, ..landing() }.render();
+    let html =
+        Landing { loops: Loop::ALL.map(|which| (which, LoopState::default())), overview: Overview::default(), ready: false, ..landing() }
+            .render();
     let text = text(&html);
     assert!(html.contains("<title>Not ready"));
     for expected in ["not ready", "Switched off with --audit.enabled=false.", "No collector is set"] {

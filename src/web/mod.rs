@@ -6,6 +6,7 @@ pub mod health;
 mod landing;
 pub mod overview;
 mod pool;
+pub mod recent;
 mod scrape;
 pub mod server;
 pub mod settings;
@@ -25,6 +26,7 @@ use http::{Method, StatusCode, Uri};
 
 pub use health::Health;
 pub use overview::Overview;
+pub use recent::Recent;
 pub use server::{BindError, Bound, bind, serve};
 pub use settings::{Limits, ListenAddress, ListenAddressError, Settings, TelemetryPath, TelemetryPathError};
 

@@ -60,7 +60,7 @@ pub struct TicketsOverview {
     pub consistent: bool,
     /// Tickets by state.
     pub states: Vec<Count>,
-    /// Open tickets by type and priority, in the order of the page: types in any order, the highest priority first.
+    /// Open tickets in the order of the page: those of one type together, the highest priority first.
     pub open: Vec<OpenTickets>,
     /// Open tickets past their due date.
     pub overdue: u64,

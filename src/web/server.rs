@@ -44,7 +44,9 @@ pub struct Bound {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another socket is there.
-    #[error("cannot listen on {address}: the port is in use; stop what listens there (`ss -ltnp 'sport = :{port}'` names it), or choose another with --web.listen-address")]
+    #[error(
+        "cannot listen on {address}: the port is in use; stop what listens there (`ss -ltnp 'sport = :{port}'` names it), or choose another with --web.listen-address"
+    )]
     InUse {
         /// The address as it was given.
         address: String,
@@ -52,13 +54,17 @@ pub enum BindError {
         port: u16,
     },
     /// The process may not.
-    #[error("cannot listen on {address}: not permitted; ports below 1024 are for privileged processes, choose a higher one with --web.listen-address")]
+    #[error(
+        "cannot listen on {address}: not permitted; ports below 1024 are for privileged processes, choose a higher one with --web.listen-address"
+    )]
     Denied {
         /// The address as it was given.
         address: String,
     },
     /// No interface of this machine has the address.
-    #[error("cannot listen on {address}: no interface of this machine has that address; choose another with --web.listen-address, :{port} for all")]
+    #[error(
+        "cannot listen on {address}: no interface of this machine has that address; choose another with --web.listen-address, :{port} for all"
+    )]
     NotLocal {
         /// The address as it was given.
         address: String,

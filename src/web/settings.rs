@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_shown_alike() {
-        for text in [":10917", ":0", "127.0.0.1:0", "0.0.0.0:80", "[::]:10917", "[::1]:65535", "localhost:10917", "exporter.example.org:1"] {
+        for text in [":10917", ":0", "127.0.0.1:0", "0.0.0.0:80", "[::]:10917", "[::1]:65535", "localhost:10917", "exporter.example.org:1"]
+        {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
         assert_eq!(":10917".parse(), Ok(ListenAddress::Any(10917)));
