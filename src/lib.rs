@@ -28,3 +28,4 @@ pub mod otlp;
 pub mod simulator;
 pub mod telemetry;
 pub mod tickets;
+pub mod web;

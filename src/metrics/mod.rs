@@ -3,8 +3,11 @@
 pub mod api;
 pub mod audit;
 pub mod build;
+pub mod exposition;
 pub mod loops;
+pub mod negotiate;
 pub mod otlp;
+pub mod process;
 pub mod state;
 pub mod tickets;
 
@@ -16,6 +19,7 @@ pub use api::ApiMetrics;
 pub use audit::AuditMetrics;
 pub use loops::{Loop, Loops};
 pub use otlp::OtlpMetrics;
+pub use process::ProcessCollector;
 pub use state::StateMetrics;
 pub use tickets::TicketMetrics;
 
@@ -52,7 +56,12 @@ impl Metrics {
         let state = StateMetrics::register(&mut registry);
         let tickets = TicketMetrics::register(&mut registry);
         build::register(&mut registry);
+<<<<<<< HEAD
         Self { api, audit, loops, otlp, state, tickets, registry: Arc::new(registry) }
+=======
+        registry.register_collector(Box::new(ProcessCollector::new()));
+        Self { api, audit, loops, otlp, state, registry: Arc::new(registry) }
+>>>>>>> web
     }
 
     /// The registry, for the encoders.
