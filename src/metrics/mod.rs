@@ -56,12 +56,8 @@ impl Metrics {
         let state = StateMetrics::register(&mut registry);
         let tickets = TicketMetrics::register(&mut registry);
         build::register(&mut registry);
-<<<<<<< HEAD
-        Self { api, audit, loops, otlp, state, tickets, registry: Arc::new(registry) }
-=======
         registry.register_collector(Box::new(ProcessCollector::new()));
-        Self { api, audit, loops, otlp, state, registry: Arc::new(registry) }
->>>>>>> web
+        Self { api, audit, loops, otlp, state, tickets, registry: Arc::new(registry) }
     }
 
     /// The registry, for the encoders.
