@@ -15,7 +15,7 @@ use super::walk::Doubt;
 use super::{MAX_SCAN, Settings};
 use crate::api::{LinkedDeal, Text, Ticket, parse_time};
 
-/// How many messages about unreadable tickets are kept; one is enough to begin with.
+/// How much of the message about an unreadable ticket is kept, in characters.
 const MAX_EXAMPLE_CHARS: usize = 200;
 
 /// One scan's numbers, growing.
@@ -215,9 +215,10 @@ impl Snapshot {
     }
 }
 
-/// A moment in milliseconds since the epoch. The epoch itself and what lies before it are some system's way to say that there is no date.
+/// A moment in milliseconds since the epoch. The epoch itself, what lies before it, and the last day of the year 9999 are some system's way to
+/// say that there is no date.
 fn moment(text: Option<&Text<'_>>, field: &str, problem: &mut Option<String>) -> Option<i64> {
-    let text = text.filter(|text| !text.trim().is_empty())?;
+    let text = text.filter(|text| !text.trim().is_empty() && !text.trim_start().starts_with("9999-12-31"))?;
     let Some(time) = parse_time(text) else {
         problem.get_or_insert_with(|| format!("{field} {:?} is no time", &**text));
         return None;

@@ -29,6 +29,15 @@ type Fields<'a> = BTreeMap<String, &'a RawValue>;
 impl<'a> Row<'a> {
     /// Reads a row; never fails.
     pub(super) fn read(raw: &'a str) -> Self {
+        // serde would read an array as the fields in their order.
+        if !raw.starts_with('{') {
+            return Self {
+                ticket: Ticket::default(),
+                key: hash(raw),
+                unknown_fields: 0,
+                malformed: Some("it is not an object".to_owned()),
+            };
+        }
         match Ticket::parse(raw) {
             Ok((ticket, unknown_fields)) => {
                 let key = ticket.id.map_or_else(|| hash(raw), key);
@@ -120,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_no_ticket_at_all_is_one_that_says_nothing() {
-        for raw in ["3", "null", "[]", "\"text\"", r#"{"id":1e999}"#, r#"{"id":1,"id":2,"state":"A","state":"B"}"#] {
+        for raw in ["3", "null", "[]", "[1,\"BUG\"]", "\"text\"", r#"{"id":1e999}"#, r#"{"id":1,"id":2,"state":"A","state":"B"}"#] {
             let row = Row::read(raw);
             assert!(row.malformed.is_some(), "{raw}");
         }

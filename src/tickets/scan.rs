@@ -93,11 +93,13 @@ enum Attempt {
     Abandoned(Doubt),
 }
 
+type PageFuture<'a> = Pin<Box<dyn Future<Output = Result<TicketPage, ApiError>> + Send + 'a>>;
+
 /// Fetches pages, several at a time where it is clear which come next.
 struct Pages<'a, S> {
     source: &'a S,
     limit: u32,
-    ahead: FuturesOrdered<Pin<Box<dyn Future<Output = Result<TicketPage, ApiError>> + Send + 'a>>>,
+    ahead: FuturesOrdered<PageFuture<'a>>,
     /// The offset of the first page in `ahead`.
     front: u64,
     /// The offset of the next page to ask for.
