@@ -243,3 +243,17 @@ async fn the_log_tells_what_is_new_and_only_that() {
     assert_eq!(lines("works again"), 1, "{log}");
     assert_eq!(log.lines().count(), 5, "{log}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_log_line_never_repeats_what_is_in_a_ticket() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).with_max_level(tracing::Level::TRACE).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let rows = [r#"{"id":17,"dealAmountSum":"ann@example.com","state":"OPEN","createdAt":"bob@example.com"}"#.to_owned()];
+    let running = start(Script::new(move |request| Ok(slice(&rows, request))));
+    after(1).await;
+    running.shutdown.cancel();
+    running.task.await.unwrap();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(log.contains("ticket 17: of another type than documented: dealAmountSum") && !log.contains("example.com"), "{log}");
+}
