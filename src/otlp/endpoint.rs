@@ -115,3 +115,97 @@ fn with_path(mut url: Url, source: Source) -> Url {
     }
     url
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve_with(flag: Option<&str>, protocol: Option<&str>, variables: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        let flags = Flags { endpoint: own(flag), protocol: own(protocol), batch_size: 1, user_names: true, redact: Vec::new() };
+        let find = |name: &str| {
+            variables.iter().find(|(known, _)| name == format!("OTEL_EXPORTER_OTLP_{known}")).map(|(_, value)| (*value).to_owned())
+        };
+        let resolved = resolve(&flags, &Variables(&find)).map_err(|error| error.to_string())?;
+        Ok(resolved.map(|(url, protocol)| format!("{protocol} {url}")))
+    }
+
+    #[track_caller]
+    fn assert_resolves(flag: Option<&str>, protocol: Option<&str>, variables: &[(&str, &str)], expected: &str) {
+        assert_eq!(resolve_with(flag, protocol, variables).expect("right").as_deref().unwrap_or("nothing"), expected);
+    }
+
+    #[test]
+    fn without_an_endpoint_there_is_nothing() {
+        assert_resolves(None, Some("grpc"), &[("PROTOCOL", "grpc"), ("ENDPOINT", ""), ("LOGS_ENDPOINT", " ")], "nothing");
+    }
+
+    #[test]
+    fn the_path_is_appended_to_the_general_endpoint_and_not_to_the_signal_s_own() {
+        for (name, value, expected) in [
+            ("ENDPOINT", "http://c:4318", "http/protobuf http://c:4318/v1/logs"),
+            ("ENDPOINT", "http://c:4318/", "http/protobuf http://c:4318/v1/logs"),
+            ("ENDPOINT", "https://c/otlp/", "http/protobuf https://c/otlp/v1/logs"),
+            ("ENDPOINT", "https://c/otlp?x=1", "http/protobuf https://c/otlp/v1/logs?x=1"),
+            ("LOGS_ENDPOINT", "http://c:4318", "http/protobuf http://c:4318/"),
+            ("LOGS_ENDPOINT", "http://c:4318/my/logs", "http/protobuf http://c:4318/my/logs"),
+        ] {
+            assert_resolves(None, None, &[(name, value)], expected);
+        }
+    }
+
+    #[test]
+    fn the_flag_wins_and_gets_the_path_where_it_has_none() {
+        let variables = [("ENDPOINT", "http://general"), ("LOGS_ENDPOINT", "http://logs")];
+        assert_resolves(Some("http://flag:4318"), None, &variables, "http/protobuf http://flag:4318/v1/logs");
+        assert_resolves(Some("http://flag:4318/x"), None, &variables, "http/protobuf http://flag:4318/x");
+        assert_resolves(None, None, &variables, "http/protobuf http://logs/");
+        assert_resolves(Some(" "), None, &variables[..1], "http/protobuf http://general/v1/logs");
+    }
+
+    #[test]
+    fn the_protocol_is_the_flag_s_the_signal_s_the_general_one_or_the_port_s() {
+        let variables = [("PROTOCOL", "http/protobuf"), ("LOGS_PROTOCOL", "grpc")];
+        assert_resolves(Some("http://c:1"), Some("http/protobuf"), &variables, "http/protobuf http://c:1/v1/logs");
+        assert_resolves(Some("http://c:1"), None, &variables, "grpc http://c:1/");
+        assert_resolves(Some("http://c:4317"), None, &variables[..1], "http/protobuf http://c:4317/v1/logs");
+        assert_resolves(Some("http://c:4317/x"), None, &[], "grpc http://c:4317/");
+    }
+
+    #[test]
+    fn without_a_scheme_grpc_is_tls_unless_it_is_called_insecure() {
+        assert_resolves(Some("localhost:4317"), None, &[], "grpc https://localhost:4317/");
+        assert_resolves(Some("localhost:4317"), None, &[("INSECURE", "true")], "grpc http://localhost:4317/");
+        assert_resolves(
+            Some("collector:1"),
+            Some("grpc"),
+            &[("INSECURE", "true"), ("LOGS_INSECURE", "FALSE")],
+            "grpc https://collector:1/",
+        );
+        assert_resolves(Some("https://c:4317"), None, &[("INSECURE", "true")], "grpc https://c:4317/");
+        assert_resolves(Some("[::1]:4317"), None, &[], "grpc https://[::1]:4317/");
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_what_would_be_right() {
+        let wrong = |flag, protocol, variables: &[(&str, &str)]| resolve_with(flag, protocol, variables).expect_err("wrong");
+        assert_eq!(
+            wrong(None, None, &[("PROTOCOL", "thrift")]),
+            "OTEL_EXPORTER_OTLP_PROTOCOL: 'thrift' is wrong; give grpc or http/protobuf"
+        );
+        assert!(
+            wrong(Some("http://c"), Some("http/json"), &[])
+                .starts_with("--otlp.protocol: 'http/json' is wrong; http/json is not supported")
+        );
+        assert_eq!(
+            wrong(Some("localhost:4318"), None, &[]),
+            "--otlp.endpoint: 'localhost:4318' is wrong; http/protobuf needs a URL: give http://localhost:4318 or https://localhost:4318, \
+             or ask for grpc"
+        );
+        for value in ["unix:///x", "ftp://c", "http://", "http://c:99999", "a b"] {
+            assert!(wrong(Some(value), None, &[]).starts_with(&format!("--otlp.endpoint: '{value}' is wrong; give a URL")), "{value}");
+        }
+        let error = wrong(None, None, &[("ENDPOINT", "http://me:secret@c")]);
+        assert!(error.starts_with("OTEL_EXPORTER_OTLP_ENDPOINT: ") && !error.contains("secret"), "{error}");
+    }
+}

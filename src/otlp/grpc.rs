@@ -198,3 +198,87 @@ impl Decoder for Coder {
         decoded.map(Some).map_err(|error| Status::unknown(format!("the answer is no OTLP (grpc-status 0): {error}")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    /// The verdict's kind and label, for a table.
+    fn row(status: &Status) -> (&'static str, FailureReason, bool) {
+        match verdict(status) {
+            Verdict::TooLarge(refusal) => ("too large", refusal.reason, refusal.configuration),
+            Verdict::Suspect(refusal) => ("suspect", refusal.reason, refusal.configuration),
+            Verdict::Hold(refusal) => ("hold", refusal.reason, refusal.configuration),
+            other => panic!("a status is no success: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_status_has_its_row() {
+        use FailureReason as R;
+        for (code, expected) in [
+            (Code::InvalidArgument, ("suspect", R::BadRecord, false)),
+            (Code::Internal, ("suspect", R::ServerError, false)),
+            (Code::ResourceExhausted, ("too large", R::TooLarge, false)),
+            (Code::Cancelled, ("hold", R::Timeout, false)),
+            (Code::DeadlineExceeded, ("hold", R::Timeout, false)),
+            (Code::Unavailable, ("hold", R::Unavailable, false)),
+            (Code::Aborted, ("hold", R::Unavailable, false)),
+            (Code::DataLoss, ("hold", R::Unavailable, false)),
+            (Code::Unauthenticated, ("hold", R::Unauthorized, true)),
+            (Code::PermissionDenied, ("hold", R::Unauthorized, true)),
+            (Code::Unimplemented, ("hold", R::NotFound, true)),
+            (Code::NotFound, ("hold", R::NotFound, true)),
+            (Code::Unknown, ("hold", R::Other, false)),
+            (Code::OutOfRange, ("hold", R::Other, false)),
+            (Code::FailedPrecondition, ("hold", R::Other, false)),
+            (Code::AlreadyExists, ("hold", R::Other, false)),
+        ] {
+            assert_eq!(row(&Status::new(code, "no luck")), expected, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn real_words_decide_where_the_code_does_not() {
+        use FailureReason as R;
+        let large = "Error, decoded message length too large: found 5000000 bytes, the limit is: 4194304 bytes";
+        for (code, words, expected) in [
+            (Code::OutOfRange, large, ("too large", R::TooLarge, false)),
+            (Code::ResourceExhausted, "grpc: received message larger than max (5 vs. 4)", ("too large", R::TooLarge, false)),
+            (Code::Internal, "grpc-status header missing, mapped from HTTP status code 400", ("suspect", R::ServerError, false)),
+            (Code::Unknown, "grpc-status header missing, mapped from HTTP status code 413", ("too large", R::TooLarge, false)),
+            (Code::Unknown, "grpc-status header missing, mapped from HTTP status code 302", ("hold", R::NotOtlp, true)),
+            (Code::Unknown, "protocol error: missing grpc-status trailer, stream was terminated", ("hold", R::NotOtlp, true)),
+            (Code::Internal, "h2 protocol error: http2 error", ("hold", R::Connect, false)),
+        ] {
+            assert_eq!(row(&Status::new(code, words)), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn retry_info_makes_exhaustion_a_matter_of_time() {
+        let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(7)));
+        for code in [Code::ResourceExhausted, Code::Unavailable] {
+            let status = Status::with_error_details(code, "busy", details.clone());
+            let Verdict::Hold(refusal) = verdict(&status) else { panic!("{code:?} is held") };
+            assert_eq!(refusal.retry_after, Some(Duration::from_secs(7)));
+        }
+    }
+
+    #[test]
+    fn a_status_with_a_cause_was_made_here() {
+        let mut status = Status::internal("h2 protocol error: error reading a body from connection");
+        status.set_source(Arc::new(std::io::Error::other("connection reset by peer")));
+        let Verdict::Hold(refusal) = verdict(&status) else { panic!("held") };
+        assert_eq!(refusal.reason, FailureReason::Connect);
+        assert!(refusal.message.contains("connection reset by peer"), "{}", refusal.message);
+    }
+
+    #[test]
+    fn the_server_s_words_are_in_the_message() {
+        let Verdict::Suspect(refusal) = verdict(&Status::invalid_argument("bad\nrecord 3")) else { panic!("suspect") };
+        assert_eq!(refusal.message, "InvalidArgument: bad record 3");
+    }
+}

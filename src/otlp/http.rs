@@ -238,3 +238,123 @@ fn parse_retry_after(text: &str) -> Option<Duration> {
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsPartialSuccess;
+    use tonic_types::{ErrorDetails, StatusExt};
+
+    use super::*;
+
+    fn answer(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Answer {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_str(content_type).expect("a value"));
+        Answer { status, headers, body: body.into() }
+    }
+
+    fn row(status: u16) -> (&'static str, FailureReason, bool) {
+        match verdict(&answer(status, "text/plain", "no luck")) {
+            Verdict::TooLarge(refusal) => ("too large", refusal.reason, refusal.configuration),
+            Verdict::Suspect(refusal) => ("suspect", refusal.reason, refusal.configuration),
+            Verdict::Hold(refusal) => ("hold", refusal.reason, refusal.configuration),
+            other => panic!("{status} is no success: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_status_has_its_row() {
+        use FailureReason as R;
+        for (status, expected) in [
+            (400, ("suspect", R::BadRecord, false)),
+            (422, ("suspect", R::BadRecord, false)),
+            (500, ("suspect", R::ServerError, false)),
+            (413, ("too large", R::TooLarge, false)),
+            (401, ("hold", R::Unauthorized, true)),
+            (403, ("hold", R::Unauthorized, true)),
+            (407, ("hold", R::Unauthorized, true)),
+            (404, ("hold", R::NotFound, true)),
+            (405, ("hold", R::NotFound, true)),
+            (408, ("hold", R::Timeout, false)),
+            (415, ("hold", R::NotOtlp, true)),
+            (418, ("hold", R::Other, true)),
+            (429, ("hold", R::RateLimited, false)),
+            (501, ("hold", R::NotOtlp, true)),
+            (502, ("hold", R::Unavailable, false)),
+            (503, ("hold", R::Unavailable, false)),
+            (504, ("hold", R::Unavailable, false)),
+            (599, ("hold", R::Unavailable, false)),
+            (302, ("hold", R::NotFound, true)),
+            (204, ("hold", R::NotOtlp, true)),
+        ] {
+            assert_eq!(row(status), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_collector_says_400_when_a_request_is_longer_than_it_reads() {
+        let verdict = verdict(&answer(400, "text/plain", "http: request body too large"));
+        assert!(matches!(&verdict, Verdict::TooLarge(refusal) if refusal.names_size()), "{verdict:?}");
+    }
+
+    #[test]
+    fn only_an_empty_answer_or_the_protocol_s_own_is_an_acknowledgement() {
+        let partial = ExportLogsPartialSuccess { rejected_log_records: 3, error_message: "too old".to_owned() };
+        let partial = ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+        let taken = Verdict::Acknowledged { warning: None };
+        let rejected = Verdict::PartlyRejected { rejected: 3, message: "too old".to_owned() };
+        for (status, content_type, body, expected) in [
+            (200, PROTOBUF, Vec::new(), taken.clone()),
+            (204, "text/html", Vec::new(), taken.clone()),
+            (202, PROTOBUF, ExportLogsServiceResponse::default().encode_to_vec(), taken.clone()),
+            (200, PROTOBUF, partial.clone(), rejected.clone()),
+            (200, "application/octet-stream", partial, rejected.clone()),
+            (200, "application/json", b"{}".to_vec(), taken.clone()),
+            (200, "application/json; charset=utf-8", br#"{"partialSuccess":{}}"#.to_vec(), taken),
+            (200, "application/json", br#"{"partialSuccess":{"rejectedLogRecords":"3","errorMessage":"too old"}}"#.to_vec(), rejected),
+        ] {
+            assert_eq!(verdict(&answer(status, content_type, body)), expected, "{status} {content_type}");
+        }
+        for (content_type, body) in [
+            ("text/html", "<html>Sign in</html>"),
+            ("text/plain", "ok"),
+            (PROTOBUF, "<html>Sign in</html>"),
+            ("application/json", r#"{"error":"no tenant"}"#),
+            ("application/json", "[]"),
+        ] {
+            let Verdict::Hold(refusal) = verdict(&answer(200, content_type, body)) else { panic!("{body} is no acknowledgement") };
+            assert_eq!((refusal.reason, refusal.configuration), (FailureReason::NotOtlp, true));
+        }
+    }
+
+    #[test]
+    fn the_server_s_words_are_read_from_every_kind_of_body() {
+        let status = tonic_types::Status { code: 3, message: "bad record\n3".to_owned(), details: Vec::new() }.encode_to_vec();
+        for (content_type, body, words) in [
+            (PROTOBUF, status, "HTTP 400: bad record 3"),
+            ("application/json", br#"{"code":3,"message":"bad record 3"}"#.to_vec(), "HTTP 400: bad record 3"),
+            ("text/plain", b"bad record 3\r\n".to_vec(), "HTTP 400: bad record 3"),
+            ("text/plain", Vec::new(), "HTTP 400"),
+        ] {
+            let Verdict::Suspect(refusal) = verdict(&answer(400, content_type, body)) else { panic!("suspect") };
+            assert_eq!(refusal.message, words);
+        }
+    }
+
+    #[test]
+    fn the_delay_is_read_from_the_header_in_both_forms_and_from_the_status() {
+        let delay = |answer: &Answer| match verdict(answer) {
+            Verdict::Hold(refusal) => refusal.retry_after,
+            other => panic!("held: {other:?}"),
+        };
+        let mut busy = answer(503, "text/plain", "busy");
+        assert_eq!(delay(&busy), None);
+        busy.headers.insert(RETRY_AFTER, HeaderValue::from_static("120"));
+        assert_eq!(delay(&busy), Some(Duration::from_secs(120)));
+        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
+        busy.headers.insert(RETRY_AFTER, HeaderValue::from_str(&soon).expect("a value"));
+        assert!(delay(&busy).is_some_and(|wait| (80..=90).contains(&wait.as_secs())));
+        let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(7)));
+        let status = tonic::Status::with_error_details(tonic::Code::Unavailable, "busy", details).details().to_vec();
+        assert_eq!(delay(&answer(503, PROTOBUF, status)), Some(Duration::from_secs(7)));
+    }
+}

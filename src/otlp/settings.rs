@@ -113,7 +113,7 @@ pub(super) struct Given {
 }
 
 /// The standard variables, as a process sees them.
-pub(super) struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
+pub(super) struct Variables<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 
 // === impl Settings ===
 
@@ -320,5 +320,113 @@ fn client(variables: &Variables<'_>) -> Result<Option<(PemFile, PemFile)>, Setti
         (None, None) => Ok(None),
         (Some(given), None) => Err(given.wrong("a client certificate needs its key: give OTEL_EXPORTER_OTLP_CLIENT_KEY too")),
         (None, Some(given)) => Err(given.wrong("a client key needs its certificate: give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE too")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(endpoint: Option<&str>, protocol: Option<&str>) -> Flags {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        Flags { endpoint: own(endpoint), protocol: own(protocol), batch_size: 512, user_names: true, redact: Vec::new() }
+    }
+
+    fn read(flags: &Flags, variables: &[(&str, &str)]) -> Result<Option<Settings>, SettingsError> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Settings::from_env(flags, &find)
+    }
+
+    /// The connection that an endpoint and these variables make.
+    fn connection(variables: &[(&str, &str)]) -> Connection {
+        let settings = read(&flags(Some("http://collector:4318"), None), variables).expect("right").expect("an endpoint");
+        match settings.target {
+            Target::Collector(connection) => *connection,
+            Target::Stdout => panic!("a collector"),
+        }
+    }
+
+    #[track_caller]
+    fn assert_wrong(variables: &[(&str, &str)], expected: &str) {
+        let error = read(&flags(Some("http://collector:4318"), None), variables).expect_err("wrong").to_string();
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn defaults_are_the_specification_s() {
+        let connection = connection(&[]);
+        assert_eq!((connection.timeout, connection.gzip, connection.headers.len()), (Duration::from_secs(10), false, 0));
+        assert!(connection.certificate.is_none() && connection.client.is_none());
+    }
+
+    #[test]
+    fn variables_for_log_records_win_and_empty_ones_are_not_set() {
+        let connection = connection(&[
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
+            ("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "2500"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+            ("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", " "),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "a=1,authorization=Bearer%20secret"),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/client.pem"),
+            ("OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY", "/key.pem"),
+        ]);
+        assert_eq!((connection.timeout, connection.gzip), (Duration::from_millis(2500), true));
+        assert_eq!(connection.headers["authorization"], "Bearer secret");
+        assert_eq!(connection.certificate.expect("given").variable, "OTEL_EXPORTER_OTLP_CERTIFICATE");
+        assert_eq!(connection.client.expect("given").1.variable, "OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY");
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_what_would_be_right() {
+        assert_wrong(
+            &[("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "10s")],
+            "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT: '10s' is wrong; give milliseconds as a whole number from 1 up, such as 10000",
+        );
+        assert_wrong(&[("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")], "OTEL_EXPORTER_OTLP_COMPRESSION: 'zstd' is wrong; give gzip or none");
+        assert_wrong(&[("OTEL_EXPORTER_OTLP_INSECURE", "yes")], "OTEL_EXPORTER_OTLP_INSECURE: 'yes' is wrong; give true or false");
+        assert_wrong(
+            &[("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/c.pem")],
+            "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: '/c.pem' is wrong; a client certificate needs its key: give \
+             OTEL_EXPORTER_OTLP_CLIENT_KEY too",
+        );
+        assert_wrong(
+            &[("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")],
+            "OTEL_RESOURCE_ATTRIBUTES: 'b' is wrong; give key=value pairs joined by commas",
+        );
+        let zero = Flags { batch_size: 0, ..flags(Some("http://c:4318"), None) };
+        assert!(read(&zero, &[]).expect_err("wrong").to_string().starts_with("--otlp.batch-size: 0 records"));
+        let path = Flags { redact: vec!["a..b".to_owned()], ..flags(Some("http://c:4318"), None) };
+        assert!(read(&path, &[]).expect_err("wrong").to_string().starts_with("--otlp.redact: 'a..b' is no path"));
+    }
+
+    #[test]
+    fn headers_are_never_shown() {
+        let shown = format!("{:?}", connection(&[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")]));
+        assert!(shown.contains("authorization") && !shown.contains("secret"), "{shown}");
+        for value in ["authorization=secret%", "authorization=secret%0a", "se cret=secret", "secret"] {
+            let flags = flags(Some("http://collector:4318"), None);
+            let error = read(&flags, &[("OTEL_EXPORTER_OTLP_HEADERS", value)]).expect_err("wrong").to_string();
+            assert!(error.starts_with("OTEL_EXPORTER_OTLP_HEADERS: ") && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_resource_is_the_exporter_s_and_the_environment_wins() {
+        let settings = |variables| read(&flags(Some("http://c:4318"), None), variables).expect("right").expect("an endpoint");
+        let names = |resource: Vec<(String, String)>| resource.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
+        let version = format!("service.version={}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(names(settings(&[]).resource("i")), ["service.name=orgdata-exporter", &version, "service.instance.id=i"]);
+        let given = settings(&[("OTEL_RESOURCE_ATTRIBUTES", "service.name=x,team=a%20b"), ("OTEL_SERVICE_NAME", "audit")]);
+        assert_eq!(names(given.resource("i")), ["service.name=audit", &version, "service.instance.id=i", "team=a b"]);
+    }
+
+    #[test]
+    fn a_certificate_that_is_none_is_named() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let pem = |path: PathBuf| PemFile { variable: "OTEL_EXPORTER_OTLP_CERTIFICATE".to_owned(), path };
+        let error = pem(file.path().to_owned()).read().expect_err("empty").to_string();
+        assert!(error.starts_with("OTEL_EXPORTER_OTLP_CERTIFICATE: ") && error.contains("nothing in PEM form"), "{error}");
+        assert!(pem("/nowhere.pem".into()).read().expect_err("absent").to_string().contains("cannot read '/nowhere.pem'"));
     }
 }

@@ -1,8 +1,11 @@
 //! What a simulator is like: its data, its keys, and how it reads what the specification leaves open.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::auth::ApiKey;
 use super::clock::ClockSource;
@@ -44,7 +47,8 @@ pub struct Config {
 }
 
 /// How the silent spots of the specification are read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Readings {
     /// What `after=` answers when more is new than fits.
     pub after: AfterReading,
@@ -77,7 +81,8 @@ pub struct Readings {
 }
 
 /// What `after=` answers when more entries are new than fit on the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AfterReading {
     /// The entries next to the cursor; the newest ones follow on later pages.
     #[default]
@@ -87,7 +92,8 @@ pub enum AfterReading {
 }
 
 /// The order of entries inside a page. `startCursor` is the newest entry's and `endCursor` the oldest one's in both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// The newest entry comes first.
     #[default]
@@ -97,7 +103,8 @@ pub enum Order {
 }
 
 /// `startCursor` of a page without entries, asked for with `after=`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum EmptyCursor {
     /// The cursor that was given.
     #[default]
@@ -107,7 +114,8 @@ pub enum EmptyCursor {
 }
 
 /// Whether a flag of a page can be trusted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum FlagReading {
     /// It says what is the case.
     #[default]
@@ -119,7 +127,8 @@ pub enum FlagReading {
 }
 
 /// What the order of the listing, and so a cursor, goes by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum KeyReading {
     /// `createdAt`, then arrival: an entry that arrives late falls behind cursors already handed out.
     #[default]
@@ -129,7 +138,8 @@ pub enum KeyReading {
 }
 
 /// What characters a cursor is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CursorReading {
     /// Letters, digits, `-` and `_`: safe in an address as they are.
     #[default]
@@ -139,7 +149,8 @@ pub enum CursorReading {
 }
 
 /// What happens to query parameters that the specification does not name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum UnknownParameters {
     /// Nothing.
     #[default]
@@ -149,7 +160,8 @@ pub enum UnknownParameters {
 }
 
 /// The order of tickets in the listing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum TicketOrder {
     /// The ticket created last comes first: a new one shifts all offsets.
     #[default]
@@ -159,7 +171,8 @@ pub enum TicketOrder {
 }
 
 /// What `totalCount` of a ticket page says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum TotalCount {
     /// How many tickets there are.
     #[default]
@@ -172,6 +185,49 @@ pub enum TotalCount {
     Off(i64),
     /// How many tickets are on this page.
     PageLength,
+}
+
+// === impl TotalCount ===
+
+/// `right`, `missing`, `null`, `page-length`, or a number to add, as `-1`.
+impl FromStr for TotalCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "right" => Self::Right,
+            "missing" => Self::Missing,
+            "null" => Self::Null,
+            "page-length" => Self::PageLength,
+            _ => Self::Off(text.parse().map_err(|_| format!("{text:?}: right, missing, null, page-length or a number to add"))?),
+        })
+    }
+}
+
+impl fmt::Display for TotalCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Right => f.write_str("right"),
+            Self::Missing => f.write_str("missing"),
+            Self::Null => f.write_str("null"),
+            Self::PageLength => f.write_str("page-length"),
+            Self::Off(by) => write!(f, "{by:+}"),
+        }
+    }
+}
+
+impl From<TotalCount> for String {
+    fn from(count: TotalCount) -> Self {
+        count.to_string()
+    }
+}
+
+impl TryFrom<String> for TotalCount {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 // === impl Config ===

@@ -11,10 +11,12 @@
 //! takes no memory; only what is added by hand is stored. Live events are a function of the clock.
 
 mod answer;
+mod args;
 mod auth;
 mod catalogue;
 mod clock;
 mod config;
+mod control;
 mod cursor;
 mod desk;
 mod dice;
@@ -41,6 +43,7 @@ mod walk;
 mod wire;
 mod world;
 
+pub use self::args::{Args, ReadingArgs};
 pub use self::auth::ApiKey;
 pub use self::clock::ClockSource;
 pub use self::config::{

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::routing::get;
 use http::{Extensions, HeaderMap, Request, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -22,8 +23,9 @@ use tower::ServiceExt as _;
 use tower_http::compression::predicate::{Predicate as _, SizeAbove};
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
-use super::answer;
+use super::answer::{self, message};
 use super::config::Config;
+use super::control;
 use super::ending::{AsIs, http_date};
 use super::sim::Simulator;
 use super::wire::{Cut, Wire};
@@ -34,6 +36,18 @@ const COMPRESS_ABOVE: u16 = 512;
 const GRACE: Duration = Duration::from_secs(1);
 /// How long to wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the two listings serve, for machines.
+const OPENAPI: &str = include_str!("openapi.json");
+/// What there is, for people.
+const INDEX: &str = "\
+Simulator of the Organization Data API: audit logs and tickets of one made-up organization.
+
+/v1/audit-logs    audit log entries, newest first, paged by cursors; header X-API-Key
+/v1/tickets       tickets, paged by offset; header X-API-Key
+/openapi.json     both in OpenAPI 3.1
+/control/         add events, faults and tickets at run time; the truth to compare with
+";
 
 /// What a handler needs.
 #[derive(Clone)]
@@ -90,7 +104,18 @@ fn router(server: Server) -> Router {
         .quality(CompressionLevel::Fastest)
         .gzip(server.sim.config().compression)
         .compress_when(SizeAbove::new(COMPRESS_ABOVE).and(may_change));
-    Router::new().fallback(answer::answer).with_state(server).layer(compression)
+    Router::new()
+        .route("/", get(|| async { text("text/plain; charset=utf-8", INDEX) }))
+        .route("/openapi.json", get(|| async { text("application/json", OPENAPI) }))
+        .merge(control::routes())
+        .fallback(answer::answer)
+        .method_not_allowed_fallback(|| async { message(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed") })
+        .with_state(server)
+        .layer(compression)
+}
+
+fn text(kind: &'static str, body: &'static str) -> ([(header::HeaderName, &'static str); 1], &'static str) {
+    ([(header::CONTENT_TYPE, kind)], body)
 }
 
 /// Whether a response may be compressed: a fault may have made its very bytes matter.

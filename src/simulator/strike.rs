@@ -110,7 +110,7 @@ impl Active {
     /// Counts this request; true when it is the fault's turn.
     fn comes_up(&mut self, seed: u64, number: u64) -> bool {
         self.seen += 1;
-        let turn = self.fault.every.is_none_or(|every| self.seen % every == 0);
+        let turn = self.fault.every.is_none_or(|every| self.seen.is_multiple_of(every));
         let luck = self.fault.chance.is_none_or(|chance| Dice::new(seed, Purpose::Fault, self.id, number).chance(chance));
         if !(turn && luck) {
             return false;

@@ -131,7 +131,7 @@ impl Timeline {
 
     fn slot_time(&self, segment: &Segment, slot: u64) -> i64 {
         let block = slot / BLOCK;
-        let parts = if hash(self.seed, Purpose::Slot, block, 1) % SHARED == 0 {
+        let parts = if hash(self.seed, Purpose::Slot, block, 1).is_multiple_of(SHARED) {
             u128::from(block * BLOCK + BLOCK - 1) * u128::from(JITTER)
         } else {
             u128::from(slot) * u128::from(JITTER) + u128::from(hash(self.seed, Purpose::Slot, slot, 0) % JITTER)

@@ -7,7 +7,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
-use super::scan::{PageSource, ScanError, Scanner};
+use super::pages::PageSource;
+use super::scan::{ScanError, Scanner};
 use super::snapshot::Snapshot;
 use crate::api::FailureReason;
 use crate::metrics::{Loop, Loops, TicketMetrics};

@@ -15,9 +15,6 @@ use super::walk::Doubt;
 use super::{MAX_SCAN, Settings};
 use crate::api::{LinkedDeal, Text, Ticket, parse_time};
 
-/// How many messages about unreadable tickets are kept; one is enough to begin with.
-const MAX_EXAMPLE_CHARS: usize = 200;
-
 /// One scan's numbers, growing.
 #[derive(Debug)]
 pub struct Fold {
@@ -34,6 +31,7 @@ pub struct Fold {
     open: BTreeMap<(u8, u8), Group>,
     open_times: BTreeMap<u8, OpenTimes>,
     malformed: u64,
+    /// What was wrong with the first of them.
     example: Option<String>,
     unknown_fields: u64,
     fingerprint: u64,
@@ -87,7 +85,8 @@ impl Fold {
         self.count(&row.ticket, row.key, &mut problem);
         if let Some(problem) = problem {
             self.malformed += 1;
-            self.example.get_or_insert_with(|| problem.chars().take(MAX_EXAMPLE_CHARS).collect());
+            let id = row.ticket.id.map_or_else(|| "a ticket without an id".to_owned(), |id| format!("ticket {id}"));
+            self.example.get_or_insert_with(|| format!("{id}: {problem}"));
         }
         seen
     }
@@ -102,7 +101,7 @@ impl Fold {
         self.unknown_fields
     }
 
-    /// What was wrong with the first ticket that could not be read as documented.
+    /// What was wrong with the first ticket that could not be read as documented; nothing of what it holds but its id.
     pub fn example(&self) -> Option<&str> {
         self.example.as_deref()
     }
@@ -215,11 +214,12 @@ impl Snapshot {
     }
 }
 
-/// A moment in milliseconds since the epoch. The epoch itself and what lies before it are some system's way to say that there is no date.
+/// A moment in milliseconds since the epoch. The epoch itself, what lies before it, and the last day of the year 9999 are some system's way to
+/// say that there is no date.
 fn moment(text: Option<&Text<'_>>, field: &str, problem: &mut Option<String>) -> Option<i64> {
-    let text = text.filter(|text| !text.trim().is_empty())?;
+    let text = text.filter(|text| !text.trim().is_empty() && !text.trim_start().starts_with("9999-12-31"))?;
     let Some(time) = parse_time(text) else {
-        problem.get_or_insert_with(|| format!("{field} {:?} is no time", &**text));
+        problem.get_or_insert_with(|| format!("{field} is no time"));
         return None;
     };
     Some(time.as_millisecond()).filter(|moment| *moment > 0)

@@ -8,6 +8,7 @@ mod driver;
 mod fold;
 mod ids;
 mod labels;
+mod pages;
 mod row;
 mod scan;
 mod snapshot;
@@ -19,7 +20,8 @@ pub use amount::Amount;
 pub use driver::run;
 pub use fold::{Fold, Seen};
 pub use labels::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
-pub use scan::{CONCURRENCY, MAX_ATTEMPTS, MAX_TICKETS, PageSource, ScanError, Scanner};
+pub use pages::{CONCURRENCY, PageSource};
+pub use scan::{MAX_ATTEMPTS, MAX_TICKETS, ScanError, Scanner};
 pub use snapshot::{Group, MIN_AGES, Snapshot};
 pub use walk::Doubt;
 

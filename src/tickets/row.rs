@@ -21,6 +21,24 @@ pub(super) struct Row<'a> {
     pub(super) malformed: Option<String>,
 }
 
+/// The documented fields (specification, section 2.3) that are numbers.
+const NUMBERS: [&str; 5] = ["id", "organizationId", "createdByUserId", "integrationInstallationId", "dealAmountSum"];
+
+/// Those that are text.
+const TEXTS: [&str; 11] = [
+    "type",
+    "state",
+    "createdAt",
+    "updatedAt",
+    "closedAt",
+    "title",
+    "description",
+    "vendorEntityId",
+    "vendorEntityKey",
+    "targetDueDate",
+    "vendorEntityUrl",
+];
+
 /// The fields of a JSON object, each still to be read. The last of two with one name wins.
 type Fields<'a> = BTreeMap<String, &'a RawValue>;
 
@@ -29,16 +47,25 @@ type Fields<'a> = BTreeMap<String, &'a RawValue>;
 impl<'a> Row<'a> {
     /// Reads a row; never fails.
     pub(super) fn read(raw: &'a str) -> Self {
+        // serde would read an array as the fields in their order.
+        if !raw.starts_with('{') {
+            return Self {
+                ticket: Ticket::default(),
+                key: hash(raw),
+                unknown_fields: 0,
+                malformed: Some("it is not an object".to_owned()),
+            };
+        }
         match Ticket::parse(raw) {
             Ok((ticket, unknown_fields)) => {
                 let key = ticket.id.map_or_else(|| hash(raw), key);
                 Self { ticket, key, unknown_fields, malformed: None }
             }
-            Err(error) => Self::read_leniently(raw, &error),
+            Err(_) => Self::read_leniently(raw),
         }
     }
 
-    fn read_leniently(raw: &'a str, error: &serde_json::Error) -> Self {
+    fn read_leniently(raw: &'a str) -> Self {
         let fields: Fields<'a> = serde_json::from_str(raw).unwrap_or_default();
         let id = fields.get("id").map(|id| id.get()).filter(|id| *id != "null");
         let number = field::<Number>(&fields, "id");
@@ -54,7 +81,7 @@ impl<'a> Row<'a> {
             linked_deals: field::<Vec<&'a RawValue>>(&fields, "linkedDeals").map(|deals| deals.into_iter().map(read_deal).collect()),
             ..Ticket::default()
         };
-        Self { ticket, key, unknown_fields: 0, malformed: Some(error.to_string()) }
+        Self { ticket, key, unknown_fields: 0, malformed: Some(complaint(&fields)) }
     }
 }
 
@@ -78,6 +105,19 @@ fn read_deal(raw: &RawValue) -> LinkedDeal<'_> {
         priority: field::<Text<'_>>(&fields, "priority"),
         shared_with_buyer: None,
     }
+}
+
+/// Names the fields that are not of the documented type. serde's own message would repeat what is in them, which is nobody's business in a log.
+fn complaint(fields: &Fields<'_>) -> String {
+    let numbers = NUMBERS.into_iter().filter(|name| is_wrong::<Number>(fields, name));
+    let texts = TEXTS.into_iter().filter(|name| is_wrong::<Text<'_>>(fields, name));
+    let deals = ["linkedDeals"].into_iter().filter(|name| is_wrong::<Vec<LinkedDeal<'_>>>(fields, name));
+    let wrong: Vec<&str> = numbers.chain(texts).chain(deals).collect();
+    if wrong.is_empty() { "it is not as documented".to_owned() } else { format!("of another type than documented: {}", wrong.join(", ")) }
+}
+
+fn is_wrong<'a, T: Deserialize<'a>>(fields: &Fields<'a>, name: &str) -> bool {
+    fields.get(name).is_some_and(|raw| serde_json::from_str::<Option<T>>(raw.get()).is_err())
 }
 
 /// A field, where it has the documented type.
@@ -109,7 +149,7 @@ mod tests {
             "linkedDeals":[{"id":"x","priority":"HIGH"},5,{"id":9,"priority":null}]}"#;
         let row = Row::read(raw);
         assert_eq!(row.key, 7);
-        assert!(row.malformed.is_some());
+        assert_eq!(row.malformed.as_deref(), Some("of another type than documented: dealAmountSum, type, title, linkedDeals"));
         assert_eq!((row.ticket.state.as_deref(), row.ticket.r#type), (Some("OPEN"), None));
         assert!(row.ticket.deal_amount_sum.is_none() && row.ticket.created_at.is_some());
         let deals = row.ticket.linked_deals.expect("present");
@@ -120,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_no_ticket_at_all_is_one_that_says_nothing() {
-        for raw in ["3", "null", "[]", "\"text\"", r#"{"id":1e999}"#, r#"{"id":1,"id":2,"state":"A","state":"B"}"#] {
+        for raw in ["3", "null", "[]", "[1,\"BUG\"]", "\"text\"", r#"{"id":1e999}"#, r#"{"id":1,"id":2,"state":"A","state":"B"}"#] {
             let row = Row::read(raw);
             assert!(row.malformed.is_some(), "{raw}");
         }

@@ -1,43 +1,28 @@
 //! One round: all pages, again if something moved underneath, and the snapshot of what they held.
 
 use std::collections::HashSet;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesOrdered;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::fold::Fold;
 use super::labels::OTHER;
+use super::pages::{PageSource, Pages};
 use super::snapshot::Snapshot;
 use super::walk::{Doubt, Next, Walk};
 use super::{MAX_SCAN, Settings};
-use crate::api::{ApiError, Client, TicketPage};
+use crate::api::ApiError;
 
 /// How often one round reads the listing, the first time included. Then an organization that never stands still gets what there is.
 pub const MAX_ATTEMPTS: u32 = 3;
-
-/// Pages asked for at the same time once the number of tickets is known. The client's rate limit stands above it, and the tail goes first.
-pub const CONCURRENCY: usize = 4;
 
 /// The most tickets of one organization: a service that makes up new ones for ever must not fill the memory.
 pub const MAX_TICKETS: u64 = 10_000_000;
 
 /// The states that are remembered as announced; an organization that makes up more of them is told so by the value `other`.
 const MAX_ANNOUNCED: usize = 1000;
-
-/// Where pages come from: the client, or a script in a test.
-pub trait PageSource: Sync {
-    /// `limit` tickets from `offset` on.
-    fn page(&self, limit: u32, offset: u64) -> impl Future<Output = Result<TicketPage, ApiError>> + Send;
-
-    /// Counts fields of tickets that the specification does not name.
-    fn unknown_fields(&self, _count: u64) {}
-}
 
 /// Why a round brought no snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -93,20 +78,6 @@ enum Attempt {
     Abandoned(Doubt),
 }
 
-/// Fetches pages, several at a time where it is clear which come next.
-struct Pages<'a, S> {
-    source: &'a S,
-    limit: u32,
-    ahead: FuturesOrdered<Pin<Box<dyn Future<Output = Result<TicketPage, ApiError>> + Send + 'a>>>,
-    /// The offset of the first page in `ahead`.
-    front: u64,
-    /// The offset of the next page to ask for.
-    back: u64,
-    step: u64,
-    /// No page is asked for in advance from here on.
-    end: u64,
-}
-
 // === impl Scanner ===
 
 impl Scanner {
@@ -151,8 +122,10 @@ impl Scanner {
         let mut fold: Option<Box<Fold>> = None;
         let mut offset = 0;
         loop {
-            let page = pages.get(offset).await?;
+            let page = pages.get(offset).await;
+            // Also where it failed: the next scan begins with the size that this one came down to.
             self.limit = pages.limit;
+            let page = page?;
             // The service's clock at the first page decides what is overdue.
             let fold = fold.get_or_insert_with(|| Box::new(Fold::new(&self.settings, self.last.as_deref(), page.server_time)));
             let next = walk.take(&page, pages.limit, offset, fold)?;
@@ -192,7 +165,8 @@ impl Scanner {
     /// Says once of every state what it counts as.
     fn announce(&mut self, snapshot: &Snapshot) {
         for ((state, _), group) in snapshot.by_state() {
-            let known = group.tickets == 0 || self.settings.open_states.iter().any(|open| open == state) || self.announced.contains(state);
+            let known =
+                group.tickets == 0 || self.settings.open_states.iter().any(|open| open.trim() == state) || self.announced.contains(state);
             if !known && state != OTHER && self.announced.len() < MAX_ANNOUNCED {
                 self.announced.insert(state.to_owned());
                 tracing::info!(
@@ -223,66 +197,5 @@ impl Scanner {
             );
         }
         self.malformed_told = if snapshot.malformed == 0 { 0 } else { self.malformed_told.max(snapshot.malformed) };
-    }
-}
-
-// === impl Pages ===
-
-impl<'a, S: PageSource> Pages<'a, S> {
-    fn new(source: &'a S, limit: u32) -> Self {
-        Self { source, limit, ahead: FuturesOrdered::new(), front: 0, back: 0, step: 0, end: 0 }
-    }
-
-    /// After the first page: the next ones begin at `next` and at every multiple of it, as long as they do not turn out otherwise.
-    fn plan(&mut self, next: u64, total: Option<u64>) {
-        // The page at `end` would hold nothing but the overlap.
-        (self.front, self.back, self.step, self.end) = (next, next, next, total.unwrap_or(0).saturating_sub(1));
-    }
-
-    /// The page at `offset`, asked for with `self.limit`; half of it where the answer would be too large to be read.
-    async fn get(&mut self, offset: u64) -> Result<TicketPage, ApiError> {
-        if offset != self.front {
-            self.forget();
-        }
-        loop {
-            while self.ahead.len() < CONCURRENCY && self.back < self.end && self.step > 0 {
-                let (source, limit, back) = (self.source, self.limit, self.back);
-                self.ahead.push_back(Box::pin(source.page(limit, back)));
-                self.back = self.back.saturating_add(self.step);
-            }
-            let page = match self.ahead.next().await {
-                Some(page) => {
-                    self.front = self.front.saturating_add(self.step);
-                    page
-                }
-                None => self.source.page(self.limit, offset).await,
-            };
-            match page {
-                Err(ApiError::TooLarge { .. }) if self.limit > 1 => {
-                    self.limit = (self.limit / 2).max(1);
-                    tracing::warn!(limit = self.limit, "a page of tickets was too large to be read; asking for smaller ones");
-                    self.forget();
-                }
-                page => return page,
-            }
-        }
-    }
-
-    /// The pages asked for in advance are not the ones that come next.
-    fn forget(&mut self) {
-        self.ahead.clear();
-        (self.step, self.end) = (0, 0);
-    }
-}
-
-// === impl PageSource ===
-
-impl PageSource for Client {
-    async fn page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        self.ticket_page(limit, offset).await
-    }
-
-    fn unknown_fields(&self, count: u64) {
-        Client::unknown_fields(self, count);
     }
 }

@@ -7,7 +7,7 @@ use super::scan::ScanError;
 use crate::api::TicketPage;
 
 /// How many pages in a row may bring nothing although there should be more.
-const MAX_EMPTY: u32 = 3;
+const MAX_EMPTY: u32 = 5;
 
 /// How many pages in a row may bring only known tickets.
 const MAX_STALLED: u32 = 10;
@@ -164,7 +164,7 @@ impl Walk {
             return Next::End;
         }
         let step = if self.widest > 1 { self.widest } else { u64::from(limit) };
-        Next::At(reach.saturating_add(step))
+        Next::At(offset.saturating_add(step))
     }
 
     /// The first doubt is the one that is told; those after it follow from it.

@@ -4,6 +4,7 @@ mod connection;
 mod format;
 pub mod health;
 mod landing;
+pub mod listen;
 pub mod overview;
 mod pool;
 pub mod recent;
@@ -25,9 +26,10 @@ use http::header::{
 use http::{Method, StatusCode, Uri};
 
 pub use health::Health;
+pub use listen::{BindError, Bound, bind};
 pub use overview::Overview;
 pub use recent::Recent;
-pub use server::{BindError, Bound, bind, serve};
+pub use server::serve;
 pub use settings::{Limits, ListenAddress, ListenAddressError, Settings, TelemetryPath, TelemetryPathError};
 
 use crate::metrics::Metrics;

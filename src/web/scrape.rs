@@ -18,7 +18,7 @@ use crate::metrics::exposition::Format;
 use crate::metrics::{Metrics, negotiate};
 
 /// How many scrapes are encoded at the same time: a pair of Prometheus servers, each without waiting for the other. One at
-/// 100,000 series takes some 30 MB while it lasts.
+/// 100,000 series takes some 20 MB while it lasts.
 const CONCURRENT_ENCODES: usize = 2;
 
 /// How long a scrape waits for its turn. Prometheus itself gives up after 10 s.
@@ -89,8 +89,8 @@ fn content_encoding(wanted: Wanted) -> Option<[(HeaderName, &'static str); 1]> {
     wanted.gzip.then_some([(CONTENT_ENCODING, "gzip")])
 }
 
-/// The lowest level halves the time and still makes a twelfth of a scrape: processor time beside the application is dearer
-/// than the pod network.
+/// At the lowest level: at 100,000 series it takes an eighth of the time of the usual one and leaves a seventh of the scrape
+/// instead of a tenth. Processor time beside an application is dearer than the pod network.
 fn compress(text: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
     encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("writing to a Vec cannot fail")

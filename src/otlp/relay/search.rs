@@ -77,7 +77,7 @@ impl Search {
         }
         match self.bad_within {
             Some(records) => Step::Oldest((records / 2).max(1)),
-            None => Step::Oldest(self.stride),
+            None => Step::Oldest(self.stride.min(self.remaining).max(1)),
         }
     }
 
