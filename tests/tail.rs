@@ -62,7 +62,7 @@ impl Bench {
             reread_window: Duration::from_secs(3600),
             id_retention: Duration::from_secs(86400),
             max_dead_letters: 1000,
-            redact: str::to_owned,
+            redact: std::sync::Arc::new(str::to_owned),
         };
         let client = Client::new(api, metrics.api.clone()).expect("a client");
         let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");

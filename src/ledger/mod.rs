@@ -58,7 +58,7 @@ pub struct Settings {
     /// How many dead letters are kept.
     pub max_dead_letters: u32,
     /// Takes out of an entry what must not be stored in a dead letter.
-    pub redact: fn(&str) -> String,
+    pub redact: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
 /// What an open ledger holds for the tail.
