@@ -21,10 +21,14 @@
 //! [`metrics`] read the ledger; `web` shows what [`metrics`] holds; `app` wires them and owns start and stop.
 
 pub mod api;
+pub mod app;
 pub mod audit;
+pub mod cli;
+pub mod demo;
 pub mod ledger;
 pub mod metrics;
 pub mod otlp;
+pub mod shutdown;
 pub mod simulator;
 pub mod telemetry;
 pub mod tickets;

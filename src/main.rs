@@ -1,2 +1,91 @@
-//! The `orgdata-exporter` binary.
-fn main() {}
+//! The `orgdata-exporter` binary: parse, install telemetry and the TLS provider, dispatch; nothing else.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+use orgdata_exporter::cli::{self, Cli, Command, LogSettings, Settings};
+use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
+use orgdata_exporter::{app, demo, shutdown, simulator};
+
+/// Wrong flags or settings.
+const WRONG_SETTINGS: u8 = 2;
+
+fn main() -> ExitCode {
+    // One TLS provider for everything; the HTTP client cannot be built before it is there.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let matches = match Cli::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return usage(&error),
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(1, &format!("the system gives no threads to run on: {error}")),
+    };
+    let _context = runtime.enter();
+    let env = |name: &str| std::env::var(name).ok();
+    let (settings, log) = match cli.command {
+        Some(Command::Simulate { args }) => return simulate(&runtime, *args),
+        Some(Command::Demo { flags }) => {
+            let given = matches.subcommand_matches("demo").map_or_else(Vec::new, demo::given);
+            let log = LogSettings::from(&*flags);
+            let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
+            return ended(runtime.block_on(demo::run(*flags, &given, &env)));
+        }
+        None => (Settings::resolve(&cli.flags, &env), LogSettings::from(&cli.flags)),
+    };
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(error) => return failed(WRONG_SETTINGS, &error.to_string()),
+    };
+    let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
+    ended(runtime.block_on(async {
+        let app = app::App::open(settings).await?;
+        app.run(shutdown::on_signal()).await
+    }))
+}
+
+fn simulate(runtime: &tokio::runtime::Runtime, args: simulator::Args) -> ExitCode {
+    let listen = args.listen;
+    runtime.block_on(async {
+        let listener = match tokio::net::TcpListener::bind(listen).await {
+            Ok(listener) => listener,
+            Err(error) => {
+                return failed(WRONG_SETTINGS, &format!("--listen {listen}: {error}; give another address, or port 0 for a free one"));
+            }
+        };
+        let address = listener.local_addr().unwrap_or(listen);
+        let simulator = simulator::Simulator::new(args.into_config());
+        println!("The simulator listens on http://{address}/ (that page names its control endpoints)");
+        match simulator::serve(simulator, listener, shutdown::on_signal().cancelled_owned()).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(1, &format!("the simulator cannot go on: {error}")),
+        }
+    })
+}
+
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        return failed(WRONG_SETTINGS, &cli::one_line(error));
+    }
+    // Help and version are no errors.
+    match error.print() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn ended(result: Result<(), app::RunError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(error.exit_status(), &error.to_string()),
+    }
+}
+
+fn failed(status: u8, message: &str) -> ExitCode {
+    eprintln!("orgdata-exporter: {message}");
+    ExitCode::from(status)
+}

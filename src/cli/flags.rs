@@ -37,19 +37,26 @@ pub struct Flags {
 #[command(next_help_heading = "Organization Data API")]
 #[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct ApiFlags {
-    #[arg(long = "api.base-url", env = "ORGDATA_API_BASE_URL", value_name = "URL", help = "The service's base address, without /v1")]
+    #[arg(
+        id = "api.base-url",
+        long = "api.base-url",
+        env = "ORGDATA_API_BASE_URL",
+        value_name = "URL",
+        help = "The service's base address, without /v1"
+    )]
     pub base_url: Option<String>,
     #[arg(
+        id = "api.key-file",
         long = "api.key-file",
         env = "ORGDATA_API_KEY_FILE",
         value_name = "FILE",
         help = "File with the API key, read again for every request, so that a rotated key needs no restart. Without it the key is read from the variable ORGDATA_API_KEY"
     )]
     pub key_file: Option<PathBuf>,
-    #[arg(long = "api.timeout", env = "ORGDATA_API_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = values::duration, help = "Longest time for one request")]
+    #[arg(id = "api.timeout", long = "api.timeout", env = "ORGDATA_API_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = values::duration, help = "Longest time for one request")]
     pub timeout: Duration,
     #[arg(
-        long = "api.max-requests-per-second",
+        id = "api.max-requests-per-second", long = "api.max-requests-per-second",
         env = "ORGDATA_API_MAX_REQUESTS_PER_SECOND",
         value_name = "NUMBER",
         default_value = "5",
@@ -58,7 +65,7 @@ pub struct ApiFlags {
     )]
     pub max_requests_per_second: f64,
     #[arg(
-        long = "api.page-size",
+        id = "api.page-size", long = "api.page-size",
         env = "ORGDATA_API_PAGE_SIZE",
         value_name = "NUMBER",
         default_value = "1000",
@@ -66,10 +73,16 @@ pub struct ApiFlags {
         help = "Items asked for in one request, 1 to 1000"
     )]
     pub page_size: u32,
-    #[arg(long = "api.ca-file", env = "ORGDATA_API_CA_FILE", value_name = "FILE", help = "Root certificates (PEM) for the service, besides the system's")]
+    #[arg(
+        id = "api.ca-file",
+        long = "api.ca-file",
+        env = "ORGDATA_API_CA_FILE",
+        value_name = "FILE",
+        help = "Root certificates (PEM) for the service, besides the system's"
+    )]
     pub ca_file: Option<PathBuf>,
     #[arg(
-        long = "api.allow-plain-http",
+        id = "api.allow-plain-http", long = "api.allow-plain-http",
         env = "ORGDATA_API_ALLOW_PLAIN_HTTP",
         value_name = "BOOL",
         default_value = "false",
@@ -88,7 +101,7 @@ pub struct ApiFlags {
 #[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct AuditFlags {
     #[arg(
-        long = "audit.enabled",
+        id = "audit.enabled", long = "audit.enabled",
         env = "ORGDATA_AUDIT_ENABLED",
         value_name = "BOOL",
         default_value = "true",
@@ -99,9 +112,10 @@ pub struct AuditFlags {
         help = "Tail the audit logs; needs the scope activity_logs:read"
     )]
     pub enabled: bool,
-    #[arg(long = "audit.poll-interval", env = "ORGDATA_AUDIT_POLL_INTERVAL", value_name = "DURATION", default_value = "15s", value_parser = values::duration, help = "Time between two polls when nothing is new; a full page is followed at once")]
+    #[arg(id = "audit.poll-interval", long = "audit.poll-interval", env = "ORGDATA_AUDIT_POLL_INTERVAL", value_name = "DURATION", default_value = "15s", value_parser = values::duration, help = "Time between two polls when nothing is new; a full page is followed at once")]
     pub poll_interval: Duration,
     #[arg(
+        id = "audit.start",
         long = "audit.start",
         env = "ORGDATA_AUDIT_START",
         value_name = "WHEN",
@@ -109,17 +123,45 @@ pub struct AuditFlags {
         help = "On a new state file, how far back log records begin: now, oldest, a duration ago like 24h, or an instant like 2026-01-31T00:00:00Z. Counters begin at 0 in any case"
     )]
     pub start: Start,
-    #[arg(long = "audit.activity-types", env = "ORGDATA_AUDIT_ACTIVITY_TYPES", value_name = "TYPE", value_delimiter = ',', help = "Only these activity types; repeatable")]
+    #[arg(
+        id = "audit.activity-types",
+        long = "audit.activity-types",
+        env = "ORGDATA_AUDIT_ACTIVITY_TYPES",
+        value_name = "TYPE",
+        value_delimiter = ',',
+        help = "Only these activity types; repeatable"
+    )]
     pub activity_types: Vec<String>,
-    #[arg(long = "audit.deal-ids", env = "ORGDATA_AUDIT_DEAL_IDS", value_name = "ID", value_delimiter = ',', help = "Only these deals; repeatable")]
+    #[arg(
+        id = "audit.deal-ids",
+        long = "audit.deal-ids",
+        env = "ORGDATA_AUDIT_DEAL_IDS",
+        value_name = "ID",
+        value_delimiter = ',',
+        help = "Only these deals; repeatable"
+    )]
     pub deal_ids: Vec<String>,
-    #[arg(long = "audit.actor-emails", env = "ORGDATA_AUDIT_ACTOR_EMAILS", value_name = "EMAIL", value_delimiter = ',', help = "Only events of these actors; repeatable")]
+    #[arg(
+        id = "audit.actor-emails",
+        long = "audit.actor-emails",
+        env = "ORGDATA_AUDIT_ACTOR_EMAILS",
+        value_name = "EMAIL",
+        value_delimiter = ',',
+        help = "Only events of these actors; repeatable"
+    )]
     pub actor_emails: Vec<String>,
-    #[arg(long = "audit.target-emails", env = "ORGDATA_AUDIT_TARGET_EMAILS", value_name = "EMAIL", value_delimiter = ',', help = "Only events on these target users; repeatable")]
+    #[arg(
+        id = "audit.target-emails",
+        long = "audit.target-emails",
+        env = "ORGDATA_AUDIT_TARGET_EMAILS",
+        value_name = "EMAIL",
+        value_delimiter = ',',
+        help = "Only events on these target users; repeatable"
+    )]
     pub target_emails: Vec<String>,
-    #[arg(long = "audit.reread-interval", env = "ORGDATA_AUDIT_REREAD_INTERVAL", value_name = "DURATION", default_value = "5m", value_parser = values::duration, help = "Time between two looks back for entries that appeared late")]
+    #[arg(id = "audit.reread-interval", long = "audit.reread-interval", env = "ORGDATA_AUDIT_REREAD_INTERVAL", value_name = "DURATION", default_value = "5m", value_parser = values::duration, help = "Time between two looks back for entries that appeared late")]
     pub reread_interval: Duration,
-    #[arg(long = "audit.reread-window", env = "ORGDATA_AUDIT_REREAD_WINDOW", value_name = "DURATION", default_value = "1h", value_parser = values::duration, help = "How far such a look reaches back")]
+    #[arg(id = "audit.reread-window", long = "audit.reread-window", env = "ORGDATA_AUDIT_REREAD_WINDOW", value_name = "DURATION", default_value = "1h", value_parser = values::duration, help = "How far such a look reaches back")]
     pub reread_window: Duration,
 }
 
@@ -129,7 +171,7 @@ pub struct AuditFlags {
 #[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct TicketFlags {
     #[arg(
-        long = "tickets.enabled",
+        id = "tickets.enabled", long = "tickets.enabled",
         env = "ORGDATA_TICKETS_ENABLED",
         value_name = "BOOL",
         default_value = "true",
@@ -140,13 +182,29 @@ pub struct TicketFlags {
         help = "Scan the tickets; needs the scope tickets:read"
     )]
     pub enabled: bool,
-    #[arg(long = "tickets.scan-interval", env = "ORGDATA_TICKETS_SCAN_INTERVAL", value_name = "DURATION", default_value = "1m", value_parser = values::duration, help = "Time between two scans")]
+    #[arg(id = "tickets.scan-interval", long = "tickets.scan-interval", env = "ORGDATA_TICKETS_SCAN_INTERVAL", value_name = "DURATION", default_value = "1m", value_parser = values::duration, help = "Time between two scans")]
     pub scan_interval: Duration,
-    #[arg(long = "tickets.max-age", env = "ORGDATA_TICKETS_MAX_AGE", value_name = "DURATION", default_value = "15m", value_parser = values::duration, help = "How long the last snapshot is shown when scans fail")]
+    #[arg(id = "tickets.max-age", long = "tickets.max-age", env = "ORGDATA_TICKETS_MAX_AGE", value_name = "DURATION", default_value = "15m", value_parser = values::duration, help = "How long the last snapshot is shown when scans fail")]
     pub max_age: Duration,
-    #[arg(long = "tickets.open-states", env = "ORGDATA_TICKETS_OPEN_STATES", value_name = "STATES", default_value = "OPEN", value_delimiter = ',', help = "Which states count as open, as a comma list")]
+    #[arg(
+        id = "tickets.open-states",
+        long = "tickets.open-states",
+        env = "ORGDATA_TICKETS_OPEN_STATES",
+        value_name = "STATES",
+        default_value = "OPEN",
+        value_delimiter = ',',
+        help = "Which states count as open, as a comma list"
+    )]
     pub open_states: Vec<String>,
-    #[arg(long = "tickets.priorities", env = "ORGDATA_TICKETS_PRIORITIES", value_name = "PRIORITIES", default_value = "BLOCKER,HIGH,MEDIUM,LOW", value_delimiter = ',', help = "Priorities of linked deals, highest first, as a comma list; unknown ones rank last")]
+    #[arg(
+        id = "tickets.priorities",
+        long = "tickets.priorities",
+        env = "ORGDATA_TICKETS_PRIORITIES",
+        value_name = "PRIORITIES",
+        default_value = "BLOCKER,HIGH,MEDIUM,LOW",
+        value_delimiter = ',',
+        help = "Priorities of linked deals, highest first, as a comma list; unknown ones rank last"
+    )]
     pub priorities: Vec<String>,
 }
 
@@ -155,12 +213,18 @@ pub struct TicketFlags {
 #[command(next_help_heading = "Metrics")]
 #[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct MetricsFlags {
-    #[arg(long = "metrics.actor-label", env = "ORGDATA_METRICS_ACTOR_LABEL", value_name = "MODE", value_enum, default_value_t = ActorLabelMode::Id, help = "What the label actor shows")]
+    #[arg(id = "metrics.actor-label", long = "metrics.actor-label", env = "ORGDATA_METRICS_ACTOR_LABEL", value_name = "MODE", value_enum, default_value_t = ActorLabelMode::Id, help = "What the label actor shows")]
     pub actor_label: ActorLabelMode,
-    #[arg(long = "metrics.hash-key-file", env = "ORGDATA_METRICS_HASH_KEY_FILE", value_name = "FILE", help = "Key of the hash, for --metrics.actor-label=hash")]
+    #[arg(
+        id = "metrics.hash-key-file",
+        long = "metrics.hash-key-file",
+        env = "ORGDATA_METRICS_HASH_KEY_FILE",
+        value_name = "FILE",
+        help = "Key of the hash, for --metrics.actor-label=hash"
+    )]
     pub hash_key_file: Option<PathBuf>,
     #[arg(
-        long = "metrics.max-actors",
+        id = "metrics.max-actors", long = "metrics.max-actors",
         env = "ORGDATA_METRICS_MAX_ACTORS",
         value_name = "NUMBER",
         default_value = "1000",
@@ -168,10 +232,10 @@ pub struct MetricsFlags {
         help = "Actors with a label of their own; the events of others are counted under actor=\"other\""
     )]
     pub max_actors: u32,
-    #[arg(long = "metrics.actor-idle", env = "ORGDATA_METRICS_ACTOR_IDLE", value_name = "DURATION", default_value = "30d", value_parser = values::duration, help = "An actor without events for this long leaves the metrics and makes room for another")]
+    #[arg(id = "metrics.actor-idle", long = "metrics.actor-idle", env = "ORGDATA_METRICS_ACTOR_IDLE", value_name = "DURATION", default_value = "30d", value_parser = values::duration, help = "An actor without events for this long leaves the metrics and makes room for another")]
     pub actor_idle: Duration,
     #[arg(
-        long = "metrics.zero-hold",
+        id = "metrics.zero-hold", long = "metrics.zero-hold",
         env = "ORGDATA_METRICS_ZERO_HOLD",
         value_name = "DURATION",
         value_parser = values::duration_or_zero,
@@ -185,9 +249,15 @@ pub struct MetricsFlags {
 #[command(next_help_heading = "State")]
 #[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct StateFlags {
-    #[arg(long = "state.path", env = "ORGDATA_STATE_PATH", value_name = "FILE", help = "The state file, or :memory: [default: orgdata-exporter.db, with demo :memory:]")]
+    #[arg(
+        id = "state.path",
+        long = "state.path",
+        env = "ORGDATA_STATE_PATH",
+        value_name = "FILE",
+        help = "The state file, or :memory: [default: orgdata-exporter.db, with demo :memory:]"
+    )]
     pub path: Option<String>,
-    #[arg(long = "state.max-size", env = "ORGDATA_STATE_MAX_SIZE", value_name = "SIZE", default_value = "256MiB", value_parser = values::size, help = "Largest size of the state file; when log records that wait for the collector have filled it, the tail pauses")]
+    #[arg(id = "state.max-size", long = "state.max-size", env = "ORGDATA_STATE_MAX_SIZE", value_name = "SIZE", default_value = "256MiB", value_parser = values::size, help = "Largest size of the state file; when log records that wait for the collector have filled it, the tail pauses")]
     pub max_size: u64,
 }
 
@@ -196,12 +266,24 @@ pub struct StateFlags {
 #[command(next_help_heading = "Log records")]
 #[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct OtlpFlags {
-    #[arg(long = "otlp.endpoint", env = "ORGDATA_OTLP_ENDPOINT", value_name = "URL", help = "The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]")]
+    #[arg(
+        id = "otlp.endpoint",
+        long = "otlp.endpoint",
+        env = "ORGDATA_OTLP_ENDPOINT",
+        value_name = "URL",
+        help = "The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]"
+    )]
     pub endpoint: Option<String>,
-    #[arg(long = "otlp.protocol", env = "ORGDATA_OTLP_PROTOCOL", value_name = "PROTOCOL", help = "grpc or http/protobuf [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]")]
+    #[arg(
+        id = "otlp.protocol",
+        long = "otlp.protocol",
+        env = "ORGDATA_OTLP_PROTOCOL",
+        value_name = "PROTOCOL",
+        help = "grpc or http/protobuf [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]"
+    )]
     pub protocol: Option<String>,
     #[arg(
-        long = "otlp.batch-size",
+        id = "otlp.batch-size", long = "otlp.batch-size",
         env = "ORGDATA_OTLP_BATCH_SIZE",
         value_name = "NUMBER",
         default_value = "512",
@@ -210,7 +292,7 @@ pub struct OtlpFlags {
     )]
     pub batch_size: u32,
     #[arg(
-        long = "otlp.user-names",
+        id = "otlp.user-names", long = "otlp.user-names",
         env = "ORGDATA_OTLP_USER_NAMES",
         value_name = "BOOL",
         default_value = "true",
@@ -221,7 +303,14 @@ pub struct OtlpFlags {
         help = "Whether records carry names and pictures of users"
     )]
     pub user_names: bool,
-    #[arg(long = "otlp.redact", env = "ORGDATA_OTLP_REDACT", value_name = "PATH", value_delimiter = ',', help = "A path in metadata, like contact.email, whose value is replaced, in records and dead letters; repeatable")]
+    #[arg(
+        id = "otlp.redact",
+        long = "otlp.redact",
+        env = "ORGDATA_OTLP_REDACT",
+        value_name = "PATH",
+        value_delimiter = ',',
+        help = "A path in metadata, like contact.email, whose value is replaced, in records and dead letters; repeatable"
+    )]
     pub redact: Vec<String>,
 }
 
@@ -230,9 +319,24 @@ pub struct OtlpFlags {
 #[command(next_help_heading = "Web")]
 #[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct WebFlags {
-    #[arg(long = "web.listen-address", env = "ORGDATA_WEB_LISTEN_ADDRESS", value_name = "ADDRESS", default_value = ":10917", value_delimiter = ',', help = "Where to listen; repeatable")]
+    #[arg(
+        id = "web.listen-address",
+        long = "web.listen-address",
+        env = "ORGDATA_WEB_LISTEN_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = ":10917",
+        value_delimiter = ',',
+        help = "Where to listen; repeatable"
+    )]
     pub listen_addresses: Vec<ListenAddress>,
-    #[arg(long = "web.telemetry-path", env = "ORGDATA_WEB_TELEMETRY_PATH", value_name = "PATH", default_value = "/metrics", help = "Where the metrics are")]
+    #[arg(
+        id = "web.telemetry-path",
+        long = "web.telemetry-path",
+        env = "ORGDATA_WEB_TELEMETRY_PATH",
+        value_name = "PATH",
+        default_value = "/metrics",
+        help = "Where the metrics are"
+    )]
     pub telemetry_path: TelemetryPath,
 }
 
@@ -241,11 +345,11 @@ pub struct WebFlags {
 #[command(next_help_heading = "Process")]
 #[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct LogFlags {
-    #[arg(long = "log.level", env = "ORGDATA_LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = values::level, help = "error, warn, info, debug or trace")]
+    #[arg(id = "log.level", long = "log.level", env = "ORGDATA_LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = values::level, help = "error, warn, info, debug or trace")]
     pub level: tracing::Level,
-    #[arg(long = "log.format", env = "ORGDATA_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t = LogFormatMode::Logfmt, help = "How log lines are written, on standard error")]
+    #[arg(id = "log.format", long = "log.format", env = "ORGDATA_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t = LogFormatMode::Logfmt, help = "How log lines are written, on standard error")]
     pub format: LogFormatMode,
-    #[arg(long = "shutdown.grace", env = "ORGDATA_SHUTDOWN_GRACE", value_name = "DURATION", default_value = "10s", value_parser = values::duration, help = "How long log records are still sent after SIGTERM; the rest stays in the state file")]
+    #[arg(id = "shutdown.grace", long = "shutdown.grace", env = "ORGDATA_SHUTDOWN_GRACE", value_name = "DURATION", default_value = "10s", value_parser = values::duration, help = "How long log records are still sent after SIGTERM; the rest stays in the state file")]
     pub shutdown_grace: Duration,
 }
 
@@ -269,4 +373,19 @@ pub enum LogFormatMode {
     Logfmt,
     /// One JSON object a line
     Json,
+}
+
+// === impl OtlpFlags ===
+
+impl OtlpFlags {
+    /// The flags as the module of log records takes them.
+    pub fn to_otlp(&self) -> crate::otlp::Flags {
+        crate::otlp::Flags {
+            endpoint: self.endpoint.clone(),
+            protocol: self.protocol.clone(),
+            batch_size: self.batch_size as usize,
+            user_names: self.user_names,
+            redact: self.redact.clone(),
+        }
+    }
 }

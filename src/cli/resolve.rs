@@ -82,16 +82,11 @@ impl Settings {
         let key = key(flags, env)?;
         let filters = filters(flags)?;
         if !flags.audit.enabled && !flags.tickets.enabled {
-            return Err(SettingsError("--audit.enabled=false and --tickets.enabled=false: nothing is left to do; leave one of them on".to_owned()));
+            return Err(SettingsError(
+                "--audit.enabled=false and --tickets.enabled=false: nothing is left to do; leave one of them on".to_owned(),
+            ));
         }
-        let otlp_flags = otlp::Flags {
-            endpoint: flags.otlp.endpoint.clone(),
-            protocol: flags.otlp.protocol.clone(),
-            batch_size: flags.otlp.batch_size as usize,
-            user_names: flags.otlp.user_names,
-            redact: flags.otlp.redact.clone(),
-        };
-        let otlp = otlp::Settings::from_env(&otlp_flags, env).map_err(|error| SettingsError(error.to_string()))?;
+        let otlp = otlp::Settings::from_env(&flags.otlp.to_otlp(), env).map_err(|error| SettingsError(error.to_string()))?;
         let scrubber = otlp::Scrubber { hide_user_names: !flags.otlp.user_names, redact: flags.otlp.redact.clone() };
         let ledger = ledger::Settings {
             path: StatePath::parse(flags.state.path.as_deref().unwrap_or(DEFAULT_STATE)),
@@ -146,7 +141,10 @@ impl Settings {
 
 fn base_url(flags: &Flags) -> Result<BaseUrl, SettingsError> {
     let Some(text) = &flags.api.base_url else {
-        return Err(SettingsError("--api.base-url is missing: give the service's base address, like https://api.example.com, or try `orgdata-exporter demo`".to_owned()));
+        return Err(SettingsError(
+            "--api.base-url is missing: give the service's base address, like https://api.example.com, or try `orgdata-exporter demo`"
+                .to_owned(),
+        ));
     };
     let base_url = BaseUrl::parse(text).map_err(|error| SettingsError(format!("--api.base-url {text:?}: {error}")))?;
     if base_url.is_plain_remote() && !flags.api.allow_plain_http {
@@ -161,7 +159,9 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
     let source = match (&flags.api.key_file, env(KEY_VARIABLE)) {
         (Some(path), _) => KeySource::File(path.clone()),
         (None, Some(key)) => KeySource::Value(SecretString::from(key)),
-        (None, None) => return Err(SettingsError(format!("there is no API key: give --api.key-file FILE, or set the variable {KEY_VARIABLE}"))),
+        (None, None) => {
+            return Err(SettingsError(format!("there is no API key: give --api.key-file FILE, or set the variable {KEY_VARIABLE}")));
+        }
     };
     source.check().map_err(|error| match &flags.api.key_file {
         Some(path) => SettingsError(format!("--api.key-file {:?}: {error}", path.display().to_string())),
@@ -189,13 +189,18 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, SettingsError> {
         ActorLabelMode::None => ActorLabel::None,
         ActorLabelMode::Hash => {
             let Some(path) = &flags.metrics.hash_key_file else {
-                return Err(SettingsError("--metrics.actor-label=hash needs --metrics.hash-key-file FILE, with a secret of at least 16 bytes".to_owned()));
+                return Err(SettingsError(
+                    "--metrics.actor-label=hash needs --metrics.hash-key-file FILE, with a secret of at least 16 bytes".to_owned(),
+                ));
             };
             let name = path.display().to_string();
-            let secret = std::fs::read(path).map_err(|error| SettingsError(format!("--metrics.hash-key-file {name:?} cannot be read: {error}")))?;
+            let secret =
+                std::fs::read(path).map_err(|error| SettingsError(format!("--metrics.hash-key-file {name:?} cannot be read: {error}")))?;
             let secret = secret.trim_ascii();
             if secret.len() < 16 {
-                return Err(SettingsError(format!("--metrics.hash-key-file {name:?} holds fewer than 16 bytes; names could be guessed from their hashes")));
+                return Err(SettingsError(format!(
+                    "--metrics.hash-key-file {name:?} holds fewer than 16 bytes; names could be guessed from their hashes"
+                )));
             }
             ActorLabel::Hash(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret))
         }
@@ -214,7 +219,8 @@ mod tests {
     use super::*;
 
     fn resolve(arguments: &[&str]) -> Result<Settings, String> {
-        let cli = Cli::try_parse_from(std::iter::once("orgdata-exporter").chain(arguments.iter().copied())).map_err(|error| one_line(&error))?;
+        let cli =
+            Cli::try_parse_from(std::iter::once("orgdata-exporter").chain(arguments.iter().copied())).map_err(|error| one_line(&error))?;
         let env = |name: &str| (name == KEY_VARIABLE).then(|| "secret".to_owned());
         Settings::resolve(&cli.flags, &env).map_err(|error| error.to_string())
     }
@@ -225,7 +231,10 @@ mod tests {
     fn the_defaults_are_those_of_the_documentation() {
         let settings = resolve(&[URL]).expect("valid");
         let audit = settings.audit.expect("on");
-        assert_eq!((audit.poll_interval.as_secs(), audit.page_size, audit.reread_interval.as_secs(), audit.reread_window.as_secs()), (15, 1000, 300, 3600));
+        assert_eq!(
+            (audit.poll_interval.as_secs(), audit.page_size, audit.reread_interval.as_secs(), audit.reread_window.as_secs()),
+            (15, 1000, 300, 3600)
+        );
         let tickets = settings.tickets.expect("on");
         assert_eq!((tickets.scan_interval.as_secs(), tickets.max_age.as_secs()), (60, 900));
         assert_eq!(tickets.priorities, ["BLOCKER", "HIGH", "MEDIUM", "LOW"]);
@@ -248,7 +257,10 @@ mod tests {
             (&["--web.telemetry-path=metrics", URL], &["--web.telemetry-path", "metrics"]),
             (&["--log.level=loud", URL], &["--log.level", "loud", "debug"]),
             (&["--audit.deal-ids=abc", URL], &["--audit.deal-ids", "abc", "42"]),
-            (&["--otlp.protocol=http/json", "--otlp.endpoint=http://localhost:4318", URL], &["--otlp.protocol", "http/json", "http/protobuf"]),
+            (
+                &["--otlp.protocol=http/json", "--otlp.endpoint=http://localhost:4318", URL],
+                &["--otlp.protocol", "http/json", "http/protobuf"],
+            ),
             (&["--audit.enabled=false", "--tickets.enabled=false", URL], &["--audit.enabled", "--tickets.enabled"]),
             (&["--no.such-flag", URL], &["--no.such-flag"]),
             (&[], &["--api.base-url", "https://api.example.com"]),

@@ -55,7 +55,7 @@ pub struct Settings {
     pub reread_window: Duration,
     /// How long ids are kept.
     pub id_retention: Duration,
-    /// How many dead letters are kept.
+    /// How many dead letters are kept. It reads the file: call it off the runtime's threads.
     pub max_dead_letters: u32,
     /// Takes out of an entry what must not be stored in a dead letter.
     pub redact: Arc<dyn Fn(&str) -> String + Send + Sync>,
@@ -206,12 +206,12 @@ impl LedgerHandle {
         *self.inner.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many dead letters are kept.
+    /// How many dead letters are kept. It reads the file: call it off the runtime's threads.
     ///
     /// # Errors
     /// Where the file cannot be read.
-    pub async fn dead_letters(&self) -> Result<u64, LedgerError> {
-        self.call(|ledger| Ok(ledger.dead_letter_count()?)).await
+    pub fn dead_letters(&self) -> Result<u64, LedgerError> {
+        Ok(self.lock().dead_letter_count()?)
     }
 
     /// Completes when records were added to the outbox since the last call (or at once when that happened already).

@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
+use super::Recent;
 use crate::ledger::{Direction, WalkKind};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`, in seconds: from a quick poll to a day's outage.
@@ -68,6 +69,7 @@ pub struct Delta {
 pub struct AuditMetrics {
     zero_hold: Duration,
     delay: Histogram,
+    recent: Recent,
     table: Mutex<Table>,
 }
 
@@ -113,25 +115,25 @@ impl Total {
         match self {
             Self::Late => (
                 "orgdata_audit_events_late",
-                "Audit events that appeared behind newer ones and were found by the re-read; they are counted in orgdata_audit_events_total too",
+                "Audit events that appeared behind newer ones and were found by the re-read; they are counted in orgdata_audit_events_total too.",
             ),
             Self::Duplicate => {
                 ("orgdata_audit_events_duplicate", "Audit log entries that the service sent again as new; dropped, not counted twice")
             }
             Self::Malformed => (
                 "orgdata_audit_entries_malformed",
-                "Audit log entries that break the documented contract; one with an id, a type and a time is counted as an event all the same, any other is a dead letter",
+                "Audit log entries that break the documented contract; one with an id, a type and a time is counted as an event all the same, any other is a dead letter.",
             ),
             Self::Folded => {
                 ("orgdata_audit_actors_folded", "Audit events counted under actor=\"other\" because --metrics.max-actors was reached")
             }
             Self::Recoveries => (
                 "orgdata_audit_cursor_recoveries",
-                "Times that the service no longer took the cursor and the tail found its place again from the newest entries",
+                "Times that the service no longer took the cursor and the tail found its place again from the newest entries.",
             ),
             Self::Gaps => (
                 "orgdata_audit_gaps",
-                "Holes in the audit trail that could not be filled, because the service no longer has or cannot serve the entries",
+                "Holes in the audit trail that could not be filled, because the service no longer has or cannot serve the entries.",
             ),
         }
     }
@@ -142,7 +144,7 @@ impl Total {
 impl AuditMetrics {
     /// Empty families; `zero_hold` as `--metrics.zero-hold`: 0 shows every rise at once.
     pub fn new(zero_hold: Duration) -> Self {
-        Self { zero_hold, delay: Histogram::new(DELAY_BUCKETS), table: Mutex::default() }
+        Self { zero_hold, delay: Histogram::new(DELAY_BUCKETS), recent: Recent::default(), table: Mutex::default() }
     }
 
     /// Shows what a transaction changed. Only called when it is on disk.
@@ -150,6 +152,7 @@ impl AuditMetrics {
         for seconds in &delta.delays {
             self.delay.observe(*seconds);
         }
+        self.recent.record(delta.events.iter().map(|(_, rise)| rise).sum());
         let mut table = self.lock();
         for actor in &delta.retired {
             table.events.retain(|labels, _| labels.actor.as_ref() != Some(actor));
@@ -198,6 +201,16 @@ impl AuditMetrics {
         self.lock().totals[total as usize].total
     }
 
+    /// Events counted in each of the last minutes.
+    pub fn per_minute(&self) -> Vec<u64> {
+        self.recent.per_minute()
+    }
+
+    /// The walk under way, which way it goes, and its pages.
+    pub fn current_walk(&self) -> Option<(WalkKind, Direction, usize)> {
+        self.lock().walk
+    }
+
     /// Actors and their names.
     pub fn names(&self) -> BTreeMap<Arc<str>, String> {
         self.lock().names.clone()
@@ -229,7 +242,7 @@ impl Collector for AuditMetrics {
             let mut family = encoder.encode_descriptor(
                 "orgdata_audit_events",
                 "Audit events since the state file was begun, by activity type and actor; history that was there before is not counted. \
-                 Read by the exporter's own loop, not by the scrape",
+                 Read by the exporter's own loop, not by the scrape.",
                 None,
                 MetricType::Counter,
             )?;
@@ -246,7 +259,7 @@ impl Collector for AuditMetrics {
         if !names.is_empty() {
             let mut family = encoder.encode_descriptor(
                 "orgdata_audit_actor_info",
-                "The name that belongs to an actor of orgdata_audit_events_total; always 1",
+                "The name that belongs to an actor of orgdata_audit_events_total; always 1.",
                 None,
                 MetricType::Gauge,
             )?;
@@ -259,19 +272,20 @@ impl Collector for AuditMetrics {
             ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         if let Some(newest) = newest {
-            let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch";
+            let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch.";
             let family = encoder.encode_descriptor("orgdata_audit_newest_event_timestamp_seconds", help, None, MetricType::Gauge)?;
             ConstGauge::new(newest.as_duration().as_secs_f64()).encode(family)?;
         }
-        let help = "Time from the creation of an audit event (createdAt) to its being counted; only events that were read live";
+        let help = "Time from the creation of an audit event (createdAt) to its being counted; only events that were read live.";
         self.delay.encode(encoder.encode_descriptor("orgdata_audit_event_delay_seconds", help, None, MetricType::Histogram)?)?;
         if let Some((kind, direction, pages)) = walk {
-            let help = "Pages of the walk under way: passed so far on the way down, still to be taken on the way up; absent without a walk";
+            let help =
+                "Pages of the walk under way: passed so far on the way down, still to be taken on the way up; absent without a walk.";
             let mut family = encoder.encode_descriptor("orgdata_audit_walk_pages", help, None, MetricType::Gauge)?;
             let labels = [("walk", kind.as_str()), ("direction", direction.as_str())];
             ConstGauge::new(i64::try_from(pages).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
         }
-        let help = "1 while the state file is full and the tail waits for the collector to take log records; 0 otherwise";
+        let help = "1 while the state file is full and the tail waits for the collector to take log records; 0 otherwise.";
         ConstGauge::new(i64::from(paused)).encode(encoder.encode_descriptor("orgdata_audit_paused", help, None, MetricType::Gauge)?)
     }
 }

@@ -8,6 +8,7 @@ pub mod loops;
 pub mod negotiate;
 pub mod otlp;
 pub mod process;
+pub mod recent;
 pub mod state;
 pub mod tickets;
 
@@ -20,6 +21,7 @@ pub use audit::AuditMetrics;
 pub use loops::{Loop, Loops};
 pub use otlp::OtlpMetrics;
 pub use process::ProcessCollector;
+pub use recent::Recent;
 pub use state::StateMetrics;
 pub use tickets::TicketMetrics;
 

@@ -128,7 +128,7 @@ impl Collector for OldestUnsent {
         let Some(oldest) = *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) else { return Ok(()) };
         let family = encoder.encode_descriptor(
             "orgdata_otlp_oldest_unsent_timestamp_seconds",
-            "When the oldest log record in the outbox arrived, in seconds since the epoch; absent when nothing waits",
+            "When the oldest log record in the outbox arrived, in seconds since the epoch; absent when nothing waits.",
             None,
             MetricType::Gauge,
         )?;

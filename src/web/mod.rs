@@ -7,7 +7,6 @@ mod landing;
 pub mod listen;
 pub mod overview;
 mod pool;
-pub mod recent;
 mod scrape;
 pub mod server;
 pub mod settings;
@@ -25,10 +24,10 @@ use http::header::{
 };
 use http::{Method, StatusCode, Uri};
 
+pub use crate::metrics::Recent;
 pub use health::Health;
 pub use listen::{BindError, Bound, bind};
 pub use overview::Overview;
-pub use recent::Recent;
 pub use server::serve;
 pub use settings::{Limits, ListenAddress, ListenAddressError, Settings, TelemetryPath, TelemetryPathError};
 

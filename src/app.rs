@@ -1,0 +1,158 @@
+//! Wires the parts, starts the loops, and stops them in order: readers first, then the relay, the web surface last.
+
+mod overview;
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Client;
+use crate::audit::Tail;
+use crate::cli::Settings;
+use crate::ledger::{LedgerHandle, OpenError};
+use crate::metrics::{Loop, Metrics};
+use crate::otlp::{self, Relay, Sender};
+use crate::tickets;
+use crate::web::{self, BindError, Bound, Health, WebState};
+
+/// Why the exporter did not start, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The state file cannot be opened.
+    #[error(transparent)]
+    State(#[from] OpenError),
+    /// A listen address cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A certificate or another file cannot be used.
+    #[error("{0}")]
+    Setting(String),
+    /// A loop ended by a defect of the program.
+    #[error("the {0} loop ended by a defect of this program; please report it. Nothing is lost: a restart goes on from the state file")]
+    Defect(&'static str),
+}
+
+/// An exporter that has its files and its ports, and has not begun.
+#[derive(Debug)]
+pub struct App {
+    settings: Settings,
+    metrics: Metrics,
+    client: Client,
+    ledger: LedgerHandle,
+    tail: Option<Tail>,
+    sender: Option<Sender>,
+    bound: Bound,
+}
+
+// === impl RunError ===
+
+impl RunError {
+    /// The process's exit status.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::State(OpenError::Locked(_)) => 3,
+            Self::State(_) | Self::Bind(_) | Self::Setting(_) => 2,
+            Self::Defect(_) => 1,
+        }
+    }
+}
+
+// === impl App ===
+
+impl App {
+    /// Opens the state file and binds the ports.
+    ///
+    /// # Errors
+    /// Where one of them, or a certificate, cannot be had.
+    pub async fn open(settings: Settings) -> Result<Self, RunError> {
+        let metrics = Metrics::new(settings.zero_hold);
+        let client =
+            Client::new(settings.api.clone(), metrics.api.clone()).map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
+        let sender = match &settings.otlp {
+            Some(otlp) => Some(Sender::new(otlp).map_err(|error| RunError::Setting(error.to_string()))?),
+            None => None,
+        };
+        let (ledger, state) = LedgerHandle::open(settings.ledger.clone(), metrics.clone())?;
+        let bound = web::bind(&settings.web).await?;
+        let tail = settings.audit.clone().map(|audit| Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), audit));
+        Ok(Self { settings, metrics, client, ledger, tail, sender, bound })
+    }
+
+    /// The addresses it listens on.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// Runs until `shutdown`; then stops reading, sends what is left within the grace, and goes.
+    ///
+    /// # Errors
+    /// Where a loop ends by itself.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), RunError> {
+        let Self { settings, metrics, client, ledger, tail, sender, bound } = self;
+        let health = Health::default();
+        let state = WebState { metrics: metrics.clone(), health: health.clone(), overview: overview::gather(&settings, &metrics, &ledger) };
+        let stop_web = CancellationToken::new();
+        let web = tokio::spawn(web::serve(bound, state, stop_web.clone()));
+
+        // Readers stop first, so that the relay's last records are the last there are.
+        let reading = shutdown.child_token();
+        let mut readers = JoinSet::new();
+        if let Some(tail) = tail {
+            let token = reading.clone();
+            readers.spawn(async move {
+                tail.run(token).await;
+                Loop::Audit
+            });
+        }
+        if let Some(tickets) = settings.tickets.clone() {
+            let (token, published, loops) = (reading.clone(), metrics.tickets.clone(), metrics.loops.clone());
+            readers.spawn(async move {
+                tickets::run(client, tickets, published, loops, token).await;
+                Loop::Tickets
+            });
+        }
+        let sending = CancellationToken::new();
+        let relay = match (sender, &settings.otlp) {
+            (Some(sender), Some(otlp)) => {
+                tokio::spawn(relay(&ledger, sender, otlp, &metrics).run(sending.clone(), settings.shutdown_grace))
+            }
+            _ => tokio::spawn(idle(sending.clone())),
+        };
+        health.set_ready(true);
+
+        let mut relay = relay;
+        let mut outcome = Ok(());
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => tracing::info!("stopping"),
+            ended = readers.join_next(), if !readers.is_empty() => {
+                outcome = Err(RunError::Defect(ended.and_then(Result::ok).map_or("reading", Loop::as_str)));
+            }
+            _ = &mut relay => outcome = Err(RunError::Defect(Loop::Otlp.as_str())),
+        }
+        reading.cancel();
+        while readers.join_next().await.is_some() {}
+        sending.cancel();
+        if !relay.is_finished() {
+            // The relay keeps its own time; a defect in it must not keep the process.
+            let _ = tokio::time::timeout(settings.shutdown_grace * 2, relay).await;
+        }
+        health.set_ready(false);
+        stop_web.cancel();
+        let _ = web.await;
+        if outcome.is_ok() {
+            tracing::info!(unsent = ledger.backlog().records, "stopped");
+        }
+        outcome
+    }
+}
+
+fn relay(ledger: &LedgerHandle, sender: Sender, settings: &otlp::Settings, metrics: &Metrics) -> Relay<LedgerHandle, Sender> {
+    Relay::new(ledger.clone(), &ledger.instance_id(), sender, settings, metrics.otlp.clone(), Arc::clone(&metrics.loops))
+}
+
+/// Stands where the relay would, without a collector.
+async fn idle(stop: CancellationToken) {
+    stop.cancelled().await;
+}

@@ -1,0 +1,91 @@
+//! What the landing page tells, gathered from the metrics and the ledger.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cli::Settings;
+use crate::ledger::{Direction, LedgerHandle};
+use crate::metrics::Metrics;
+use crate::metrics::audit::Total;
+use crate::otlp::Target;
+use crate::web::Overview;
+use crate::web::overview::{AuditOverview, Count, DeliveryOverview, OpenTickets, StateOverview, TicketsOverview};
+
+/// A closure that gathers an overview each time it is called.
+pub(super) fn gather(settings: &Settings, metrics: &Metrics, ledger: &LedgerHandle) -> Arc<dyn Fn() -> Overview + Send + Sync> {
+    let (metrics, ledger) = (metrics.clone(), ledger.clone());
+    let audit_on = settings.audit.is_some();
+    let path = settings.ledger.path.to_string();
+    let endpoint = settings.otlp.as_ref().map(|otlp| match &otlp.target {
+        Target::Collector(connection) => connection.endpoint.to_string(),
+        Target::Stdout => "standard output".to_owned(),
+    });
+    Arc::new(move || Overview {
+        audit: audit_on.then(|| audit(&metrics)),
+        tickets: tickets(&metrics),
+        delivery: endpoint.clone().map(|endpoint| {
+            let backlog = ledger.backlog();
+            DeliveryOverview { endpoint, backlog: backlog.records, oldest_unsent: backlog.oldest, sent: metrics.otlp.records_sent.get() }
+        }),
+        state: Some(StateOverview {
+            path: path.clone(),
+            size_bytes: metrics.state.size_bytes.get().unsigned_abs(),
+            max_size_bytes: metrics.state.max_size_bytes.get().unsigned_abs(),
+        }),
+        dead_letters: ledger.dead_letters().unwrap_or(0),
+    })
+}
+
+fn audit(metrics: &Metrics) -> AuditOverview {
+    let events = metrics.audit.events();
+    let names = metrics.audit.names();
+    let mut types: BTreeMap<String, u64> = BTreeMap::new();
+    let mut actors: BTreeMap<String, u64> = BTreeMap::new();
+    for (labels, count) in events.iter().filter(|(_, count)| *count > 0) {
+        *types.entry(labels.activity_type.to_string()).or_default() += count;
+        if let Some(actor) = &labels.actor {
+            let shown = names.get(actor).map_or_else(|| actor.to_string(), |name| format!("{name} ({actor})"));
+            *actors.entry(shown).or_default() += count;
+        }
+    }
+    let rows = |counts: BTreeMap<String, u64>| counts.into_iter().map(|(name, count)| Count::new(name, count)).collect();
+    AuditOverview {
+        events: events.iter().map(|(_, count)| count).sum(),
+        newest: metrics.audit.newest(),
+        per_minute: metrics.audit.per_minute(),
+        activity_types: rows(types),
+        actors: rows(actors),
+        paused: metrics.audit.is_paused(),
+        walk: metrics.audit.current_walk().map(|(kind, direction, pages)| {
+            let way = if direction == Direction::Down { "pages down" } else { "pages to go" };
+            format!("{}, {pages} {way}", kind.as_str().replace('_', " "))
+        }),
+        gaps: metrics.audit.total(Total::Gaps),
+        late: metrics.audit.total(Total::Late),
+        malformed: metrics.audit.total(Total::Malformed),
+    }
+}
+
+fn tickets(metrics: &Metrics) -> Option<TicketsOverview> {
+    let summary = metrics.tickets.summary()?;
+    let snapshot = metrics.tickets.snapshot()?;
+    let mut states: BTreeMap<String, u64> = BTreeMap::new();
+    for ((state, _), group) in snapshot.by_state() {
+        *states.entry(state.to_owned()).or_default() += group.tickets;
+    }
+    let open = snapshot.open().filter(|(_, group)| group.tickets > 0).map(|((ticket_type, priority), group)| OpenTickets {
+        ticket_type: ticket_type.to_owned(),
+        priority: priority.to_owned(),
+        tickets: group.tickets,
+        deal_amount: group.deal_amount.as_f64(),
+    });
+    let oldest = snapshot.oldest_created().map(|(_, at)| at).min_by(f64::total_cmp);
+    Some(TicketsOverview {
+        taken_at: Some(summary.taken_at),
+        consistent: summary.consistent,
+        states: states.into_iter().map(|(name, count)| Count::new(name, count)).collect(),
+        open: open.collect(),
+        overdue: summary.overdue,
+        oldest_open: oldest.and_then(|at| jiff::Timestamp::from_second(at as i64).ok()),
+    })
+}
