@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 
 use super::auth::ApiKey;
-use super::config::{
-    AfterReading, Config, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings, TicketOrder, TotalCount, UnknownParameters,
-};
+use super::config::Config;
 use super::fault::Fault;
+use super::readings::{
+    AfterReading, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings, TicketOrder, TotalCount, UnknownParameters,
+};
 
 /// Most events or changes per second: above it a millisecond holds more than a page.
 const FASTEST: f64 = 1e6;
@@ -57,12 +58,12 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub latency: Duration,
 
-    /// What goes wrong: KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]; repeatable
+    /// What goes wrong: `KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]`; repeatable
     ///
-    /// Kinds: a status (500, 503=MESSAGE, 401, ...), 429[=10s|=date:10s], redirect=URL, delay=DURATION, reset,
-    /// reset-body, truncated-json, truncated-transfer, stall, hang, html[=STATUS], empty[=STATUS], oversized=BYTES,
-    /// expired-cursor[=STATUS|=empty], too-large=LIMIT, poison=ID, empty-page[=OFFSET], unknown-fields, wrong-types,
-    /// missing-id, not-an-object, duplicate
+    /// Kinds: a status (`500`, `503=MESSAGE`, `401`, ...), `429`, `429=10s`, `429=date:10s`, `redirect=URL`,
+    /// `delay=DURATION`, `reset`, `reset-body`, `truncated-json`, `truncated-transfer`, `stall`, `hang`, `html=STATUS`,
+    /// `empty=STATUS`, `oversized=BYTES`, `expired-cursor=STATUS`, `expired-cursor=empty`, `too-large=LIMIT`,
+    /// `poison=ID`, `empty-page=OFFSET`, `unknown-fields`, `wrong-types`, `missing-id`, `not-an-object`, `duplicate`
     #[arg(long = "fault", value_name = "SPEC", value_parser = str::parse::<Fault>)]
     pub faults: Vec<Fault>,
 
