@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use jiff::Timestamp;
 
 use super::auth::ApiKey;
+use super::clock::ClockSource;
 use super::config::Config;
 use super::fault::Fault;
 use super::readings::{
@@ -57,6 +59,10 @@ pub struct Args {
     /// Time that every answer of the two listings takes at least
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub latency: Duration,
+
+    /// Use a clock that starts at this time and moves only by `/control/clock`; otherwise the machine's
+    #[arg(long, value_name = "TIME")]
+    pub manual_clock: Option<Timestamp>,
 
     /// What goes wrong: `KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]`; repeatable
     ///
@@ -152,6 +158,7 @@ impl Args {
             tickets: self.tickets,
             ticket_change_rate: self.ticket_change_rate,
             latency: self.latency,
+            clock: self.manual_clock.map_or(ClockSource::Real, ClockSource::Manual),
             readings: self.readings.into(),
             compression: !self.no_compression,
             faults: self.faults,
@@ -239,6 +246,7 @@ mod tests {
             "--total-count=-1",
             "--page-cap=7",
             "--no-compression",
+            "--manual-clock=2030-01-01T00:00:00Z",
             "--fault=500,times=2",
             "--fault=hang",
         ])
@@ -246,6 +254,7 @@ mod tests {
         assert_eq!((config.keys.len(), config.history_span, config.compression), (2, Duration::from_secs(7200), false));
         assert_eq!((config.readings.after, config.readings.order), (AfterReading::Newest, Order::OldestFirst));
         assert_eq!((config.readings.total_count, config.readings.page_cap), (TotalCount::Off(-1), Some(7)));
+        assert_eq!(config.clock, Config::quiet().clock);
         assert_eq!((config.faults[0].times, &config.faults[1].kind), (Some(2), &FaultKind::Hang));
     }
 

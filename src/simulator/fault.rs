@@ -77,7 +77,8 @@ pub enum FaultKind {
     Duplicate,
 }
 
-/// A fault, and when it strikes.
+/// A fault, and when it strikes. It is parsed from and written as `KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]`;
+/// the kinds are those of [`FaultKind`], in kebab case, a plain status by its number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     /// What goes wrong.
