@@ -9,14 +9,15 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use serde_json::json;
 
 use super::auth;
-use super::config::EmptyCursor;
 use super::ending::broken_answer;
 use super::fault::{Endpoint, FaultKind};
+use super::mangle::{change_body, change_items};
 use super::page::{AuditPage, AuditQuery};
 use super::query::Query;
+use super::readings::EmptyCursor;
 use super::server::Server;
 use super::sim::Simulator;
-use super::strike::{Target, change_body, change_items};
+use super::strike::Target;
 use super::ticket_page::{TicketPage, TicketQuery};
 use super::wire::Cut;
 

@@ -4,12 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use jiff::Timestamp;
 
 use super::auth::ApiKey;
-use super::config::{
-    AfterReading, Config, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings, TicketOrder, TotalCount, UnknownParameters,
-};
+use super::clock::ClockSource;
+use super::config::Config;
 use super::fault::Fault;
+use super::readings::{
+    AfterReading, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings, TicketOrder, TotalCount, UnknownParameters,
+};
 
 /// Most events or changes per second: above it a millisecond holds more than a page.
 const FASTEST: f64 = 1e6;
@@ -57,12 +60,16 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub latency: Duration,
 
-    /// What goes wrong: KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]; repeatable
+    /// Use a clock that starts at this time and moves only by `/control/clock`; otherwise the machine's
+    #[arg(long, value_name = "TIME")]
+    pub manual_clock: Option<Timestamp>,
+
+    /// What goes wrong: `KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]`; repeatable
     ///
-    /// Kinds: a status (500, 503=MESSAGE, 401, ...), 429[=10s|=date:10s], redirect=URL, delay=DURATION, reset,
-    /// reset-body, truncated-json, truncated-transfer, stall, hang, html[=STATUS], empty[=STATUS], oversized=BYTES,
-    /// expired-cursor[=STATUS|=empty], too-large=LIMIT, poison=ID, empty-page[=OFFSET], unknown-fields, wrong-types,
-    /// missing-id, not-an-object, duplicate
+    /// Kinds: a status (`500`, `503=MESSAGE`, `401`, ...), `429`, `429=10s`, `429=date:10s`, `redirect=URL`,
+    /// `delay=DURATION`, `reset`, `reset-body`, `truncated-json`, `truncated-transfer`, `stall`, `hang`, `html=STATUS`,
+    /// `empty=STATUS`, `oversized=BYTES`, `expired-cursor=STATUS`, `expired-cursor=empty`, `too-large=LIMIT`,
+    /// `poison=ID`, `empty-page=OFFSET`, `unknown-fields`, `wrong-types`, `missing-id`, `not-an-object`, `duplicate`
     #[arg(long = "fault", value_name = "SPEC", value_parser = str::parse::<Fault>)]
     pub faults: Vec<Fault>,
 
@@ -151,6 +158,7 @@ impl Args {
             tickets: self.tickets,
             ticket_change_rate: self.ticket_change_rate,
             latency: self.latency,
+            clock: self.manual_clock.map_or(ClockSource::Real, ClockSource::Manual),
             readings: self.readings.into(),
             compression: !self.no_compression,
             faults: self.faults,
@@ -238,6 +246,7 @@ mod tests {
             "--total-count=-1",
             "--page-cap=7",
             "--no-compression",
+            "--manual-clock=2030-01-01T00:00:00Z",
             "--fault=500,times=2",
             "--fault=hang",
         ])
@@ -245,6 +254,7 @@ mod tests {
         assert_eq!((config.keys.len(), config.history_span, config.compression), (2, Duration::from_secs(7200), false));
         assert_eq!((config.readings.after, config.readings.order), (AfterReading::Newest, Order::OldestFirst));
         assert_eq!((config.readings.total_count, config.readings.page_cap), (TotalCount::Off(-1), Some(7)));
+        assert_eq!(config.clock, Config::quiet().clock);
         assert_eq!((config.faults[0].times, &config.faults[1].kind), (Some(2), &FaultKind::Hang));
     }
 

@@ -6,8 +6,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
-use super::config::{CursorReading, KeyReading};
 use super::dice::{Purpose, hash};
+use super::readings::{CursorReading, KeyReading};
 use super::world::{Key, Seq};
 
 /// Makes and reads cursors.

@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::config::{Config, TicketOrder};
+use super::config::Config;
 use super::dice::{Dice, Purpose};
 use super::patch::{FieldError, Fields, check_ticket};
+use super::readings::TicketOrder;
 use super::ticket::{Facts, STATES, Ticket, is_closed};
 
 /// Time before the start over which the first tickets were created, in milliseconds: 120 days.

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{message, with_body};
 use super::fault::{FaultKind, RetryAfter};
+use super::mangle::refused_cursor;
 use super::query::Query;
-use super::strike::refused_cursor;
 use super::wire::Cut;
 
 /// The last second that an HTTP date can name.

@@ -23,13 +23,18 @@ mod dice;
 mod draw;
 mod ending;
 mod fault;
+mod fault_text;
+mod fields;
 mod filter;
 mod log;
+mod mangle;
 mod metadata;
+mod operations;
 mod page;
 mod patch;
 mod people;
 mod query;
+mod readings;
 mod server;
 mod sim;
 mod spans;
@@ -46,13 +51,15 @@ mod world;
 pub use self::args::{Args, ReadingArgs};
 pub use self::auth::ApiKey;
 pub use self::clock::ClockSource;
-pub use self::config::{
-    AfterReading, Config, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings, TicketOrder, TotalCount, UnknownParameters,
-};
+pub use self::config::Config;
 pub use self::desk::{NoSuchTicket, TicketError};
-pub use self::fault::{Endpoint, Fault, FaultError, FaultKind, RetryAfter};
+pub use self::fault::{Endpoint, Fault, FaultKind, RetryAfter};
+pub use self::fault_text::FaultError;
 pub use self::log::{RequestInfo, Requests};
 pub use self::patch::{FieldError, Fields};
+pub use self::readings::{
+    AfterReading, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings, TicketOrder, TotalCount, UnknownParameters,
+};
 pub use self::server::{Running, serve};
 pub use self::sim::{Hook, Simulator};
 pub use self::ticket_truth::{TicketGroup, TicketSums, TicketTruth};

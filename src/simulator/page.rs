@@ -15,10 +15,10 @@ use std::ops::Bound;
 
 use serde_json::json;
 
-use super::config::{AfterReading, EmptyCursor, FlagReading, Order, Readings};
 use super::cursor::Cursors;
 use super::filter::Filter;
 use super::query::{Issues, Query};
+use super::readings::{AfterReading, EmptyCursor, FlagReading, Order, Readings};
 use super::walk::Between;
 use super::world::{Key, Row, World};
 
@@ -63,7 +63,7 @@ impl AuditQuery {
         let before = cursor("before");
         let after = cursor("after");
         let filter = Filter::parse(query, world, &mut issues);
-        if readings.unknown_parameters == super::config::UnknownParameters::Refuse {
+        if readings.unknown_parameters == super::readings::UnknownParameters::Refuse {
             query.refuse_unknown(PARAMETERS, &mut issues);
         }
         if issues.body().is_some() {

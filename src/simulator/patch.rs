@@ -2,47 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::fields::{ENTRY, TICKET};
 use super::{catalogue, draw, people};
-
-/// A field of an audit log entry or a ticket, and what a value of it must be.
-type Field = (&'static str, Shape);
-
-/// The JSON type that a field must have.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
-    Text,
-    Time,
-    Number,
-    Object,
-    List,
-}
-
-/// Fields of an audit log entry (section 2.1): type, and whether null is allowed.
-const ENTRY: &[(Field, bool)] = &[
-    (("id", Shape::Text), false),
-    (("type", Shape::Text), false),
-    (("occurredAt", Shape::Time), false),
-    (("createdAt", Shape::Time), false),
-    (("updatedAt", Shape::Time), false),
-    (("organizationId", Shape::Number), false),
-    (("dealId", Shape::Number), true),
-    (("evaluationId", Shape::Number), true),
-    (("actorUserId", Shape::Number), true),
-    (("targetUserId", Shape::Number), true),
-    (("modifiedTargetUserId", Shape::Number), true),
-    (("metadata", Shape::Object), true),
-    (("organization", Shape::Object), true),
-    (("evaluation", Shape::Object), true),
-    (("deal", Shape::Object), true),
-    (("actorUser", Shape::Object), true),
-    (("targetUser", Shape::Object), true),
-    (("modifiedTargetUser", Shape::Object), true),
-    (("task", Shape::Object), true),
-    (("requirement", Shape::Object), true),
-    (("meeting", Shape::Object), true),
-    (("ticket", Shape::Object), true),
-    (("teamRequest", Shape::Object), true),
-];
 
 /// Ids and the nested objects that show the same thing.
 const PAIRS: &[(&str, &str)] = &[
@@ -75,6 +36,14 @@ pub struct Fields {
     pub(super) unchecked: bool,
 }
 
+// === impl FieldError ===
+
+impl FieldError {
+    pub(super) fn new(field: &str, problem: &str) -> Self {
+        Self { field: field.to_owned(), problem: problem.to_owned() }
+    }
+}
+
 // === impl Fields ===
 
 impl Fields {
@@ -90,8 +59,7 @@ impl Fields {
         self
     }
 
-    /// Leaves a field out of the JSON. Only a malformed entry lacks one, so this makes the entry [`Fields::unchecked`];
-    /// tickets may lack any field.
+    /// Leaves a field out of the JSON. A ticket may lack any; an entry has to be [`Fields::unchecked`] for it.
     #[must_use]
     pub fn without(mut self, field: &str) -> Self {
         self.omitted.push(field.to_owned());
@@ -120,11 +88,11 @@ impl Fields {
             return Ok(());
         }
         if let Some(field) = self.omitted.first() {
-            return Err(error(field, "an entry has every field; say \"unchecked\" for a malformed one"));
+            return Err(FieldError::new(field, "an entry has every field; say \"unchecked\" for a malformed one"));
         }
         for (field, value) in &self.values {
-            let Some(&((_, shape), nullable)) = ENTRY.iter().find(|((name, _), _)| name == field) else {
-                return Err(error(field, "no such field in an audit log entry"));
+            let Some(&(_, shape, nullable)) = ENTRY.iter().find(|(name, _, _)| name == field) else {
+                return Err(FieldError::new(field, "no such field in an audit log entry"));
             };
             if !(nullable && value.is_null()) {
                 shape.check(field, value)?;
@@ -175,26 +143,6 @@ impl Fields {
     }
 }
 
-// === impl Shape ===
-
-impl Shape {
-    /// Refuses a value of another type.
-    pub(super) fn check(self, field: &str, value: &Value) -> Result<(), FieldError> {
-        let (good, wanted) = match self {
-            Self::Text => (value.is_string(), "a string"),
-            Self::Time => (value.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok()), "an RFC 3339 time"),
-            Self::Number => (value.is_number(), "a number"),
-            Self::Object => (value.is_object(), "an object"),
-            Self::List => (value.is_array(), "a list"),
-        };
-        if good { Ok(()) } else { Err(error(field, &format!("must be {wanted}, not {value}"))) }
-    }
-}
-
-fn error(field: &str, problem: &str) -> FieldError {
-    FieldError { field: field.to_owned(), problem: problem.to_owned() }
-}
-
 /// The nested object that shows the thing with this id.
 fn nested(object: &str, id: i64, entry: &Map<String, Value>) -> Value {
     let json = match object {
@@ -217,32 +165,11 @@ pub(super) fn is_known_kind(name: &str) -> bool {
     catalogue::KINDS.iter().any(|kind| kind.name == name)
 }
 
-/// Fields of a ticket (section 2.3). Which may be null is not shown, so all may.
-const TICKET: &[Field] = &[
-    ("id", Shape::Number),
-    ("type", Shape::Text),
-    ("state", Shape::Text),
-    ("createdAt", Shape::Time),
-    ("updatedAt", Shape::Time),
-    ("closedAt", Shape::Time),
-    ("organizationId", Shape::Number),
-    ("createdByUserId", Shape::Number),
-    ("title", Shape::Text),
-    ("description", Shape::Text),
-    ("vendorEntityId", Shape::Text),
-    ("vendorEntityKey", Shape::Text),
-    ("integrationInstallationId", Shape::Number),
-    ("targetDueDate", Shape::Time),
-    ("linkedDeals", Shape::List),
-    ("dealAmountSum", Shape::Number),
-    ("vendorEntityUrl", Shape::Text),
-];
-
 /// Refuses what a ticket of the specification cannot hold.
 pub(super) fn check_ticket(fields: &Fields) -> Result<(), FieldError> {
     for (field, value) in fields.values.iter().filter(|_| !fields.unchecked) {
         let Some((_, shape)) = TICKET.iter().find(|(name, _)| name == field) else {
-            return Err(error(field, "no such field in a ticket"));
+            return Err(FieldError::new(field, "no such field in a ticket"));
         };
         if !value.is_null() {
             shape.check(field, value)?;

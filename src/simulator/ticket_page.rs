@@ -5,9 +5,9 @@
 
 use serde_json::json;
 
-use super::config::{Readings, TotalCount, UnknownParameters};
 use super::desk::Desk;
 use super::query::{Issues, Query};
+use super::readings::{Readings, TotalCount, UnknownParameters};
 
 /// What is asked of the listing, checked.
 #[derive(Debug)]

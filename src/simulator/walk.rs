@@ -104,3 +104,64 @@ impl World {
         range.into_iter().flatten().map(|(_, row)| row.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeBounds as _;
+
+    use super::super::config::Config;
+    use super::super::dice::{Dice, Purpose};
+    use super::super::patch::Fields;
+    use super::super::readings::KeyReading;
+    use super::*;
+
+    /// A world after many random steps of every kind.
+    fn random_world(seed: u64, key: KeyReading) -> World {
+        let mut dice = Dice::new(seed, Purpose::Shuffle, 0, 0);
+        let mut config = Config { seed, history: dice.below(40), rate: 0.5, ..Config::quiet() };
+        config.readings.key = key;
+        let mut now = 1_000_000;
+        let mut world = World::new(&config, now);
+        for _ in 0..40 {
+            let newest = world.newest(dice.below(5));
+            match dice.below(7) {
+                0 => now += i64::try_from(dice.below(20_000)).unwrap(),
+                1 => assert!(world.timeline.add(now, dice.below(5))),
+                2 | 3 => {
+                    world.insert(now - 500 + i64::try_from(dice.below(600)).unwrap(), &Fields::new());
+                }
+                4 => newest.into_iter().for_each(|row| world.drop_from(row.key)),
+                5 => world.newest(20).into_iter().for_each(|row| world.drop_below(row.key)),
+                _ => world.drop_older(now - 100_000),
+            }
+            world.timeline.sync(now);
+        }
+        world
+    }
+
+    #[test]
+    fn both_ways_show_the_same_entries_in_order_from_anywhere() {
+        for seed in 0..60 {
+            let key = if seed % 2 == 0 { KeyReading::CreatedAt } else { KeyReading::Arrival };
+            let world = random_world(seed, key);
+            let all: Vec<Key> = world.up(Between::ALL).map(|row| row.key).collect();
+            assert!(all.is_sorted_by(|a, b| a < b), "seed {seed}");
+            assert_eq!(all.len() as u64, world.len(), "seed {seed}");
+            let every: Vec<Key> = world.with_removed().up(Between::ALL).map(|row| row.key).collect();
+            assert!(every.is_sorted_by(|a, b| a < b) && all.iter().all(|key| every.contains(key)), "seed {seed}");
+            // Places of entries that are gone are places too.
+            for low in every.iter().step_by(3) {
+                for high in every.iter().step_by(5) {
+                    for (low, high) in [(Bound::Excluded(*low), Bound::Excluded(*high)), (Bound::Included(*low), Bound::Included(*high))] {
+                        let between = Between { low, high };
+                        let expected: Vec<Key> = all.iter().copied().filter(|key| (low, high).contains(key)).collect();
+                        let up: Vec<Key> = world.up(between).map(|row| row.key).collect();
+                        let mut down: Vec<Key> = world.down(between).map(|row| row.key).collect();
+                        down.reverse();
+                        assert_eq!((&up, &down), (&expected, &expected), "seed {seed}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -7,9 +7,10 @@ use serde_json::{Map, Value};
 
 use super::catalogue::{self, KINDS};
 use super::clock;
-use super::config::{Config, KeyReading};
+use super::config::Config;
 use super::draw::{self, Entry, Facets};
 use super::patch::{Fields, is_known_kind};
+use super::readings::KeyReading;
 use super::spans::Spans;
 use super::timeline::Timeline;
 

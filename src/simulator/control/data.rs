@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::clock as times;
-use super::super::config::Readings;
+use super::super::readings::Readings;
 use super::super::server::Server;
 use super::input::{Done, Given, Refused, duration, time};
 
