@@ -21,6 +21,11 @@
 //! [`metrics`] read the ledger; `web` shows what [`metrics`] holds; `app` wires them and owns start and stop.
 
 pub mod api;
+pub mod audit;
 pub mod ledger;
 pub mod metrics;
 pub mod otlp;
+pub mod simulator;
+pub mod telemetry;
+pub mod tickets;
+pub mod web;

@@ -23,7 +23,7 @@ use crate::metrics::ApiMetrics;
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The largest answer that is read, in bytes after decompression. A larger page is asked for again in halves.
-pub const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 
 /// How often one call asks, the first time included; what lasts longer is the loops' business.
 const ATTEMPTS: u32 = 4;

@@ -94,6 +94,16 @@ impl AuditPage {
         self.items.iter()
     }
 
+    /// One item as the service wrote it; empty where there is none.
+    pub fn item(&self, index: usize) -> &str {
+        self.items.ranges.get(index).map_or("", |range| &self.items.body[range.clone()])
+    }
+
+    /// The whole answer, to keep it.
+    pub fn body(&self) -> &str {
+        &self.items.body
+    }
+
     /// How many items there are.
     pub fn len(&self) -> usize {
         self.items.ranges.len()

@@ -1,29 +1,192 @@
 //! The ledger: one SQLite file that holds cursor, seen ids, counters and outbox, and changes them together or not at all.
+//!
+//! A counter is published only after the transaction that holds it is on disk; after any crash the file is an earlier
+//! consistent moment, and the service replays the rest.
 
+mod actors;
+mod block;
+mod labels;
+mod open;
+mod outbox;
+mod schema;
+mod store;
 mod types;
 
-pub use types::{Backlog, DeadLetter, DeadReason, OutboxPosition, OutboxRecord, RecordKind, TraceContext};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+pub use actors::{ActorLabel, MAX_LABEL, NO_ACTOR, OTHER_ACTORS};
+pub use open::{OpenError, StatePath};
+pub use types::{
+    ActorRef, Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, GapReason, Mark, NewEntry,
+    NewEvent, OutboxPosition, OutboxRecord, RecordKind, TraceContext, Walk, WalkChange, WalkKind,
+};
+
+use crate::metrics::Metrics;
+use store::Ledger;
+
+/// The write-ahead log beside the file is cut back to this size, in bytes.
+const WAL_BYTES: i64 = 4 * 1024 * 1024;
+
+/// How the ledger is kept.
+#[derive(Clone)]
+pub struct Settings {
+    /// `--state.path`.
+    pub path: StatePath,
+    /// `--state.max-size`, in bytes.
+    pub max_size: u64,
+    /// The service whose file it is.
+    pub base_url: String,
+    /// The filters' fingerprint.
+    pub filters: String,
+    /// Whether records are kept for a collector.
+    pub outbox: bool,
+    /// `--metrics.actor-label`.
+    pub actor_label: ActorLabel,
+    /// `--metrics.max-actors`.
+    pub max_actors: usize,
+    /// `--metrics.actor-idle`.
+    pub actor_idle: Duration,
+    /// `--audit.reread-window`: ids inside it are never forgotten.
+    pub reread_window: Duration,
+    /// How long ids are kept.
+    pub id_retention: Duration,
+    /// How many dead letters are kept.
+    pub max_dead_letters: u32,
+    /// Takes out of an entry what must not be stored in a dead letter.
+    pub redact: Arc<dyn Fn(&str) -> String + Send + Sync>,
+}
+
+/// What an open ledger holds for the tail.
+#[derive(Clone, Debug)]
+pub struct LedgerState {
+    /// `service.instance.id`.
+    pub instance_id: String,
+    /// The organization whose file it is, once known.
+    pub organization: Option<String>,
+    /// The filters it was kept with last.
+    pub filters: String,
+    /// How it began; `None` before the first answer of the service.
+    pub birth: Option<Birth>,
+    /// No late row is older than the last change of the filters.
+    pub filter_floor: Option<Timestamp>,
+    /// No late row is older than the ids that are kept.
+    pub prune_floor: Option<Timestamp>,
+    /// Where the next poll goes on.
+    pub frontier: Frontier,
+    /// Creation time of the newest entry taken, never later than the service's clock was.
+    pub frontier_at: Option<Timestamp>,
+    /// Creation time of the newest entry taken, as the service wrote it.
+    pub newest_at: Option<Timestamp>,
+    /// When the last complete re-read began.
+    pub reread_at: Option<Timestamp>,
+    /// The walk under way.
+    pub walk: Option<Walk>,
+    /// The body of the page that a first start began with.
+    pub walk_top: Option<String>,
+}
 
 /// A handle to the open ledger; cheap to clone. Calls run off the runtime's threads.
 #[derive(Clone, Debug)]
-pub struct LedgerHandle {}
+pub struct LedgerHandle {
+    inner: Arc<Inner>,
+}
 
-/// Why the ledger could not do what was asked.
+#[derive(Debug)]
+struct Inner {
+    ledger: Mutex<Ledger>,
+    known: Arc<RwLock<HashSet<EventId>>>,
+    backlog: Arc<Mutex<Backlog>>,
+    outbox_grew: Notify,
+    instance_id: String,
+}
+
+/// Why the ledger could not do what was asked; nothing of it happened.
 #[derive(Debug, thiserror::Error)]
-#[error("state file: {0}")]
-pub struct LedgerError(String);
+pub enum LedgerError {
+    /// The file system is full.
+    #[error("the disk of the state file is full; free some space there, the exporter goes on by itself")]
+    DiskFull,
+    /// The file is damaged.
+    #[error("the state file is damaged: {0}; restart the exporter, it sets the file aside and begins a fresh one")]
+    Damaged(String),
+    /// Anything else.
+    #[error("the state file cannot be used: {0}")]
+    Other(String),
+}
+
+// === impl Settings ===
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings").field("path", &self.path).field("max_size", &self.max_size).finish_non_exhaustive()
+    }
+}
 
 // === impl LedgerHandle ===
 
-#[expect(clippy::unused_async, clippy::todo, reason = "being written")]
 impl LedgerHandle {
+    /// Opens the ledger and shows its counters.
+    ///
+    /// # Errors
+    /// Where it is in use, not ours, or cannot be written; see [`OpenError`].
+    pub fn open(settings: Settings, metrics: Metrics) -> Result<(Self, LedgerState), OpenError> {
+        metrics.state.max_size_bytes.set(i64::try_from(settings.max_size).unwrap_or(i64::MAX));
+        let (ledger, state) = Ledger::open(settings, metrics)?;
+        let inner = Inner {
+            known: ledger.known.clone(),
+            backlog: ledger.backlog.clone(),
+            ledger: Mutex::new(ledger),
+            outbox_grew: Notify::new(),
+            instance_id: state.instance_id.clone(),
+        };
+        Ok((Self { inner: Arc::new(inner) }, state))
+    }
+
+    /// Writes one commit: all of it is on disk, and shown, when this returns; or nothing is.
+    ///
+    /// # Errors
+    /// Where it cannot be written: then nothing of it happened.
+    pub async fn commit(&self, commit: Commit) -> Result<Option<Timestamp>, LedgerError> {
+        let grew = !commit.entries.is_empty() || !commit.gaps.is_empty();
+        let prune_floor = self
+            .call(move |ledger| {
+                ledger.commit(&commit)?;
+                Ok(ledger.prune_floor()?)
+            })
+            .await?;
+        if grew {
+            self.inner.outbox_grew.notify_one();
+        }
+        Ok(prune_floor)
+    }
+
+    /// Which of these entries the ledger holds.
+    pub fn holds(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<bool> {
+        let known = self.inner.known.read().unwrap_or_else(PoisonError::into_inner);
+        ids.into_iter().map(|id| known.contains(&id)).collect()
+    }
+
+    /// Whether it holds any entry at all.
+    pub fn holds_any(&self) -> bool {
+        !self.inner.known.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whether one more page might not fit below `--state.max-size`.
+    pub fn is_full(&self) -> bool {
+        self.lock().is_full()
+    }
+
     /// The oldest records of the outbox: at most `max_records`, and no more than `max_bytes` of JSON (but at least one record). Empty when nothing waits.
     ///
     /// # Errors
     /// Where the file cannot be read.
     pub async fn outbox_batch(&self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
-        let _ = (max_records, max_bytes);
-        todo!()
+        self.call(move |ledger| ledger.batch(max_records, max_bytes)).await
     }
 
     /// In one transaction: everything through `through` leaves the outbox, and `dead` become dead letters.
@@ -31,22 +194,66 @@ impl LedgerHandle {
     /// # Errors
     /// Where the transaction cannot be written: then nothing of it happened.
     pub async fn outbox_acknowledge(&self, through: OutboxPosition, dead: Vec<DeadLetter>) -> Result<(), LedgerError> {
-        let _ = (through, dead);
-        todo!()
+        self.call(move |ledger| {
+            ledger.acknowledge(through, &dead)?;
+            Ok(ledger.shrink()?)
+        })
+        .await
     }
 
     /// How much waits.
     pub fn backlog(&self) -> Backlog {
-        todo!()
+        *self.inner.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many dead letters are kept.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub async fn dead_letters(&self) -> Result<u64, LedgerError> {
+        self.call(|ledger| Ok(ledger.dead_letter_count()?)).await
     }
 
     /// Completes when records were added to the outbox since the last call (or at once when that happened already).
     pub async fn outbox_changed(&self) {
-        todo!()
+        self.inner.outbox_grew.notified().await;
     }
 
     /// `service.instance.id`: made once, kept in the file.
     pub fn instance_id(&self) -> String {
-        todo!()
+        self.inner.instance_id.clone()
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Ledger) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let this = self.clone();
+        match tokio::task::spawn_blocking(move || f(&mut this.lock())).await {
+            Ok(result) => result,
+            Err(error) => Err(LedgerError::Other(format!("the call did not end: {error}"))),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.inner.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl LedgerError ===
+
+impl From<rusqlite::Error> for LedgerError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull,
+            _ if open::is_damage(&error) => Self::Damaged(error.to_string()),
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<block::BlockError> for LedgerError {
+    fn from(error: block::BlockError) -> Self {
+        Self::Damaged(error.to_string())
     }
 }

@@ -94,3 +94,283 @@ impl DeadReason {
         }
     }
 }
+
+/// An entry's identity: a hash of its id, or of its bytes where it has no usable one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventId(pub u64);
+
+/// What becomes of an entry that the ledger did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Only remembered: it was there before the ledger began, below the start floor.
+    Baseline,
+    /// Delivered, not counted: it was there when the ledger began.
+    History,
+    /// Delivered and counted.
+    Live,
+    /// Found behind the frontier: delivered, and counted when it was created after the ledger began.
+    Late,
+}
+
+/// Who did it, as far as the entry says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ActorRef {
+    /// The user's id as text.
+    pub id: String,
+    /// First and last name.
+    pub name: Option<String>,
+}
+
+/// An entry to be written.
+#[derive(Clone, Debug)]
+pub struct NewEntry {
+    /// Its identity.
+    pub id: EventId,
+    /// When it was created; for one without a readable time, when its page arrived.
+    pub created_at: Timestamp,
+    /// What becomes of it.
+    pub disposition: Disposition,
+    /// What is counted; `None` where it cannot be read well enough, with the reason.
+    pub event: Result<NewEvent, String>,
+    /// The entry as the service wrote it; taken over by the outbox or the dead letters.
+    pub raw: String,
+}
+
+/// What an entry is counted as.
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    /// The activity type.
+    pub activity_type: String,
+    /// The actor; `None` for the system.
+    pub actor: Option<ActorRef>,
+    /// Whether some other field breaks the contract.
+    pub malformed: bool,
+}
+
+/// How far the ledger reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frontier {
+    /// The cursor for newer entries; `None` when the service gave none.
+    pub cursor: Option<String>,
+    /// The newest entry.
+    pub id: Option<EventId>,
+}
+
+/// Why the audit trail has a hole that cannot be filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapReason {
+    /// The entry that the ledger ended with is gone from the service.
+    FrontierGone,
+    /// Pages seen on the way down were gone on the way up.
+    RetentionOvertook,
+    /// A page fails for good, also one entry at a time.
+    UnreadablePage,
+    /// Paging went in circles.
+    NoProgress,
+}
+
+/// A hole in the audit trail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Why.
+    pub reason: GapReason,
+    /// After this time, as far as it is known.
+    pub from: Option<Timestamp>,
+    /// Before this time, as far as it is known.
+    pub to: Option<Timestamp>,
+    /// A sentence for an operator.
+    pub message: String,
+}
+
+/// Which kind of walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WalkKind {
+    /// From the top down to the start floor, when the ledger is new.
+    FirstStart,
+    /// Down to the frontier, when more is new than a page holds.
+    CatchUp,
+    /// Down an hour, for late rows.
+    Reread,
+    /// Down to the frontier, when the cursor is at fault.
+    Recovery,
+}
+
+/// Which way a walk goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Looking.
+    Down,
+    /// Taking.
+    Up,
+}
+
+/// A page passed on the way down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The cursor it was asked for with; `None` for the page that the walk began with.
+    pub before: Option<String>,
+    /// The cursor for what is below it.
+    pub end: Option<String>,
+    /// Its oldest entry.
+    pub bottom: EventId,
+}
+
+/// A walk under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// Which kind.
+    pub kind: WalkKind,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// The way down ends at a page that was created before this time entirely; `None`: only where nothing is left.
+    pub floor: Option<Timestamp>,
+    /// When it began, by the service's clock.
+    pub started_at: Timestamp,
+    /// The pages passed, the deepest last.
+    pub marks: Vec<Mark>,
+}
+
+/// How the ledger came to be, kept from its first answer on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Birth {
+    /// The service's clock at the first answer.
+    pub born_at: Timestamp,
+    /// Nothing created before it is ever taken.
+    pub start_floor: Option<Timestamp>,
+    /// Events created before it are not counted.
+    pub count_floor: Option<Timestamp>,
+}
+
+// === impl GapReason ===
+
+impl GapReason {
+    /// The word for it, in the log record.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FrontierGone => "frontier_gone",
+            Self::RetentionOvertook => "retention_overtook",
+            Self::UnreadablePage => "unreadable_page",
+            Self::NoProgress => "no_progress",
+        }
+    }
+}
+
+// === impl WalkKind ===
+
+impl WalkKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::FirstStart, Self::CatchUp, Self::Reread, Self::Recovery];
+
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FirstStart => "first_start",
+            Self::CatchUp => "catch_up",
+            Self::Reread => "reread",
+            Self::Recovery => "recovery",
+        }
+    }
+
+    /// Whether its way up moves the frontier.
+    pub fn moves_frontier(self) -> bool {
+        self != Self::Reread
+    }
+}
+
+// === impl Direction ===
+
+impl Direction {
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Up => "up",
+        }
+    }
+}
+
+/// What one transaction changes. Everything that is `None` or empty stays as it is.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// When the page arrived, by this machine's clock.
+    pub arrived_at: Timestamp,
+    /// The service's clock when it answered.
+    pub server_time: Timestamp,
+    /// The poll that fetched the page.
+    pub trace: Option<TraceContext>,
+    /// Entries that the ledger did not hold, oldest first.
+    pub entries: Vec<NewEntry>,
+    /// Entries served again as new.
+    pub duplicates: u64,
+    /// Late events created before it are not counted ([`Birth::count_floor`]).
+    pub count_floor: Option<Timestamp>,
+    /// The first answer of the service.
+    pub birth: Option<Birth>,
+    /// The organization, when it is first known.
+    pub organization: Option<String>,
+    /// New filters, and the floor they raise.
+    pub filters: Option<(String, Option<Timestamp>)>,
+    /// Where the next poll goes on.
+    pub frontier: Option<Frontier>,
+    /// Creation time of the newest entry, never later than `server_time`.
+    pub frontier_at: Option<Timestamp>,
+    /// A re-read that began then is complete.
+    pub reread_at: Option<Timestamp>,
+    /// The walk.
+    pub walk: Option<WalkChange>,
+    /// Holes found.
+    pub gaps: Vec<Gap>,
+    /// The cursor was at fault.
+    pub recovered: bool,
+}
+
+/// How a walk goes on.
+#[derive(Clone, Debug)]
+pub enum WalkChange {
+    /// A walk begins.
+    Begin {
+        /// The walk, with its first mark.
+        walk: Walk,
+        /// The body of its first page, where that cannot be asked for again.
+        top: Option<String>,
+    },
+    /// On the way down, a page was passed; or a page passed earlier ends elsewhere now. Deeper marks are gone.
+    Mark {
+        /// How many pages are above it.
+        depth: usize,
+        /// The page.
+        mark: Mark,
+    },
+    /// On the way up, the page at this depth, and everything below it, was taken.
+    Up {
+        /// How many pages are left above it.
+        depth: usize,
+    },
+    /// The walk is over.
+    End,
+}
+
+// === impl Commit ===
+
+impl Commit {
+    /// A commit that changes nothing yet, for a page that the service sent at `server_time`.
+    pub fn new(server_time: Timestamp) -> Self {
+        Self {
+            arrived_at: Timestamp::now(),
+            server_time,
+            trace: None,
+            entries: Vec::new(),
+            duplicates: 0,
+            count_floor: None,
+            birth: None,
+            organization: None,
+            filters: None,
+            frontier: None,
+            frontier_at: None,
+            reread_at: None,
+            walk: None,
+            gaps: Vec::new(),
+            recovered: false,
+        }
+    }
+}

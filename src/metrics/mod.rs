@@ -3,9 +3,13 @@
 pub mod api;
 pub mod audit;
 pub mod build;
+pub mod exposition;
 pub mod loops;
+pub mod negotiate;
 pub mod otlp;
+pub mod process;
 pub mod state;
+pub mod tickets;
 
 use std::sync::Arc;
 
@@ -15,7 +19,9 @@ pub use api::ApiMetrics;
 pub use audit::AuditMetrics;
 pub use loops::{Loop, Loops};
 pub use otlp::OtlpMetrics;
+pub use process::ProcessCollector;
 pub use state::StateMetrics;
+pub use tickets::TicketMetrics;
 
 /// All metric families of one exporter; cheap to clone, every clone shows the same values.
 #[derive(Clone, Debug)]
@@ -30,6 +36,8 @@ pub struct Metrics {
     pub otlp: Arc<OtlpMetrics>,
     /// The state file.
     pub state: StateMetrics,
+    /// Tickets, as the last scan saw them.
+    pub tickets: Arc<TicketMetrics>,
     registry: Arc<Registry>,
 }
 
@@ -46,8 +54,10 @@ impl Metrics {
         let loops = Arc::new(Loops::register(&mut registry));
         let api = ApiMetrics::register(&mut registry);
         let state = StateMetrics::register(&mut registry);
+        let tickets = TicketMetrics::register(&mut registry);
         build::register(&mut registry);
-        Self { api, audit, loops, otlp, state, registry: Arc::new(registry) }
+        registry.register_collector(Box::new(ProcessCollector::new()));
+        Self { api, audit, loops, otlp, state, tickets, registry: Arc::new(registry) }
     }
 
     /// The registry, for the encoders.

@@ -1,0 +1,126 @@
+//! Asking for a page, and finding out whose fault it is when that fails: the way, the size of the page, or this very place.
+
+use crate::api::{ApiError, AuditPage, AuditQuery, Client, Cursor, Priority};
+
+/// A place is suspected only after this many failures in a row that may heal by themselves.
+const STRIKES: u32 = 2;
+
+/// Pages read with a reduced limit before a larger one is tried again.
+const PATIENCE: u32 = 20;
+
+/// Where a page is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At the newest entry.
+    Top,
+    /// Newer than a cursor.
+    After(Cursor),
+    /// Older than a cursor.
+    Before(Cursor),
+}
+
+/// What came of asking.
+#[derive(Debug)]
+pub(super) enum Fetched {
+    /// The page.
+    Page(AuditPage),
+    /// The service works, but not at this place, not even for one entry.
+    Refused(ApiError),
+}
+
+/// Asks for pages, with a limit that shrinks where a page is too much.
+#[derive(Debug)]
+pub(super) struct Fetcher {
+    client: Client,
+    page_size: u32,
+    limit: u32,
+    /// Pages since the limit was reduced.
+    calm: u32,
+    strikes: u32,
+}
+
+// === impl Fetcher ===
+
+impl Fetcher {
+    pub(super) fn new(client: Client, page_size: u32) -> Self {
+        Self { client, page_size, limit: page_size, calm: 0, strikes: 0 }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The items asked for at present.
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// A page at a place.
+    ///
+    /// # Errors
+    /// Where nothing can be said of the place: the service or the way to it fails as a whole, or it is too early to tell.
+    pub(super) async fn page(&mut self, place: &Place, priority: Priority) -> Result<Fetched, ApiError> {
+        loop {
+            let error = match self.ask(place, self.limit, priority).await {
+                Ok(page) => {
+                    self.went_well();
+                    return Ok(Fetched::Page(page));
+                }
+                Err(error) if !error.may_be_the_request() => return Err(error),
+                Err(error) => error,
+            };
+            self.strikes += 1;
+            if error.is_transient() && self.strikes < STRIKES {
+                return Err(error);
+            }
+            if self.limit > 1 {
+                match self.ask(place, 1, priority).await {
+                    Ok(_) => {
+                        self.limit /= 2;
+                        self.calm = 0;
+                        tracing::warn!(%error, limit = self.limit, "a page cannot be read whole; asking for half as many entries");
+                        continue;
+                    }
+                    Err(other) if !other.may_be_the_request() => return Err(other),
+                    Err(_) => {}
+                }
+            }
+            if *place == Place::Top {
+                return Err(error);
+            }
+            // One request that has nothing to do with the place: if it works, the place is at fault.
+            self.ask(&Place::Top, 1, priority).await?;
+            self.strikes = 0;
+            return Ok(Fetched::Refused(error));
+        }
+    }
+
+    /// The entry just below a cursor, or nothing.
+    ///
+    /// # Errors
+    /// As the client's.
+    pub(super) async fn below(&self, cursor: &Cursor) -> Result<AuditPage, ApiError> {
+        self.ask(&Place::Before(cursor.clone()), 1, Priority::Live).await
+    }
+
+    async fn ask(&self, place: &Place, limit: u32, priority: Priority) -> Result<AuditPage, ApiError> {
+        let mut query = AuditQuery { limit, ..AuditQuery::default() };
+        match place {
+            Place::Top => {}
+            Place::After(cursor) => query.after = Some(cursor.clone()),
+            Place::Before(cursor) => query.before = Some(cursor.clone()),
+        }
+        self.client.audit_page(&query, priority).await
+    }
+
+    fn went_well(&mut self) {
+        self.strikes = 0;
+        if self.limit < self.page_size {
+            self.calm += 1;
+            if self.calm >= PATIENCE {
+                self.calm = 0;
+                self.limit = (self.limit * 2).min(self.page_size);
+            }
+        }
+    }
+}

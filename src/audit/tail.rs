@@ -1,0 +1,575 @@
+//! The loop that tails the audit logs: poll, join, and where there is a hole, walk.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::fetch::{Fetched, Fetcher, Place};
+use super::view::{Floors, Order, Rule, View};
+use super::{Settings, Start};
+use crate::api::{ApiError, AuditPage, Client, Cursor, Priority};
+use crate::ledger::{
+    Birth, Commit, Direction, Disposition, EventId, Frontier, Gap, GapReason, LedgerError, LedgerHandle, LedgerState, Walk, WalkChange,
+    WalkKind,
+};
+use crate::metrics::{Loop, Metrics};
+use crate::telemetry;
+
+/// An entry dated later than this after the service's clock is from the future: it says nothing of how far the ledger reaches.
+const FUTURE: SignedDuration = SignedDuration::from_mins(5);
+
+/// The first wait after a failure; it doubles up to the poll interval, or a minute where that is shorter.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// How often a full ledger is looked at.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Tails the audit logs of one organization into a ledger.
+#[derive(Debug)]
+pub struct Tail {
+    pub(super) fetcher: Fetcher,
+    pub(super) ledger: LedgerHandle,
+    pub(super) state: LedgerState,
+    pub(super) metrics: Metrics,
+    pub(super) settings: Settings,
+    pub(super) order: Order,
+    /// The last pages of the way down by their depth: a short walk fetches nothing twice.
+    pub(super) passed: VecDeque<(usize, View)>,
+    /// The newest mark of a re-read leads to nothing late: the next one replaces it.
+    pub(super) idle_mark: bool,
+    /// The walk was begun again because its cursors were refused.
+    pub(super) rewalked: bool,
+    /// The most items a page ever had: a service may cap pages below the limit asked for.
+    largest_page: usize,
+    next_poll: Instant,
+    pub(super) next_reread: Instant,
+    failures: u32,
+    filters: String,
+}
+
+/// Why a round failed; the next one starts from what the ledger holds.
+#[derive(Debug, thiserror::Error)]
+pub enum TailError {
+    /// The service, or the way to it.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The state file.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The key belongs to another organization than the state file.
+    #[error(
+        "the API key belongs to organization {found}, but the state file to {wanted}; use a key of organization {wanted}, or give --state.path another file"
+    )]
+    OtherOrganization {
+        /// Whose key it is.
+        found: String,
+        /// Whose file it is.
+        wanted: String,
+    },
+}
+
+// === impl Tail ===
+
+impl Tail {
+    /// A tail that goes on where the ledger ends.
+    pub fn new(client: Client, ledger: LedgerHandle, state: LedgerState, metrics: Metrics, settings: Settings) -> Self {
+        let filters = client.settings().filters.fingerprint();
+        let now = Instant::now();
+        Self {
+            fetcher: Fetcher::new(client, settings.page_size),
+            ledger,
+            state,
+            metrics,
+            order: Order::default(),
+            passed: VecDeque::new(),
+            idle_mark: false,
+            rewalked: false,
+            largest_page: 0,
+            next_poll: now,
+            next_reread: now,
+            failures: 0,
+            filters,
+            settings,
+        }
+    }
+
+    /// Tails until `shutdown`.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        self.metrics.loops.enable(Loop::Audit);
+        loop {
+            let wait = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                wait = self.round() => wait,
+            };
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Makes the next poll and the next re-read due now, as if their intervals had passed.
+    pub fn hurry(&mut self) {
+        let now = Instant::now();
+        self.next_poll = now;
+        self.next_reread = now;
+    }
+
+    /// One round: one page at most. Returns how long to wait before the next.
+    pub async fn round(&mut self) -> Duration {
+        match self.step().await {
+            Ok(wait) => {
+                if self.failures > 0 {
+                    tracing::info!(failures = self.failures, "audit logs are read again");
+                    self.failures = 0;
+                }
+                wait
+            }
+            Err(error) => {
+                self.failures += 1;
+                let longest = self.settings.poll_interval.clamp(FIRST_WAIT, Duration::from_secs(60));
+                let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(10).saturating_sub(1)).min(longest);
+                self.metrics.loops.failure(Loop::Audit, error.to_string());
+                // The first failure, and then ever more rarely: one line an event, not one a retry.
+                if self.failures.is_power_of_two() {
+                    tracing::warn!(%error, failures = self.failures, retry_in = %humantime::format_duration(wait), "cannot read audit logs; nothing is lost, the tail goes on from where it was");
+                }
+                wait
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Duration, TailError> {
+        if self.ledger.is_full() {
+            if !self.metrics.audit.is_paused() {
+                tracing::warn!(
+                    "the state file is full of log records that the collector has not taken: the tail pauses, the service keeps the events meanwhile"
+                );
+                self.metrics.audit.paused(true);
+            }
+            return Ok(PAUSE);
+        }
+        if self.metrics.audit.is_paused() {
+            tracing::info!("there is room in the state file again: the tail goes on");
+            self.metrics.audit.paused(false);
+        }
+        self.show_walk();
+        if self.state.birth.is_none() {
+            self.first_start().instrument(tracing::info_span!("poll", orgdata.poll = "first start")).await?;
+            return self.succeeded(Duration::ZERO);
+        }
+        if self.state.filters != self.filters {
+            self.change_filters().await?;
+        }
+        let catching_up = self.state.walk.as_ref().is_some_and(|walk| walk.kind.moves_frontier());
+        if !catching_up && Instant::now() >= self.next_poll {
+            let more = self.poll().instrument(tracing::info_span!("poll")).await?;
+            self.next_poll = if more { Instant::now() } else { Instant::now() + self.settings.poll_interval };
+            return self.succeeded(Duration::ZERO);
+        }
+        if self.state.walk.is_some() {
+            self.walk_step().instrument(tracing::info_span!("walk")).await?;
+            return self.succeeded(Duration::ZERO);
+        }
+        if Instant::now() >= self.next_reread {
+            self.begin_reread().instrument(tracing::info_span!("reread")).await?;
+            return self.succeeded(Duration::ZERO);
+        }
+        Ok(self.next_poll.min(self.next_reread).saturating_duration_since(Instant::now()))
+    }
+
+    fn succeeded(&self, wait: Duration) -> Result<Duration, TailError> {
+        self.metrics.loops.success(Loop::Audit);
+        self.show_walk();
+        Ok(wait)
+    }
+
+    fn show_walk(&self) {
+        self.metrics.audit.walk(self.state.walk.as_ref().map(|walk| (walk.kind, walk.direction, walk.marks.len())));
+    }
+
+    /// The first answer of the service: the ledger is born, and its history, if any is wanted, is walked.
+    async fn first_start(&mut self) -> Result<(), TailError> {
+        let page = match self.fetcher.page(&Place::Top, Priority::Live).await? {
+            Fetched::Page(page) => page,
+            Fetched::Refused(error) => return Err(error.into()),
+        };
+        let body = page.body().to_owned();
+        let view = self.view(page)?;
+        let now = view.page.server_time;
+        // Everything that is there already is history, and what comes is above it, whatever the service's clock says of either.
+        let count_floor = view.newest();
+        let wanted = self.settings.start.floor(now);
+        let clock_is_right = view.oldest().is_none_or(|oldest| oldest <= latest(now));
+        let start_floor = match count_floor {
+            // An entry dated in the future must not raise the floor above what is to come.
+            Some(newest) if self.settings.start == Start::Now => Some(if clock_is_right { newest.min(now) } else { newest }),
+            _ => wanted,
+        };
+        let birth = Birth { born_at: now, start_floor, count_floor };
+        let mut commit = self.commit(&view);
+        commit.birth = Some(birth.clone());
+        commit.organization = view.organization().map(str::to_owned);
+        commit.filters = Some((self.filters.clone(), None));
+        commit.reread_at = Some(now);
+        let whole = view.is_empty() || view.end().is_none() || self.settings.start == Start::Now || view.is_below(start_floor);
+        if whole {
+            // With `now` all of the page is only remembered, so that the next page has something to join.
+            let start_floor = if self.settings.start == Start::Now { Some(Timestamp::MAX) } else { start_floor };
+            commit.entries = view.take(Rule::FirstStart { start_floor, count_floor: None }, &self.ledger, None, Floors::default());
+            self.advance(&mut commit, &view);
+        } else {
+            let walk = self.new_walk(WalkKind::FirstStart, start_floor, &view, None);
+            commit.walk = Some(WalkChange::Begin { walk, top: Some(body.clone()) });
+        }
+        let entries = commit.entries.len();
+        self.write(commit).await?;
+        self.state.birth = Some(birth);
+        self.next_reread = Instant::now() + self.settings.reread_interval;
+        self.next_poll = Instant::now() + self.settings.poll_interval;
+        tracing::info!(start = %self.settings.start, entries, "a new ledger: counters begin at 0 now");
+        if !whole {
+            self.state.walk_top = Some(body);
+        }
+        Ok(())
+    }
+
+    /// Entries that only the new filters show are not late: the floor for late rows rises to where the ledger is.
+    async fn change_filters(&mut self) -> Result<(), TailError> {
+        let floor = self.state.frontier_at.or(self.state.birth.as_ref().map(|birth| birth.born_at));
+        let mut commit = Commit::new(Timestamp::now());
+        commit.filters = Some((self.filters.clone(), floor));
+        self.write(commit).await?;
+        tracing::info!("the filters changed: entries that only the new ones show are taken from now on");
+        self.state.filters = self.filters.clone();
+        self.state.filter_floor = floor;
+        Ok(())
+    }
+
+    /// Asks for what is new. Returns whether more may be there at once.
+    async fn poll(&mut self) -> Result<bool, TailError> {
+        let place = self.poll_place();
+        let page = match self.fetcher.page(&place, Priority::Live).await? {
+            Fetched::Page(page) => page,
+            Fetched::Refused(error) => {
+                tracing::warn!(%error, "the service no longer takes the cursor; finding the place again from the newest entries");
+                return self.recover(None).await.map(|()| true);
+            }
+        };
+        if page.is_empty() {
+            return Ok(false);
+        }
+        let (items, previous) = (page.len(), page.has_previous);
+        self.largest_page = self.largest_page.max(items);
+        let view = self.view(page)?;
+        let new = view.take(Rule::Frontier, &self.ledger, self.state.frontier_at, self.floors());
+        if new.is_empty() && !self.ledger.holds(view.ids()).contains(&false) {
+            return self.nothing_new(&view).await.map(|()| false);
+        }
+        // A page after a cursor is above it, whatever its times say; only one without a cursor may reach below.
+        let rule = if matches!(place, Place::After(_)) && !view.is_joined(&self.ledger, self.state.frontier_at) {
+            Rule::Above
+        } else {
+            Rule::Frontier
+        };
+        let gap = match self.join(&view).await? {
+            Joined::Yes => None,
+            Joined::Gap(gap) => Some(gap),
+            Joined::Hole => {
+                let floor = self.catch_up_floor();
+                self.begin_walk(WalkKind::CatchUp, floor, view, None).await?;
+                return Ok(true);
+            }
+        };
+        let mut commit = self.commit(&view);
+        commit.duplicates = view.duplicates(&self.ledger, self.state.frontier.id);
+        commit.entries = view.take(rule, &self.ledger, self.state.frontier_at, self.floors());
+        commit.gaps.extend(gap);
+        self.advance(&mut commit, &view);
+        let taken = commit.entries.len();
+        self.write(commit).await?;
+        Ok(taken > 0 && (previous || items >= self.largest_page.min(self.fetcher.limit() as usize)))
+    }
+
+    /// Everything in the page is held: at most the cursor moves.
+    async fn nothing_new(&mut self, view: &View) -> Result<(), TailError> {
+        let mut commit = self.commit(view);
+        commit.duplicates = view.duplicates(&self.ledger, self.state.frontier.id);
+        let moved = view.page.start_cursor.as_ref().is_some_and(|cursor| self.state.frontier.cursor.as_deref() != Some(cursor.as_str()));
+        if moved {
+            self.advance(&mut commit, view);
+        }
+        if moved || commit.duplicates > 0 {
+            self.write(commit).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a page stands on what the ledger holds.
+    pub(super) async fn join(&self, view: &View) -> Result<Joined, TailError> {
+        if view.is_joined(&self.ledger, self.state.frontier_at) {
+            return Ok(Joined::Yes);
+        }
+        let below = match view.end() {
+            Some(end) => Some(self.fetcher.below(end).await?),
+            None => None,
+        };
+        let Some(below) = below.filter(|below| !below.is_empty()) else {
+            return Ok(if self.ledger.holds_any() { Joined::Gap(self.frontier_gone(view)) } else { Joined::Yes });
+        };
+        let mut order = self.order;
+        let below = View::read(below, &mut order, self.fetcher.client());
+        let joined = below.top().is_some_and(|top| self.ledger.holds([top])[0]) && !below.ids().eq(view.ids());
+        Ok(if joined { Joined::Yes } else { Joined::Hole })
+    }
+
+    /// The newest entries are taken as the new frontier, joined by a walk where needed.
+    pub(super) async fn recover(&mut self, top: Option<View>) -> Result<(), TailError> {
+        let view = match top {
+            Some(view) => view,
+            None => match self.fetcher.page(&Place::Top, Priority::Live).await? {
+                Fetched::Page(page) => self.view(page)?,
+                Fetched::Refused(error) => return Err(error.into()),
+            },
+        };
+        let mut commit = self.commit(&view);
+        commit.recovered = true;
+        let joined = if view.is_empty() { Joined::Yes } else { self.join(&view).await? };
+        let gap = match joined {
+            Joined::Hole => {
+                let floor = self.catch_up_floor();
+                return self.begin_walk(WalkKind::Recovery, floor, view, Some(commit)).await;
+            }
+            Joined::Yes => None,
+            Joined::Gap(gap) => Some(gap),
+        };
+        commit.entries = view.take(Rule::Frontier, &self.ledger, self.state.frontier_at, self.floors());
+        commit.gaps.extend(gap);
+        self.advance(&mut commit, &view);
+        if view.is_empty() {
+            // Nothing is there to stand on: the next poll asks without a cursor.
+            commit.frontier = Some(Frontier { cursor: None, id: self.state.frontier.id });
+        }
+        self.write(commit).await
+    }
+
+    /// A re-read looks from the top for rows that appeared behind the frontier.
+    async fn begin_reread(&mut self) -> Result<(), TailError> {
+        self.next_reread = Instant::now() + self.settings.reread_interval;
+        let page = match self.fetcher.page(&Place::Top, Priority::Walk).await? {
+            Fetched::Page(page) => page,
+            Fetched::Refused(error) => return Err(error.into()),
+        };
+        let view = self.view(page)?;
+        if view.has_unknown_above(&self.ledger, self.state.frontier_at) && self.is_cursor_blind(&view).await? {
+            tracing::warn!("the service shows new entries, but not after the cursor; finding the place again from the newest entries");
+            return self.recover(Some(view)).await;
+        }
+        if self.state.walk.is_some() {
+            // The poll found a hole, which goes first.
+            self.next_reread = Instant::now();
+            return Ok(());
+        }
+        let floor = self.reread_floor(view.page.server_time);
+        let floor = self.floors().highest().map_or(floor, |highest| highest.max(floor));
+        self.begin_walk(WalkKind::Reread, Some(floor), view, None).await
+    }
+
+    /// Whether a poll still brings nothing of what the top shows.
+    async fn is_cursor_blind(&mut self, top: &View) -> Result<bool, TailError> {
+        while self.poll().await? {}
+        Ok(self.state.walk.is_none() && top.has_unknown_above(&self.ledger, self.state.frontier_at))
+    }
+
+    fn poll_place(&self) -> Place {
+        // A frontier in the future would hide everything dated before it: then the newest page is read instead.
+        let future = self.state.newest_at.is_some_and(|newest| self.state.frontier_at.is_some_and(|at| newest > at));
+        match &self.state.frontier.cursor {
+            Some(cursor) if !future => Place::After(Cursor::new(cursor.clone())),
+            _ => Place::Top,
+        }
+    }
+
+    /// How far down a walk to the frontier looks before it gives up on finding anything it knows.
+    pub(super) fn catch_up_floor(&self) -> Option<Timestamp> {
+        let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
+        let reach = self.state.frontier_at.map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN));
+        reach.max(self.floors().start)
+    }
+
+    /// How far down a re-read looks: it overlaps the one before by the window, so after a time without contact it reaches back
+    /// to the last one; and it reaches below the newest entry by the window, also where the service's clock is far from its entries.
+    fn reread_floor(&self, now: Timestamp) -> Timestamp {
+        let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
+        let contact = self.state.reread_at.or(self.state.birth.as_ref().map(|birth| birth.born_at)).unwrap_or(now).min(now);
+        let base = match self.state.frontier_at {
+            Some(newest) if newest > latest(now) => newest,
+            Some(newest) => newest.min(contact),
+            None => contact,
+        };
+        base.checked_sub(window).unwrap_or(Timestamp::MIN)
+    }
+
+    pub(super) fn floors(&self) -> Floors {
+        Floors {
+            start: self.state.birth.as_ref().and_then(|birth| birth.start_floor),
+            filter: self.state.filter_floor,
+            prune: self.state.prune_floor,
+        }
+    }
+
+    pub(super) fn frontier_gone(&self, view: &View) -> Gap {
+        Gap {
+            reason: GapReason::FrontierGone,
+            from: self.state.frontier_at,
+            to: view.oldest(),
+            message: "the newest entry the exporter had read is gone from the service, so entries after it may have been removed before they were read".to_owned(),
+        }
+    }
+
+    /// Reads a page and makes sure that it belongs to this ledger's organization.
+    pub(super) fn view(&mut self, page: AuditPage) -> Result<View, TailError> {
+        let view = View::read(page, &mut self.order, self.fetcher.client());
+        match (view.organization(), &self.state.organization) {
+            (Some(found), Some(wanted)) if found != wanted => {
+                Err(TailError::OtherOrganization { found: found.to_owned(), wanted: wanted.clone() })
+            }
+            _ => Ok(view),
+        }
+    }
+
+    pub(super) fn commit(&self, view: &View) -> Commit {
+        let mut commit = Commit::new(view.page.server_time);
+        commit.trace = telemetry::current_trace();
+        commit.count_floor = self.state.birth.as_ref().and_then(|birth| birth.count_floor);
+        if self.state.organization.is_none() {
+            commit.organization = view.organization().map(str::to_owned);
+        }
+        commit
+    }
+
+    /// The frontier follows to the top of a page.
+    pub(super) fn advance(&self, commit: &mut Commit, view: &View) {
+        if let Some(newest) = view.newest() {
+            // Where every entry is ahead of the service's clock, the clock is wrong, not the entries.
+            let latest = latest(view.page.server_time);
+            let coherent = self.state.frontier_at.or(view.oldest()).is_some_and(|at| at <= latest);
+            commit.frontier_at = Some(if coherent { newest.min(latest) } else { newest });
+        }
+        let cursor = view.page.start_cursor.as_ref().map(|cursor| cursor.as_str().to_owned());
+        let id: Option<EventId> = view.top();
+        commit.frontier =
+            Some(Frontier { cursor: cursor.or_else(|| self.state.frontier.cursor.clone()), id: id.or(self.state.frontier.id) });
+    }
+
+    /// Writes a commit and follows it in memory. Only here does the tail's own state move.
+    pub(super) async fn write(&mut self, commit: Commit) -> Result<(), TailError> {
+        for gap in &commit.gaps {
+            tracing::error!(
+                reason = gap.reason.as_str(),
+                from = gap.from.map(tracing::field::display),
+                to = gap.to.map(tracing::field::display),
+                "gap in the audit trail: {}; it is counted in orgdata_audit_gaps_total and sent as a log record",
+                gap.message
+            );
+        }
+        let late = commit.entries.iter().filter(|entry| entry.disposition == Disposition::Late).count();
+        if late > 0 {
+            tracing::info!(entries = late, "late entries found behind the newest ones");
+        }
+        let next = Followed::of(&commit);
+        let prune_floor = self.ledger.commit(commit).await?;
+        next.apply(&mut self.state);
+        self.state.prune_floor = prune_floor;
+        Ok(())
+    }
+}
+
+/// The latest creation time that is not in the future, for a service whose clock shows `now`.
+fn latest(now: Timestamp) -> Timestamp {
+    now.checked_add(FUTURE).unwrap_or(Timestamp::MAX)
+}
+
+/// Whether a page stands on what the ledger holds.
+#[derive(Debug)]
+pub(super) enum Joined {
+    /// It does, or there is nothing to stand on.
+    Yes,
+    /// What it should stand on is gone.
+    Gap(Gap),
+    /// Something unread lies below it.
+    Hole,
+}
+
+/// What a commit changes of the tail's own state, kept until it is on disk.
+struct Followed {
+    birth: Option<Birth>,
+    organization: Option<String>,
+    frontier: Option<Frontier>,
+    frontier_at: Option<Timestamp>,
+    newest_at: Option<Timestamp>,
+    reread_at: Option<Timestamp>,
+    filters: Option<String>,
+    walk: Option<WalkChange>,
+}
+
+// === impl Followed ===
+
+impl Followed {
+    fn of(commit: &Commit) -> Self {
+        Self {
+            birth: commit.birth.clone(),
+            organization: commit.organization.clone(),
+            frontier: commit.frontier.clone(),
+            frontier_at: commit.frontier_at,
+            newest_at: commit.entries.iter().map(|entry| entry.created_at).max(),
+            reread_at: commit.reread_at,
+            filters: commit.filters.as_ref().map(|(filters, _)| filters.clone()),
+            walk: commit.walk.clone(),
+        }
+    }
+
+    fn apply(self, state: &mut LedgerState) {
+        state.birth = self.birth.or(state.birth.take());
+        state.organization = self.organization.or(state.organization.take());
+        if let Some(frontier) = self.frontier {
+            state.frontier = frontier;
+        }
+        state.frontier_at = state.frontier_at.max(self.frontier_at);
+        state.newest_at = state.newest_at.max(self.newest_at);
+        state.reread_at = self.reread_at.or(state.reread_at);
+        if let Some(filters) = self.filters {
+            state.filters = filters;
+        }
+        if let Some(change) = self.walk {
+            state.walk = follow(state.walk.take(), change);
+            if state.walk.as_ref().is_none_or(|walk| walk.kind != WalkKind::FirstStart) {
+                state.walk_top = None;
+            }
+        }
+    }
+}
+
+fn follow(walk: Option<Walk>, change: WalkChange) -> Option<Walk> {
+    match (walk, change) {
+        (_, WalkChange::Begin { walk, .. }) => Some(walk),
+        (Some(mut walk), WalkChange::Mark { depth, mark }) => {
+            walk.marks.truncate(depth);
+            walk.marks.push(mark);
+            walk.direction = Direction::Down;
+            Some(walk)
+        }
+        (Some(mut walk), WalkChange::Up { depth }) => {
+            walk.marks.truncate(depth);
+            walk.direction = Direction::Up;
+            Some(walk)
+        }
+        (_, WalkChange::End) | (None, _) => None,
+    }
+}

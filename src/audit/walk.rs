@@ -1,0 +1,350 @@
+//! A walk: down from the top, only remembering where each page ends; then up, taking, each page one transaction.
+
+use crate::api::{AuditPage, Cursor, Priority};
+use crate::ledger::{Commit, Direction, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
+
+use super::fetch::{Fetched, Place};
+use super::tail::{Tail, TailError};
+use super::view::{Rule, View};
+
+/// Pages of the way down kept in memory.
+const KEPT_PAGES: usize = 8;
+
+/// Bytes of such pages kept in memory.
+const KEPT_BYTES: usize = 8 * 1024 * 1024;
+
+/// What the way down found below the deepest mark.
+enum Ground {
+    /// The page that stands on what the ledger holds, or on the floor.
+    Page(View),
+    /// Nothing.
+    Nothing,
+    /// Something that cannot be read.
+    Unreadable(Gap),
+}
+
+// === impl Tail ===
+
+impl Tail {
+    /// A walk that begins with `top`.
+    pub(super) fn new_walk(&self, kind: WalkKind, floor: Option<jiff::Timestamp>, top: &View, before: Option<String>) -> Walk {
+        let marks = top.bottom().map(|bottom| Mark { before, end: top.end().map(|end| end.as_str().to_owned()), bottom });
+        Walk { kind, direction: Direction::Down, floor, started_at: top.page.server_time, marks: marks.into_iter().collect() }
+    }
+
+    /// Begins a walk; `commit` holds what else is to be written with its beginning.
+    pub(super) async fn begin_walk(
+        &mut self,
+        kind: WalkKind,
+        floor: Option<jiff::Timestamp>,
+        top: View,
+        commit: Option<Commit>,
+    ) -> Result<(), TailError> {
+        self.passed.clear();
+        self.idle_mark = kind == WalkKind::Reread && self.late(&top).is_empty();
+        let walk = self.new_walk(kind, floor, &top, None);
+        tracing::debug!(walk = kind.as_str(), floor = floor.map(tracing::field::display), "a walk begins");
+        let mut commit = commit.unwrap_or_else(|| self.commit(&top));
+        // A re-read over a single page is the rule: it needs no way back.
+        if kind == WalkKind::Reread && (top.is_empty() || top.end().is_none() || top.is_below(floor)) {
+            commit.entries = self.late(&top);
+            commit.reread_at = Some(top.page.server_time);
+            return self.write(commit).await;
+        }
+        if self.state.walk.as_ref().is_some_and(|walk| walk.kind == WalkKind::Reread) {
+            // A hole goes first; the re-read it ends is made up for afterwards.
+            self.next_reread = tokio::time::Instant::now();
+        }
+        commit.walk = Some(WalkChange::Begin { walk, top: None });
+        self.write(commit).await?;
+        self.keep(0, top);
+        Ok(())
+    }
+
+    /// One page of the walk under way.
+    pub(super) async fn walk_step(&mut self) -> Result<(), TailError> {
+        let Some(walk) = &self.state.walk else { return Ok(()) };
+        match (walk.direction, walk.marks.last()) {
+            (_, None) => self.end_walk().await,
+            (Direction::Down, Some(_)) => self.down().await,
+            (Direction::Up, Some(_)) => self.up().await,
+        }
+    }
+
+    async fn down(&mut self) -> Result<(), TailError> {
+        let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
+        let Some(end) = walk.end.clone() else { return self.ground(Ground::Nothing).await };
+        let page = match self.fetcher.page(&Place::Before(Cursor::new(end.clone())), self.priority(walk.kind)).await? {
+            Fetched::Page(page) => page,
+            Fetched::Refused(error) => return self.refused(&error.to_string()).await,
+        };
+        let view = self.view(page)?;
+        if view.is_empty() {
+            return self.ground(Ground::Nothing).await;
+        }
+        let stuck = view.bottom() == Some(walk.bottom) || view.end().is_some_and(|next| next.as_str() == end);
+        if stuck {
+            let message = "the service answers the same page again and again, so older entries cannot be reached".to_owned();
+            let gap = Gap { reason: GapReason::NoProgress, from: self.state.frontier_at, to: view.oldest(), message };
+            return self.ground(Ground::Unreadable(gap)).await;
+        }
+        let reached = view.is_below(walk.floor) || view.end().is_none();
+        let joined = walk.kind != WalkKind::Reread && view.is_joined(&self.ledger, self.state.frontier_at);
+        if reached || joined {
+            return self.ground(Ground::Page(view)).await;
+        }
+        let (Some(bottom), next) = (view.bottom(), view.end().map(|next| next.as_str().to_owned())) else { return Ok(()) };
+        let depth = if self.idle_mark { walk.depth } else { walk.depth + 1 };
+        self.idle_mark = walk.kind == WalkKind::Reread && self.late(&view).is_empty();
+        let mut commit = Commit::new(view.page.server_time);
+        commit.walk = Some(WalkChange::Mark { depth, mark: Mark { before: Some(end), end: next, bottom } });
+        self.write(commit).await?;
+        self.keep(depth, view);
+        Ok(())
+    }
+
+    /// The way down has ended: the page there is taken, and the walk turns.
+    async fn ground(&mut self, ground: Ground) -> Result<(), TailError> {
+        let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
+        let depth = walk.depth + 1;
+        let holds_any = self.ledger.holds_any();
+        let frontier_lost = |tail: &Self, oldest: Option<jiff::Timestamp>| {
+            Gap {
+            to: oldest,
+            ..Gap {
+                reason: GapReason::FrontierGone,
+                from: tail.state.frontier_at,
+                to: None,
+                message: "no entry that the exporter had read is left below the new ones, so entries between them may have been removed before they were read"
+                    .to_owned(),
+            }
+        }
+        };
+        let looks_for_frontier = matches!(walk.kind, WalkKind::CatchUp | WalkKind::Recovery);
+        let mut commit;
+        match ground {
+            Ground::Page(view) => {
+                commit = self.commit(&view);
+                let joined = view.is_joined(&self.ledger, self.state.frontier_at);
+                // Where only other filters showed what the ledger holds, nothing is missing.
+                if looks_for_frontier && !joined && holds_any && !self.filters_changed_since_frontier() {
+                    commit.gaps.push(frontier_lost(self, view.oldest()));
+                }
+                commit.entries = view.take(self.rule(walk.kind, true), &self.ledger, self.state.frontier_at, self.floors());
+                if walk.kind.moves_frontier() {
+                    self.advance(&mut commit, &view);
+                }
+            }
+            Ground::Nothing => {
+                commit = Commit::new(walk.started_at);
+                if looks_for_frontier && holds_any && !self.filters_changed_since_frontier() {
+                    commit.gaps.push(frontier_lost(self, None));
+                }
+            }
+            Ground::Unreadable(gap) => {
+                commit = Commit::new(walk.started_at);
+                if walk.kind == WalkKind::Reread {
+                    tracing::warn!(reason = gap.reason.as_str(), "the re-read ends early: {}", gap.message);
+                } else {
+                    commit.gaps.push(gap);
+                }
+            }
+        }
+        commit.walk = Some(WalkChange::Up { depth });
+        self.write(commit).await
+    }
+
+    /// Takes the deepest page that is left.
+    async fn up(&mut self) -> Result<(), TailError> {
+        let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
+        let view = match self.passed.pop_back() {
+            Some((depth, view)) if depth == walk.depth => view,
+            _ => match self.again(&walk).await? {
+                Again::Page(view) => view,
+                Again::Skip => return self.skip(walk.depth, None).await,
+                Again::Refused(error) => return self.refused(&error).await,
+            },
+        };
+        if view.is_empty() {
+            let message = "entries seen on the way down were gone on the way up, so they were removed before they were read".to_owned();
+            let gap = Gap { reason: GapReason::RetentionOvertook, from: self.state.frontier_at, to: None, message };
+            let gap = (walk.kind != WalkKind::Reread).then_some(gap);
+            return self.skip(walk.depth, gap).await;
+        }
+        let end = view.end().map(|end| end.as_str().to_owned());
+        let unchanged = end == walk.end || view.contains(walk.bottom) || view.is_joined(&self.ledger, self.state.frontier_at);
+        if !unchanged && let (Some(bottom), Some(_)) = (view.bottom(), &end) {
+            // A late row pushed the last entries out: read on until it joins the page below.
+            let mut commit = Commit::new(view.page.server_time);
+            commit.walk = Some(WalkChange::Mark { depth: walk.depth, mark: Mark { before: walk.before, end, bottom } });
+            self.write(commit).await?;
+            self.idle_mark = false;
+            self.keep(walk.depth, view);
+            return Ok(());
+        }
+        let mut commit = self.commit(&view);
+        commit.entries = view.take(self.rule(walk.kind, false), &self.ledger, self.state.frontier_at, self.floors());
+        if walk.kind.moves_frontier() {
+            self.advance(&mut commit, &view);
+        }
+        self.finish(&mut commit, walk.depth, walk.kind, walk.started_at);
+        self.write(commit).await
+    }
+
+    /// The page of a mark, asked for again.
+    async fn again(&mut self, walk: &Head) -> Result<Again, TailError> {
+        if let Some(before) = &walk.before {
+            let place = Place::Before(Cursor::new(before.clone()));
+            return Ok(match self.fetcher.page(&place, self.priority(walk.kind)).await? {
+                Fetched::Page(page) => Again::Page(self.view(page)?),
+                Fetched::Refused(error) => Again::Refused(error.to_string()),
+            });
+        }
+        // The top page cannot be asked for again. A first start has kept it; for the others the poll goes on from the page below.
+        let Some(body) = self.state.walk_top.clone() else { return Ok(Again::Skip) };
+        match AuditPage::parse(body, walk.started_at) {
+            Ok((page, _)) => Ok(Again::Page(self.view(page)?)),
+            Err(_) => Ok(Again::Skip),
+        }
+    }
+
+    async fn skip(&mut self, depth: usize, gap: Option<Gap>) -> Result<(), TailError> {
+        let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
+        let mut commit = Commit::new(walk.started_at);
+        commit.gaps.extend(gap);
+        self.finish(&mut commit, depth, walk.kind, walk.started_at);
+        self.write(commit).await
+    }
+
+    /// The service refuses a cursor of the walk. Cursors may have grown old: it is begun again once; then the place cannot be read.
+    async fn refused(&mut self, error: &str) -> Result<(), TailError> {
+        let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
+        self.passed.clear();
+        if !self.rewalked {
+            self.rewalked = true;
+            tracing::warn!(
+                error,
+                walk = walk.kind.as_str(),
+                "the service refuses a cursor of the walk; the walk begins again from the top"
+            );
+            let page = match self.fetcher.page(&Place::Top, Priority::Walk).await? {
+                Fetched::Page(page) => page,
+                Fetched::Refused(error) => return Err(error.into()),
+            };
+            let top = self.view(page)?;
+            return self.begin_walk(walk.kind, walk.floor, top, None).await;
+        }
+        let message = format!("the service cannot serve the entries below this one, not even one by one: {error}");
+        let gap = Gap { reason: GapReason::UnreadablePage, from: self.state.frontier_at, to: None, message };
+        self.rewalked = false;
+        match walk.direction {
+            Direction::Down => self.ground(Ground::Unreadable(gap)).await,
+            Direction::Up => self.skip(walk.depth, Some(gap)).await,
+        }
+    }
+
+    async fn end_walk(&mut self) -> Result<(), TailError> {
+        let Some(walk) = &self.state.walk else { return Ok(()) };
+        let (kind, started_at) = (walk.kind, walk.started_at);
+        let mut commit = Commit::new(started_at);
+        self.finish(&mut commit, 0, kind, started_at);
+        self.write(commit).await
+    }
+
+    /// One mark less; with the last one the walk is over.
+    fn finish(&mut self, commit: &mut Commit, depth: usize, kind: WalkKind, started_at: jiff::Timestamp) {
+        commit.walk = Some(if depth == 0 { WalkChange::End } else { WalkChange::Up { depth } });
+        if depth == 0 {
+            self.rewalked = false;
+            self.passed.clear();
+            if kind == WalkKind::Reread {
+                commit.reread_at = Some(started_at);
+            }
+        }
+    }
+
+    fn rule(&self, kind: WalkKind, ground: bool) -> Rule {
+        let birth = self.state.birth.as_ref();
+        match kind {
+            WalkKind::FirstStart => Rule::FirstStart {
+                start_floor: birth.and_then(|birth| birth.start_floor),
+                // All of it was there when the ledger began, unless the walk had to begin again from a newer top.
+                count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.rewalked),
+            },
+            WalkKind::Reread => Rule::Late,
+            WalkKind::CatchUp | WalkKind::Recovery if ground => Rule::Frontier,
+            WalkKind::CatchUp | WalkKind::Recovery => Rule::Above,
+        }
+    }
+
+    fn late(&self, view: &View) -> Vec<crate::ledger::NewEntry> {
+        view.take(Rule::Late, &self.ledger, self.state.frontier_at, self.floors())
+    }
+
+    /// A first start and a catch-up are what the live poll is waiting for.
+    fn priority(&self, kind: WalkKind) -> Priority {
+        match kind {
+            WalkKind::CatchUp | WalkKind::Recovery => Priority::Live,
+            WalkKind::FirstStart | WalkKind::Reread => Priority::Walk,
+        }
+    }
+
+    fn filters_changed_since_frontier(&self) -> bool {
+        self.state.filter_floor.is_some() && self.state.filter_floor == self.state.frontier_at
+    }
+
+    fn keep(&mut self, depth: usize, view: View) {
+        while self.passed.back().is_some_and(|(kept, _)| *kept >= depth) {
+            self.passed.pop_back();
+        }
+        self.passed.push_back((depth, view));
+        while self.passed.len() > KEPT_PAGES
+            || self.passed.len() > 1 && self.passed.iter().map(|(_, view)| view.page.bytes()).sum::<usize>() > KEPT_BYTES
+        {
+            self.passed.pop_front();
+        }
+    }
+}
+
+/// The walk and its deepest mark.
+struct Head {
+    kind: WalkKind,
+    direction: Direction,
+    floor: Option<jiff::Timestamp>,
+    started_at: jiff::Timestamp,
+    depth: usize,
+    before: Option<String>,
+    end: Option<String>,
+    bottom: crate::ledger::EventId,
+}
+
+/// A page of a mark, asked for again.
+enum Again {
+    Page(View),
+    Skip,
+    Refused(String),
+}
+
+/// Copies what one step needs: a walk of a thousand pages is not copied for each of them.
+trait CloneHead {
+    fn clone_head(&self) -> Option<Head>;
+}
+
+// === impl Option<Walk> ===
+
+impl CloneHead for Option<Walk> {
+    fn clone_head(&self) -> Option<Head> {
+        let walk = self.as_ref()?;
+        let mark = walk.marks.last()?;
+        Some(Head {
+            kind: walk.kind,
+            direction: walk.direction,
+            floor: walk.floor,
+            started_at: walk.started_at,
+            depth: walk.marks.len() - 1,
+            before: mark.before.clone(),
+            end: mark.end.clone(),
+            bottom: mark.bottom,
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! Flags, environment and defaults; turned into checked settings once.
+//!
+//! Arguments come in two stages: raw ones as they were given ([`Flags`]), and the settings that the parts of the program take ([`Settings`]).
+
+mod flags;
+mod resolve;
+mod values;
+
+use clap::{Parser, Subcommand};
+
+pub use flags::Flags;
+pub use resolve::{LogFormat, LogSettings, Settings, SettingsError};
+
+use crate::simulator;
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "orgdata-exporter",
+    version,
+    about = "Prometheus exporter and OTLP sidecar for the audit logs and tickets of one organization",
+    after_help = "Every flag also reads the variable ORGDATA_ + its name in capitals with . and - as _: --audit.poll-interval is \
+                  ORGDATA_AUDIT_POLL_INTERVAL. A flag wins over its variable. The API key is read from --api.key-file or from the variable \
+                  ORGDATA_API_KEY. Collector settings other than --otlp.* are the standard OTEL_EXPORTER_OTLP_* variables.",
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    max_term_width = 140
+)]
+pub struct Cli {
+    /// What to run; without one, the exporter.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The exporter's flags.
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+/// A command other than the exporter itself.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the exporter against a simulator inside, on loopback, with no configuration: see everything work in two seconds
+    #[command(max_term_width = 140)]
+    Demo {
+        /// The exporter's flags; those that name the API are set by the demo.
+        #[command(flatten)]
+        flags: Box<Flags>,
+    },
+    /// Run the simulator of the Organization Data API alone, with a control endpoint for events and faults
+    #[command(max_term_width = 140)]
+    Simulate {
+        /// What to simulate.
+        #[command(flatten)]
+        args: Box<simulator::Args>,
+    },
+}
+
+/// A usage error as one line: what clap says over several, without its decoration.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let told = text.split("\n\nUsage:").next().unwrap_or(&text).split("\n\nFor more information").next().unwrap_or(&text);
+    let line = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
+}

@@ -1,0 +1,214 @@
+//! Opening the state file: one process, one organization's file, and a damaged one set aside.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
+
+use super::schema;
+
+/// Where the ledger lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatePath {
+    /// In memory: gone with the process.
+    Memory,
+    /// In a file.
+    File(PathBuf),
+}
+
+/// Why the ledger cannot be opened; each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("state file {0} is in use by another process; stop that one, or give this one a --state.path of its own")]
+    Locked(PathBuf),
+    /// The file or its directory cannot be written.
+    #[error("cannot open state file {path}: {error}; give --state.path a file in a directory that this user can write, or :memory:")]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: String,
+    },
+    /// It belongs to another service.
+    #[error("state file {path} belongs to the service at {found}, not to {wanted}; give --state.path another file for this one")]
+    OtherService {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        found: String,
+        /// Whose it would have to be.
+        wanted: String,
+    },
+    /// It is a database of another program.
+    #[error("{0} is a database of another program; give --state.path another file")]
+    Foreign(PathBuf),
+    /// A newer program wrote it in a way that this one cannot read.
+    #[error("state file {path} was written by a newer version (schema {version}); run that version, or give --state.path another file")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        version: i64,
+    },
+    /// SQLite failed in some other way.
+    #[error("state file {path}: {error}")]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        error: rusqlite::Error,
+    },
+}
+
+/// An open file that is ours.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    /// Held until the process ends; the system lets go of it in any case.
+    pub(super) lock: Option<File>,
+    /// Where a damaged file was put.
+    pub(super) set_aside: Option<PathBuf>,
+}
+
+// === impl StatePath ===
+
+impl StatePath {
+    /// Reads `--state.path`.
+    pub fn parse(text: &str) -> Self {
+        if text == ":memory:" { Self::Memory } else { Self::File(PathBuf::from(text)) }
+    }
+}
+
+impl std::fmt::Display for StatePath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory => f.write_str(":memory:"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Opens the file, creates it where it is missing, and checks that it is whole and ours.
+pub(super) fn open(path: &StatePath, base_url: &str) -> Result<Opened, OpenError> {
+    let path = match path {
+        StatePath::Memory => {
+            let error = |error| OpenError::Sqlite { path: ":memory:".into(), error };
+            let connection = Connection::open_in_memory().map_err(error)?;
+            schema::configure(&connection).and_then(|()| schema::create(&connection)).map_err(error)?;
+            return Ok(Opened { connection, lock: None, set_aside: None });
+        }
+        StatePath::File(path) => path,
+    };
+    let lock = lock(path)?;
+    let mut set_aside = None;
+    let connection = match open_whole(path) {
+        Err(error) if is_damage(&error) => {
+            let aside = put_aside(path).map_err(|error| unwritable(path, &error))?;
+            tracing::error!(
+                file = %path.display(), aside = %aside.display(), %error,
+                "the state file is damaged; it was set aside and a fresh one is begun: counters start again at 0, and log records that waited in it are lost"
+            );
+            set_aside = Some(aside);
+            open_whole(path)
+        }
+        other => other,
+    }
+    .map_err(|error| sqlite(path, error))?;
+    check_owner(&connection, path, base_url)?;
+    Ok(Opened { connection, lock: Some(lock), set_aside })
+}
+
+fn open_whole(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    schema::configure(&connection)?;
+    if schema::is_fresh(&connection)? {
+        schema::create(&connection)?;
+    }
+    let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if verdict == "ok" { Ok(connection) } else { Err(damage(&verdict)) }
+}
+
+fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(), OpenError> {
+    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(|error| sqlite(path, error))?;
+    if application != schema::APPLICATION_ID {
+        return Err(OpenError::Foreign(path.to_owned()));
+    }
+    let row: Option<(i64, i64, String)> = connection
+        .query_row("SELECT schema_version, oldest_reader, base_url FROM state", [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()
+        .map_err(|error| sqlite(path, error))?;
+    let Some((version, oldest_reader, found)) = row else { return Ok(()) };
+    if oldest_reader > schema::VERSION {
+        return Err(OpenError::Newer { path: path.to_owned(), version });
+    }
+    if found != wanted {
+        return Err(OpenError::OtherService { path: path.to_owned(), found, wanted: wanted.to_owned() });
+    }
+    Ok(())
+}
+
+/// Takes the lock file beside the state file. SQLite's own exclusive mode would keep the tools from reading a live ledger.
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let lock_path = with_suffix(path, ".lock");
+    let file = private().open(&lock_path).map_err(|error| unwritable(path, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
+        Err(TryLockError::Error(error)) => return Err(unwritable(path, &error)),
+    }
+    // The file is made here, since SQLite would make it readable for everybody.
+    private().open(path).map_err(|error| unwritable(path, &error))?;
+    Ok(file)
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Renames the file and what SQLite keeps beside it.
+fn put_aside(path: &Path) -> io::Result<PathBuf> {
+    let aside = with_suffix(path, &format!(".damaged-{}", Timestamp::now().as_second()));
+    std::fs::rename(path, &aside)?;
+    for suffix in ["-wal", "-shm"] {
+        match std::fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    private().open(path)?;
+    Ok(aside)
+}
+
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
+fn damage(verdict: &str) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(verdict.to_owned()))
+}
+
+fn sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
+    match error.sqlite_error_code() {
+        Some(
+            ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::DiskFull | ErrorCode::SystemIoFailure,
+        ) => OpenError::Unwritable { path: path.to_owned(), error: error.to_string() },
+        _ => OpenError::Sqlite { path: path.to_owned(), error },
+    }
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> OpenError {
+    OpenError::Unwritable { path: path.to_owned(), error: error.to_string() }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

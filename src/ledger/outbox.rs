@@ -1,0 +1,137 @@
+//! The outbox: what waits for the collector, and the dead letters.
+
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, Transaction, params};
+
+use super::store::{Ledger, micros, timestamp};
+use super::types::{Backlog, DeadLetter, OutboxPosition, OutboxRecord, TraceContext};
+use super::{LedgerError, Settings, WAL_BYTES, block};
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// The oldest records, at most `max_records` and `max_bytes` of JSON, but at least one.
+    pub(super) fn batch(&self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        let mut pages = self.connection.prepare_cached("SELECT page, arrived, acknowledged, trace, block FROM outbox ORDER BY page")?;
+        let mut pages = pages.query([])?;
+        while let Some(row) = pages.next()? {
+            let page: i64 = row.get(0)?;
+            let arrived_at = timestamp(row.get(1)?);
+            let acknowledged: u32 = row.get(2)?;
+            let trace = row.get::<_, Option<Vec<u8>>>(3)?.and_then(|trace| trace_context(&trace));
+            let block = block::read(row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?)?;
+            for (index, (kind, raw)) in (0u32..).zip(block).skip(acknowledged as usize) {
+                if !records.is_empty() && (records.len() >= max_records || bytes + raw.len() > max_bytes) {
+                    return Ok(records);
+                }
+                bytes += raw.len();
+                records.push(OutboxRecord { position: OutboxPosition { page, index }, kind, arrived_at, trace, raw });
+            }
+            if records.len() >= max_records {
+                break;
+            }
+        }
+        Ok(records)
+    }
+
+    /// Everything through `through` leaves the outbox, and `dead` become dead letters.
+    pub(super) fn acknowledge(&mut self, through: OutboxPosition, dead: &[DeadLetter]) -> Result<(), LedgerError> {
+        let result = self.write_acknowledged(through, dead);
+        match &result {
+            Ok(()) => {
+                self.metrics.state.commits.inc();
+                self.metrics.otlp.records_dead_lettered.inc_by(dead.len() as u64);
+                self.refresh_backlog()?;
+            }
+            Err(_) => {
+                self.metrics.state.commit_failures.inc();
+            }
+        }
+        result.map_err(LedgerError::from)
+    }
+
+    fn write_acknowledged(&self, through: OutboxPosition, dead: &[DeadLetter]) -> rusqlite::Result<()> {
+        let transaction = self.connection.unchecked_transaction()?;
+        transaction.prepare_cached("DELETE FROM outbox WHERE page < ?1")?.execute([through.page])?;
+        transaction
+            .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1")?
+            .execute(params![through.page, through.index + 1])?;
+        transaction.prepare_cached("DELETE FROM outbox WHERE page = ?1 AND acknowledged >= records")?.execute([through.page])?;
+        for letter in dead {
+            write_dead_letter(&transaction, letter, &self.settings)?;
+        }
+        transaction.commit()
+    }
+
+    /// Reads how much waits, and how large the file is.
+    pub(super) fn refresh_backlog(&self) -> rusqlite::Result<()> {
+        let (records, oldest): (i64, Option<i64>) = self
+            .connection
+            .prepare_cached("SELECT coalesce(sum(records - acknowledged), 0), min(arrived) FROM outbox")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let backlog = Backlog { records: records.cast_unsigned(), oldest: oldest.map(timestamp) };
+        *self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = backlog;
+        self.metrics.otlp.backlog(backlog.records, backlog.oldest);
+        self.metrics.state.size_bytes.set(self.size()?);
+        Ok(())
+    }
+
+    /// Bytes in use: pages of the file that hold something.
+    fn size(&self) -> rusqlite::Result<i64> {
+        let pages: i64 = self.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+        let free: i64 = self.connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
+        let size: i64 = self.connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        Ok((pages - free) * size)
+    }
+
+    /// Whether one more page might not fit below `--state.max-size`.
+    pub(super) fn is_full(&self) -> bool {
+        let backlog = self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner).records;
+        let size = u64::try_from(self.metrics.state.size_bytes.get()).unwrap_or(0);
+        // Ids alone do not fill the file for long: they are pruned. Only what waits for the collector holds the tail.
+        backlog > 0 && size + headroom(&self.settings) > self.settings.max_size
+    }
+
+    /// Gives free pages back to the file system, a few at a time.
+    pub(super) fn shrink(&self) -> rusqlite::Result<()> {
+        self.connection.execute_batch("PRAGMA incremental_vacuum(256)")
+    }
+
+    /// The stored dead letters, oldest first.
+    pub(super) fn dead_letter_count(&self) -> rusqlite::Result<u64> {
+        self.connection
+            .query_row("SELECT count(*) FROM dead_letters", [], |row| row.get::<_, i64>(0))
+            .optional()
+            .map(|count| count.unwrap_or(0).cast_unsigned())
+    }
+}
+
+/// Space kept free below the limit: the write-ahead log, and a page of entries.
+fn headroom(settings: &Settings) -> u64 {
+    (WAL_BYTES.cast_unsigned() * 2).min(settings.max_size / 4)
+}
+
+/// Adds a dead letter; the oldest leave when there are too many.
+pub(super) fn write_dead_letter(transaction: &Transaction<'_>, letter: &DeadLetter, settings: &Settings) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+        .execute(params![
+            micros(Timestamp::now()),
+            micros(letter.arrived_at),
+            letter.reason.as_str(),
+            letter.message,
+            letter.kind as i64,
+            letter.raw
+        ])?;
+    transaction
+        .prepare_cached("DELETE FROM dead_letters WHERE id <= (SELECT max(id) FROM dead_letters) - ?1")?
+        .execute([i64::from(settings.max_dead_letters)])?;
+    Ok(())
+}
+
+fn trace_context(bytes: &[u8]) -> Option<TraceContext> {
+    let (trace_id, span_id) = bytes.split_first_chunk::<16>()?;
+    Some(TraceContext { trace_id: *trace_id, span_id: span_id.try_into().ok()? })
+}

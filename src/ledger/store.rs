@@ -1,0 +1,426 @@
+//! The ledger itself: what one transaction changes, on disk first and shown after.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::block::{self, BlockWriter};
+use super::labels::Labels;
+use super::open::{self, OpenError};
+use super::types::{
+    Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, Mark, RecordKind, Walk, WalkChange,
+    WalkKind,
+};
+use super::{LedgerError, LedgerState, Settings, schema};
+use crate::metrics::Metrics;
+use crate::metrics::audit::{Delta, Total};
+
+/// Ids of this many newest entries are never pruned.
+const MIN_IDS: i64 = 10_000;
+
+/// The open file and what is kept of it in memory.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) connection: Connection,
+    _lock: Option<std::fs::File>,
+    pub(super) settings: Settings,
+    pub(super) metrics: Metrics,
+    /// Every id that the table `seen` holds. A look-up on disk would touch the whole tree.
+    pub(super) known: Arc<RwLock<HashSet<EventId>>>,
+    labels: Labels,
+    pub(super) backlog: Arc<Mutex<Backlog>>,
+    pruned_at: Option<Timestamp>,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Opens the file and shows what it holds.
+    pub(super) fn open(settings: Settings, metrics: Metrics) -> Result<(Self, LedgerState), OpenError> {
+        let opened = open::open(&settings.path, &settings.base_url)?;
+        let set_aside = opened.set_aside.is_some();
+        let mut ledger = Self {
+            connection: opened.connection,
+            _lock: opened.lock,
+            labels: Labels::new(&settings),
+            settings,
+            metrics,
+            known: Arc::default(),
+            backlog: Arc::default(),
+            pruned_at: None,
+        };
+        let path = || std::path::PathBuf::from(ledger_path(&ledger.settings));
+        let failed = |error| OpenError::Sqlite { path: path(), error };
+        ledger.found(set_aside).map_err(failed)?;
+        let state = ledger.load_state().map_err(failed)?;
+        ledger.load_known().map_err(failed)?;
+        ledger.refresh_backlog().map_err(failed)?;
+        ledger.restore_metrics().map_err(|error| OpenError::Sqlite { path: ledger_path(&ledger.settings).into(), error })?;
+        Ok((ledger, state))
+    }
+
+    /// Writes one commit; nothing of it shows, in memory or on `/metrics`, before it is on disk.
+    pub(super) fn commit(&mut self, commit: &Commit) -> Result<(), LedgerError> {
+        let mut granted = Vec::new();
+        match self.write(commit, &mut granted) {
+            Ok(written) => {
+                self.metrics.state.commits.inc();
+                self.shown(commit, written);
+                Ok(())
+            }
+            Err(error) => {
+                for actor in granted {
+                    self.labels.release(&actor);
+                }
+                self.metrics.state.commit_failures.inc();
+                Err(LedgerError::from(error))
+            }
+        }
+    }
+
+    fn write(&mut self, commit: &Commit, granted: &mut Vec<Arc<str>>) -> rusqlite::Result<Delta> {
+        let mut delta = Delta::default();
+        let transaction = self.connection.unchecked_transaction()?;
+        write_state(&transaction, commit)?;
+        write_walk(&transaction, commit.walk.as_ref())?;
+        {
+            let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO seen (created, id) VALUES (?1, ?2)")?;
+            for entry in &commit.entries {
+                insert.execute(params![micros(entry.created_at), entry.id.0.cast_signed()])?;
+            }
+        }
+        self.labels.count(&transaction, commit, &mut delta, granted)?;
+        add_totals(&transaction, commit, &mut delta)?;
+        if self.settings.outbox {
+            write_outbox(&transaction, commit)?;
+        }
+        for entry in &commit.entries {
+            if let (Err(message), true) = (&entry.event, entry.disposition != Disposition::Baseline) {
+                let letter = DeadLetter {
+                    reason: DeadReason::Malformed,
+                    message: message.clone(),
+                    kind: RecordKind::Entry,
+                    arrived_at: commit.arrived_at,
+                    raw: (self.settings.redact)(&entry.raw),
+                };
+                super::outbox::write_dead_letter(&transaction, &letter, &self.settings)?;
+            }
+        }
+        transaction.commit()?;
+        Ok(delta)
+    }
+
+    /// After the transaction: what it changed becomes visible.
+    fn shown(&mut self, commit: &Commit, mut delta: Delta) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).extend(commit.entries.iter().map(|entry| entry.id));
+        let live = commit.entries.iter().filter(|entry| entry.disposition == Disposition::Live && entry.event.is_ok());
+        delta.delays = live.map(|entry| commit.server_time.duration_since(entry.created_at).as_secs_f64().max(0.0)).collect();
+        delta.newest = commit.entries.iter().map(|entry| entry.created_at).max();
+        delta.retired = self.labels.retire(commit.server_time);
+        self.metrics.audit.publish(delta);
+        let dead = commit.entries.iter().filter(|entry| entry.event.is_err() && entry.disposition != Disposition::Baseline).count();
+        self.metrics.otlp.records_dead_lettered.inc_by(dead as u64);
+        if let Err(error) = self.refresh_backlog() {
+            tracing::warn!(%error, "cannot read the size of the outbox");
+        }
+        if let Err(error) = self.prune(commit.server_time) {
+            tracing::warn!(%error, "cannot prune old ids; tried again later");
+        }
+    }
+
+    /// Forgets ids that no re-read will meet again: by age, never inside what the next re-read reaches, never the newest.
+    fn prune(&mut self, now: Timestamp) -> rusqlite::Result<()> {
+        let hour = SignedDuration::from_hours(1);
+        if self.pruned_at.is_some_and(|at| now.duration_since(at) < hour) {
+            return Ok(());
+        }
+        self.pruned_at = Some(now);
+        let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
+        let reread_at: Option<i64> =
+            self.connection.query_row("SELECT coalesce(reread_at, born_at) FROM state", [], |row| row.get(0)).optional()?.flatten();
+        let reach = reread_at.map_or(now, timestamp);
+        let keep = self.settings.id_retention.try_into().unwrap_or(SignedDuration::MAX);
+        let cutoff = earlier(now, keep).min(earlier(reach, window));
+        let newest: Option<i64> = self
+            .connection
+            .query_row("SELECT created FROM seen ORDER BY created DESC LIMIT 1 OFFSET ?1", [MIN_IDS], |row| row.get(0))
+            .optional()?;
+        let Some(newest) = newest else { return Ok(()) };
+        let cutoff = micros(cutoff).min(newest);
+        let transaction = self.connection.unchecked_transaction()?;
+        let gone: Vec<i64> = transaction
+            .prepare_cached("DELETE FROM seen WHERE created < ?1 RETURNING id")?
+            .query_map([cutoff], |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        transaction.execute("UPDATE state SET prune_floor = max(coalesce(prune_floor, ?1), ?1)", [cutoff])?;
+        transaction.commit()?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        for id in gone {
+            known.remove(&EventId(id.cast_unsigned()));
+        }
+        Ok(())
+    }
+
+    /// The floor that ids were pruned to.
+    pub(super) fn prune_floor(&self) -> rusqlite::Result<Option<Timestamp>> {
+        let floor: Option<i64> = self.connection.query_row("SELECT prune_floor FROM state", [], |row| row.get(0))?;
+        Ok(floor.map(timestamp))
+    }
+
+    /// The first row of a fresh file; or what an earlier process left.
+    fn found(&self, set_aside: bool) -> rusqlite::Result<()> {
+        let now = micros(Timestamp::now());
+        self.connection.execute(
+            "INSERT OR IGNORE INTO state (one, schema_version, oldest_reader, base_url, instance_id, filters, recreated_at) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                schema::VERSION,
+                schema::OLDEST_READER,
+                self.settings.base_url,
+                uuid::Uuid::new_v4().to_string(),
+                self.settings.filters,
+                set_aside.then_some(now)
+            ],
+        )?;
+        let recreated: Option<i64> = self.connection.query_row("SELECT recreated_at FROM state", [], |row| row.get(0))?;
+        if let Some(at) = recreated {
+            self.metrics.state.recreated(timestamp(at), set_aside);
+        }
+        Ok(())
+    }
+
+    fn load_state(&self) -> rusqlite::Result<LedgerState> {
+        let mut state = self.connection.query_row("SELECT * FROM state", [], |row| {
+            let born_at = time(row, "born_at")?;
+            Ok(LedgerState {
+                instance_id: row.get("instance_id")?,
+                organization: row.get("organization")?,
+                filters: row.get("filters")?,
+                birth: match born_at {
+                    Some(born_at) => {
+                        Some(Birth { born_at, start_floor: time(row, "start_floor")?, count_floor: time(row, "count_floor")? })
+                    }
+                    None => None,
+                },
+                filter_floor: time(row, "filter_floor")?,
+                prune_floor: time(row, "prune_floor")?,
+                frontier: Frontier {
+                    cursor: row.get("cursor")?,
+                    id: row.get::<_, Option<i64>>("frontier_id")?.map(|id| EventId(id.cast_unsigned())),
+                },
+                frontier_at: time(row, "frontier_at")?,
+                newest_at: time(row, "newest_at")?,
+                reread_at: time(row, "reread_at")?,
+                walk: read_walk(row)?,
+                walk_top: row
+                    .get::<_, Option<Vec<u8>>>("walk_top")?
+                    .map(|top| block::unpack(&top))
+                    .transpose()
+                    .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Blob, Box::new(error)))?,
+            })
+        })?;
+        if let Some(walk) = &mut state.walk {
+            let mut marks = self.connection.prepare("SELECT before, ends, bottom FROM walk_marks ORDER BY depth")?;
+            let marks = marks.query_map([], |row| {
+                Ok(Mark { before: row.get(0)?, end: row.get(1)?, bottom: EventId(row.get::<_, i64>(2)?.cast_unsigned()) })
+            })?;
+            walk.marks = marks.collect::<Result<_, _>>()?;
+        }
+        Ok(state)
+    }
+
+    fn load_known(&self) -> rusqlite::Result<()> {
+        let mut ids = self.connection.prepare("SELECT id FROM seen")?;
+        let ids = ids.query_map([], |row| row.get::<_, i64>(0))?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        for id in ids {
+            known.insert(EventId(id?.cast_unsigned()));
+        }
+        Ok(())
+    }
+
+    fn restore_metrics(&mut self) -> rusqlite::Result<()> {
+        let mut delta = Delta::default();
+        self.labels.restore(&self.connection, &mut delta)?;
+        delta.newest = self.connection.query_row("SELECT newest_at FROM state", [], |row| row.get::<_, Option<i64>>(0))?.map(timestamp);
+        self.metrics.audit.publish(delta);
+        for total in Total::ALL {
+            let value: Option<i64> =
+                self.connection.query_row("SELECT value FROM totals WHERE name = ?1", [total.as_str()], |row| row.get(0)).optional()?;
+            self.metrics.audit.restore(total, value.unwrap_or(0).cast_unsigned());
+        }
+        Ok(())
+    }
+}
+
+fn write_state(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
+    if let Some(birth) = &commit.birth {
+        transaction.prepare_cached("UPDATE state SET born_at = ?1, start_floor = ?2, count_floor = ?3")?.execute(params![
+            micros(birth.born_at),
+            birth.start_floor.map(micros),
+            birth.count_floor.map(micros)
+        ])?;
+    }
+    if let Some(organization) = &commit.organization {
+        transaction.prepare_cached("UPDATE state SET organization = ?1")?.execute([organization])?;
+    }
+    if let Some((filters, floor)) = &commit.filters {
+        transaction.prepare_cached("UPDATE state SET filters = ?1, filter_floor = ?2")?.execute(params![filters, floor.map(micros)])?;
+    }
+    if let Some(frontier) = &commit.frontier {
+        transaction
+            .prepare_cached("UPDATE state SET cursor = ?1, frontier_id = ?2")?
+            .execute(params![frontier.cursor, frontier.id.map(|id| id.0.cast_signed())])?;
+    }
+    if let Some(at) = commit.frontier_at {
+        transaction.prepare_cached("UPDATE state SET frontier_at = max(coalesce(frontier_at, ?1), ?1)")?.execute([micros(at)])?;
+    }
+    if let Some(at) = commit.entries.iter().map(|entry| entry.created_at).max() {
+        transaction.prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?.execute([micros(at)])?;
+    }
+    if let Some(at) = commit.reread_at {
+        transaction.prepare_cached("UPDATE state SET reread_at = ?1")?.execute([micros(at)])?;
+    }
+    Ok(())
+}
+
+fn add_totals(transaction: &Transaction<'_>, commit: &Commit, delta: &mut Delta) -> rusqlite::Result<()> {
+    let count = |f: &dyn Fn(&super::NewEntry) -> bool| commit.entries.iter().filter(|entry| f(entry)).count() as u64;
+    delta.totals.extend([
+        (Total::Late, count(&|entry| entry.disposition == Disposition::Late)),
+        (Total::Duplicate, commit.duplicates),
+        (
+            Total::Malformed,
+            count(&|entry| entry.disposition != Disposition::Baseline && entry.event.as_ref().map_or(true, |event| event.malformed)),
+        ),
+        (Total::Recoveries, u64::from(commit.recovered)),
+        (Total::Gaps, commit.gaps.len() as u64),
+    ]);
+    delta.totals.retain(|(_, rise)| *rise > 0);
+    let mut upsert = transaction.prepare_cached(
+        "INSERT INTO totals (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+    )?;
+    for (total, rise) in &delta.totals {
+        upsert.execute(params![total.as_str(), rise.cast_signed()])?;
+    }
+    Ok(())
+}
+
+fn write_walk(transaction: &Transaction<'_>, change: Option<&WalkChange>) -> rusqlite::Result<()> {
+    let Some(change) = change else { return Ok(()) };
+    match change {
+        WalkChange::Begin { walk, top } => {
+            transaction.execute("DELETE FROM walk_marks", [])?;
+            transaction
+                .prepare_cached("UPDATE state SET walk = ?1, walk_direction = ?2, walk_floor = ?3, walk_started = ?4, walk_top = ?5")?
+                .execute(params![
+                    walk.kind.as_str(),
+                    walk.direction.as_str(),
+                    walk.floor.map(micros),
+                    micros(walk.started_at),
+                    top.as_deref().map(block::pack)
+                ])?;
+            for (depth, mark) in walk.marks.iter().enumerate() {
+                write_mark(transaction, depth, mark)?;
+            }
+        }
+        WalkChange::Mark { depth, mark } => {
+            transaction.prepare_cached("DELETE FROM walk_marks WHERE depth > ?1")?.execute([*depth as i64])?;
+            transaction.prepare_cached("UPDATE state SET walk_direction = 'down'")?.execute([])?;
+            write_mark(transaction, *depth, mark)?;
+        }
+        WalkChange::Up { depth } => {
+            transaction.prepare_cached("DELETE FROM walk_marks WHERE depth >= ?1")?.execute([*depth as i64])?;
+            transaction.prepare_cached("UPDATE state SET walk_direction = 'up'")?.execute([])?;
+        }
+        WalkChange::End => {
+            transaction.execute("DELETE FROM walk_marks", [])?;
+            transaction
+                .prepare_cached(
+                    "UPDATE state SET walk = NULL, walk_direction = NULL, walk_floor = NULL, walk_started = NULL, walk_top = NULL",
+                )?
+                .execute([])?;
+        }
+    }
+    Ok(())
+}
+
+fn write_mark(transaction: &Transaction<'_>, depth: usize, mark: &Mark) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT OR REPLACE INTO walk_marks (depth, before, ends, bottom) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![depth as i64, mark.before, mark.end, mark.bottom.0.cast_signed()])?;
+    Ok(())
+}
+
+fn read_walk(row: &Row<'_>) -> rusqlite::Result<Option<Walk>> {
+    let Some(kind) = row.get::<_, Option<String>>("walk")? else { return Ok(None) };
+    let Some(kind) = WalkKind::ALL.into_iter().find(|known| known.as_str() == kind) else { return Ok(None) };
+    let direction = if row.get::<_, Option<String>>("walk_direction")?.as_deref() == Some("up") { Direction::Up } else { Direction::Down };
+    let started_at = time(row, "walk_started")?.unwrap_or(Timestamp::UNIX_EPOCH);
+    Ok(Some(Walk { kind, direction, floor: time(row, "walk_floor")?, started_at, marks: Vec::new() }))
+}
+
+fn write_outbox(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
+    let mut writer = BlockWriter::default();
+    for entry in &commit.entries {
+        if entry.disposition != Disposition::Baseline && entry.event.is_ok() {
+            writer.push(RecordKind::Entry, &entry.raw);
+        }
+    }
+    for gap in &commit.gaps {
+        writer.push(RecordKind::Gap, &gap_record(gap, commit.server_time));
+    }
+    if writer.records() == 0 {
+        return Ok(());
+    }
+    let trace = commit.trace.map(|trace| [trace.trace_id.as_slice(), trace.span_id.as_slice()].concat());
+    transaction.prepare_cached("INSERT INTO outbox (arrived, records, trace, block) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
+        micros(commit.arrived_at),
+        writer.records(),
+        trace,
+        writer.finish()
+    ])?;
+    Ok(())
+}
+
+/// A gap as a record of its own.
+fn gap_record(gap: &Gap, detected_at: Timestamp) -> String {
+    serde_json::json!({
+        "id": uuid::Uuid::new_v4().to_string(),
+        "type": "gap",
+        "detectedAt": detected_at.to_string(),
+        "reason": gap.reason.as_str(),
+        "from": gap.from.map(|at| at.to_string()),
+        "to": gap.to.map(|at| at.to_string()),
+        "message": gap.message,
+    })
+    .to_string()
+}
+
+fn ledger_path(settings: &Settings) -> String {
+    settings.path.to_string()
+}
+
+fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+}
+
+/// Microseconds since the epoch: what the file holds.
+pub(super) fn micros(at: Timestamp) -> i64 {
+    at.as_microsecond()
+}
+
+/// Undoes [`micros`]; a value out of range (a damaged or foreign file) is the nearest time there is.
+pub(super) fn timestamp(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or(if micros < 0 { Timestamp::MIN } else { Timestamp::MAX })
+}
+
+/// `by` before `at`, or the first time there is.
+fn earlier(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.checked_sub(by).unwrap_or(Timestamp::MIN)
+}

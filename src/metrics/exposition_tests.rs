@@ -1,0 +1,158 @@
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::{CounterWithExemplar, HistogramWithExemplars};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::*;
+
+type Labels = Vec<(String, String)>;
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// One family of each kind. Families with labels hold one series each: their order in a scrape is not fixed.
+fn registry() -> Registry {
+    let mut registry = Registry::default();
+
+    let events = Family::<Labels, Counter>::default();
+    events.get_or_create(&labels(&[("activity_type", "DEAL_UPDATED"), ("actor", "42")])).inc_by(7);
+    registry.register("example_events", "Events counted", events);
+
+    let seconds = Counter::<f64, std::sync::atomic::AtomicU64>::default();
+    seconds.inc_by(1.5);
+    registry.register_with_unit("example_waited", "Time waited", Unit::Seconds, seconds);
+
+    let traced = CounterWithExemplar::<Labels>::default();
+    traced.inc_by(3, Some(labels(&[("trace_id", "0af7651916cd43dd")])), None);
+    registry.register("example_traced", "Counted with an exemplar", traced);
+
+    let backlog = Gauge::<i64>::default();
+    backlog.set(-2);
+    registry.register("example_backlog", "What waits # not an exemplar", backlog);
+
+    let delay = Histogram::new([0.5, 2.0]);
+    delay.observe(0.25);
+    delay.observe(10.0);
+    registry.register("example_delay_seconds", "Time it took", delay);
+
+    let traced_delay = HistogramWithExemplars::<Labels>::new([1.0].into_iter());
+    traced_delay.observe(0.5, Some(labels(&[("trace_id", "} # {")])), None);
+    registry.register("example_traced_delay_seconds", "Time it took, with an exemplar", traced_delay);
+
+    registry.register("example_build", "The build", Info::new(labels(&[("version", "1.2.3")])));
+
+    let odd = Family::<Labels, Gauge>::default();
+    odd.get_or_create(&labels(&[("value", "quote \" backslash \\ newline \n braces } # {a=\"b\"} 1\u{e9}")])).set(1);
+    registry.register("example_odd", "A label value with everything that has to be escaped", odd);
+    registry
+}
+
+fn text(openmetrics: &str) -> String {
+    classic(openmetrics)
+}
+
+#[test]
+fn a_whole_scrape_in_openmetrics() {
+    golden("openmetrics.txt", &Format::OpenMetrics.encode(&registry(), 0).unwrap());
+}
+
+#[test]
+fn a_whole_scrape_in_the_classic_form() {
+    golden("text.txt", &Format::Text.encode(&registry(), 0).unwrap());
+}
+
+/// Compares with `tests/golden/NAME`; `UPDATE_GOLDEN=1` writes it instead.
+fn golden(name: &str, actual: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, actual).unwrap();
+    }
+    assert_eq!(actual, std::fs::read_to_string(&path).unwrap(), "{} differs", path.display());
+}
+
+#[test]
+fn a_counter_family_is_named_as_its_samples() {
+    let openmetrics = "# HELP a_b Help.\n# TYPE a_b counter\na_b_total{x=\"1\"} 5\n# EOF\n";
+    assert_eq!(text(openmetrics), "# HELP a_b_total Help.\n# TYPE a_b_total counter\na_b_total{x=\"1\"} 5\n");
+}
+
+#[test]
+fn help_without_text_and_type_without_help_are_kept() {
+    assert_eq!(text("# HELP a \n# TYPE a gauge\na 1\n"), "# HELP a \n# TYPE a gauge\na 1\n");
+    assert_eq!(text("# TYPE a gauge\na 1\n"), "# TYPE a gauge\na 1\n");
+}
+
+#[test]
+fn help_keeps_quotes_and_escapes_backslashes() {
+    assert_eq!(text("# HELP a say \"C:\\x\" # now\n# TYPE a gauge\n"), "# HELP a say \"C:\\\\x\" # now\n# TYPE a gauge\n");
+}
+
+#[test]
+fn kinds_unknown_to_the_classic_form_are_mapped() {
+    for (openmetrics, classic) in
+        [("unknown", "a untyped"), ("info", "a_info gauge"), ("stateset", "a gauge"), ("gaugehistogram", "a untyped")]
+    {
+        assert_eq!(text(&format!("# HELP a x\n# TYPE a {openmetrics}\n")).lines().last().unwrap(), format!("# TYPE {classic}"));
+    }
+}
+
+#[test]
+fn an_exemplar_is_taken_off() {
+    assert_eq!(text("a_total 1 # {trace_id=\"x\"} 1.0 1700000000.5\n"), "a_total 1\n");
+    assert_eq!(text("a_bucket{le=\"1.0\"} 4 # {} 0.5\n"), "a_bucket{le=\"1.0\"} 4\n");
+}
+
+#[test]
+fn a_label_value_that_looks_like_an_exemplar_stays() {
+    let sample = "a_total{x=\"y\\\"} 1 # {z=\\\"\",w=\"\\\\\"} 1\n";
+    assert_eq!(text(sample), sample);
+    assert_eq!(text("a_total{x=\"} 1 # {\"} 2 # {t=\"} 1 # {\"} 3\n"), "a_total{x=\"} 1 # {\"} 2\n");
+}
+
+#[test]
+fn samples_around_a_changed_line_stay_as_they_are() {
+    assert_eq!(text("a 1\nb 2\nc 3 # {} 1\nd 4\n# TYPE e gauge\ne 5\nf 6\n"), "a 1\nb 2\nc 3\nd 4\n# TYPE e gauge\ne 5\nf 6\n");
+}
+
+#[test]
+fn a_text_cut_anywhere_does_not_panic() {
+    let whole = Format::OpenMetrics.encode(&registry(), 0).unwrap();
+    for (end, _) in whole.char_indices() {
+        text(&whole[..end]);
+    }
+}
+
+#[test]
+fn an_empty_registry_is_a_valid_scrape() {
+    assert_eq!(Format::OpenMetrics.encode(&Registry::default(), 0).unwrap(), "# EOF\n");
+    assert_eq!(Format::Text.encode(&Registry::default(), 0).unwrap(), "");
+}
+
+/// `prometheus-client` writes HELP as it is, and OpenMetrics wants quotes and backslashes escaped in it: so there are none.
+#[test]
+fn the_help_of_every_family_is_one_plain_sentence() {
+    let metrics = crate::metrics::Metrics::new(std::time::Duration::ZERO);
+    let scrape = Format::OpenMetrics.encode(metrics.registry(), 0).unwrap();
+    let helps: Vec<_> = scrape.lines().filter_map(|line| line.strip_prefix("# HELP ")).collect();
+    assert!(helps.len() > 20);
+    for help in helps {
+        assert!(!help.contains(['"', '\\']), "to be escaped: {help}");
+        assert!(!help.ends_with(".."), "two full stops: {help}");
+    }
+}
+
+#[test]
+fn no_family_is_registered_twice_or_with_the_suffix_of_its_samples() {
+    let metrics = crate::metrics::Metrics::new(std::time::Duration::ZERO);
+    let scrape = Format::Text.encode(metrics.registry(), 0).unwrap();
+    let mut names: Vec<_> = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count, "a family is there twice");
+    assert!(!names.iter().any(|name| name.ends_with("_total_total")), "{names:?}");
+}

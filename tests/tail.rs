@@ -1,0 +1,306 @@
+//! The tail against the simulator: whatever is new, and however the service reads its own specification, each event is counted once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
+use orgdata_exporter::audit::{Settings, Start, Tail};
+use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::audit::Total;
+use orgdata_exporter::simulator::{AfterReading, Config, Order, Readings, Running, Simulator};
+use secrecy::SecretString;
+
+/// An exporter's tail beside a simulator, driven round by round.
+struct Bench {
+    running: Running,
+    tail: Tail,
+    ledger: LedgerHandle,
+    metrics: Metrics,
+}
+
+#[derive(Clone)]
+struct Wish {
+    start: Start,
+    page_size: u32,
+    path: StatePath,
+    filters: Filters,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Self { start: Start::Now, page_size: 100, path: StatePath::Memory, filters: Filters::default() }
+    }
+}
+
+impl Bench {
+    async fn new(config: Config, wish: Wish) -> Self {
+        let running = Simulator::spawn(config).await.expect("a free port");
+        Self::beside(running, wish)
+    }
+
+    fn beside(running: Running, wish: Wish) -> Self {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let metrics = Metrics::new(Duration::ZERO);
+        let api = ApiSettings {
+            base_url: BaseUrl::parse(&running.base_url()).expect("a base address"),
+            key: KeySource::Value(SecretString::from("demo-key".to_owned())),
+            timeout: Duration::from_secs(10),
+            max_requests_per_second: 1e6,
+            ca_file: None,
+            filters: wish.filters,
+        };
+        let ledger_settings = LedgerSettings {
+            path: wish.path,
+            max_size: 256 << 20,
+            base_url: running.base_url(),
+            filters: api.filters.fingerprint(),
+            outbox: true,
+            actor_label: ActorLabel::Id,
+            max_actors: 1000,
+            actor_idle: Duration::from_secs(30 * 86400),
+            reread_window: Duration::from_secs(3600),
+            id_retention: Duration::from_secs(86400),
+            max_dead_letters: 1000,
+            redact: std::sync::Arc::new(str::to_owned),
+        };
+        let client = Client::new(api, metrics.api.clone()).expect("a client");
+        let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
+        let settings = Settings {
+            poll_interval: Duration::from_secs(3600),
+            start: wish.start,
+            reread_interval: Duration::from_secs(3600),
+            reread_window: Duration::from_secs(3600),
+            page_size: wish.page_size,
+        };
+        let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), settings);
+        Self { running, tail, ledger, metrics }
+    }
+
+    fn sim(&self) -> &Simulator {
+        self.running.simulator()
+    }
+
+    /// Polls, walks and re-reads until nothing is left to do.
+    async fn settle(&mut self) {
+        self.tail.hurry();
+        for _ in 0..10_000 {
+            if self.tail.round().await > Duration::from_secs(60) {
+                return;
+            }
+        }
+        panic!("the tail does not come to rest: {:?}", self.metrics.loops.state(orgdata_exporter::metrics::Loop::Audit));
+    }
+
+    fn counted(&self) -> u64 {
+        self.metrics.audit.events().iter().map(|(_, value)| value).sum()
+    }
+
+    /// Ids in the outbox, in its order.
+    async fn delivered(&self) -> Vec<String> {
+        let records = self.ledger.outbox_batch(usize::MAX, usize::MAX).await.expect("readable");
+        records
+            .iter()
+            .map(|record| {
+                serde_json::from_str::<serde_json::Value>(&record.raw).expect("JSON")["id"].as_str().unwrap_or_default().to_owned()
+            })
+            .collect()
+    }
+
+    fn requests(&self) -> u64 {
+        self.sim().requests().audit
+    }
+}
+
+fn config(history: u64, readings: Readings) -> Config {
+    Config { history, readings, ..Config::quiet() }
+}
+
+/// Both readings of `after=` and both orders.
+fn readings() -> Vec<Readings> {
+    let mut all = Vec::new();
+    for after in [AfterReading::Adjacent, AfterReading::Newest] {
+        for order in [Order::NewestFirst, Order::OldestFirst] {
+            all.push(Readings { after, order, ..Readings::default() });
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_fresh_ledger_counts_nothing_of_the_past_and_everything_from_then_on() {
+    for readings in readings() {
+        let mut bench = Bench::new(config(500, readings), Wish::default()).await;
+        bench.settle().await;
+        assert_eq!(bench.counted(), 0, "{readings:?}");
+        for (added, total) in [(1, 1), (99, 100), (0, 100), (2500, 2600), (100, 2700)] {
+            bench.sim().add_events(added);
+            bench.settle().await;
+            assert_eq!(bench.counted(), total, "{readings:?}");
+        }
+        let delivered = bench.delivered().await;
+        let distinct: std::collections::BTreeSet<_> = delivered.iter().collect();
+        assert_eq!((delivered.len(), distinct.len()), (2700, 2700), "{readings:?}");
+        for total in [Total::Gaps, Total::Recoveries, Total::Duplicate, Total::Late, Total::Malformed] {
+            assert_eq!(bench.metrics.audit.total(total), 0, "{total:?} {readings:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_quiet_poll_is_one_request() {
+    for readings in readings() {
+        let mut bench = Bench::new(config(500, readings), Wish::default()).await;
+        bench.settle().await;
+        let before = bench.requests();
+        bench.tail.hurry();
+        bench.tail.round().await;
+        assert_eq!(bench.requests() - before, 1, "{readings:?}");
+    }
+}
+
+#[tokio::test]
+async fn history_is_delivered_and_not_counted() {
+    for readings in readings() {
+        let mut bench = Bench::new(config(1234, readings), Wish { start: Start::Oldest, ..Wish::default() }).await;
+        bench.settle().await;
+        assert_eq!(bench.counted(), 0, "{readings:?}");
+        assert_eq!(bench.delivered().await.len(), 1234, "{readings:?}");
+        assert!(!bench.metrics.audit.events().is_empty(), "its label sets exist");
+        bench.sim().add_events(10);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.delivered().await.len()), (10, 1244), "{readings:?}");
+    }
+}
+
+#[tokio::test]
+async fn records_leave_oldest_first() {
+    for readings in readings() {
+        let mut bench = Bench::new(config(950, readings), Wish { start: Start::Oldest, ..Wish::default() }).await;
+        bench.settle().await;
+        bench.sim().add_events(1234);
+        bench.settle().await;
+        let records = bench.ledger.outbox_batch(usize::MAX, usize::MAX).await.expect("readable");
+        let created: Vec<String> = records
+            .iter()
+            .map(|record| {
+                serde_json::from_str::<serde_json::Value>(&record.raw).expect("JSON")["createdAt"].as_str().expect("a time").to_owned()
+            })
+            .collect();
+        assert!(created.is_sorted(), "{readings:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_one_and_pages_capped_below_the_limit_lose_nothing() {
+    for readings in readings() {
+        let capped = Readings { page_cap: Some(7), ..readings };
+        for (page_size, readings) in [(1, readings), (100, capped)] {
+            let mut bench = Bench::new(config(20, readings), Wish { page_size, start: Start::Oldest, ..Wish::default() }).await;
+            bench.settle().await;
+            bench.sim().add_events(45);
+            bench.settle().await;
+            assert_eq!((bench.counted(), bench.delivered().await.len()), (45, 65), "{page_size} {readings:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn late_rows_are_found_counted_once_and_called_late() {
+    for readings in readings() {
+        let mut bench = Bench::new(config(300, readings), Wish::default()).await;
+        bench.settle().await;
+        bench.sim().add_events(250);
+        bench.settle().await;
+        bench.sim().advance(Duration::from_secs(60));
+        bench.sim().add_events(1);
+        bench.settle().await;
+        bench.sim().add_late(3, Duration::from_secs(30));
+        bench.settle().await;
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Late)), (254, 3), "{readings:?}");
+        assert_eq!(bench.delivered().await.len(), 254, "{readings:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_organization_without_events_begins_with_the_first() {
+    for readings in readings() {
+        let mut bench = Bench::new(config(0, readings), Wish::default()).await;
+        bench.settle().await;
+        bench.sim().add_events(1);
+        bench.settle().await;
+        assert_eq!(bench.counted(), 1, "{readings:?}");
+        bench.sim().add_events(1000);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (1001, 0), "{readings:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_service_lost_is_a_gap() {
+    for readings in readings() {
+        let mut bench = Bench::new(config(300, readings), Wish::default()).await;
+        bench.settle().await;
+        bench.sim().add_events(1000);
+        bench.sim().retain(400);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (400, 1), "{readings:?}");
+        let records = bench.ledger.outbox_batch(usize::MAX, usize::MAX).await.expect("readable");
+        assert_eq!(records.iter().filter(|record| record.raw.contains("frontier_gone")).count(), 1);
+        bench.sim().add_events(5);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (405, 1), "{readings:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_where_it_was() {
+    for readings in readings() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let wish = Wish { path: StatePath::File(directory.path().join("state.db")), start: Start::Oldest, ..Wish::default() };
+        let mut bench = Bench::new(config(950, readings), wish.clone()).await;
+        let mut added = 0;
+        // Killed after every third round, also on the way down and on the way up.
+        for round in 0..60u64 {
+            bench.tail.hurry();
+            for _ in 0..3 {
+                bench.tail.round().await;
+            }
+            if round % 3 == 0 && round < 40 {
+                added += round * 5;
+                bench.sim().add_events(round * 5);
+            }
+            let Bench { running, tail, ledger, metrics } = bench;
+            drop((tail, ledger, metrics));
+            bench = Bench::beside(running, wish.clone());
+        }
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.delivered().await.len() as u64), (added, 950 + added), "{readings:?}");
+        assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
+    }
+}
+
+#[tokio::test]
+async fn counters_carry_type_and_actor() {
+    let mut bench = Bench::new(config(50, Readings::default()), Wish::default()).await;
+    bench.settle().await;
+    bench.sim().add_events(500);
+    bench.settle().await;
+    let records = bench.ledger.outbox_batch(usize::MAX, usize::MAX).await.expect("readable");
+    let mut truth: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for record in records {
+        let entry: serde_json::Value = serde_json::from_str(&record.raw).expect("JSON");
+        let actor = entry["actorUserId"].as_i64().map_or_else(|| "none".to_owned(), |id| id.to_string());
+        *truth.entry((entry["type"].as_str().expect("a type").to_owned(), actor)).or_default() += 1;
+    }
+    let shown: BTreeMap<(String, String), u64> = bench
+        .metrics
+        .audit
+        .events()
+        .into_iter()
+        .filter(|(_, value)| *value > 0)
+        .map(|(labels, value)| ((labels.activity_type.to_string(), labels.actor.expect("a label").to_string()), value))
+        .collect();
+    assert_eq!(shown, truth);
+}

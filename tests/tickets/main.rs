@@ -1,0 +1,10 @@
+//! The ticket scan through its public surface: scripted pages, changes between any two requests, and a real socket.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod meaning;
+mod movement;
+mod publishing;
+mod servers;
+mod socket;
+mod support;

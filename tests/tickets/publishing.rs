@@ -1,0 +1,259 @@
+//! From scan to scrape: whole snapshots, their age, and what an operator is told.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use orgdata_exporter::api::ApiError;
+use orgdata_exporter::metrics::{Loop, Loops, TicketMetrics};
+use orgdata_exporter::tickets::{self, PageSource};
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::support::{Script, bug, bugs, page_at, scrape, settings, slice};
+
+/// A running loop and what it shows.
+struct Running {
+    registry: Registry,
+    published: Arc<TicketMetrics>,
+    loops: Arc<Loops>,
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// Log lines, to be read by a test.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+fn start<S: PageSource + Send + 'static>(source: S) -> Running {
+    let mut registry = Registry::default();
+    let published = TicketMetrics::register(&mut registry);
+    let loops = Arc::new(Loops::register(&mut registry));
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(tickets::run(source, settings(10), published.clone(), loops.clone(), shutdown.clone()));
+    Running { registry, published, loops, shutdown, task }
+}
+
+async fn after(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn sample(lines: &[String], start: &str) -> Option<f64> {
+    lines.iter().find_map(|line| line.strip_prefix(start)).map(|value| value.trim().parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_scrape() {
+    let rows = [
+        r#"{"id":1,"type":"BUG","state":"OPEN","createdAt":"2026-03-01T00:00:00Z","targetDueDate":"2026-03-02T00:00:00Z","dealAmountSum":1000.10,
+            "linkedDeals":[{"id":1,"priority":"HIGH"}]}"#,
+        r#"{"id":2,"type":"BUG","state":"OPEN","createdAt":"2026-03-10T11:00:00Z","dealAmountSum":0.20}"#,
+        r#"{"id":3,"type":"FEATURE","state":"CLOSED","dealAmountSum":7}"#,
+    ]
+    .map(str::to_owned);
+    let mut all = settings(10);
+    all.priorities = vec!["HIGH".to_owned()];
+    let mut registry = Registry::default();
+    let published = TicketMetrics::register(&mut registry);
+    let script = Script::new(move |request| Ok(page_at(crate::support::NOON, &rows, request, Some(3))));
+    let snapshot = tickets::Scanner::new(all, published.retries().clone()).round(&script).await.unwrap();
+    published.publish(snapshot, Duration::from_secs(900));
+    let lines = scrape(&registry);
+    let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.contains("snapshot_timestamp")).collect();
+    assert_eq!(
+        lines,
+        [
+            "orgdata_tickets_snapshot_retries_total 0",
+            "orgdata_tickets_snapshot_duration_seconds 0.0",
+            "orgdata_tickets_snapshot_consistent 1",
+            "orgdata_tickets_malformed 0",
+            r#"orgdata_tickets{state="CLOSED",ticket_type="FEATURE"} 1"#,
+            r#"orgdata_tickets{state="OPEN",ticket_type="BUG"} 2"#,
+            r#"orgdata_tickets{state="OPEN",ticket_type="FEATURE"} 0"#,
+            r#"orgdata_tickets_deal_amount{state="CLOSED",ticket_type="FEATURE"} 7.0"#,
+            r#"orgdata_tickets_deal_amount{state="OPEN",ticket_type="BUG"} 1000.3"#,
+            r#"orgdata_tickets_deal_amount{state="OPEN",ticket_type="FEATURE"} 0.0"#,
+            r#"orgdata_open_tickets{ticket_type="BUG",priority="HIGH"} 1"#,
+            r#"orgdata_open_tickets{ticket_type="BUG",priority="none"} 1"#,
+            r#"orgdata_open_tickets{ticket_type="FEATURE",priority="HIGH"} 0"#,
+            r#"orgdata_open_tickets{ticket_type="FEATURE",priority="none"} 0"#,
+            r#"orgdata_open_tickets_deal_amount{ticket_type="BUG",priority="HIGH"} 1000.1"#,
+            r#"orgdata_open_tickets_deal_amount{ticket_type="BUG",priority="none"} 0.2"#,
+            r#"orgdata_open_tickets_deal_amount{ticket_type="FEATURE",priority="HIGH"} 0.0"#,
+            r#"orgdata_open_tickets_deal_amount{ticket_type="FEATURE",priority="none"} 0.0"#,
+            r#"orgdata_open_tickets_overdue{ticket_type="BUG"} 1"#,
+            r#"orgdata_open_tickets_overdue{ticket_type="FEATURE"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="BUG",min_age="1d"} 1"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="BUG",min_age="7d"} 1"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="BUG",min_age="30d"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="BUG",min_age="90d"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="FEATURE",min_age="1d"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="FEATURE",min_age="7d"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="FEATURE",min_age="30d"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="FEATURE",min_age="90d"} 0"#,
+            r#"orgdata_open_tickets_oldest_created_timestamp_seconds{ticket_type="BUG"} 1772323200.0"#,
+            r#"orgdata_deals_with_open_tickets{priority="HIGH"} 1"#,
+            r#"orgdata_deals_with_open_tickets{priority="none"} 0"#,
+        ]
+    );
+    assert_eq!(scrape(&registry), scrape(&registry), "a scrape is stable");
+    let summary = published.summary().unwrap();
+    assert_eq!((summary.tickets, summary.open, summary.open_deal_amount, summary.overdue, summary.consistent), (3, 2, 1000.3, 1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_during_a_scan_sees_the_old_snapshot_entire() {
+    let script = Script::new(move |request| {
+        let scan = if request.number < 6 { 0 } else { 100 };
+        Ok(slice(&bugs(scan..scan + 50), request))
+    });
+    let running = start(script.clone());
+    after(59).await;
+    let before = scrape(&running.registry);
+    assert_eq!(sample(&before, r#"orgdata_tickets{state="OPEN",ticket_type="BUG"}"#), Some(50.0));
+    // In the middle of the second scan.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    while script.requests().len() < 8 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(scrape(&running.registry), before);
+    after(1).await;
+    assert_ne!(scrape(&running.registry), before, "the timestamp and the duration are those of the second");
+    running.shutdown.cancel();
+    running.task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn label_values_that_vanished_are_gone() {
+    let script = Script::new(move |request| {
+        let kind = if request.number == 0 { "BUG" } else { "TASK" };
+        Ok(slice(&[format!(r#"{{"id":1,"type":"{kind}","state":"{kind}-STATE"}}"#)], request))
+    });
+    let running = start(script);
+    after(1).await;
+    assert!(scrape(&running.registry).iter().any(|line| line.contains("BUG")));
+    after(60).await;
+    let lines = scrape(&running.registry);
+    assert!(lines.iter().any(|line| line.contains("TASK")) && !lines.iter().any(|line| line.contains("BUG")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old_and_heals() {
+    let works = Arc::new(Mutex::new(true));
+    let script = Script::new({
+        let works = works.clone();
+        move |request| {
+            if *works.lock().unwrap() {
+                Ok(slice(&bugs(0..3), request))
+            } else {
+                Err(ApiError::Forbidden { scope: "tickets:read", message: String::new() })
+            }
+        }
+    });
+    let running = start(script);
+    assert_eq!(scrape(&running.registry), ["orgdata_tickets_snapshot_retries_total 0"], "nothing is claimed before the loop runs");
+    after(1).await;
+    let fresh = scrape(&running.registry);
+    let timestamp = sample(&fresh, "orgdata_tickets_snapshot_timestamp_seconds").unwrap();
+    *works.lock().unwrap() = false;
+    after(880).await;
+    assert_eq!(scrape(&running.registry), fresh);
+    assert_eq!(running.loops.state(Loop::Tickets).up, Some(false));
+    let message = running.loops.state(Loop::Tickets).last_failure.unwrap().message;
+    assert!(
+        message.contains("lacks the scope tickets:read") && message.contains("is shown until") && message.contains("next scan is in 1m"),
+        "{message}"
+    );
+    after(30).await;
+    let stale = scrape(&running.registry);
+    assert_eq!(stale.len(), 2, "{stale:?}");
+    assert_eq!(sample(&stale, "orgdata_tickets_snapshot_timestamp_seconds"), Some(timestamp));
+    assert_eq!((running.published.summary(), running.published.shown_until()), (None, None));
+    *works.lock().unwrap() = true;
+    after(60).await;
+    assert!(running.published.summary().is_some());
+    assert_eq!(running.loops.state(Loop::Tickets).up, Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_without_a_snapshot_says_since_when() {
+    let running = start(Script::new(|_| Err(ApiError::Unauthorized("no".to_owned()))));
+    after(1).await;
+    let lines = scrape(&running.registry);
+    assert_eq!(sample(&lines, "orgdata_tickets_snapshot_timestamp_seconds"), Some(0.0));
+    assert_eq!(lines.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_hanging_page() {
+    struct Hangs;
+    impl PageSource for Hangs {
+        async fn page(&self, _: u32, _: u64) -> Result<orgdata_exporter::api::TicketPage, ApiError> {
+            std::future::pending().await
+        }
+    }
+    let running = start(Hangs);
+    after(10).await;
+    running.shutdown.cancel();
+    running.task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_tells_what_is_new_and_only_that() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).with_max_level(tracing::Level::INFO).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let script = Script::new(move |request| match request.number {
+        0..5 => {
+            Ok(slice(&[bug(1), r#"{"id":2,"state":"TRIAGE"}"#.to_owned(), r#"{"id":3,"state":"TRIAGE","type":1}"#.to_owned()], request))
+        }
+        5..10 => Err(ApiError::Unauthorized("no".to_owned())),
+        10..15 => Err(ApiError::NotFound("no".to_owned())),
+        _ => Ok(slice(&[bug(1), r#"{"id":2,"state":"TRIAGE"}"#.to_owned()], request)),
+    });
+    let running = start(script);
+    after(20 * 60).await;
+    running.shutdown.cancel();
+    running.task.await.unwrap();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines = |text: &str| log.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(lines("state not seen before"), 1, "{log}");
+    assert_eq!(lines("something unreadable"), 1, "{log}");
+    assert_eq!(lines("could not be scanned: HTTP 401"), 1, "{log}");
+    assert_eq!(lines("could not be scanned: HTTP 404"), 1, "{log}");
+    assert_eq!(lines("works again"), 1, "{log}");
+    assert_eq!(log.lines().count(), 5, "{log}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_line_never_repeats_what_is_in_a_ticket() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).with_max_level(tracing::Level::TRACE).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let rows = [r#"{"id":17,"dealAmountSum":"ann@example.com","state":"OPEN","createdAt":"bob@example.com"}"#.to_owned()];
+    let running = start(Script::new(move |request| Ok(slice(&rows, request))));
+    after(1).await;
+    running.shutdown.cancel();
+    running.task.await.unwrap();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(log.contains("ticket 17: of another type than documented: dealAmountSum") && !log.contains("example.com"), "{log}");
+}
