@@ -58,7 +58,10 @@ impl HttpSender {
     pub async fn export(&self, body: Bytes) -> Verdict {
         let result = tokio::time::timeout(self.connection.timeout, self.exchange(body)).await;
         let refusal = match result {
-            Ok(Ok(answer)) => return verdict(&answer),
+            Ok(Ok(answer)) => {
+                tracing::Span::current().record("http.response.status_code", answer.status);
+                return verdict(&answer);
+            }
             Ok(Err(error)) => Refusal::new(FailureReason::Connect, format!("connection failed: {}", chain(&error.without_url()))),
             Err(_) => Refusal::new(FailureReason::Timeout, format!("no answer within {:?}", self.connection.timeout)),
         };
