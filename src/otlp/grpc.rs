@@ -64,8 +64,12 @@ impl GrpcSender {
         let client = client.accept_compressed(CompressionEncoding::Gzip);
         let verdict = match tokio::time::timeout(self.connection.timeout, exchange(client, request)).await {
             Err(_) => Verdict::Hold(self.timed_out()),
-            Ok(Err(status)) => verdict(&status),
+            Ok(Err(status)) => {
+                tracing::Span::current().record("rpc.grpc.status_code", i32::from(status.code()));
+                verdict(&status)
+            }
             Ok(Ok(answer)) => {
+                tracing::Span::current().record("rpc.grpc.status_code", i32::from(Code::Ok));
                 let partial = answer.partial_success.map(|partial| (partial.rejected_log_records, partial.error_message));
                 return Verdict::from_partial_success(partial);
             }

@@ -58,7 +58,10 @@ impl HttpSender {
     pub async fn export(&self, body: Bytes) -> Verdict {
         let result = tokio::time::timeout(self.connection.timeout, self.exchange(body)).await;
         let refusal = match result {
-            Ok(Ok(answer)) => return verdict(&answer),
+            Ok(Ok(answer)) => {
+                tracing::Span::current().record("http.response.status_code", answer.status);
+                return verdict(&answer);
+            }
             Ok(Err(error)) => Refusal::new(FailureReason::Connect, format!("connection failed: {}", chain(&error.without_url()))),
             Err(_) => Refusal::new(FailureReason::Timeout, format!("no answer within {:?}", self.connection.timeout)),
         };
@@ -211,16 +214,15 @@ fn json_partial_success(body: &[u8]) -> Option<Option<(i64, String)>> {
 /// The server's own words: of a `google.rpc.Status` in protobuf or JSON, else the text itself; and the delay such a status asks for.
 fn words(answer: &Answer) -> (String, Option<Duration>) {
     let content_type = header(&answer.headers, CONTENT_TYPE).unwrap_or_default();
-    if content_type.starts_with(PROTOBUF) || content_type.starts_with("application/protobuf") {
-        if let Ok(status) = tonic_types::Status::decode(answer.body.as_slice()) {
-            let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
-            return (one_line(&status.message), retry);
-        }
+    let is_protobuf = content_type.starts_with(PROTOBUF) || content_type.starts_with("application/protobuf");
+    if let (true, Ok(status)) = (is_protobuf, tonic_types::Status::decode(answer.body.as_slice())) {
+        let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        return (one_line(&status.message), retry);
     }
-    if let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(&answer.body) {
-        if let Some(message) = ["message", "error"].iter().find_map(|field| object.get(*field)?.as_str()) {
-            return (one_line(message), None);
-        }
+    if let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(&answer.body)
+        && let Some(message) = ["message", "error"].iter().find_map(|field| object.get(*field)?.as_str())
+    {
+        return (one_line(message), None);
     }
     (one_line(&String::from_utf8_lossy(&answer.body)), None)
 }

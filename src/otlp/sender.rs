@@ -58,6 +58,7 @@ impl Sender {
                 server.address = host,
                 server.port = port,
                 rpc.request.size = bytes,
+                rpc.grpc.status_code = tracing::field::Empty,
                 error.r#type = tracing::field::Empty,
             ),
             Protocol::HttpProtobuf => tracing::info_span!(
@@ -70,6 +71,7 @@ impl Sender {
                 server.address = host,
                 server.port = port,
                 http.request.body.size = bytes,
+                http.response.status_code = tracing::field::Empty,
                 error.r#type = tracing::field::Empty,
             ),
         }

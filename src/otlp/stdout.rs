@@ -82,3 +82,27 @@ fn text(record: &LogRecord, key: &str) -> Option<String> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{OutboxPosition, OutboxRecord, RecordKind};
+    use crate::otlp::Mapper;
+
+    #[test]
+    fn a_record_is_one_readable_line() {
+        let record = OutboxRecord {
+            position: OutboxPosition { page: 1, index: 0 },
+            kind: RecordKind::Entry,
+            arrived_at: Timestamp::UNIX_EPOCH,
+            trace: None,
+            raw: include_str!("../../tests/golden/entry.json").replace("Pilot", "Pilot\\nphase"),
+        };
+        let sender = StdoutSender { zone: TimeZone::UTC };
+        assert_eq!(
+            sender.line(&Mapper::default().map(&record)),
+            "10:00:00.123 orgdata.audit.task_completed             Ada Lovelace         deal=Big evaluation=\"Pilot phase\" target=14 task=1 \
+             requirement=2 meeting=3 ticket=4 team_request=5 id=a1"
+        );
+    }
+}
