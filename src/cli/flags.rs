@@ -35,7 +35,6 @@ pub struct Flags {
 /// `--api.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Organization Data API")]
-#[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct ApiFlags {
     #[arg(
         id = "api.base-url",
@@ -98,7 +97,6 @@ pub struct ApiFlags {
 /// `--audit.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Audit logs")]
-#[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct AuditFlags {
     #[arg(
         id = "audit.enabled", long = "audit.enabled",
@@ -168,7 +166,6 @@ pub struct AuditFlags {
 /// `--tickets.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Tickets")]
-#[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct TicketFlags {
     #[arg(
         id = "tickets.enabled", long = "tickets.enabled",
@@ -211,7 +208,6 @@ pub struct TicketFlags {
 /// `--metrics.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Metrics")]
-#[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct MetricsFlags {
     #[arg(id = "metrics.actor-label", long = "metrics.actor-label", env = "ORGDATA_METRICS_ACTOR_LABEL", value_name = "MODE", value_enum, default_value_t = ActorLabelMode::Id, help = "What the label actor shows")]
     pub actor_label: ActorLabelMode,
@@ -247,7 +243,6 @@ pub struct MetricsFlags {
 /// `--state.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "State")]
-#[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct StateFlags {
     #[arg(
         id = "state.path",
@@ -264,7 +259,6 @@ pub struct StateFlags {
 /// `--otlp.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Log records")]
-#[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct OtlpFlags {
     #[arg(
         id = "otlp.endpoint",
@@ -317,7 +311,6 @@ pub struct OtlpFlags {
 /// `--web.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Web")]
-#[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct WebFlags {
     #[arg(
         id = "web.listen-address",
@@ -343,7 +336,6 @@ pub struct WebFlags {
 /// `--log.*` and `--shutdown.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
-#[expect(missing_docs, reason = "the doc comments would be the help texts")]
 pub struct LogFlags {
     #[arg(id = "log.level", long = "log.level", env = "ORGDATA_LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = values::level, help = "error, warn, info, debug or trace")]
     pub level: tracing::Level,

@@ -112,7 +112,7 @@ impl Settings {
         };
         Ok(Self {
             api,
-            audit: flags.audit.enabled.then(|| audit::Settings {
+            audit: flags.audit.enabled.then_some(audit::Settings {
                 poll_interval: flags.audit.poll_interval,
                 start: flags.audit.start,
                 reread_interval: flags.audit.reread_interval,
