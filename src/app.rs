@@ -92,6 +92,7 @@ impl App {
         let Self { settings, metrics, client, ledger, tail, sender, bound } = self;
         let health = Health::default();
         let state = WebState { metrics: metrics.clone(), health: health.clone(), overview: overview::gather(&settings, &metrics, &ledger) };
+        let listening = bound.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let stop_web = CancellationToken::new();
         let web = tokio::spawn(web::serve(bound, state, stop_web.clone()));
 
@@ -120,6 +121,7 @@ impl App {
             _ => tokio::spawn(idle(sending.clone())),
         };
         health.set_ready(true);
+        tracing::info!(addresses = %listening, service = %settings.api.base_url, state = %settings.ledger.path, "listening");
 
         let mut relay = relay;
         let mut outcome = Ok(());

@@ -253,7 +253,7 @@ mod tests {
             (&["--state.max-size=tiny", URL], &["--state.max-size", "tiny", "256MiB"]),
             (&["--metrics.actor-label=email", URL], &["--metrics.actor-label", "email", "hash"]),
             (&["--metrics.actor-label=hash", URL], &["--metrics.hash-key-file"]),
-            (&["--web.listen-address=10917x", URL], &["--web.listen-address", "10917x", "127.0.0.1:10917"]),
+            (&["--web.listen-address=10917x", URL], &["--web.listen-address", "10917x", "10917x:10917"]),
             (&["--web.telemetry-path=metrics", URL], &["--web.telemetry-path", "metrics"]),
             (&["--log.level=loud", URL], &["--log.level", "loud", "debug"]),
             (&["--audit.deal-ids=abc", URL], &["--audit.deal-ids", "abc", "42"]),

@@ -125,7 +125,7 @@ impl Total {
                 "Audit log entries that break the documented contract; one with an id, a type and a time is counted as an event all the same, any other is a dead letter.",
             ),
             Self::Folded => {
-                ("orgdata_audit_actors_folded", "Audit events counted under actor=\"other\" because --metrics.max-actors was reached")
+                ("orgdata_audit_actors_folded", "Audit events counted under the actor other because --metrics.max-actors was reached")
             }
             Self::Recoveries => (
                 "orgdata_audit_cursor_recoveries",
