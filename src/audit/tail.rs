@@ -396,11 +396,13 @@ impl Tail {
         }
     }
 
-    /// How far down a walk to the frontier looks before it gives up on finding anything it knows.
+    /// How far down a walk to the frontier looks before it gives up on finding anything it knows. The start floor holds only
+    /// below the frontier: what came after it is new, also where the service's clock was ahead of its entries at the start.
     pub(super) fn catch_up_floor(&self) -> Option<Timestamp> {
+        let frontier = self.state.frontier_at?;
         let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
-        let reach = self.state.frontier_at.map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN));
-        reach.max(self.floors().start)
+        let reach = frontier.checked_sub(window).unwrap_or(Timestamp::MIN);
+        Some(self.floors().start.filter(|start| *start <= frontier).map_or(reach, |start| start.max(reach)))
     }
 
     /// How far down a re-read looks: it overlaps the one before by the window, so after a time without contact it reaches back
