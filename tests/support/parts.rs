@@ -9,6 +9,7 @@
 #![allow(dead_code, reason = "each test crate uses the parts it needs")]
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, OpenOptions},
     net::TcpListener,
     path::{Path, PathBuf},
@@ -208,6 +209,22 @@ impl Prometheus {
         panic!("`{promql}` never gave what was waited for; at last: {result}");
     }
 
+    /// Runs an instant query and gives the value of each series under the values of these labels.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses the query, or two series have the same values there.
+    pub(crate) async fn by(&self, labels: &[&str], promql: &str) -> BTreeMap<Vec<String>, f64> {
+        let result = self.query(promql).await;
+        let mut series = BTreeMap::new();
+        for one in array(&result) {
+            let key: Vec<String> = labels.iter().map(|label| text(&one["metric"][label])).collect();
+            let twice = series.insert(key, number(&one["value"][1]));
+            assert!(twice.is_none(), "`{promql}` has two series for {}", one["metric"]);
+        }
+        series
+    }
+
     /// Asks `/api/v1/<path>` with query parameters and gives the `data` of the answer.
     ///
     /// # Panics
@@ -342,7 +359,7 @@ impl Collector {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        panic!("the collector has {} records instead of {count}: {records:#?}", records.len());
+        panic!("the collector has {} records instead of {count}; the last one: {:#?}", records.len(), records.last());
     }
 
     /// The requests with spans acknowledged so far, as OTLP JSON.
@@ -428,6 +445,11 @@ fn integer(value: &Value) -> u64 {
     }
 }
 
+/// A sample's value, which Prometheus writes as a string.
+pub(crate) fn number(value: &Value) -> f64 {
+    value.as_str().and_then(|text| text.parse().ok()).expect("a sample is a number in a string")
+}
+
 /// A list of `KeyValue` as a map of plain values. The protocol wants the keys to be unique, so a second one is a fault.
 fn attributes(list: &Value) -> Map<String, Value> {
     let mut map = Map::new();
@@ -454,6 +476,8 @@ fn plain(any: &Value) -> Value {
         },
         "arrayValue" => array(&value["values"]).iter().map(plain).collect(),
         "kvlistValue" => attributes(&value["values"]).into(),
+        // Whole doubles are written without a fraction.
+        "doubleValue" => value.as_f64().into(),
         "bytesValue" => any.clone(),
         _ => value.clone(),
     }
