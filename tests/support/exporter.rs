@@ -87,12 +87,26 @@ impl Setup {
         self
     }
 
-    /// Starts the exporter and waits until it listens. Nothing of this process's environment reaches it.
+    /// Starts the exporter and waits until it listens.
     ///
     /// # Panics
     ///
     /// When it ends before it listens.
     pub(crate) async fn start(&self) -> Exporter {
+        let mut exporter = self.spawn();
+        for _ in 0..TRIES {
+            if let Some(address) = exporter.said("listening").first().and_then(|line| line["addresses"].as_str()?.parse().ok()) {
+                exporter.address = address;
+                return exporter;
+            }
+            assert!(exporter.child.try_wait().expect("a child can be waited for").is_none(), "the exporter ended before it listened");
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("the exporter never said where it listens");
+    }
+
+    /// Starts the exporter and waits for nothing: it can only be ended. Nothing of this process's environment reaches it.
+    pub(crate) fn spawn(&self) -> Exporter {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let log = File::create(dir.path().join("log")).expect("the temporary directory is writable");
         let child = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"))
@@ -108,16 +122,7 @@ impl Setup {
         // It fails only when a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().expect("a client without special settings");
-        let mut exporter = Exporter { child, client, address: SocketAddr::from(([127, 0, 0, 1], 0)), dir };
-        for _ in 0..TRIES {
-            if let Some(address) = exporter.said("listening").first().and_then(|line| line["addresses"].as_str()?.parse().ok()) {
-                exporter.address = address;
-                return exporter;
-            }
-            assert!(exporter.child.try_wait().expect("a child can be waited for").is_none(), "the exporter ended before it listened");
-            tokio::time::sleep(PAUSE).await;
-        }
-        panic!("the exporter never said where it listens");
+        Exporter { child, client, address: SocketAddr::from(([127, 0, 0, 1], 0)), dir }
     }
 }
 

@@ -50,6 +50,13 @@ pub(crate) struct Collector {
     dir: TempDir,
 }
 
+/// rotel, a collector of another house, that prints every record it takes.
+pub(crate) struct Rotel {
+    process: Process,
+    ports: [u16; 2],
+    _dir: TempDir,
+}
+
 /// A log record as a collector received it, with what its resource and scope say about it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LogRecordJson {
@@ -387,6 +394,78 @@ impl Collector {
     }
 }
 
+// === impl Rotel ===
+
+impl Rotel {
+    /// Starts it.
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or it does not become ready.
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let file = |name| dir.path().join(name).display().to_string();
+        let (process, ports) = start(
+            &client(),
+            "rotel-agent",
+            dir.path(),
+            |[grpc, http]| {
+                [
+                    "start",
+                    "--otlp-grpc-endpoint",
+                    &format!("127.0.0.1:{grpc}"),
+                    "--otlp-http-endpoint",
+                    &format!("127.0.0.1:{http}"),
+                    "--exporter",
+                    "blackhole",
+                    "--debug-log",
+                    "logs",
+                    "--debug-log-verbosity",
+                    "detailed",
+                    "--pid-file",
+                    &file("pid"),
+                    "--log-file",
+                    &file("log"),
+                ]
+                .map(str::to_owned)
+                .to_vec()
+            },
+            // Nothing is there, which is an answer.
+            |[_, http]| format!("http://127.0.0.1:{http}/"),
+        )
+        .await;
+        Self { process, ports, _dir: dir }
+    }
+
+    /// The endpoint for OTLP over gRPC: `http://127.0.0.1:<port>`.
+    pub(crate) fn grpc_endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports[0])
+    }
+
+    /// The endpoint for OTLP over HTTP, without the signal's path: `http://127.0.0.1:<port>`.
+    pub(crate) fn http_endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports[1])
+    }
+
+    /// Waits until it has printed so many records, and gives them: each as the lines about it.
+    ///
+    /// # Panics
+    ///
+    /// When there are fewer after 30 seconds.
+    pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
+        let mut printed = Vec::new();
+        for _ in 0..TRIES {
+            printed = self.process.log().split("\nLogRecord #").skip(1).map(str::to_owned).collect();
+            // The last line of a record.
+            if printed.len() >= count && printed[printed.len() - 1].contains("\nFlags: ") {
+                return printed;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("rotel printed {} records instead of {count}; the last one: {:?}", printed.len(), printed.last());
+    }
+}
+
 // === impl LogRecordJson ===
 
 impl LogRecordJson {
@@ -503,14 +582,14 @@ impl Process {
             .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
     }
 
-    /// Waits until the URL answers with 200; the error says why that will not happen.
+    /// Waits until the URL answers with 200, or with 404 where there is nothing to ask for; the error says why that will not happen.
     async fn ready(&mut self, client: &Client, url: &str) -> Result<(), String> {
         for _ in 0..TRIES {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 return Err(format!("{} ended before it was ready: {status}", self.program.display()));
             }
             let answer = client.get(url).send().await;
-            if answer.is_ok_and(|answer| answer.status() == StatusCode::OK) {
+            if answer.is_ok_and(|answer| [StatusCode::OK, StatusCode::NOT_FOUND].contains(&answer.status())) {
                 return Ok(());
             }
             tokio::time::sleep(PAUSE).await;
