@@ -9,6 +9,7 @@
 #![allow(dead_code, reason = "each test crate uses the parts it needs")]
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, OpenOptions},
     net::TcpListener,
     path::{Path, PathBuf},
@@ -47,6 +48,13 @@ pub(crate) struct Collector {
     client: Client,
     ports: [u16; 3],
     dir: TempDir,
+}
+
+/// rotel, a collector of another house, that prints every record it takes.
+pub(crate) struct Rotel {
+    process: Process,
+    ports: [u16; 2],
+    _dir: TempDir,
 }
 
 /// A log record as a collector received it, with what its resource and scope say about it.
@@ -208,6 +216,22 @@ impl Prometheus {
         panic!("`{promql}` never gave what was waited for; at last: {result}");
     }
 
+    /// Runs an instant query and gives the value of each series under the values of these labels.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses the query, or two series have the same values there.
+    pub(crate) async fn by(&self, labels: &[&str], promql: &str) -> BTreeMap<Vec<String>, f64> {
+        let result = self.query(promql).await;
+        let mut series = BTreeMap::new();
+        for one in array(&result) {
+            let key: Vec<String> = labels.iter().map(|label| text(&one["metric"][label])).collect();
+            let twice = series.insert(key, number(&one["value"][1]));
+            assert!(twice.is_none(), "`{promql}` has two series for {}", one["metric"]);
+        }
+        series
+    }
+
     /// Asks `/api/v1/<path>` with query parameters and gives the `data` of the answer.
     ///
     /// # Panics
@@ -342,7 +366,7 @@ impl Collector {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        panic!("the collector has {} records instead of {count}: {records:#?}", records.len());
+        panic!("the collector has {} records instead of {count}; the last one: {:#?}", records.len(), records.last());
     }
 
     /// The requests with spans acknowledged so far, as OTLP JSON.
@@ -367,6 +391,78 @@ impl Collector {
         if let Err(why) = self.process.ready(&self.client, &health).await {
             panic!("{why}");
         }
+    }
+}
+
+// === impl Rotel ===
+
+impl Rotel {
+    /// Starts it.
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or it does not become ready.
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let file = |name| dir.path().join(name).display().to_string();
+        let (process, ports) = start(
+            &client(),
+            "rotel-agent",
+            dir.path(),
+            |[grpc, http]| {
+                [
+                    "start",
+                    "--otlp-grpc-endpoint",
+                    &format!("127.0.0.1:{grpc}"),
+                    "--otlp-http-endpoint",
+                    &format!("127.0.0.1:{http}"),
+                    "--exporter",
+                    "blackhole",
+                    "--debug-log",
+                    "logs",
+                    "--debug-log-verbosity",
+                    "detailed",
+                    "--pid-file",
+                    &file("pid"),
+                    "--log-file",
+                    &file("log"),
+                ]
+                .map(str::to_owned)
+                .to_vec()
+            },
+            // Nothing is there, which is an answer.
+            |[_, http]| format!("http://127.0.0.1:{http}/"),
+        )
+        .await;
+        Self { process, ports, _dir: dir }
+    }
+
+    /// The endpoint for OTLP over gRPC: `http://127.0.0.1:<port>`.
+    pub(crate) fn grpc_endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports[0])
+    }
+
+    /// The endpoint for OTLP over HTTP, without the signal's path: `http://127.0.0.1:<port>`.
+    pub(crate) fn http_endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports[1])
+    }
+
+    /// Waits until it has printed so many records, and gives them: each as the lines about it.
+    ///
+    /// # Panics
+    ///
+    /// When there are fewer after 30 seconds.
+    pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
+        let mut printed = Vec::new();
+        for _ in 0..TRIES {
+            printed = self.process.log().split("\nLogRecord #").skip(1).map(str::to_owned).collect();
+            // The last line of a record.
+            if printed.len() >= count && printed[printed.len() - 1].contains("\nFlags: ") {
+                return printed;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("rotel printed {} records instead of {count}; the last one: {:?}", printed.len(), printed.last());
     }
 }
 
@@ -428,6 +524,11 @@ fn integer(value: &Value) -> u64 {
     }
 }
 
+/// A sample's value, which Prometheus writes as a string.
+pub(crate) fn number(value: &Value) -> f64 {
+    value.as_str().and_then(|text| text.parse().ok()).expect("a sample is a number in a string")
+}
+
 /// A list of `KeyValue` as a map of plain values. The protocol wants the keys to be unique, so a second one is a fault.
 fn attributes(list: &Value) -> Map<String, Value> {
     let mut map = Map::new();
@@ -454,6 +555,8 @@ fn plain(any: &Value) -> Value {
         },
         "arrayValue" => array(&value["values"]).iter().map(plain).collect(),
         "kvlistValue" => attributes(&value["values"]).into(),
+        // Whole doubles are written without a fraction.
+        "doubleValue" => value.as_f64().into(),
         "bytesValue" => any.clone(),
         _ => value.clone(),
     }
@@ -479,14 +582,14 @@ impl Process {
             .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
     }
 
-    /// Waits until the URL answers with 200; the error says why that will not happen.
+    /// Waits until the URL answers with 200, or with 404 where there is nothing to ask for; the error says why that will not happen.
     async fn ready(&mut self, client: &Client, url: &str) -> Result<(), String> {
         for _ in 0..TRIES {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 return Err(format!("{} ended before it was ready: {status}", self.program.display()));
             }
             let answer = client.get(url).send().await;
-            if answer.is_ok_and(|answer| answer.status() == StatusCode::OK) {
+            if answer.is_ok_and(|answer| [StatusCode::OK, StatusCode::NOT_FOUND].contains(&answer.status())) {
                 return Ok(());
             }
             tokio::time::sleep(PAUSE).await;
