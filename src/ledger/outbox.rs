@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::store::{Ledger, micros, timestamp};
-use super::types::{Backlog, DeadLetter, OutboxPosition, OutboxRecord, TraceContext};
+use super::types::{DeadLetter, OutboxPosition, OutboxRecord, TraceContext};
 use super::{LedgerError, Settings, WAL_BYTES, block};
 
 // === impl Ledger ===
@@ -127,9 +127,10 @@ impl Ledger {
     }
 }
 
-/// Space kept free below the limit: the write-ahead log, and a page of entries.
+/// Space kept free below the limit: the write-ahead log, which grows by a transaction beyond the size at which it is written back, and
+/// a page of entries.
 fn headroom(settings: &Settings) -> u64 {
-    (WAL_BYTES.cast_unsigned() * 2).min(settings.max_size / 4)
+    (WAL_BYTES.cast_unsigned() * 4).min(settings.max_size / 2)
 }
 
 /// Adds a dead letter; the oldest leave when there are too many.
