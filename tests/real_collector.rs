@@ -241,7 +241,7 @@ async fn an_outage_loses_nothing(way: Way, end: End) {
     let counted = |events: f64| move |scrape: &exporter::Scrape| scrape.sum("orgdata_audit_events_total") == events;
     let scrape = exporter.until("metrics without a collector", counted(2_500.0)).await;
     let waiting = scrape.value("orgdata_otlp_backlog_records").expect("always there");
-    assert!((500.0..2_500.0).contains(&waiting), "{waiting} records wait");
+    assert!((500.0..=2_500.0).contains(&waiting), "{waiting} records wait");
 
     match end {
         End::Terminate => assert!(exporter.terminate().await.success()),
@@ -251,7 +251,7 @@ async fn an_outage_loses_nothing(way: Way, end: End) {
     exporter = setup.start().await;
     let scrape = exporter.until("all events", counted(2_800.0)).await;
     let waiting = scrape.value("orgdata_otlp_backlog_records").expect("always there");
-    assert!((800.0..2_800.0).contains(&waiting), "{waiting} records wait");
+    assert!((800.0..=2_800.0).contains(&waiting), "{waiting} records wait");
 
     collector.start_again().await;
     exporter.settled(2_800).await;

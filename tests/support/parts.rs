@@ -38,6 +38,8 @@ pub(crate) struct Prometheus {
     process: Process,
     client: Client,
     base: String,
+    /// Asked for before each query, where the server answers from what it has written away.
+    flush: Option<String>,
     _dir: TempDir,
 }
 
@@ -151,10 +153,49 @@ impl Prometheus {
         Self::start_program("prometheus3", targets, scrape_interval).await
     }
 
+    /// Starts VictoriaMetrics, which answers the same queries in its own way; otherwise as [`start`](Self::start).
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or the server does not become ready.
+    pub(crate) async fn start_victoria_metrics(targets: &[&str], scrape_interval: &str) -> Self {
+        let server = Self::start_with("victoria-metrics", targets, scrape_interval, |config, data, port| {
+            vec![
+                format!("-promscrape.config={config}"),
+                format!("-storageDataPath={data}"),
+                format!("-httpListenAddr=127.0.0.1:{port}"),
+                // Answers are about the present: by default they are half a minute behind.
+                "-search.latencyOffset=0s".to_owned(),
+                "-search.disableCache".to_owned(),
+            ]
+        })
+        .await;
+        Self { flush: Some(format!("{}/internal/force_flush", server.base)), ..server }
+    }
+
     async fn start_program(program: &str, targets: &[&str], scrape_interval: &str) -> Self {
+        Self::start_with(program, targets, scrape_interval, |config, data, port| {
+            vec![
+                format!("--config.file={config}"),
+                format!("--storage.tsdb.path={data}"),
+                format!("--web.listen-address=127.0.0.1:{port}"),
+                "--enable-feature=exemplar-storage".to_owned(),
+                // Why a scrape failed is said at this level only.
+                "--log.level=debug".to_owned(),
+            ]
+        })
+        .await
+    }
+
+    async fn start_with(
+        program: &str,
+        targets: &[&str],
+        scrape_interval: &str,
+        arguments: impl Fn(std::path::Display<'_>, std::path::Display<'_>, u16) -> Vec<String>,
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let config = json!({
-            "global": { "scrape_interval": scrape_interval, "evaluation_interval": scrape_interval },
+            "global": { "scrape_interval": scrape_interval },
             "scrape_configs": [{
                 "job_name": "orgdata-exporter",
                 "static_configs": [{ "targets": targets }],
@@ -165,24 +206,16 @@ impl Prometheus {
         fs::write(&config_file, config.to_string()).expect("the temporary directory is writable");
 
         let client = client();
+        let data = dir.path().join("data");
         let (process, [port]) = start(
             &client,
             program,
             dir.path(),
-            |[port]| {
-                vec![
-                    format!("--config.file={}", config_file.display()),
-                    format!("--storage.tsdb.path={}", dir.path().join("data").display()),
-                    format!("--web.listen-address=127.0.0.1:{port}"),
-                    "--enable-feature=exemplar-storage".to_owned(),
-                    // Why a scrape failed is said at this level only.
-                    "--log.level=debug".to_owned(),
-                ]
-            },
+            |[port]| arguments(config_file.display(), data.display(), port),
             |[port]| format!("http://127.0.0.1:{port}/-/ready"),
         )
         .await;
-        Self { process, client, base: format!("http://127.0.0.1:{port}"), _dir: dir }
+        Self { process, client, base: format!("http://127.0.0.1:{port}"), flush: None, _dir: dir }
     }
 
     /// The server's own address, without a slash at the end.
@@ -196,6 +229,9 @@ impl Prometheus {
     ///
     /// When the server refuses the query.
     pub(crate) async fn query(&self, promql: &str) -> Value {
+        if let Some(flush) = &self.flush {
+            self.client.get(flush).send().await.expect("the server writes away what it has");
+        }
         self.api("query", &[("query", promql)]).await["result"].take()
     }
 
