@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use orgdata_exporter::cli::Cli;
-use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
+use orgdata_exporter::metrics::{Loop, Metrics};
 
 const README: &str = include_str!("../README.md");
 
@@ -56,6 +56,7 @@ fn the_flags_are_those_of_the_program() {
 fn the_metrics_are_those_of_the_program() {
     let metrics = Metrics::new(Duration::ZERO);
     metrics.tickets.start();
+    Loop::ALL.into_iter().for_each(|which| metrics.loops.enable(which));
     let text = Format::Text.encode(metrics.registry(), 0).expect("encodes");
     let mut families: BTreeSet<String> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).map(str::to_owned).collect();
