@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::StatusCode;
 use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{AfterReading, Config, Order, Readings, Running, Simulator};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Order, Readings, Running, Simulator};
 use secrecy::SecretString;
 
 /// An exporter's tail beside a simulator, driven round by round.
@@ -303,4 +304,29 @@ async fn counters_carry_type_and_actor() {
         .map(|(labels, value)| ((labels.activity_type.to_string(), labels.actor.expect("a label").to_string()), value))
         .collect();
     assert_eq!(shown, truth);
+}
+
+#[tokio::test]
+async fn what_comes_during_a_first_start_that_begins_again_is_counted() {
+    for restart in [false, true] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let wish = Wish { path: StatePath::File(directory.path().join("state.db")), start: Start::Oldest, ..Wish::default() };
+        let mut bench = Bench::new(config(2000, Readings::default()), wish.clone()).await;
+        for _ in 0..5 {
+            bench.tail.round().await;
+        }
+        // More than one page, and then no cursor is good any more.
+        bench.sim().add_events(300);
+        let refused = bench.sim().fault(Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)));
+        bench.tail.round().await;
+        assert!(bench.sim().remove_fault(refused));
+        if restart {
+            let Bench { running, tail, ledger, metrics } = bench;
+            drop((tail, ledger, metrics));
+            bench = Bench::beside(running, wish);
+        }
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.delivered().await.len()), (300, 2300), "restarted: {restart}");
+        assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
+    }
 }

@@ -268,8 +268,9 @@ impl Tail {
         match kind {
             WalkKind::FirstStart => Rule::FirstStart {
                 start_floor: birth.and_then(|birth| birth.start_floor),
-                // All of it was there when the ledger began, unless the walk had to begin again from a newer top.
-                count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.rewalked),
+                // All of it was there when the ledger began, unless the walk had to begin again from a newer top: then the first one is
+                // not kept, which a restart can tell too.
+                count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.state.walk_top.is_none()),
             },
             WalkKind::Reread => Rule::Late,
             WalkKind::CatchUp | WalkKind::Recovery if ground => Rule::Frontier,
