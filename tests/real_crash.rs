@@ -24,6 +24,9 @@ const CRASHES: u32 = 30;
 /// Between these crashes there is no collector.
 const OUTAGES: [RangeInclusive<u32>; 2] = [6..=12, 20..=22];
 
+/// Before these crashes the service forgets its cursors: in the middle of the first walk, and later.
+const FORGOTTEN: [u32; 3] = [2, 11, 24];
+
 /// Events per second, without the bursts.
 const RATE: f64 = 150.0;
 
@@ -43,6 +46,7 @@ fn faults() -> Vec<Fault> {
         (FaultKind::TruncatedJson, 0.03),
         (FaultKind::TruncatedTransfer, 0.03),
         (FaultKind::Html(StatusCode::BAD_GATEWAY), 0.02),
+        (FaultKind::Status(StatusCode::UNAUTHORIZED, "Simulated failure".to_owned()), 0.01),
         (FaultKind::Delay(Duration::from_millis(80)), 0.1),
     ]
     .into_iter()
@@ -84,6 +88,10 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     for crash in 1..=CRASHES {
         if OUTAGES.iter().any(|outage| *outage.start() == crash) {
             collector.stop();
+        }
+        if FORGOTTEN.contains(&crash) {
+            // A cursor is at fault when it is not even good for one entry.
+            simulator.fault(Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)).on(Endpoint::Audit).times(2));
         }
         if dice.u8(..4) > 0 {
             simulator.add_events(dice.u64(..900));
