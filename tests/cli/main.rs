@@ -7,6 +7,7 @@ mod http_peer;
 
 mod commands;
 mod demo;
+mod hostile;
 mod key;
 mod output;
 mod process;

@@ -26,6 +26,7 @@ async fn a_wrong_flag_is_named_with_its_value_and_what_would_be_right() {
         [
             (&["--audit.poll-interval=fast", URL][..], &["--audit.poll-interval", "fast", "15s"][..]),
             (&["--api.timeout=0s", URL], &["--api.timeout", "0s", "longer than 0"]),
+            (&["--audit.reread-interval=500000000000years", URL], &["--audit.reread-interval", "500000000000years", "hundred years"]),
             (&["--api.page-size=1001", URL], &["--api.page-size", "1001", "1..=1000"]),
             (&["--state.max-size=1", URL], &["--state.max-size", "1", "8MiB"]),
             (&["--metrics.actor-label=mail", URL], &["--metrics.actor-label", "mail", "id, name, hash, none"]),
