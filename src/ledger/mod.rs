@@ -29,8 +29,8 @@ pub use types::{
 use crate::metrics::Metrics;
 use store::Ledger;
 
-/// The write-ahead log beside the file is cut back to this size, in bytes.
-const WAL_BYTES: i64 = 4 * 1024 * 1024;
+/// The write-ahead log beside the file is written back, and cut, at this size, in bytes.
+const WAL_BYTES: i64 = 1024 * 1024;
 
 /// How the ledger is kept.
 #[derive(Clone)]

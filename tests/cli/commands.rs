@@ -1,6 +1,6 @@
 //! Help, version, and the simulator as a command.
 
-use crate::exporter::{KEY, client, launch};
+use crate::binary::{KEY, client, launch};
 
 /// Every flag of the exporter's public interface.
 const FLAGS: [&str; 37] = [

@@ -1,6 +1,6 @@
 //! The demo: one command, no configuration, and everything is seen to work; twice on one machine too.
 
-use crate::exporter::{Exporter, client, launch, until};
+use crate::binary::{Exporter, client, launch, until};
 
 /// The address in the line of the demo's introduction that says this.
 async fn url(demo: &Exporter, what: &str) -> String {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::exporter::{exporter, until};
+use crate::binary::{exporter, until};
 use crate::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, answer, json};
 
 const UP: &str = "orgdata_up{loop=\"audit\"}";

@@ -2,7 +2,7 @@
 
 use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
 
-use crate::exporter::{KEY, exporter, launch, until};
+use crate::binary::{KEY, exporter, launch, until};
 
 const UP: &str = "orgdata_up{loop=\"audit\"}";
 const URL: &str = "--api.base-url=https://api.example.com";
@@ -19,7 +19,7 @@ async fn a_key_file_that_is_none_is_named() {
     let launch = launch(&[URL]);
     let directory = launch.dir().display().to_string();
     for path in ["/nonexistent/key", &directory, "/dev/null", "/dev/zero"] {
-        let finished = crate::exporter::launch(&[URL, &format!("--api.key-file={path}")]).run().await;
+        let finished = crate::binary::launch(&[URL, &format!("--api.key-file={path}")]).run().await;
         let line = finished.refusal(2);
         assert!(line.contains("--api.key-file") && line.contains(path), "{line}");
     }

@@ -1,7 +1,7 @@
 //! The built binary as its users meet it: wrong settings, keys, state files, signals, the demo, and a service that is not well.
 
-#[path = "../support/exporter.rs"]
-mod exporter;
+#[path = "../support/binary.rs"]
+mod binary;
 #[path = "../support/http_peer.rs"]
 mod http_peer;
 

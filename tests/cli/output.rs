@@ -5,7 +5,7 @@ use std::time::Duration;
 use orgdata_exporter::simulator::{Config, Simulator};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
-use crate::exporter::{PATIENCE, client, exporter, launch, until};
+use crate::binary::{PATIENCE, client, exporter, launch, until};
 
 const QUIET_DEMO: [&str; 3] = ["demo", "--web.listen-address=127.0.0.1:0", "--log.level=warn"];
 

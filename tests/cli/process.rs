@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use orgdata_exporter::simulator::{Config, Simulator};
 
-use crate::exporter::{Exporter, exporter, until};
+use crate::binary::{Exporter, exporter, until};
 use crate::http_peer::{Peer, Reply};
 
 const UP: &str = "orgdata_up{loop=\"audit\"}";

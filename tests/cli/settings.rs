@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use crate::exporter::{KEY, Launch, launch};
+use crate::binary::{KEY, Launch, launch};
 
 const URL: &str = "--api.base-url=https://api.example.com";
 

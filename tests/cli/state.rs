@@ -4,7 +4,7 @@ use std::path::Path;
 
 use orgdata_exporter::simulator::{Config, Simulator};
 
-use crate::exporter::{Launch, exporter};
+use crate::binary::{Launch, exporter};
 
 const UP: &str = "orgdata_up{loop=\"audit\"}";
 

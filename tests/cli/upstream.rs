@@ -6,7 +6,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use orgdata_exporter::simulator::{Config, Simulator};
 
-use crate::exporter::{client, exporter, until};
+use crate::binary::{client, exporter, until};
 use crate::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, answer, json};
 
 const UP: &str = "orgdata_up{loop=\"audit\"}";

@@ -1,298 +1,248 @@
-//! The built binary as a child process: how it ends, what it prints, where it listens. It is killed when its value is dropped.
+//! The built binary, run as a user runs it: flags, variables, signals; and what it says of itself on `/metrics`.
+//!
+//! A child is killed when its value is dropped. When a test panics, the end of what every running child logged is printed.
 
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use orgdata_exporter::simulator::{Running, Truth};
+use reqwest::{Client, RequestBuilder};
+use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
-use tokio::time::Instant;
 
-/// How long anything may take before a test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a condition is looked at before it is given up: 60 seconds with [`PAUSE`].
+const TRIES: usize = 1_200;
 
 /// The time between two looks.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(50);
 
-/// The simulator's key.
-pub(crate) const KEY: &str = "demo-key";
+/// The lines of an exporter's log that are shown when a test fails.
+const SHOWN_LINES: usize = 40;
 
-/// A command line with an environment of its own, in a directory of its own.
-pub(crate) struct Launch {
-    command: Command,
+/// Flags and variables; any number of processes can be started with them, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    flags: BTreeMap<String, String>,
+    variables: BTreeMap<String, String>,
+}
+
+/// A running exporter.
+pub(crate) struct Exporter {
+    child: Child,
+    client: Client,
+    address: SocketAddr,
     dir: TempDir,
 }
 
-/// A process that ended.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) status: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+/// One scrape in the classic text form.
+#[derive(Clone, Debug)]
+pub(crate) struct Scrape(pub(crate) String);
+
+/// The label sets of `orgdata_audit_events_total` and their true values, as `activity_type`, `actor`.
+pub(crate) fn event_counts(truth: &Truth) -> BTreeMap<Vec<String>, f64> {
+    let actor = |id: &Option<i64>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
+    truth.counts.iter().map(|((kind, id), count)| (vec![kind.clone(), actor(id)], *count as f64)).collect()
 }
 
-/// A process that runs.
-pub(crate) struct Exporter {
-    child: Child,
-    out: Lines,
-    err: Lines,
-    _dir: TempDir,
-}
+// === impl Setup ===
 
-/// Lines as they arrive.
-#[derive(Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
-
-/// The binary with these arguments and nothing in its environment.
-pub(crate) fn launch(arguments: &[&str]) -> Launch {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
-    let dir = tempfile::tempdir().expect("a temporary directory can be made");
-    command.args(arguments).env_clear().current_dir(dir.path()).kill_on_drop(true).stdin(Stdio::null());
-    Launch { command, dir }
-}
-
-/// The exporter beside a service, with the simulator's key, quick loops, a free port and nothing on disk.
-pub(crate) fn exporter(base_url: &str) -> Launch {
-    launch(&[
-        "--web.listen-address=127.0.0.1:0",
-        "--audit.poll-interval=100ms",
-        "--tickets.scan-interval=200ms",
-        "--api.max-requests-per-second=100",
-        "--metrics.zero-hold=0",
-    ])
-    .env("ORGDATA_API_BASE_URL", base_url)
-    .env("ORGDATA_API_KEY", KEY)
-    .env("ORGDATA_STATE_PATH", ":memory:")
-}
-
-/// One HTTP client for all tests, which keeps no connection: each test has a runtime of its own.
-pub(crate) fn client() -> &'static reqwest::Client {
-    static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| {
-        rustls::crypto::ring::default_provider().install_default().ok();
-        reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().expect("a client can be built")
-    });
-    &CLIENT
-}
-
-/// Looks again and again until there is something.
-///
-/// # Panics
-///
-/// When there is nothing for too long; `what` says what was waited for.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(PAUSE).await;
+impl Setup {
+    /// An exporter of this simulator that polls quickly, keeps its ledger in memory and shows every rise at once.
+    pub(crate) fn new(simulator: &Running) -> Self {
+        let flags = [
+            ("--api.base-url", simulator.base_url().as_str()),
+            ("--api.max-requests-per-second", "1000"),
+            ("--audit.poll-interval", "100ms"),
+            ("--tickets.scan-interval", "1s"),
+            ("--metrics.zero-hold", "0"),
+            ("--state.path", ":memory:"),
+            ("--web.listen-address", "127.0.0.1:0"),
+            ("--log.format", "json"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let variables = [("ORGDATA_API_KEY".to_owned(), "demo-key".to_owned())];
+        Self { flags: flags.into(), variables: variables.into() }
     }
-}
 
-// === impl Launch ===
-
-impl Launch {
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
-        self.command.env(name, value);
+    /// Gives a flag, or another value to one that was given.
+    pub(crate) fn flag(mut self, name: &str, value: &str) -> Self {
+        self.flags.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    pub(crate) fn os_env(mut self, name: &str, value: &std::ffi::OsStr) -> Self {
-        self.command.env(name, value);
+    /// Keeps the ledger in a file.
+    pub(crate) fn state(self, file: &Path) -> Self {
+        self.flag("--state.path", file.to_str().expect("a temporary path is text"))
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    pub(crate) fn without_env(mut self, name: &str) -> Self {
-        self.command.env_remove(name);
-        self
-    }
-
-    pub(crate) fn arg(mut self, argument: &str) -> Self {
-        self.command.arg(argument);
-        self
-    }
-
-    /// The directory that the process starts in.
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Starts it with pipes that the test itself reads, or closes.
-    pub(crate) fn spawn(mut self) -> (Child, TempDir) {
-        let child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be run");
-        (child, self.dir)
-    }
-
-    /// Runs it to its own end.
+    /// Starts the exporter and waits until it listens.
     ///
     /// # Panics
     ///
-    /// When it does not end.
-    pub(crate) async fn run(mut self) -> Finished {
-        let output = tokio::time::timeout(PATIENCE, self.command.output()).await.expect("it ends by itself").expect("it can be run");
-        Finished {
-            status: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    /// When it ends before it listens.
+    pub(crate) async fn start(&self) -> Exporter {
+        let mut exporter = self.spawn();
+        for _ in 0..TRIES {
+            if let Some(address) = exporter.said("listening").first().and_then(|line| line["addresses"].as_str()?.parse().ok()) {
+                exporter.address = address;
+                return exporter;
+            }
+            assert!(exporter.child.try_wait().expect("a child can be waited for").is_none(), "the exporter ended before it listened");
+            tokio::time::sleep(PAUSE).await;
         }
+        panic!("the exporter never said where it listens");
     }
 
-    /// Starts it.
-    pub(crate) fn start(mut self) -> Exporter {
-        let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be run");
-        let out = Lines::read(child.stdout.take().expect("piped"));
-        let err = Lines::read(child.stderr.take().expect("piped"));
-        Exporter { child, out, err, _dir: self.dir }
-    }
-}
-
-// === impl Finished ===
-
-impl Finished {
-    /// The message of a refusal: the status is that one, nothing is on standard output, and there is one line.
-    ///
-    /// # Panics
-    ///
-    /// When it ended in another way.
-    pub(crate) fn refusal(&self, status: i32) -> &str {
-        assert_eq!((self.status, self.stdout.as_str()), (Some(status), ""), "{}", self.stderr);
-        let line = self.stderr.strip_suffix('\n').expect("a whole line");
-        assert!(!line.contains('\n'), "one line is enough:\n{line}");
-        line.strip_prefix("orgdata-exporter: ").expect("the line says who speaks")
+    /// Starts the exporter and waits for nothing: it can only be ended. Nothing of this process's environment reaches it.
+    pub(crate) fn spawn(&self) -> Exporter {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let log = File::create(dir.path().join("log")).expect("the temporary directory is writable");
+        let child = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"))
+            .args(self.flags.iter().map(|(name, value)| format!("{name}={value}")))
+            .env_clear()
+            .envs(&self.variables)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the built binary can be run");
+        // It fails only when a provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().expect("a client without special settings");
+        Exporter { child, client, address: SocketAddr::from(([127, 0, 0, 1], 0)), dir }
     }
 }
 
 // === impl Exporter ===
 
 impl Exporter {
-    pub(crate) fn stdout(&self) -> &Lines {
-        &self.out
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
-    pub(crate) fn stderr(&self) -> &Lines {
-        &self.err
+    /// A request to it.
+    pub(crate) fn get(&self, path: &str) -> RequestBuilder {
+        self.client.get(format!("http://{}{path}", self.address))
     }
 
-    /// Where it listens, once it says so.
+    /// Scrapes it, in the form that a client without wishes gets.
+    pub(crate) async fn scrape(&self) -> Scrape {
+        let response = self.get("/metrics").send().await.expect("the exporter answers");
+        assert_eq!(response.status(), 200);
+        Scrape(response.text().await.expect("the exporter answers with a body"))
+    }
+
+    /// Scrapes it until the answer is accepted.
     ///
     /// # Panics
     ///
-    /// When it never does.
-    pub(crate) async fn url(&self) -> String {
-        let line = self.err.until("a line that says where it listens", |line| line.contains("listening")).await;
-        let (_, rest) = line.split_once("addresses=").unwrap_or_else(|| panic!("no addresses in: {line}"));
-        format!("http://{}", rest.split([' ', ',']).next().unwrap_or(rest))
-    }
-
-    /// A page of it: status and text.
-    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
-        let response = client().get(format!("{}{path}", self.url().await)).send().await.expect("it answers");
-        (response.status().as_u16(), response.text().await.expect("the answer is whole"))
-    }
-
-    /// A scrape in the classic format.
-    pub(crate) async fn metrics(&self) -> String {
-        let (status, text) = self.get("/metrics").await;
-        assert_eq!(status, 200, "{text}");
-        text
-    }
-
-    /// The value of a series, written as in the exposition; `None` where it is absent.
-    pub(crate) async fn value(&self, series: &str) -> Option<f64> {
-        let metrics = self.metrics().await;
-        let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
-        value.parse().ok()
-    }
-
-    /// The sum over all label sets of a family.
-    pub(crate) async fn sum(&self, family: &str) -> f64 {
-        let metrics = self.metrics().await;
-        let of_family = metrics.lines().filter(|line| line.strip_prefix(family).is_some_and(|rest| rest.starts_with(['{', ' '])));
-        of_family.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-    }
-
-    /// Waits until a series has this value.
-    pub(crate) async fn until_value(&self, series: &str, value: f64) {
-        let what = format!("{series} {value}, standard error:\n{}", self.err.text());
-        until(&what, async || (self.value(series).await == Some(value)).then_some(())).await;
-    }
-
-    /// Sends it a signal by its name, as `TERM`.
-    pub(crate) async fn signal(&self, name: &str) {
-        let id = self.child.id().expect("it runs");
-        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status().await.expect("there is a shell");
-        assert!(sent.success(), "{name}");
-    }
-
-    /// As [`signal`](Self::signal), and no failure when it has just ended.
-    pub(crate) async fn signal_if_it_runs(&self, name: &str) {
-        if let Some(id) = self.child.id() {
-            let sent = Command::new("sh").args(["-c", &format!("kill -{name} {id} 2>&-")]).status().await;
-            sent.expect("there is a shell");
+    /// When none was accepted within a minute.
+    pub(crate) async fn until(&self, wanted: &str, accept: impl Fn(&Scrape) -> bool) -> Scrape {
+        let mut scrape = self.scrape().await;
+        for _ in 0..TRIES {
+            if accept(&scrape) {
+                return scrape;
+            }
+            tokio::time::sleep(PAUSE).await;
+            scrape = self.scrape().await;
         }
+        panic!("never came to: {wanted}; at last:\n{}", scrape.0);
     }
 
-    /// Its exit status; `None` where a signal ended it.
+    /// Waits until the exporter has begun its ledger: what happens from now on is counted.
+    pub(crate) async fn born(&self) -> Scrape {
+        self.until("a ledger", |scrape| scrape.value("orgdata_up{loop=\"audit\"}") == Some(1.0)).await
+    }
+
+    /// Waits until so many events are counted, no walk is under way and nothing is left to be sent.
+    pub(crate) async fn settled(&self, events: u64) -> Scrape {
+        let wanted = format!("{events} events, nothing to walk, nothing to send");
+        self.until(&wanted, |scrape| {
+            scrape.sum("orgdata_audit_events_total") == events as f64
+                && scrape.sum("orgdata_audit_walk_pages") == 0.0
+                && scrape.value("orgdata_otlp_backlog_records") == Some(0.0)
+        })
+        .await
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&mut self) {
+        // Both fail only when it has ended already and was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end, with SIGTERM, and waits until it has.
     ///
     /// # Panics
     ///
-    /// When it does not end.
-    pub(crate) async fn ended(&mut self) -> Option<i32> {
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
-        ended.unwrap_or_else(|_| panic!("it does not end:\n{}", self.err.text())).expect("it can be waited for").code()
+    /// When it is still there after a minute.
+    pub(crate) async fn terminate(&mut self) -> ExitStatus {
+        // The standard library has no way to send a signal but that of `kill`.
+        let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status().expect("there is a shell");
+        assert!(sent.success(), "no process to send a signal to");
+        for _ in 0..TRIES {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("the exporter does not end");
     }
 
-    /// Whether it still runs.
-    pub(crate) fn runs(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// Everything it has logged, a JSON object a line.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        let text = String::from_utf8_lossy(&fs::read(self.dir.path().join("log")).unwrap_or_default()).into_owned();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Asks it to stop and waits for that.
-    pub(crate) async fn stop(&mut self) -> Option<i32> {
-        self.signal("TERM").await;
-        self.ended().await
+    /// The log lines with this message.
+    pub(crate) fn said(&self, message: &str) -> Vec<Value> {
+        self.log().into_iter().filter(|line| line["message"] == message).collect()
     }
 }
 
-// === impl Lines ===
-
-impl Lines {
-    fn read(source: impl AsyncRead + Unpin + Send + 'static) -> Self {
-        let lines = Self::default();
-        let into = lines.clone();
-        tokio::spawn(async move {
-            let mut source = BufReader::new(source).lines();
-            while let Ok(Some(line)) = source.next_line().await {
-                into.0.lock().expect("not poisoned").push(line);
-            }
-        });
-        lines
-    }
-
-    /// Everything so far.
-    pub(crate) fn text(&self) -> String {
-        self.0.lock().expect("not poisoned").join("\n")
-    }
-
-    /// The first line that is wanted, once it is there.
-    ///
-    /// # Panics
-    ///
-    /// When it never comes.
-    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let found = self.0.lock().expect("not poisoned").iter().find(|line| wanted(line)).cloned();
-            if let Some(line) = found {
-                return line;
-            }
-            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}, in:\n{}", self.text());
-            tokio::time::sleep(PAUSE).await;
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = String::from_utf8_lossy(&fs::read(self.dir.path().join("log")).unwrap_or_default()).into_owned();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("the exporter logged at last:\n{}", lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n"));
         }
+    }
+}
+
+// === impl Scrape ===
+
+impl Scrape {
+    /// The value of a series, written as in the scrape.
+    pub(crate) fn value(&self, series: &str) -> Option<f64> {
+        self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// The sum over all series of a name.
+    pub(crate) fn sum(&self, name: &str) -> f64 {
+        let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+        self.0.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Whether there is a series of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])))
     }
 }
