@@ -57,8 +57,8 @@ async fn help_names_every_flag_and_its_variable() {
 }
 
 #[tokio::test]
-async fn help_shows_no_value_of_the_environment_that_could_be_secret() {
-    let finished = launch(&["--help"]).env("ORGDATA_API_KEY", KEY).env("ORGDATA_AUDIT_ACTOR_EMAILS", "ada@example.com").run().await;
+async fn help_does_not_show_the_key() {
+    let finished = launch(&["--help"]).env("ORGDATA_API_KEY", KEY).run().await;
     assert!(!finished.stdout.contains(KEY), "{}", finished.stdout);
 }
 
