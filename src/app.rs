@@ -116,6 +116,7 @@ impl App {
         let sending = CancellationToken::new();
         let relay = match (sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
+                metrics.loops.enable(Loop::Otlp);
                 tokio::spawn(relay(&ledger, sender, otlp, &metrics).run(sending.clone(), settings.shutdown_grace))
             }
             _ => tokio::spawn(idle(sending.clone())),

@@ -154,8 +154,9 @@ where
         Reply::Bytes(bytes) => finish(&mut stream, &bytes).await,
         Reply::Held(bytes) => {
             let _ = stream.write_all(&bytes).await;
-            // Until the client goes.
-            stream.read(&mut buffer).await.map(drop)
+            // Until the client goes; what else it sends is taken.
+            while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+            Ok(())
         }
         Reply::Reset(bytes) => {
             let _ = stream.write_all(&bytes).await;
