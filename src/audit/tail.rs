@@ -210,6 +210,8 @@ impl Tail {
         let start_floor = match count_floor {
             // An entry dated in the future must not raise the floor above what is to come.
             Some(newest) if self.settings.start == Start::Now => Some(if clock_is_right { newest.min(now) } else { newest }),
+            // Where nothing was, everything comes after the start, whatever the clocks say.
+            None if self.settings.start == Start::Now => None,
             _ => wanted,
         };
         let birth = Birth { born_at: now, start_floor, count_floor };
@@ -396,11 +398,11 @@ impl Tail {
         }
     }
 
-    /// How far down a walk to the frontier looks before it gives up on finding anything it knows.
+    /// How far down a walk to the frontier looks before it gives up on finding anything it knows. The start floor has no say:
+    /// it is the time of the clock at the first answer, and what came since may be dated before it.
     pub(super) fn catch_up_floor(&self) -> Option<Timestamp> {
         let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
-        let reach = self.state.frontier_at.map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN));
-        reach.max(self.floors().start)
+        self.state.frontier_at.map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN))
     }
 
     /// How far down a re-read looks: it overlaps the one before by the window, so after a time without contact it reaches back
