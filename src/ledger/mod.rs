@@ -165,6 +165,14 @@ impl LedgerHandle {
         Ok(prune_floor)
     }
 
+    /// What the ledger holds for the tail.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub async fn state(&self) -> Result<LedgerState, LedgerError> {
+        self.call(|ledger| Ok(ledger.load_state()?)).await
+    }
+
     /// Which of these entries the ledger holds.
     pub fn holds(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<bool> {
         let known = self.inner.known.read().unwrap_or_else(PoisonError::into_inner);

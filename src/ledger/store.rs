@@ -194,7 +194,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn load_state(&self) -> rusqlite::Result<LedgerState> {
+    pub(super) fn load_state(&self) -> rusqlite::Result<LedgerState> {
         let mut state = self.connection.query_row("SELECT * FROM state", [], |row| {
             let born_at = time(row, "born_at")?;
             Ok(LedgerState {
