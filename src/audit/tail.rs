@@ -261,7 +261,7 @@ impl Tail {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => {
                 tracing::warn!(%error, "the service no longer takes the cursor; finding the place again from the newest entries");
-                return self.recover(None).await.map(|()| true);
+                return self.recover(None).await.map(|()| false);
             }
         };
         if page.is_empty() {
@@ -363,30 +363,27 @@ impl Tail {
 
     /// A re-read looks from the top for rows that appeared behind the frontier.
     async fn begin_reread(&mut self) -> Result<(), TailError> {
-        self.next_reread = Instant::now() + self.settings.reread_interval;
         let page = match self.fetcher.page(&Place::Top, Priority::Walk).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return Err(error.into()),
         };
         let view = self.view(page)?;
-        if view.has_unknown_above(&self.ledger, self.state.frontier_at) && self.is_cursor_blind(&view).await? {
+        if view.has_unknown(&self.ledger) {
+            // What is new belongs to the poll; the re-read stays due until there is nothing more of it.
+            let more = self.poll().await?;
+            if more || self.state.walk.is_some() {
+                self.next_poll = Instant::now();
+                return Ok(());
+            }
+        }
+        self.next_reread = Instant::now() + self.settings.reread_interval;
+        if view.has_unknown_above(&self.ledger, self.state.frontier_at) {
             tracing::warn!("the service shows new entries, but not after the cursor; finding the place again from the newest entries");
             return self.recover(Some(view)).await;
-        }
-        if self.state.walk.is_some() {
-            // The poll found a hole, which goes first.
-            self.next_reread = Instant::now();
-            return Ok(());
         }
         let floor = self.reread_floor(view.page.server_time);
         let floor = self.floors().highest().map_or(floor, |highest| highest.max(floor));
         self.begin_walk(WalkKind::Reread, Some(floor), view, None).await
-    }
-
-    /// Whether a poll still brings nothing of what the top shows.
-    async fn is_cursor_blind(&mut self, top: &View) -> Result<bool, TailError> {
-        while self.poll().await? {}
-        Ok(self.state.walk.is_none() && top.has_unknown_above(&self.ledger, self.state.frontier_at))
     }
 
     fn poll_place(&self) -> Place {

@@ -201,6 +201,11 @@ impl View {
         entries
     }
 
+    /// Whether there is any entry that the ledger does not hold.
+    pub(super) fn has_unknown(&self, ledger: &LedgerHandle) -> bool {
+        ledger.holds(self.ids()).contains(&false)
+    }
+
     /// Whether unknown entries stand above the frontier: the poll should have brought them.
     pub(super) fn has_unknown_above(&self, ledger: &LedgerHandle, frontier_at: Option<Timestamp>) -> bool {
         let anchors = self.anchors(ledger, frontier_at);

@@ -51,7 +51,7 @@ impl Tail {
             commit.reread_at = Some(top.page.server_time);
             return self.write(commit).await;
         }
-        if self.state.walk.as_ref().is_some_and(|walk| walk.kind == WalkKind::Reread) {
+        if kind != WalkKind::Reread && self.state.walk.as_ref().is_some_and(|walk| walk.kind == WalkKind::Reread) {
             // A hole goes first; the re-read it ends is made up for afterwards.
             self.next_reread = tokio::time::Instant::now();
         }

@@ -1,0 +1,310 @@
+//! An exporter's tail beside a simulator, driven step by step, and what must be true of the two.
+
+use std::collections::{BTreeMap, HashSet};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
+use orgdata_exporter::audit::{Settings, Tail};
+use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::metrics::audit::Total;
+use orgdata_exporter::metrics::{Loop, Metrics};
+use orgdata_exporter::simulator::{Config, Fields, KeyReading, Mark, Running, Scope, Served, Simulator};
+use secrecy::SecretString;
+
+use super::case::{Case, Change, Step};
+
+/// Longer than any wait after a failure: a round that asks for it has nothing left to do.
+const REST: Duration = Duration::from_secs(60);
+
+pub(super) struct Bench {
+    case: Case,
+    running: Running,
+    client: Client,
+    metrics: Metrics,
+    ledger: LedgerHandle,
+    tail: Tail,
+    model: Arc<Mutex<Model>>,
+    /// Records in the outbox when the range was checked last.
+    checked: u64,
+}
+
+/// What the test knows that the simulator does not tell.
+#[derive(Default)]
+pub(super) struct Model {
+    /// The moment of the first answer: later arrivals are counted.
+    birth: Option<(Mark, Timestamp)>,
+    born: bool,
+    /// Changes to come, each so many requests from now.
+    pending: Vec<(u64, Change)>,
+    /// Rows that did not arrive on top of the listing, or that stay there whatever comes.
+    out_of_order: HashSet<String>,
+    /// Rows that arrived below the newest one.
+    late: u64,
+}
+
+// === impl Model ===
+
+impl Model {
+    /// Before each request: the world goes on.
+    fn requested(&mut self, sim: &Simulator) {
+        for (left, _) in &mut self.pending {
+            *left = left.saturating_sub(1);
+        }
+        let due: Vec<Change> = self.pending.extract_if(.., |(left, _)| *left == 0).map(|(_, change)| change).collect();
+        for change in due {
+            self.change(sim, &change);
+        }
+        if !self.born {
+            self.birth = Some((sim.mark(), sim.now()));
+        }
+    }
+
+    fn change(&mut self, sim: &Simulator, change: &Change) {
+        match change {
+            Change::Events(count) => sim.add_events(*count),
+            Change::Pass(millis) => sim.advance(Duration::from_millis(*millis)),
+            Change::Late(count, behind) => {
+                // Only what was created since the birth must be counted, so nothing else arrives late.
+                let Some((_, birth)) = self.birth.filter(|_| self.born) else { return };
+                for i in 0..*count {
+                    let created = sim.now().checked_sub(jiff::SignedDuration::from_millis((behind + i).cast_signed())).unwrap().max(birth);
+                    self.insert(sim, created);
+                }
+            }
+            Change::Ahead(millis) => {
+                if self.born {
+                    let created = sim.now().checked_add(jiff::SignedDuration::from_millis(millis.cast_signed())).unwrap();
+                    let id = self.insert(sim, created);
+                    self.out_of_order.insert(id);
+                }
+            }
+            Change::Fault(fault) => drop(sim.fault(fault.clone())),
+        }
+    }
+
+    fn insert(&mut self, sim: &Simulator, created: Timestamp) -> String {
+        let newest = sim.truth().created.map(|(_, newest)| newest);
+        let id = sim.add_entry(&Fields::new().with("createdAt", created.to_string())).unwrap();
+        if newest.is_some_and(|newest| created < newest) {
+            self.late += 1;
+            self.out_of_order.insert(id.clone());
+        }
+        id
+    }
+}
+
+// === impl Bench ===
+
+impl Bench {
+    pub(super) async fn new(case: &Case, path: StatePath) -> Self {
+        let config = Config {
+            seed: case.seed,
+            history: case.history,
+            history_span: Duration::from_secs(case.history * 20),
+            readings: case.readings,
+            request_log: 4,
+            ..Config::quiet()
+        };
+        let running = Simulator::spawn(config).await.unwrap();
+        let model = Arc::new(Mutex::new(Model::default()));
+        let shared = model.clone();
+        running.simulator().on_request(Box::new(move |_, sim| {
+            shared.lock().unwrap().requested(sim);
+            None
+        }));
+        let metrics = Metrics::new(Duration::ZERO);
+        let api = ApiSettings {
+            base_url: BaseUrl::parse(&running.base_url()).unwrap(),
+            key: KeySource::Value(SecretString::from("demo-key".to_owned())),
+            timeout: Duration::from_secs(10),
+            max_requests_per_second: 1e6,
+            ca_file: None,
+            filters: Filters::default(),
+        };
+        let ledger_settings = LedgerSettings {
+            path,
+            max_size: 256 << 20,
+            base_url: running.base_url(),
+            filters: api.filters.fingerprint(),
+            outbox: true,
+            actor_label: ActorLabel::Id,
+            max_actors: 1000,
+            actor_idle: Duration::from_secs(30 * 86400),
+            reread_window: Duration::from_secs(3600),
+            id_retention: Duration::from_secs(86400),
+            max_dead_letters: 1000,
+            redact: Arc::new(str::to_owned),
+        };
+        let client = Client::new(api, metrics.api.clone()).unwrap();
+        let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).unwrap();
+        let tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings(case));
+        Self { case: case.clone(), running, client, metrics, ledger, tail, model, checked: 0 }
+    }
+
+    fn sim(&self) -> &Simulator {
+        self.running.simulator()
+    }
+
+    pub(super) async fn step(&mut self, step: &Step) {
+        match step {
+            Step::Now(change) => self.model.lock().unwrap().change(self.running.simulator(), change),
+            Step::During(requests, change) => self.model.lock().unwrap().pending.push((*requests, change.clone())),
+            Step::Rounds(rounds) => {
+                self.tail.hurry();
+                for _ in 0..*rounds {
+                    self.round().await;
+                }
+            }
+            Step::Settle => self.settle().await,
+            Step::Die(polls) => {
+                self.tail.hurry();
+                {
+                    let mut left = *polls;
+                    let mut round = pin!(self.tail.round());
+                    std::future::poll_fn(|context| {
+                        left -= 1;
+                        let ready = round.as_mut().poll(context).is_ready();
+                        if ready || left == 0 { Poll::Ready(()) } else { Poll::Pending }
+                    })
+                    .await;
+                }
+                self.restart().await;
+            }
+            Step::Restart => self.restart().await,
+        }
+    }
+
+    /// Another tail on the same ledger. A commit that the dead one left to the disk comes first: the runtime has one thread for these.
+    async fn restart(&mut self) {
+        let state = self.ledger.state().await.unwrap();
+        self.tail = Tail::new(self.client.clone(), self.ledger.clone(), state, self.metrics.clone(), settings(&self.case));
+        self.after_round().await;
+    }
+
+    /// Rounds until there is nothing left to do.
+    pub(super) async fn settle(&mut self) {
+        self.tail.hurry();
+        let most = 300 + 20 * self.sim().event_count();
+        for _ in 0..most {
+            let wait = self.round().await;
+            if wait > REST {
+                return;
+            }
+        }
+        panic!("the tail does not come to rest in {most} rounds: {:?}", self.metrics.loops.state(Loop::Audit).last_failure);
+    }
+
+    async fn round(&mut self) -> Duration {
+        let wait = tokio::time::timeout(Duration::from_secs(20), self.tail.round()).await.expect("the round ends");
+        self.after_round().await;
+        wait
+    }
+
+    async fn after_round(&mut self) {
+        if !self.model.lock().unwrap().born {
+            let born = self.ledger.state().await.unwrap().birth.is_some();
+            self.model.lock().unwrap().born = born;
+        }
+        let records = self.ledger.backlog().records;
+        if records != self.checked {
+            self.checked = records;
+            self.check_range().await;
+        }
+    }
+
+    /// The ledger is one unbroken range: of the rows in the order of the listing that arrived on top of it, from the start floor on,
+    /// those delivered are the first ones, without a hole. Rows that arrived below others, and those dated in the future, are left out.
+    async fn check_range(&self) {
+        let delivered: HashSet<String> = self.delivered().await.into_iter().collect();
+        let mut missing = None;
+        for entry in self.wanted(false).await {
+            let in_order = self.case.readings.key == KeyReading::Arrival || !self.model.lock().unwrap().out_of_order.contains(&entry.id);
+            if !in_order {
+                continue;
+            }
+            match (delivered.contains(&entry.id), &missing) {
+                (false, None) => missing = Some(entry.id),
+                (true, Some(missing)) => panic!("{} was taken before {missing}, which is below it", entry.id),
+                _ => {}
+            }
+        }
+    }
+
+    /// What must be delivered in the end, in the order of the listing.
+    async fn wanted(&self, removed: bool) -> Vec<Served> {
+        let Some(birth) = self.ledger.state().await.unwrap().birth else { return Vec::new() };
+        let mark = self.model.lock().unwrap().birth.unwrap().0;
+        let all = Scope { removed, ..Scope::default() };
+        let since: HashSet<String> = self.sim().entries_of(Scope { since: Some(mark), ..all }).map(|entry| entry.id).collect();
+        let from_history = |entry: &Served| {
+            self.case.start != orgdata_exporter::audit::Start::Now && birth.start_floor.is_none_or(|floor| entry.created_at >= floor)
+        };
+        self.sim().entries_of(all).filter(|entry| since.contains(&entry.id) || from_history(entry)).collect()
+    }
+
+    async fn delivered(&self) -> Vec<String> {
+        let records = self.ledger.outbox_batch(usize::MAX, usize::MAX).await.unwrap();
+        let entries = records.iter().filter(|record| record.kind == RecordKind::Entry);
+        entries.map(|record| record.raw.strip_prefix("{\"id\":\"").unwrap().split('"').next().unwrap().to_owned()).collect()
+    }
+
+    /// Everything has happened: what the exporter shows is the truth.
+    pub(super) async fn check_all(&mut self) {
+        self.sim().clear_faults();
+        self.model.lock().unwrap().pending.clear();
+        self.settle().await;
+        self.settle().await;
+        let delivered = self.delivered().await;
+        let distinct: HashSet<&String> = delivered.iter().collect();
+        assert_eq!(delivered.len(), distinct.len(), "delivered twice");
+        let wanted = self.wanted(false).await;
+        let lost: Vec<&str> = wanted.iter().filter(|entry| !distinct.contains(&entry.id)).map(|entry| entry.id.as_str()).collect();
+        assert!(lost.is_empty(), "lost: {lost:?}");
+        assert_eq!(delivered.len(), wanted.len(), "more was delivered than there is");
+
+        let mark = self.model.lock().unwrap().birth.unwrap().0;
+        let truth: BTreeMap<(String, String), u64> = self
+            .sim()
+            .truth_of(Scope::arrived_since(mark))
+            .counts
+            .into_iter()
+            .map(|((kind, actor), count)| ((kind, actor.map_or_else(|| "none".to_owned(), |actor| actor.to_string())), count))
+            .collect();
+        assert_eq!(self.counted(), truth, "counters");
+        let late = self.model.lock().unwrap().late;
+        assert!(self.total(Total::Late) <= late, "{} rows are called late, {late} were", self.total(Total::Late));
+        assert_eq!([Total::Gaps, Total::Malformed, Total::Duplicate].map(|total| self.total(total)), [0; 3], "gaps, malformed, duplicates");
+    }
+
+    /// Nothing is new: one request says so.
+    pub(super) async fn check_quiet(&mut self) {
+        let before = self.sim().requests().audit;
+        self.tail.hurry();
+        self.round().await;
+        assert_eq!(self.sim().requests().audit - before, 1, "requests of a quiet poll");
+    }
+
+    fn counted(&self) -> BTreeMap<(String, String), u64> {
+        let events = self.metrics.audit.events().into_iter().filter(|(_, value)| *value > 0);
+        events.map(|(labels, value)| ((labels.activity_type.to_string(), labels.actor.unwrap().to_string()), value)).collect()
+    }
+
+    pub(super) fn total(&self, total: Total) -> u64 {
+        self.metrics.audit.total(total)
+    }
+}
+
+fn settings(case: &Case) -> Settings {
+    Settings {
+        poll_interval: Duration::from_secs(3600),
+        start: case.start,
+        reread_interval: Duration::from_secs(3600),
+        reread_window: Duration::from_secs(3600),
+        page_size: case.page_size,
+    }
+}
