@@ -13,8 +13,7 @@ use super::view::{Floors, Order, Rule, View};
 use super::{Settings, Start};
 use crate::api::{ApiError, AuditPage, Client, Cursor, Priority};
 use crate::ledger::{
-    Birth, Commit, Direction, Disposition, EventId, Frontier, Gap, GapReason, LedgerError, LedgerHandle, LedgerState, Walk, WalkChange,
-    WalkKind,
+    Birth, Commit, Direction, Disposition, EventId, Frontier, LedgerError, LedgerHandle, LedgerState, NewEntry, Walk, WalkChange, WalkKind,
 };
 use crate::metrics::{Loop, Metrics};
 use crate::telemetry;
@@ -270,29 +269,17 @@ impl Tail {
         let (items, previous) = (page.len(), page.has_previous);
         self.largest_page = self.largest_page.max(items);
         let view = self.view(page)?;
-        let new = view.take(Rule::Frontier, &self.ledger, self.state.frontier_at, self.floors());
-        if new.is_empty() && !self.ledger.holds(view.ids()).contains(&false) {
+        if !view.has_unknown(&self.ledger) {
             return self.nothing_new(&view).await.map(|()| false);
         }
-        // A page after a cursor is above it, whatever its times say; only one without a cursor may reach below.
-        let rule = if matches!(place, Place::After(_)) && !view.is_joined(&self.ledger, self.state.frontier_at) {
-            Rule::Above
-        } else {
-            Rule::Frontier
-        };
-        let gap = match self.join(&view).await? {
-            Joined::Yes => None,
-            Joined::Gap(gap) => Some(gap),
-            Joined::Hole => {
-                let floor = self.catch_up_floor();
-                self.begin_walk(WalkKind::CatchUp, floor, view, None).await?;
-                return Ok(true);
-            }
-        };
+        if !self.is_joined(&view).await? {
+            let floor = self.catch_up_floor();
+            self.begin_walk(WalkKind::CatchUp, floor, view, None).await?;
+            return Ok(true);
+        }
         let mut commit = self.commit(&view);
         commit.duplicates = view.duplicates(&self.ledger, self.state.frontier.id);
-        commit.entries = view.take(rule, &self.ledger, self.state.frontier_at, self.floors());
-        commit.gaps.extend(gap);
+        commit.entries = self.take_joined(&view);
         self.advance(&mut commit, &view);
         let taken = commit.entries.len();
         self.write(commit).await?;
@@ -313,22 +300,28 @@ impl Tail {
         Ok(())
     }
 
-    /// Whether a page stands on what the ledger holds.
-    pub(super) async fn join(&self, view: &View) -> Result<Joined, TailError> {
+    /// Whether a page stands on what the ledger holds, or nothing is there to stand on. Where that cannot be told, a walk finds out.
+    pub(super) async fn is_joined(&self, view: &View) -> Result<bool, TailError> {
         if view.is_joined(&self.ledger, self.state.frontier_at) {
-            return Ok(Joined::Yes);
+            return Ok(true);
         }
         let below = match view.end() {
-            Some(end) => Some(self.fetcher.below(end).await?),
             None => None,
+            Some(end) => match self.fetcher.below(end).await {
+                Err(error) if error.may_be_the_request() => return Ok(false),
+                below => Some(below?),
+            },
         };
-        let Some(below) = below.filter(|below| !below.is_empty()) else {
-            return Ok(if self.ledger.holds_any() { Joined::Gap(self.frontier_gone(view)) } else { Joined::Yes });
-        };
+        let Some(below) = below.filter(|below| !below.is_empty()) else { return Ok(!self.ledger.holds_any()) };
         let mut order = self.order;
         let below = View::read(below, &mut order, self.fetcher.client());
-        let joined = below.top().is_some_and(|top| self.ledger.holds([top])[0]) && !below.ids().eq(view.ids());
-        Ok(if joined { Joined::Yes } else { Joined::Hole })
+        Ok(below.top().is_some_and(|top| self.ledger.holds([top])[0]) && !below.ids().eq(view.ids()))
+    }
+
+    /// What is new in a page that is joined: where it does not reach down to the frontier, all of it stands above.
+    fn take_joined(&self, view: &View) -> Vec<NewEntry> {
+        let rule = if view.is_joined(&self.ledger, self.state.frontier_at) { Rule::Frontier } else { Rule::Above };
+        view.take(rule, &self.ledger, self.state.frontier_at, self.floors())
     }
 
     /// The newest entries are taken as the new frontier, joined by a walk where needed.
@@ -342,17 +335,11 @@ impl Tail {
         };
         let mut commit = self.commit(&view);
         commit.recovered = true;
-        let joined = if view.is_empty() { Joined::Yes } else { self.join(&view).await? };
-        let gap = match joined {
-            Joined::Hole => {
-                let floor = self.catch_up_floor();
-                return self.begin_walk(WalkKind::Recovery, floor, view, Some(commit)).await;
-            }
-            Joined::Yes => None,
-            Joined::Gap(gap) => Some(gap),
-        };
-        commit.entries = view.take(Rule::Frontier, &self.ledger, self.state.frontier_at, self.floors());
-        commit.gaps.extend(gap);
+        if !view.is_empty() && !self.is_joined(&view).await? {
+            let floor = self.catch_up_floor();
+            return self.begin_walk(WalkKind::Recovery, floor, view, Some(commit)).await;
+        }
+        commit.entries = self.take_joined(&view);
         self.advance(&mut commit, &view);
         if view.is_empty() {
             // Nothing is there to stand on: the next poll asks without a cursor.
@@ -398,8 +385,16 @@ impl Tail {
     /// How far down a walk to the frontier looks before it gives up on finding anything it knows. The start floor has no say:
     /// it is the time of the clock at the first answer, and what came since may be dated before it.
     pub(super) fn catch_up_floor(&self) -> Option<Timestamp> {
+        if self.filters_changed_since_frontier() {
+            return self.state.frontier_at;
+        }
         let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
         self.state.frontier_at.map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN))
+    }
+
+    /// Other filters showed everything that the ledger holds, so it may well not be found again.
+    pub(super) fn filters_changed_since_frontier(&self) -> bool {
+        self.state.filter_floor.is_some() && self.state.filter_floor == self.state.frontier_at
     }
 
     /// How far down a re-read looks: it overlaps the one before by the window, so after a time without contact it reaches back
@@ -420,15 +415,6 @@ impl Tail {
             start: self.state.birth.as_ref().and_then(|birth| birth.start_floor),
             filter: self.state.filter_floor,
             prune: self.state.prune_floor,
-        }
-    }
-
-    pub(super) fn frontier_gone(&self, view: &View) -> Gap {
-        Gap {
-            reason: GapReason::FrontierGone,
-            from: self.state.frontier_at,
-            to: view.oldest(),
-            message: "the newest entry the exporter had read is gone from the service, so entries after it may have been removed before they were read".to_owned(),
         }
     }
 
@@ -495,17 +481,6 @@ fn latest(now: Timestamp) -> Timestamp {
     now.checked_add(FUTURE).unwrap_or(Timestamp::MAX)
 }
 
-/// Whether a page stands on what the ledger holds.
-#[derive(Debug)]
-pub(super) enum Joined {
-    /// It does, or there is nothing to stand on.
-    Yes,
-    /// What it should stand on is gone.
-    Gap(Gap),
-    /// Something unread lies below it.
-    Hole,
-}
-
 /// What a commit changes of the tail's own state, kept until it is on disk.
 struct Followed {
     birth: Option<Birth>,
@@ -562,11 +537,13 @@ fn follow(walk: Option<Walk>, change: WalkChange) -> Option<Walk> {
             walk.marks.truncate(depth);
             walk.marks.push(mark);
             walk.direction = Direction::Down;
+            walk.joined = false;
             Some(walk)
         }
-        (Some(mut walk), WalkChange::Up { depth }) => {
+        (Some(mut walk), WalkChange::Up { depth, joined }) => {
             walk.marks.truncate(depth);
             walk.direction = Direction::Up;
+            walk.joined = joined;
             Some(walk)
         }
         (_, WalkChange::End) | (None, _) => None,

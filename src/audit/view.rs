@@ -187,7 +187,8 @@ impl View {
                 }),
                 Rule::Above => Some(Disposition::Live),
                 Rule::Frontier if self.is_live(position, top, frontier_at) => Some(Disposition::Live),
-                Rule::Frontier => late(),
+                // What is too old is remembered, so that the next page has something to join.
+                Rule::Frontier => late().or(Some(Disposition::Baseline)),
                 Rule::Late if self.is_live(position, top, frontier_at) => None,
                 Rule::Late => late(),
             };

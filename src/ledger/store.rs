@@ -317,13 +317,16 @@ fn write_walk(transaction: &Transaction<'_>, change: Option<&WalkChange>) -> rus
         WalkChange::Begin { walk, top } => {
             transaction.execute("DELETE FROM walk_marks", [])?;
             transaction
-                .prepare_cached("UPDATE state SET walk = ?1, walk_direction = ?2, walk_floor = ?3, walk_started = ?4, walk_top = ?5")?
+                .prepare_cached(
+                    "UPDATE state SET walk = ?1, walk_direction = ?2, walk_floor = ?3, walk_started = ?4, walk_top = ?5, walk_joined = ?6",
+                )?
                 .execute(params![
                     walk.kind.as_str(),
                     walk.direction.as_str(),
                     walk.floor.map(micros),
                     micros(walk.started_at),
-                    top.as_deref().map(block::pack)
+                    top.as_deref().map(block::pack),
+                    walk.joined
                 ])?;
             for (depth, mark) in walk.marks.iter().enumerate() {
                 write_mark(transaction, depth, mark)?;
@@ -331,12 +334,12 @@ fn write_walk(transaction: &Transaction<'_>, change: Option<&WalkChange>) -> rus
         }
         WalkChange::Mark { depth, mark } => {
             transaction.prepare_cached("DELETE FROM walk_marks WHERE depth > ?1")?.execute([*depth as i64])?;
-            transaction.prepare_cached("UPDATE state SET walk_direction = 'down'")?.execute([])?;
+            transaction.prepare_cached("UPDATE state SET walk_direction = 'down', walk_joined = 0")?.execute([])?;
             write_mark(transaction, *depth, mark)?;
         }
-        WalkChange::Up { depth } => {
+        WalkChange::Up { depth, joined } => {
             transaction.prepare_cached("DELETE FROM walk_marks WHERE depth >= ?1")?.execute([*depth as i64])?;
-            transaction.prepare_cached("UPDATE state SET walk_direction = 'up'")?.execute([])?;
+            transaction.prepare_cached("UPDATE state SET walk_direction = 'up', walk_joined = ?1")?.execute([joined])?;
         }
         WalkChange::End => {
             transaction.execute("DELETE FROM walk_marks", [])?;
@@ -362,7 +365,8 @@ fn read_walk(row: &Row<'_>) -> rusqlite::Result<Option<Walk>> {
     let Some(kind) = WalkKind::ALL.into_iter().find(|known| known.as_str() == kind) else { return Ok(None) };
     let direction = if row.get::<_, Option<String>>("walk_direction")?.as_deref() == Some("up") { Direction::Up } else { Direction::Down };
     let started_at = time(row, "walk_started")?.unwrap_or(Timestamp::UNIX_EPOCH);
-    Ok(Some(Walk { kind, direction, floor: time(row, "walk_floor")?, started_at, marks: Vec::new() }))
+    let joined = row.get("walk_joined")?;
+    Ok(Some(Walk { kind, direction, floor: time(row, "walk_floor")?, started_at, joined, marks: Vec::new() }))
 }
 
 fn write_outbox(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {

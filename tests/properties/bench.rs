@@ -26,11 +26,13 @@ pub(super) struct Bench {
     running: Running,
     client: Client,
     metrics: Metrics,
-    ledger: LedgerHandle,
+    pub(super) ledger: LedgerHandle,
     tail: Tail,
     model: Arc<Mutex<Model>>,
     /// Records in the outbox when the range was checked last.
     checked: u64,
+    /// Not everything can be had.
+    pub(super) lossy: bool,
 }
 
 /// What the test knows that the simulator does not tell.
@@ -102,6 +104,10 @@ impl Model {
 
 impl Bench {
     pub(super) async fn new(case: &Case, path: StatePath) -> Self {
+        Self::filtered(case, path, Filters::default()).await
+    }
+
+    pub(super) async fn filtered(case: &Case, path: StatePath, filters: Filters) -> Self {
         let config = Config {
             seed: case.seed,
             history: case.history,
@@ -124,7 +130,7 @@ impl Bench {
             timeout: Duration::from_secs(10),
             max_requests_per_second: 1e6,
             ca_file: None,
-            filters: Filters::default(),
+            filters,
         };
         let ledger_settings = LedgerSettings {
             path,
@@ -143,10 +149,10 @@ impl Bench {
         let client = Client::new(api, metrics.api.clone()).unwrap();
         let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).unwrap();
         let tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings(case));
-        Self { case: case.clone(), running, client, metrics, ledger, tail, model, checked: 0 }
+        Self { case: case.clone(), running, client, metrics, ledger, tail, model, checked: 0, lossy: false }
     }
 
-    fn sim(&self) -> &Simulator {
+    pub(super) fn sim(&self) -> &Simulator {
         self.running.simulator()
     }
 
@@ -186,6 +192,14 @@ impl Bench {
         self.after_round().await;
     }
 
+    /// Another tail with other filters on the same ledger.
+    pub(super) async fn filter(&mut self, filters: Filters) {
+        let api = ApiSettings { filters, ..self.client.settings().clone() };
+        self.client = Client::new(api, self.metrics.api.clone()).unwrap();
+        let state = self.ledger.state().await.unwrap();
+        self.tail = Tail::new(self.client.clone(), self.ledger.clone(), state, self.metrics.clone(), settings(&self.case));
+    }
+
     /// Rounds until there is nothing left to do.
     pub(super) async fn settle(&mut self) {
         self.tail.hurry();
@@ -201,6 +215,18 @@ impl Bench {
 
     async fn round(&mut self) -> Duration {
         let wait = tokio::time::timeout(Duration::from_secs(20), self.tail.round()).await.expect("the round ends");
+        if std::env::var("DBG").is_ok() {
+            let s = self.ledger.state().await.unwrap();
+            eprintln!(
+                "wait {wait:?} walk {:?} {:?} depth {:?} frontier {:?} req {} {:?}",
+                s.walk.as_ref().map(|w| w.kind),
+                s.walk.as_ref().map(|w| w.direction),
+                s.walk.as_ref().map(|w| w.marks.len()),
+                s.frontier_at,
+                self.sim().requests().audit,
+                self.sim().requests().last.iter().map(|r| format!("{} -> {:?}", r.raw_query, r.status)).collect::<Vec<_>>()
+            );
+        }
         self.after_round().await;
         wait
     }
@@ -211,7 +237,7 @@ impl Bench {
             self.model.lock().unwrap().born = born;
         }
         let records = self.ledger.backlog().records;
-        if records != self.checked {
+        if records != self.checked && !self.lossy {
             self.checked = records;
             self.check_range().await;
         }
@@ -247,7 +273,7 @@ impl Bench {
         self.sim().entries_of(all).filter(|entry| since.contains(&entry.id) || from_history(entry)).collect()
     }
 
-    async fn delivered(&self) -> Vec<String> {
+    pub(super) async fn delivered(&self) -> Vec<String> {
         let records = self.ledger.outbox_batch(usize::MAX, usize::MAX).await.unwrap();
         let entries = records.iter().filter(|record| record.kind == RecordKind::Entry);
         entries.map(|record| record.raw.strip_prefix("{\"id\":\"").unwrap().split('"').next().unwrap().to_owned()).collect()
@@ -289,7 +315,7 @@ impl Bench {
         assert_eq!(self.sim().requests().audit - before, 1, "requests of a quiet poll");
     }
 
-    fn counted(&self) -> BTreeMap<(String, String), u64> {
+    pub(super) fn counted(&self) -> BTreeMap<(String, String), u64> {
         let events = self.metrics.audit.events().into_iter().filter(|(_, value)| *value > 0);
         events.map(|(labels, value)| ((labels.activity_type.to_string(), labels.actor.unwrap().to_string()), value)).collect()
     }
