@@ -44,6 +44,8 @@ pub struct Tail {
     pub(super) rewalked: bool,
     /// The most items a page ever had: a service may cap pages below the limit asked for.
     largest_page: usize,
+    /// A page after a cursor begins with the entry of the cursor.
+    inclusive: bool,
     next_poll: Instant,
     pub(super) next_reread: Instant,
     failures: u32,
@@ -88,6 +90,7 @@ impl Tail {
             idle_mark: false,
             rewalked: false,
             largest_page: 0,
+            inclusive: false,
             next_poll: now,
             next_reread: now,
             failures: 0,
@@ -266,11 +269,13 @@ impl Tail {
         if page.is_empty() {
             return Ok(false);
         }
-        let (items, previous) = (page.len(), page.has_previous);
-        self.largest_page = self.largest_page.max(items);
         let view = self.view(page)?;
         if !view.has_unknown(&self.ledger) {
-            return self.nothing_new(&view).await.map(|()| false);
+            let learned = !self.inclusive && matches!(place, Place::After(_)) && view.top() == self.state.frontier.id;
+            self.inclusive |= learned;
+            self.nothing_new(&view).await?;
+            // A page that has no room for more than the entry of the cursor says nothing.
+            return Ok(learned && self.has_no_room());
         }
         if !self.is_joined(&view).await? {
             let floor = self.catch_up_floor();
@@ -283,7 +288,7 @@ impl Tail {
         self.advance(&mut commit, &view);
         let taken = commit.entries.len();
         self.write(commit).await?;
-        Ok(taken > 0 && (previous || items >= self.largest_page.min(self.fetcher.limit() as usize)))
+        Ok(taken > 0 && (view.page.has_previous || view.page.len() >= self.room()))
     }
 
     /// Everything in the page is held: at most the cursor moves.
@@ -373,11 +378,21 @@ impl Tail {
         self.begin_walk(WalkKind::Reread, Some(floor), view, None).await
     }
 
+    /// How many items a page has where there are enough.
+    fn room(&self) -> usize {
+        self.largest_page.min(self.fetcher.limit() as usize)
+    }
+
+    /// Whether a page after a cursor has only room for the entry of the cursor.
+    fn has_no_room(&self) -> bool {
+        self.inclusive && self.room() <= 1
+    }
+
     fn poll_place(&self) -> Place {
         // A frontier in the future would hide everything dated before it: then the newest page is read instead.
         let future = self.state.newest_at.is_some_and(|newest| self.state.frontier_at.is_some_and(|at| newest > at));
         match &self.state.frontier.cursor {
-            Some(cursor) if !future => Place::After(Cursor::new(cursor.clone())),
+            Some(cursor) if !future && !self.has_no_room() => Place::After(Cursor::new(cursor.clone())),
             _ => Place::Top,
         }
     }
@@ -420,6 +435,7 @@ impl Tail {
 
     /// Reads a page and makes sure that it belongs to this ledger's organization.
     pub(super) fn view(&mut self, page: AuditPage) -> Result<View, TailError> {
+        self.largest_page = self.largest_page.max(page.len());
         let view = View::read(page, &mut self.order, self.fetcher.client());
         match (view.organization(), &self.state.organization) {
             (Some(found), Some(wanted)) if found != wanted => {

@@ -303,6 +303,9 @@ impl Bench {
             .collect();
         assert_eq!(self.counted(), truth, "counters");
         let late = self.model.lock().unwrap().late;
+        if !self.case.steps.iter().any(Step::is_fault) {
+            assert_eq!(self.total(Total::Recoveries), 0, "recoveries");
+        }
         assert!(self.total(Total::Late) <= late, "{} rows are called late, {late} were", self.total(Total::Late));
         assert_eq!([Total::Gaps, Total::Malformed, Total::Duplicate].map(|total| self.total(total)), [0; 3], "gaps, malformed, duplicates");
     }

@@ -49,6 +49,14 @@ pub(super) enum Change {
     Fault(Fault),
 }
 
+// === impl Step ===
+
+impl Step {
+    pub(super) fn is_fault(&self) -> bool {
+        matches!(self, Self::Now(Change::Fault(_)) | Self::During(_, Change::Fault(_)))
+    }
+}
+
 pub(super) fn case() -> impl Strategy<Value = Case> {
     (any::<u64>(), 0..30u64, start(), page_size(), readings(), prop::collection::vec(step(), 1..12))
         .prop_map(|(seed, history, start, page_size, readings, steps)| Case { seed, history, start, page_size, readings, steps })

@@ -46,6 +46,16 @@ fn what_comes_at_the_same_moment_between_a_poll_and_a_re_read_is_not_late() {
     everything_is_exact(&Case { page_size: 1, ..case(steps) });
 }
 
+/// The poll saw the entry of its cursor again and again, and new ones only by way of a recovery at the next re-read.
+#[test]
+fn a_page_of_one_that_begins_with_the_entry_of_the_cursor_is_not_blind() {
+    for (page_size, page_cap) in [(1, None), (10, Some(1))] {
+        let readings = Readings { after_inclusive: true, page_cap, ..Readings::default() };
+        let steps = vec![Step::Settle, Step::Now(Change::Events(3)), Step::Settle, Step::Restart, Step::Now(Change::Events(1))];
+        everything_is_exact(&Case { page_size, readings, ..case(steps) });
+    }
+}
+
 fn only(kind: &str) -> Filters {
     Filters { activity_types: vec![kind.to_owned()], ..Filters::default() }
 }
