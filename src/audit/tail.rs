@@ -21,6 +21,9 @@ use crate::telemetry;
 /// An entry dated later than this after the service's clock is from the future: it says nothing of how far the ledger reaches.
 const FUTURE: SignedDuration = SignedDuration::from_mins(5);
 
+/// The smallest step between two times in the ledger.
+const TICK: SignedDuration = SignedDuration::from_micros(1);
+
 /// The first wait after a failure; it doubles up to the poll interval, or a minute where that is shorter.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
@@ -206,15 +209,11 @@ impl Tail {
         let view = self.view(page)?;
         let now = view.page.server_time;
         // Everything that is there already is history, and what comes is above it, whatever the service's clock says of either.
-        let count_floor = view.newest();
-        let wanted = self.settings.start.floor(now);
-        let clock_is_right = view.oldest().is_none_or(|oldest| oldest <= latest(now));
-        let start_floor = match count_floor {
-            // An entry dated in the future must not raise the floor above what is to come.
-            Some(newest) if self.settings.start == Start::Now => Some(if clock_is_right { newest.min(now) } else { newest }),
-            // Where nothing was, everything comes after the start, whatever the clocks say.
-            None if self.settings.start == Start::Now => None,
-            _ => wanted,
+        let count_floor = self.reach(&view);
+        let start_floor = match self.settings.start {
+            // What is as old as the newest entry was there. Where nothing was, everything comes after the start, whatever the clocks say.
+            Start::Now => count_floor.map(|newest| newest.checked_add(TICK).unwrap_or(newest).max(now)),
+            start => start.floor(now),
         };
         let birth = Birth { born_at: now, start_floor, count_floor };
         let mut commit = self.commit(&view);
@@ -270,20 +269,22 @@ impl Tail {
             return Ok(false);
         }
         let view = self.view(page)?;
-        if !view.has_unknown(&self.ledger) {
-            let learned = !self.inclusive && matches!(place, Place::After(_)) && view.top() == self.state.frontier.id;
+        let after_cursor = matches!(place, Place::After(_));
+        // A page full of entries dated in the future says nothing of what is below them.
+        if !view.has_unknown(&self.ledger) && (after_cursor || self.is_joined(&view).await?) {
+            let learned = !self.inclusive && after_cursor && view.top() == self.state.frontier.id;
             self.inclusive |= learned;
-            self.nothing_new(&view).await?;
+            self.nothing_new(&view, after_cursor).await?;
             // A page that has no room for more than the entry of the cursor says nothing.
             return Ok(learned && self.has_no_room());
         }
         if !self.is_joined(&view).await? {
-            let floor = self.catch_up_floor();
+            let (floor, new) = (self.catch_up_floor(), view.has_unknown(&self.ledger));
             self.begin_walk(WalkKind::CatchUp, floor, view, None).await?;
-            return Ok(true);
+            return Ok(new);
         }
         let mut commit = self.commit(&view);
-        commit.duplicates = view.duplicates(&self.ledger, self.state.frontier.id);
+        commit.duplicates = self.duplicates(&view, after_cursor);
         commit.entries = self.take_joined(&view);
         self.advance(&mut commit, &view);
         let taken = commit.entries.len();
@@ -292,9 +293,9 @@ impl Tail {
     }
 
     /// Everything in the page is held: at most the cursor moves.
-    async fn nothing_new(&mut self, view: &View) -> Result<(), TailError> {
+    async fn nothing_new(&mut self, view: &View, after_cursor: bool) -> Result<(), TailError> {
         let mut commit = self.commit(view);
-        commit.duplicates = view.duplicates(&self.ledger, self.state.frontier.id);
+        commit.duplicates = self.duplicates(view, after_cursor);
         let moved = view.page.start_cursor.as_ref().is_some_and(|cursor| self.state.frontier.cursor.as_deref() != Some(cursor.as_str()));
         if moved {
             self.advance(&mut commit, view);
@@ -303,6 +304,11 @@ impl Tail {
             self.write(commit).await?;
         }
         Ok(())
+    }
+
+    /// Entries that the service served again as new; the newest page is never all new.
+    fn duplicates(&self, view: &View, after_cursor: bool) -> u64 {
+        if after_cursor { view.duplicates(&self.ledger, self.state.frontier.id) } else { 0 }
     }
 
     /// Whether a page stands on what the ledger holds, or nothing is there to stand on. Where that cannot be told, a walk finds out.
@@ -320,7 +326,7 @@ impl Tail {
         let Some(below) = below.filter(|below| !below.is_empty()) else { return Ok(!self.ledger.holds_any()) };
         let mut order = self.order;
         let below = View::read(below, &mut order, self.fetcher.client());
-        Ok(below.top().is_some_and(|top| self.ledger.holds([top])[0]) && !below.ids().eq(view.ids()))
+        Ok(below.is_joined(&self.ledger, self.state.frontier_at) && !below.ids().eq(view.ids()))
     }
 
     /// What is new in a page that is joined: where it does not reach down to the frontier, all of it stands above.
@@ -457,16 +463,19 @@ impl Tail {
 
     /// The frontier follows to the top of a page.
     pub(super) fn advance(&self, commit: &mut Commit, view: &View) {
-        if let Some(newest) = view.newest() {
-            // Where every entry is ahead of the service's clock, the clock is wrong, not the entries.
-            let latest = latest(view.page.server_time);
-            let coherent = self.state.frontier_at.or(view.oldest()).is_some_and(|at| at <= latest);
-            commit.frontier_at = Some(if coherent { newest.min(latest) } else { newest });
-        }
+        commit.frontier_at = self.reach(view);
         let cursor = view.page.start_cursor.as_ref().map(|cursor| cursor.as_str().to_owned());
         let id: Option<EventId> = view.top();
         commit.frontier =
             Some(Frontier { cursor: cursor.or_else(|| self.state.frontier.cursor.clone()), id: id.or(self.state.frontier.id) });
+    }
+
+    /// Creation time of the newest entry of a page that is not dated in the future.
+    fn reach(&self, view: &View) -> Option<Timestamp> {
+        let latest = latest(view.page.server_time);
+        // Where every entry is ahead of the service's clock, the clock is wrong, not the entries.
+        let clock_is_wrong = self.state.frontier_at.or(view.oldest()).is_some_and(|at| at > latest);
+        if clock_is_wrong { view.newest() } else { view.newest_until(latest) }
     }
 
     /// Writes a commit and follows it in memory. Only here does the tail's own state move.

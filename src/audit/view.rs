@@ -131,6 +131,11 @@ impl View {
         self.events.iter().map(|placed| placed.event.created_at).max()
     }
 
+    /// Creation time of the newest entry that is not newer than `latest`.
+    pub(super) fn newest_until(&self, latest: Timestamp) -> Option<Timestamp> {
+        self.events.iter().map(|placed| placed.event.created_at).filter(|at| *at <= latest).max()
+    }
+
     /// Creation time of the oldest entry.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
         self.events.iter().map(|placed| placed.event.created_at).min()

@@ -74,12 +74,14 @@ impl Model {
                 // Only what was created since the birth must be counted, so nothing else arrives late.
                 let Some((_, birth)) = self.birth.filter(|_| self.born) else { return };
                 for i in 0..*count {
-                    let created = sim.now().checked_sub(jiff::SignedDuration::from_millis((behind + i).cast_signed())).unwrap().max(birth);
+                    let created = sim.now().checked_sub(jiff::SignedDuration::from_millis((behind + i).cast_signed())).unwrap();
+                    let created = created.max(birth.checked_add(jiff::SignedDuration::from_millis(1)).unwrap());
                     self.insert(sim, created);
                 }
             }
             Change::Ahead(millis) => {
-                if self.born {
+                // Where the newest page has nothing but entries from the future, or the clock is wrong, nobody can tell what is the future.
+                if self.born && sim.config().history > 0 && !sim.readings().no_date {
                     let created = sim.now().checked_add(jiff::SignedDuration::from_millis(millis.cast_signed())).unwrap();
                     let id = self.insert(sim, created);
                     self.out_of_order.insert(id);

@@ -1,15 +1,17 @@
 //! Cases that once failed, each with what it would have done to an operator.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use orgdata_exporter::api::Filters;
 use orgdata_exporter::audit::Start;
 use orgdata_exporter::ledger::StatePath;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{AfterReading, Fault, FaultKind, Fields, Readings};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, Readings};
 
 use super::bench::Bench;
 use super::case::{Case, Change, Step};
-use super::exact::{block_on, everything_is_exact};
+use super::exact::{block_on, everything_is_delivered, everything_is_exact};
 
 const NEWEST: AfterReading = AfterReading::Newest;
 
@@ -56,6 +58,42 @@ fn a_page_of_one_that_begins_with_the_entry_of_the_cursor_is_not_blind() {
     }
 }
 
+/// Behind a page full of entries dated in the future nothing new was seen until their time came, and then it was too late for much
+/// of it; and at every poll what the page showed again was counted as served twice, and written to the disk.
+#[test]
+fn entries_dated_in_the_future_hide_nothing() {
+    for (page_size, ahead) in [(1, 1), (2, 3), (10, 1)] {
+        let mut steps = vec![Step::Settle];
+        steps.extend((0..ahead).map(|i| Step::Now(Change::Ahead(86_400_000 + i))));
+        for events in [1, 0, 4, 30] {
+            steps.extend([Step::Settle, Step::Now(Change::Pass(10_000)), Step::Now(Change::Events(events))]);
+        }
+        steps.extend([Step::Settle, Step::Now(Change::Pass(86_500_000)), Step::Now(Change::Events(3))]);
+        for after in [AfterReading::Adjacent, NEWEST] {
+            everything_is_delivered(&Case { page_size, readings: Readings { after, ..Readings::default() }, ..case(steps.clone()) });
+        }
+    }
+}
+
+/// Old entries were delivered and counted as late that only had the same time as the newest one when the ledger began.
+#[test]
+fn what_was_there_at_the_moment_of_the_birth_is_not_late() {
+    let seed = (0..200).find(|seed| {
+        let times: Vec<_> = orgdata_exporter::simulator::Simulator::new(Config {
+            seed: *seed,
+            history: 8,
+            history_span: Duration::from_secs(160),
+            ..Config::quiet()
+        })
+        .entries()
+        .map(|entry| entry.created_at)
+        .collect();
+        times[7] == times[6]
+    });
+    let seed = seed.expect("a history that ends with two entries of one moment");
+    everything_is_exact(&Case { seed, history: 8, page_size: 1, ..case(vec![Step::Settle]) });
+}
+
 fn only(kind: &str) -> Filters {
     Filters { activity_types: vec![kind.to_owned()], ..Filters::default() }
 }
@@ -70,7 +108,7 @@ fn what_only_new_filters_show_is_neither_counted_nor_a_gap() {
             let mut bench = Bench::filtered(&case, StatePath::Memory, only("OLD")).await;
             bench.lossy = true;
             let add = |bench: &Bench, kind: &str| {
-                bench.sim().advance(std::time::Duration::from_secs(1));
+                bench.sim().advance(Duration::from_secs(1));
                 bench.sim().add_entry(&Fields::new().with("type", kind)).unwrap();
             };
             add(&bench, "OLD");
@@ -114,11 +152,11 @@ fn one_entry_that_always_fails_is_a_gap_of_one() {
             let mut bench = Bench::new(&case, StatePath::Memory).await;
             bench.lossy = true;
             bench.settle().await;
-            bench.sim().advance(std::time::Duration::from_secs(60));
+            bench.sim().advance(Duration::from_secs(60));
             bench.sim().add_events(1);
             let bad = bench.sim().add_entry(&Fields::new()).unwrap();
             bench.sim().fault(Fault::new(FaultKind::Poison(bad)));
-            bench.sim().advance(std::time::Duration::from_secs(60));
+            bench.sim().advance(Duration::from_secs(60));
             bench.sim().add_events(4);
             bench.settle().await;
             bench.sim().add_events(10);
