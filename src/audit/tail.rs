@@ -229,7 +229,7 @@ impl Tail {
             self.advance(&mut commit, &view);
         } else {
             let walk = self.new_walk(WalkKind::FirstStart, start_floor, &view, None);
-            commit.walk = Some(WalkChange::Begin { walk, top: Some(body.clone()) });
+            commit.walk = Some(WalkChange::Begin { walk, top: Some(body) });
         }
         let entries = commit.entries.len();
         self.write(commit).await?;
@@ -237,9 +237,6 @@ impl Tail {
         self.next_reread = Instant::now() + self.settings.reread_interval;
         self.next_poll = Instant::now() + self.settings.poll_interval;
         tracing::info!(start = %self.settings.start, entries, "a new ledger: counters begin at 0 now");
-        if !whole {
-            self.state.walk_top = Some(body);
-        }
         Ok(())
     }
 
@@ -547,10 +544,12 @@ impl Followed {
             state.filters = filters;
         }
         if let Some(change) = self.walk {
-            state.walk = follow(state.walk.take(), change);
-            if state.walk.as_ref().is_none_or(|walk| walk.kind != WalkKind::FirstStart) {
-                state.walk_top = None;
+            match &change {
+                WalkChange::Begin { top, .. } => state.walk_top.clone_from(top),
+                WalkChange::End => state.walk_top = None,
+                WalkChange::Mark { .. } | WalkChange::Up { .. } => {}
             }
+            state.walk = follow(state.walk.take(), change);
         }
     }
 }

@@ -187,7 +187,10 @@ impl Tail {
         // What is above something new is new.
         let joined = walk.joined || commit.entries.iter().any(|entry| entry.disposition == Disposition::Live);
         self.finish(&mut commit, &walk, joined);
-        self.write(commit).await
+        self.write(commit).await?;
+        // Cursors that grow old on the way up of a long walk are met again only after progress.
+        self.rewalked &= !walk.kind.moves_frontier();
+        Ok(())
     }
 
     /// The page of a mark, asked for again.
@@ -215,7 +218,8 @@ impl Tail {
         self.write(commit).await
     }
 
-    /// The service refuses a cursor of the walk. Cursors may have grown old: it is begun again once; then the place cannot be read.
+    /// The service refuses a cursor of the walk. Cursors may have grown old: it is begun again; when it then takes nothing before the next
+    /// one is refused, the place cannot be read.
     async fn refused(&mut self, error: &str) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         self.passed.clear();
@@ -260,7 +264,7 @@ impl Tail {
             WalkKind::FirstStart => Rule::FirstStart {
                 start_floor: birth.and_then(|birth| birth.start_floor),
                 // All of it was there when the ledger began, unless the walk had to begin again from a newer top.
-                count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.rewalked),
+                count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.state.walk_top.is_none()),
             },
             WalkKind::Reread => Rule::Late,
             WalkKind::CatchUp | WalkKind::Recovery if walk.joined => Rule::Above,

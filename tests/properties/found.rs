@@ -1,5 +1,6 @@
 //! Cases that once failed, each with what it would have done to an operator.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -165,6 +166,37 @@ fn one_entry_that_always_fails_is_a_gap_of_one() {
             // With the newest page for an answer, nothing below the bad entry can be reached.
             let lost = if after == NEWEST { 2 } else { 1 };
             assert_eq!((delivered.len(), bench.total(Total::Gaps)), (16 - lost, 1), "{after:?}");
+            tokio::time::resume();
+        });
+    }
+}
+
+/// A service whose cursors live shorter than the walk takes made gaps of pages that it would have served.
+#[test]
+fn cursors_that_grow_old_on_a_long_way_are_no_gap() {
+    for start in [Start::Now, Start::Oldest] {
+        block_on(async {
+            tokio::time::pause();
+            let readings = Readings { after: NEWEST, ..Readings::default() };
+            let case = Case { history: 60, start, page_size: 2, readings, ..case(Vec::new()) };
+            let mut bench = Bench::new(&case, StatePath::Memory).await;
+            bench.lossy = true;
+            let mut used = HashMap::new();
+            bench.sim().on_request(Box::new(move |request, _| {
+                // The newest page makes them anew.
+                if request.raw_query == "limit=2" {
+                    used.clear();
+                }
+                let first = *used.entry(request.param("before")?.to_owned()).or_insert(request.number);
+                (request.number - first > 20).then(|| Fault::status(StatusCode::GONE))
+            }));
+            bench.settle().await;
+            bench.sim().advance(Duration::from_secs(60));
+            bench.sim().add_events(100);
+            bench.settle().await;
+            let history = if start == Start::Now { 0 } else { 60 };
+            assert_eq!((bench.delivered().await.len(), bench.total(Total::Gaps)), (history + 100, 0));
+            assert_eq!(bench.counted().values().sum::<u64>(), 100);
             tokio::time::resume();
         });
     }
