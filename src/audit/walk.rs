@@ -48,7 +48,6 @@ impl Tail {
         commit: Option<Commit>,
     ) -> Result<(), TailError> {
         self.passed.clear();
-        self.idle_mark = kind == WalkKind::Reread && self.late(&top).is_empty();
         let walk = self.new_walk(kind, floor, &top, None);
         tracing::debug!(walk = kind.as_str(), floor = floor.map(tracing::field::display), "a walk begins");
         let mut commit = commit.unwrap_or_else(|| self.commit(&top));
@@ -63,7 +62,9 @@ impl Tail {
             self.next_reread = tokio::time::Instant::now();
         }
         commit.walk = Some(WalkChange::Begin { walk, top: None });
+        let idle = kind == WalkKind::Reread && self.late(&top).is_empty();
         self.write(commit).await?;
+        self.idle_mark = idle;
         self.keep(0, top);
         Ok(())
     }
@@ -107,10 +108,11 @@ impl Tail {
         }
         let (Some(bottom), next) = (view.bottom(), view.end().map(|next| next.as_str().to_owned())) else { return Ok(()) };
         let depth = if self.idle_mark { walk.depth } else { walk.depth + 1 };
-        self.idle_mark = walk.kind == WalkKind::Reread && self.late(&view).is_empty();
+        let idle = walk.kind == WalkKind::Reread && self.late(&view).is_empty();
         let mut commit = Commit::new(view.page.server_time);
         commit.walk = Some(WalkChange::Mark { depth, mark: Mark { before: Some(end), end: next, bottom } });
         self.write(commit).await?;
+        self.idle_mark = idle;
         self.keep(depth, view);
         Ok(())
     }

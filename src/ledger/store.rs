@@ -33,6 +33,8 @@ pub(super) struct Ledger {
     labels: Labels,
     pub(super) backlog: Arc<Mutex<Backlog>>,
     pruned_at: Option<Timestamp>,
+    /// The floor that ids were pruned to.
+    prune_floor: Option<Timestamp>,
 }
 
 // === impl Ledger ===
@@ -51,11 +53,13 @@ impl Ledger {
             known: Arc::default(),
             backlog: Arc::default(),
             pruned_at: None,
+            prune_floor: None,
         };
         let path = || std::path::PathBuf::from(ledger_path(&ledger.settings));
         let failed = |error| OpenError::Sqlite { path: path(), error };
         ledger.found(set_aside).map_err(failed)?;
         let state = ledger.load_state().map_err(failed)?;
+        ledger.prune_floor = state.prune_floor;
         ledger.load_known().map_err(failed)?;
         ledger.refresh_backlog().map_err(failed)?;
         ledger.restore_metrics().map_err(|error| OpenError::Sqlite { path: ledger_path(&ledger.settings).into(), error })?;
@@ -63,13 +67,14 @@ impl Ledger {
     }
 
     /// Writes one commit; nothing of it shows, in memory or on `/metrics`, before it is on disk.
-    pub(super) fn commit(&mut self, commit: &Commit) -> Result<(), LedgerError> {
+    pub(super) fn commit(&mut self, commit: &Commit) -> Result<Option<Timestamp>, LedgerError> {
         let mut granted = Vec::new();
         match self.write(commit, &mut granted) {
             Ok(written) => {
                 self.metrics.state.commits.inc();
                 self.shown(commit, written);
-                Ok(())
+                // Nothing may fail here any more: the commit is on disk.
+                Ok(self.prune_floor)
             }
             Err(error) => {
                 for actor in granted {
@@ -160,17 +165,12 @@ impl Ledger {
         }
         transaction.execute("UPDATE state SET prune_floor = max(coalesce(prune_floor, ?1), ?1)", [cutoff])?;
         transaction.commit()?;
+        self.prune_floor = self.prune_floor.max(Some(timestamp(cutoff)));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         for id in gone {
             known.remove(&EventId(id.cast_unsigned()));
         }
         Ok(())
-    }
-
-    /// The floor that ids were pruned to.
-    pub(super) fn prune_floor(&self) -> rusqlite::Result<Option<Timestamp>> {
-        let floor: Option<i64> = self.connection.query_row("SELECT prune_floor FROM state", [], |row| row.get(0))?;
-        Ok(floor.map(timestamp))
     }
 
     /// The first row of a fresh file; or what an earlier process left.

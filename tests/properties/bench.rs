@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
@@ -26,8 +26,9 @@ pub(super) struct Bench {
     running: Running,
     client: Client,
     metrics: Metrics,
-    pub(super) ledger: LedgerHandle,
-    tail: Tail,
+    ledger_settings: LedgerSettings,
+    /// Absent only while the state file is closed.
+    parts: Option<(LedgerHandle, Tail)>,
     model: Arc<Mutex<Model>>,
     /// Records in the outbox when the range was checked last.
     checked: u64,
@@ -67,6 +68,7 @@ impl Model {
     }
 
     fn change(&mut self, sim: &Simulator, change: &Change) {
+        let (mark, newest) = (sim.mark(), newest(sim));
         match change {
             Change::Events(count) => sim.add_events(*count),
             Change::Pass(millis) => sim.advance(Duration::from_millis(*millis)),
@@ -74,32 +76,36 @@ impl Model {
                 // Only what was created since the birth must be counted, so nothing else arrives late.
                 let Some((_, birth)) = self.birth.filter(|_| self.born) else { return };
                 for i in 0..*count {
-                    let created = sim.now().checked_sub(jiff::SignedDuration::from_millis((behind + i).cast_signed())).unwrap();
-                    let created = created.max(birth.checked_add(jiff::SignedDuration::from_millis(1)).unwrap());
-                    self.insert(sim, created);
+                    let created = sim.now().checked_sub(SignedDuration::from_millis((behind + i).cast_signed())).unwrap();
+                    insert(sim, created.max(birth.checked_add(SignedDuration::from_millis(1)).unwrap()));
                 }
             }
             Change::Ahead(millis) => {
                 // Where the newest page has nothing but entries from the future, or the clock is wrong, nobody can tell what is the future.
                 if self.born && sim.config().history > 0 && !sim.readings().no_date {
-                    let created = sim.now().checked_add(jiff::SignedDuration::from_millis(millis.cast_signed())).unwrap();
-                    let id = self.insert(sim, created);
+                    let id = insert(sim, sim.now().checked_add(SignedDuration::from_millis(millis.cast_signed())).unwrap());
                     self.out_of_order.insert(id);
                 }
             }
             Change::Fault(fault) => drop(sim.fault(fault.clone())),
         }
-    }
-
-    fn insert(&mut self, sim: &Simulator, created: Timestamp) -> String {
-        let newest = sim.truth().created.map(|(_, newest)| newest);
-        let id = sim.add_entry(&Fields::new().with("createdAt", created.to_string())).unwrap();
-        if newest.is_some_and(|newest| created < newest) {
-            self.late += 1;
-            self.out_of_order.insert(id.clone());
+        for entry in sim.entries_of(Scope { since: Some(mark), ..Scope::default() }) {
+            if newest.is_some_and(|newest| entry.created_at < newest) {
+                self.late += 1;
+                self.out_of_order.insert(entry.id);
+            }
         }
-        id
     }
+}
+
+/// Creation time of the newest row that is not from the future.
+fn newest(sim: &Simulator) -> Option<Timestamp> {
+    let future = sim.now().checked_add(SignedDuration::from_mins(5)).unwrap();
+    sim.entries().map(|entry| entry.created_at).filter(|at| *at <= future).max()
+}
+
+fn insert(sim: &Simulator, created: Timestamp) -> String {
+    sim.add_entry(&Fields::new().with("createdAt", created.to_string())).unwrap()
 }
 
 // === impl Bench ===
@@ -125,7 +131,6 @@ impl Bench {
             shared.lock().unwrap().requested(sim);
             None
         }));
-        let metrics = Metrics::new(Duration::ZERO);
         let api = ApiSettings {
             base_url: BaseUrl::parse(&running.base_url()).unwrap(),
             key: KeySource::Value(SecretString::from("demo-key".to_owned())),
@@ -148,10 +153,12 @@ impl Bench {
             max_dead_letters: 1000,
             redact: Arc::new(str::to_owned),
         };
+        let metrics = Metrics::new(Duration::ZERO);
         let client = Client::new(api, metrics.api.clone()).unwrap();
-        let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).unwrap();
+        let (ledger, state) = LedgerHandle::open(ledger_settings.clone(), metrics.clone()).unwrap();
         let tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings(case));
-        Self { case: case.clone(), running, client, metrics, ledger, tail, model, checked: 0, lossy: false }
+        let parts = Some((ledger, tail));
+        Self { case: case.clone(), running, client, metrics, ledger_settings, parts, model, checked: 0, lossy: false }
     }
 
     pub(super) fn sim(&self) -> &Simulator {
@@ -163,17 +170,17 @@ impl Bench {
             Step::Now(change) => self.model.lock().unwrap().change(self.running.simulator(), change),
             Step::During(requests, change) => self.model.lock().unwrap().pending.push((*requests, change.clone())),
             Step::Rounds(rounds) => {
-                self.tail.hurry();
+                self.tail().hurry();
                 for _ in 0..*rounds {
                     self.round().await;
                 }
             }
             Step::Settle => self.settle().await,
             Step::Die(polls) => {
-                self.tail.hurry();
+                self.tail().hurry();
                 {
                     let mut left = *polls;
-                    let mut round = pin!(self.tail.round());
+                    let mut round = pin!(self.tail().round());
                     std::future::poll_fn(|context| {
                         left -= 1;
                         let ready = round.as_mut().poll(context).is_ready();
@@ -184,27 +191,61 @@ impl Bench {
                 self.restart().await;
             }
             Step::Restart => self.restart().await,
+            Step::Fail(table, rounds) => {
+                let StatePath::File(path) = &self.ledger_settings.path else { return };
+                let other = rusqlite::Connection::open(path).unwrap();
+                for on in ["INSERT", "UPDATE", "DELETE"] {
+                    other
+                        .execute_batch(&format!(
+                            "CREATE TRIGGER fail_{on} BEFORE {on} ON {table} BEGIN SELECT RAISE(ABORT, 'injected'); END"
+                        ))
+                        .unwrap();
+                }
+                self.tail().hurry();
+                for _ in 0..*rounds {
+                    self.round().await;
+                }
+                other.execute_batch("DROP TRIGGER fail_INSERT; DROP TRIGGER fail_UPDATE; DROP TRIGGER fail_DELETE").unwrap();
+            }
         }
     }
 
-    /// Another tail on the same ledger. A commit that the dead one left to the disk comes first: the runtime has one thread for these.
+    /// Another tail on the same ledger; a file is opened anew. A commit that the dead one left to the disk comes first: the runtime has
+    /// one thread for these.
     async fn restart(&mut self) {
-        let state = self.ledger.state().await.unwrap();
-        self.tail = Tail::new(self.client.clone(), self.ledger.clone(), state, self.metrics.clone(), settings(&self.case));
+        let state = self.ledger().state().await.unwrap();
+        let (ledger, tail) = self.parts.take().unwrap();
+        drop(tail);
+        let (ledger, state) = if self.ledger_settings.path == StatePath::Memory {
+            (ledger, state)
+        } else {
+            drop(ledger);
+            self.metrics = Metrics::new(Duration::ZERO);
+            LedgerHandle::open(self.ledger_settings.clone(), self.metrics.clone()).unwrap()
+        };
+        let tail = Tail::new(self.client.clone(), ledger.clone(), state, self.metrics.clone(), settings(&self.case));
+        self.parts = Some((ledger, tail));
         self.after_round().await;
+    }
+
+    fn ledger(&self) -> &LedgerHandle {
+        &self.parts.as_ref().unwrap().0
+    }
+
+    fn tail(&mut self) -> &mut Tail {
+        &mut self.parts.as_mut().unwrap().1
     }
 
     /// Another tail with other filters on the same ledger.
     pub(super) async fn filter(&mut self, filters: Filters) {
         let api = ApiSettings { filters, ..self.client.settings().clone() };
         self.client = Client::new(api, self.metrics.api.clone()).unwrap();
-        let state = self.ledger.state().await.unwrap();
-        self.tail = Tail::new(self.client.clone(), self.ledger.clone(), state, self.metrics.clone(), settings(&self.case));
+        self.restart().await;
     }
 
     /// Rounds until there is nothing left to do.
     pub(super) async fn settle(&mut self) {
-        self.tail.hurry();
+        self.tail().hurry();
         let most = 300 + 20 * self.sim().event_count();
         for _ in 0..most {
             let wait = self.round().await;
@@ -216,29 +257,17 @@ impl Bench {
     }
 
     async fn round(&mut self) -> Duration {
-        let wait = tokio::time::timeout(Duration::from_secs(20), self.tail.round()).await.expect("the round ends");
-        if std::env::var("DBG").is_ok() {
-            let s = self.ledger.state().await.unwrap();
-            eprintln!(
-                "wait {wait:?} walk {:?} {:?} depth {:?} frontier {:?} req {} {:?}",
-                s.walk.as_ref().map(|w| w.kind),
-                s.walk.as_ref().map(|w| w.direction),
-                s.walk.as_ref().map(|w| w.marks.len()),
-                s.frontier_at,
-                self.sim().requests().audit,
-                self.sim().requests().last.iter().map(|r| format!("{} -> {:?}", r.raw_query, r.status)).collect::<Vec<_>>()
-            );
-        }
+        let wait = tokio::time::timeout(Duration::from_secs(20), self.tail().round()).await.expect("the round ends");
         self.after_round().await;
         wait
     }
 
     async fn after_round(&mut self) {
         if !self.model.lock().unwrap().born {
-            let born = self.ledger.state().await.unwrap().birth.is_some();
+            let born = self.ledger().state().await.unwrap().birth.is_some();
             self.model.lock().unwrap().born = born;
         }
-        let records = self.ledger.backlog().records;
+        let records = self.ledger().backlog().records;
         if records != self.checked && !self.lossy {
             self.checked = records;
             self.check_range().await;
@@ -265,7 +294,7 @@ impl Bench {
 
     /// What must be delivered in the end, in the order of the listing.
     async fn wanted(&self, removed: bool) -> Vec<Served> {
-        let Some(birth) = self.ledger.state().await.unwrap().birth else { return Vec::new() };
+        let Some(birth) = self.ledger().state().await.unwrap().birth else { return Vec::new() };
         let mark = self.model.lock().unwrap().birth.unwrap().0;
         let all = Scope { removed, ..Scope::default() };
         let since: HashSet<String> = self.sim().entries_of(Scope { since: Some(mark), ..all }).map(|entry| entry.id).collect();
@@ -276,7 +305,7 @@ impl Bench {
     }
 
     pub(super) async fn delivered(&self) -> Vec<String> {
-        let records = self.ledger.outbox_batch(usize::MAX, usize::MAX).await.unwrap();
+        let records = self.ledger().outbox_batch(usize::MAX, usize::MAX).await.unwrap();
         let entries = records.iter().filter(|record| record.kind == RecordKind::Entry);
         entries.map(|record| record.raw.strip_prefix("{\"id\":\"").unwrap().split('"').next().unwrap().to_owned()).collect()
     }
@@ -315,7 +344,7 @@ impl Bench {
     /// Nothing is new: one request says so.
     pub(super) async fn check_quiet(&mut self) {
         let before = self.sim().requests().audit;
-        self.tail.hurry();
+        self.tail().hurry();
         self.round().await;
         assert_eq!(self.sim().requests().audit - before, 1, "requests of a quiet poll");
     }

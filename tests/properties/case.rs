@@ -7,6 +7,9 @@ use orgdata_exporter::audit::Start;
 use orgdata_exporter::simulator::{AfterReading, EmptyCursor, Fault, FaultKind, FlagReading, KeyReading, Order, Readings};
 use proptest::prelude::*;
 
+/// Tables of the state file that the tail writes to.
+const TABLES: &[&str] = &["state", "seen", "walk_marks", "events", "actors", "totals", "outbox"];
+
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub seed: u64,
@@ -32,6 +35,8 @@ pub(super) enum Step {
     Die(u64),
     /// Another tail on the same ledger.
     Restart,
+    /// Rounds while nothing can be written to a table of the state file.
+    Fail(&'static str, u64),
 }
 
 /// How the world changes.
@@ -103,6 +108,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Settle),
         2 => (1..40u64).prop_map(Step::Die),
         1 => Just(Step::Restart),
+        1 => (prop::sample::select(TABLES), 1..5u64).prop_map(|(table, rounds)| Step::Fail(table, rounds)),
     ]
 }
 

@@ -46,16 +46,16 @@ pub(super) fn check(name: &'static str, count: u32, strategy: impl Strategy<Valu
 
 /// Goes through a case; in the end, and at every step, what the exporter shows is the truth, and nothing new costs one request.
 pub(super) fn everything_is_exact(case: &Case) {
-    block_on(async { go_through(case).await.check_quiet().await });
+    block_on(async { go_through(case, StatePath::Memory).await.check_quiet().await });
 }
 
 /// The same, where looking for something new may cost more.
 pub(super) fn everything_is_delivered(case: &Case) {
-    block_on(async { drop(go_through(case).await) });
+    block_on(async { drop(go_through(case, StatePath::Memory).await) });
 }
 
-async fn go_through(case: &Case) -> Bench {
-    let mut bench = Bench::new(case, StatePath::Memory).await;
+async fn go_through(case: &Case, path: StatePath) -> Bench {
+    let mut bench = Bench::new(case, path).await;
     for step in &case.steps {
         bench.step(step).await;
     }
@@ -66,4 +66,20 @@ async fn go_through(case: &Case) -> Bench {
 #[test]
 fn everything_is_delivered_and_counted_once() {
     check("everything_is_delivered_and_counted_once", 1000, case(), everything_is_exact);
+}
+
+/// The same with a state file that is opened anew, and that fails at any statement of a commit.
+#[test]
+fn nothing_moves_before_it_is_on_disk() {
+    check("nothing_moves_before_it_is_on_disk", 300, case(), |case| {
+        let directory = quick_directory();
+        block_on(async {
+            drop(go_through(case, StatePath::File(directory.path().join("state.db"))).await);
+        });
+    });
+}
+
+/// A directory in memory where there is one: a process that dies needs no disk, only a power cut does.
+fn quick_directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
