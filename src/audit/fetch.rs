@@ -2,8 +2,8 @@
 
 use crate::api::{ApiError, AuditPage, AuditQuery, Client, Cursor, Priority};
 
-/// A place is suspected only after this many failures in a row that may heal by themselves.
-const STRIKES: u32 = 2;
+/// A place is at fault only after this many calls in a row that failed there: a gap may follow from it.
+const STRIKES: u32 = 3;
 
 /// Pages read with a reduced limit before a larger one is tried again.
 const PATIENCE: u32 = 20;
@@ -36,14 +36,15 @@ pub(super) struct Fetcher {
     limit: u32,
     /// Pages since the limit was reduced.
     calm: u32,
-    strikes: u32,
+    /// The place that failed last, and how often in a row.
+    suspect: Option<(Place, u32)>,
 }
 
 // === impl Fetcher ===
 
 impl Fetcher {
     pub(super) fn new(client: Client, page_size: u32) -> Self {
-        Self { client, page_size, limit: page_size, calm: 0, strikes: 0 }
+        Self { client, page_size, limit: page_size, calm: 0, suspect: None }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -63,19 +64,21 @@ impl Fetcher {
         loop {
             let error = match self.ask(place, self.limit, priority).await {
                 Ok(page) => {
-                    self.went_well();
+                    self.went_well(place);
                     return Ok(Fetched::Page(page));
                 }
                 Err(error) if !error.may_be_the_request() => return Err(error),
                 Err(error) => error,
             };
-            self.strikes += 1;
-            if error.is_transient() && self.strikes < STRIKES {
+            let strikes = 1 + self.suspect.take().filter(|(suspect, _)| suspect == place).map_or(0, |(_, strikes)| strikes);
+            self.suspect = Some((place.clone(), strikes));
+            if error.is_transient() && strikes < STRIKES {
                 return Err(error);
             }
             if self.limit > 1 {
                 match self.ask(place, 1, priority).await {
                     Ok(_) => {
+                        self.suspect = None;
                         self.limit /= 2;
                         self.calm = 0;
                         tracing::warn!(%error, limit = self.limit, "a page cannot be read whole; asking for half as many entries");
@@ -85,12 +88,12 @@ impl Fetcher {
                     Err(_) => {}
                 }
             }
-            if *place == Place::Top {
+            if strikes < STRIKES || *place == Place::Top {
                 return Err(error);
             }
             // One request that has nothing to do with the place: if it works, the place is at fault.
             self.ask(&Place::Top, 1, priority).await?;
-            self.strikes = 0;
+            self.suspect = None;
             return Ok(Fetched::Refused(error));
         }
     }
@@ -113,8 +116,8 @@ impl Fetcher {
         self.client.audit_page(&query, priority).await
     }
 
-    fn went_well(&mut self) {
-        self.strikes = 0;
+    fn went_well(&mut self, place: &Place) {
+        self.suspect.take_if(|(suspect, _)| suspect == place);
         if self.limit < self.page_size {
             self.calm += 1;
             if self.calm >= PATIENCE {

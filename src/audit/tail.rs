@@ -13,14 +13,16 @@ use super::view::{Floors, Order, Rule, View};
 use super::{Settings, Start};
 use crate::api::{ApiError, AuditPage, Client, Cursor, Priority};
 use crate::ledger::{
-    Birth, Commit, Direction, Disposition, EventId, Frontier, Gap, GapReason, LedgerError, LedgerHandle, LedgerState, Walk, WalkChange,
-    WalkKind,
+    Birth, Commit, Direction, Disposition, EventId, Frontier, LedgerError, LedgerHandle, LedgerState, NewEntry, Walk, WalkChange, WalkKind,
 };
 use crate::metrics::{Loop, Metrics};
 use crate::telemetry;
 
 /// An entry dated later than this after the service's clock is from the future: it says nothing of how far the ledger reaches.
 const FUTURE: SignedDuration = SignedDuration::from_mins(5);
+
+/// The smallest step between two times in the ledger.
+const TICK: SignedDuration = SignedDuration::from_micros(1);
 
 /// The first wait after a failure; it doubles up to the poll interval, or a minute where that is shorter.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -45,6 +47,8 @@ pub struct Tail {
     pub(super) rewalked: bool,
     /// The most items a page ever had: a service may cap pages below the limit asked for.
     largest_page: usize,
+    /// A page after a cursor begins with the entry of the cursor.
+    inclusive: bool,
     next_poll: Instant,
     pub(super) next_reread: Instant,
     failures: u32,
@@ -89,6 +93,7 @@ impl Tail {
             idle_mark: false,
             rewalked: false,
             largest_page: 0,
+            inclusive: false,
             next_poll: now,
             next_reread: now,
             failures: 0,
@@ -209,13 +214,11 @@ impl Tail {
         let view = self.view(page)?;
         let now = view.page.server_time;
         // Everything that is there already is history, and what comes is above it, whatever the service's clock says of either.
-        let count_floor = view.newest();
-        let wanted = self.settings.start.floor(now);
-        let clock_is_right = view.oldest().is_none_or(|oldest| oldest <= latest(now));
-        let start_floor = match count_floor {
-            // An entry dated in the future must not raise the floor above what is to come.
-            Some(newest) if self.settings.start == Start::Now => Some(if clock_is_right { newest.min(now) } else { newest }),
-            _ => wanted,
+        let count_floor = self.reach(&view);
+        let start_floor = match self.settings.start {
+            // What is as old as the newest entry was there. Where nothing was, everything comes after the start, whatever the clocks say.
+            Start::Now => count_floor.map(|newest| newest.checked_add(TICK).unwrap_or(newest).max(now)),
+            start => start.floor(now),
         };
         let birth = Birth { born_at: now, start_floor, count_floor };
         let mut commit = self.commit(&view);
@@ -261,48 +264,40 @@ impl Tail {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => {
                 tracing::warn!(%error, "the service no longer takes the cursor; finding the place again from the newest entries");
-                return self.recover(None).await.map(|()| true);
+                return self.recover(None).await.map(|()| false);
             }
         };
         if page.is_empty() {
             return Ok(false);
         }
-        let (items, previous) = (page.len(), page.has_previous);
-        self.largest_page = self.largest_page.max(items);
         let view = self.view(page)?;
-        let new = view.take(Rule::Frontier, &self.ledger, self.state.frontier_at, self.floors());
-        if new.is_empty() && !self.ledger.holds(view.ids()).contains(&false) {
-            return self.nothing_new(&view).await.map(|()| false);
+        let after_cursor = matches!(place, Place::After(_));
+        // A page full of entries dated in the future says nothing of what is below them.
+        if !view.has_unknown(&self.ledger) && (after_cursor || self.is_joined(&view).await?) {
+            let learned = !self.inclusive && after_cursor && view.top() == self.state.frontier.id;
+            self.inclusive |= learned;
+            self.nothing_new(&view, after_cursor).await?;
+            // A page that has no room for more than the entry of the cursor says nothing.
+            return Ok(learned && self.has_no_room());
         }
-        // A page after a cursor is above it, whatever its times say; only one without a cursor may reach below.
-        let rule = if matches!(place, Place::After(_)) && !view.is_joined(&self.ledger, self.state.frontier_at) {
-            Rule::Above
-        } else {
-            Rule::Frontier
-        };
-        let gap = match self.join(&view).await? {
-            Joined::Yes => None,
-            Joined::Gap(gap) => Some(gap),
-            Joined::Hole => {
-                let floor = self.catch_up_floor();
-                self.begin_walk(WalkKind::CatchUp, floor, view, None).await?;
-                return Ok(true);
-            }
-        };
+        if !self.is_joined(&view).await? {
+            let (floor, new) = (self.catch_up_floor(), view.has_unknown(&self.ledger));
+            self.begin_walk(WalkKind::CatchUp, floor, view, None).await?;
+            return Ok(new);
+        }
         let mut commit = self.commit(&view);
-        commit.duplicates = view.duplicates(&self.ledger, self.state.frontier.id);
-        commit.entries = view.take(rule, &self.ledger, self.state.frontier_at, self.floors());
-        commit.gaps.extend(gap);
+        commit.duplicates = self.duplicates(&view, after_cursor);
+        commit.entries = self.take_joined(&view);
         self.advance(&mut commit, &view);
         let taken = commit.entries.len();
         self.write(commit).await?;
-        Ok(taken > 0 && (previous || items >= self.largest_page.min(self.fetcher.limit() as usize)))
+        Ok(taken > 0 && (view.page.has_previous || view.page.len() >= self.room()))
     }
 
     /// Everything in the page is held: at most the cursor moves.
-    async fn nothing_new(&mut self, view: &View) -> Result<(), TailError> {
+    async fn nothing_new(&mut self, view: &View, after_cursor: bool) -> Result<(), TailError> {
         let mut commit = self.commit(view);
-        commit.duplicates = view.duplicates(&self.ledger, self.state.frontier.id);
+        commit.duplicates = self.duplicates(view, after_cursor);
         let moved = view.page.start_cursor.as_ref().is_some_and(|cursor| self.state.frontier.cursor.as_deref() != Some(cursor.as_str()));
         if moved {
             self.advance(&mut commit, view);
@@ -313,22 +308,33 @@ impl Tail {
         Ok(())
     }
 
-    /// Whether a page stands on what the ledger holds.
-    pub(super) async fn join(&self, view: &View) -> Result<Joined, TailError> {
+    /// Entries that the service served again as new; the newest page is never all new.
+    fn duplicates(&self, view: &View, after_cursor: bool) -> u64 {
+        if after_cursor { view.duplicates(&self.ledger, self.state.frontier.id) } else { 0 }
+    }
+
+    /// Whether a page stands on what the ledger holds, or nothing is there to stand on. Where that cannot be told, a walk finds out.
+    pub(super) async fn is_joined(&self, view: &View) -> Result<bool, TailError> {
         if view.is_joined(&self.ledger, self.state.frontier_at) {
-            return Ok(Joined::Yes);
+            return Ok(true);
         }
         let below = match view.end() {
-            Some(end) => Some(self.fetcher.below(end).await?),
             None => None,
+            Some(end) => match self.fetcher.below(end).await {
+                Err(error) if error.may_be_the_request() => return Ok(false),
+                below => Some(below?),
+            },
         };
-        let Some(below) = below.filter(|below| !below.is_empty()) else {
-            return Ok(if self.ledger.holds_any() { Joined::Gap(self.frontier_gone(view)) } else { Joined::Yes });
-        };
+        let Some(below) = below.filter(|below| !below.is_empty()) else { return Ok(!self.ledger.holds_any()) };
         let mut order = self.order;
         let below = View::read(below, &mut order, self.fetcher.client());
-        let joined = below.top().is_some_and(|top| self.ledger.holds([top])[0]) && !below.ids().eq(view.ids());
-        Ok(if joined { Joined::Yes } else { Joined::Hole })
+        Ok(below.is_joined(&self.ledger, self.state.frontier_at) && !below.ids().eq(view.ids()))
+    }
+
+    /// What is new in a page that is joined: where it does not reach down to the frontier, all of it stands above.
+    fn take_joined(&self, view: &View) -> Vec<NewEntry> {
+        let rule = if view.is_joined(&self.ledger, self.state.frontier_at) { Rule::Frontier } else { Rule::Above };
+        view.take(rule, &self.ledger, self.state.frontier_at, self.floors())
     }
 
     /// The newest entries are taken as the new frontier, joined by a walk where needed.
@@ -342,17 +348,11 @@ impl Tail {
         };
         let mut commit = self.commit(&view);
         commit.recovered = true;
-        let joined = if view.is_empty() { Joined::Yes } else { self.join(&view).await? };
-        let gap = match joined {
-            Joined::Hole => {
-                let floor = self.catch_up_floor();
-                return self.begin_walk(WalkKind::Recovery, floor, view, Some(commit)).await;
-            }
-            Joined::Yes => None,
-            Joined::Gap(gap) => Some(gap),
-        };
-        commit.entries = view.take(Rule::Frontier, &self.ledger, self.state.frontier_at, self.floors());
-        commit.gaps.extend(gap);
+        if !view.is_empty() && !self.is_joined(&view).await? {
+            let floor = self.catch_up_floor();
+            return self.begin_walk(WalkKind::Recovery, floor, view, Some(commit)).await;
+        }
+        commit.entries = self.take_joined(&view);
         self.advance(&mut commit, &view);
         if view.is_empty() {
             // Nothing is there to stand on: the next poll asks without a cursor.
@@ -363,48 +363,61 @@ impl Tail {
 
     /// A re-read looks from the top for rows that appeared behind the frontier.
     async fn begin_reread(&mut self) -> Result<(), TailError> {
-        self.next_reread = Instant::now() + self.settings.reread_interval;
         let page = match self.fetcher.page(&Place::Top, Priority::Walk).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return Err(error.into()),
         };
         let view = self.view(page)?;
-        if view.has_unknown_above(&self.ledger, self.state.frontier_at) && self.is_cursor_blind(&view).await? {
+        if view.has_unknown(&self.ledger) {
+            // What is new belongs to the poll; the re-read stays due until there is nothing more of it.
+            let more = self.poll().await?;
+            if more || self.state.walk.is_some() {
+                self.next_poll = Instant::now();
+                return Ok(());
+            }
+        }
+        self.next_reread = Instant::now() + self.settings.reread_interval;
+        if view.has_unknown_above(&self.ledger, self.state.frontier_at) {
             tracing::warn!("the service shows new entries, but not after the cursor; finding the place again from the newest entries");
             return self.recover(Some(view)).await;
-        }
-        if self.state.walk.is_some() {
-            // The poll found a hole, which goes first.
-            self.next_reread = Instant::now();
-            return Ok(());
         }
         let floor = self.reread_floor(view.page.server_time);
         let floor = self.floors().highest().map_or(floor, |highest| highest.max(floor));
         self.begin_walk(WalkKind::Reread, Some(floor), view, None).await
     }
 
-    /// Whether a poll still brings nothing of what the top shows.
-    async fn is_cursor_blind(&mut self, top: &View) -> Result<bool, TailError> {
-        while self.poll().await? {}
-        Ok(self.state.walk.is_none() && top.has_unknown_above(&self.ledger, self.state.frontier_at))
+    /// How many items a page has where there are enough.
+    fn room(&self) -> usize {
+        self.largest_page.min(self.fetcher.limit() as usize)
+    }
+
+    /// Whether a page after a cursor has only room for the entry of the cursor.
+    fn has_no_room(&self) -> bool {
+        self.inclusive && self.room() <= 1
     }
 
     fn poll_place(&self) -> Place {
         // A frontier in the future would hide everything dated before it: then the newest page is read instead.
         let future = self.state.newest_at.is_some_and(|newest| self.state.frontier_at.is_some_and(|at| newest > at));
         match &self.state.frontier.cursor {
-            Some(cursor) if !future => Place::After(Cursor::new(cursor.clone())),
+            Some(cursor) if !future && !self.has_no_room() => Place::After(Cursor::new(cursor.clone())),
             _ => Place::Top,
         }
     }
 
-    /// How far down a walk to the frontier looks before it gives up on finding anything it knows. The start floor holds only
-    /// below the frontier: what came after it is new, also where the service's clock was ahead of its entries at the start.
+    /// How far down a walk to the frontier looks before it gives up on finding anything it knows. The start floor has no say:
+    /// it is the time of the clock at the first answer, and what came since may be dated before it.
     pub(super) fn catch_up_floor(&self) -> Option<Timestamp> {
-        let frontier = self.state.frontier_at?;
+        if self.filters_changed_since_frontier() {
+            return self.state.frontier_at;
+        }
         let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
-        let reach = frontier.checked_sub(window).unwrap_or(Timestamp::MIN);
-        Some(self.floors().start.filter(|start| *start <= frontier).map_or(reach, |start| start.max(reach)))
+        self.state.frontier_at.map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN))
+    }
+
+    /// Other filters showed everything that the ledger holds, so it may well not be found again.
+    pub(super) fn filters_changed_since_frontier(&self) -> bool {
+        self.state.filter_floor.is_some() && self.state.filter_floor == self.state.frontier_at
     }
 
     /// How far down a re-read looks: it overlaps the one before by the window, so after a time without contact it reaches back
@@ -428,17 +441,9 @@ impl Tail {
         }
     }
 
-    pub(super) fn frontier_gone(&self, view: &View) -> Gap {
-        Gap {
-            reason: GapReason::FrontierGone,
-            from: self.state.frontier_at,
-            to: view.oldest(),
-            message: "the newest entry the exporter had read is gone from the service, so entries after it may have been removed before they were read".to_owned(),
-        }
-    }
-
     /// Reads a page and makes sure that it belongs to this ledger's organization.
     pub(super) fn view(&mut self, page: AuditPage) -> Result<View, TailError> {
+        self.largest_page = self.largest_page.max(page.len());
         let view = View::read(page, &mut self.order, self.fetcher.client());
         match (view.organization(), &self.state.organization) {
             (Some(found), Some(wanted)) if found != wanted => {
@@ -460,16 +465,19 @@ impl Tail {
 
     /// The frontier follows to the top of a page.
     pub(super) fn advance(&self, commit: &mut Commit, view: &View) {
-        if let Some(newest) = view.newest() {
-            // Where every entry is ahead of the service's clock, the clock is wrong, not the entries.
-            let latest = latest(view.page.server_time);
-            let coherent = self.state.frontier_at.or(view.oldest()).is_some_and(|at| at <= latest);
-            commit.frontier_at = Some(if coherent { newest.min(latest) } else { newest });
-        }
+        commit.frontier_at = self.reach(view);
         let cursor = view.page.start_cursor.as_ref().map(|cursor| cursor.as_str().to_owned());
         let id: Option<EventId> = view.top();
         commit.frontier =
             Some(Frontier { cursor: cursor.or_else(|| self.state.frontier.cursor.clone()), id: id.or(self.state.frontier.id) });
+    }
+
+    /// Creation time of the newest entry of a page that is not dated in the future.
+    fn reach(&self, view: &View) -> Option<Timestamp> {
+        let latest = latest(view.page.server_time);
+        // Where every entry is ahead of the service's clock, the clock is wrong, not the entries.
+        let clock_is_wrong = self.state.frontier_at.or(view.oldest()).is_some_and(|at| at > latest);
+        if clock_is_wrong { view.newest() } else { view.newest_until(latest) }
     }
 
     /// Writes a commit and follows it in memory. Only here does the tail's own state move.
@@ -498,17 +506,6 @@ impl Tail {
 /// The latest creation time that is not in the future, for a service whose clock shows `now`.
 fn latest(now: Timestamp) -> Timestamp {
     now.checked_add(FUTURE).unwrap_or(Timestamp::MAX)
-}
-
-/// Whether a page stands on what the ledger holds.
-#[derive(Debug)]
-pub(super) enum Joined {
-    /// It does, or there is nothing to stand on.
-    Yes,
-    /// What it should stand on is gone.
-    Gap(Gap),
-    /// Something unread lies below it.
-    Hole,
 }
 
 /// What a commit changes of the tail's own state, kept until it is on disk.
@@ -552,13 +549,12 @@ impl Followed {
             state.filters = filters;
         }
         if let Some(change) = self.walk {
-            if let WalkChange::Begin { top, .. } = &change {
-                state.walk_top.clone_from(top);
+            match &change {
+                WalkChange::Begin { top, .. } => state.walk_top.clone_from(top),
+                WalkChange::End => state.walk_top = None,
+                WalkChange::Mark { .. } | WalkChange::Up { .. } => {}
             }
             state.walk = follow(state.walk.take(), change);
-            if state.walk.as_ref().is_none_or(|walk| walk.kind != WalkKind::FirstStart) {
-                state.walk_top = None;
-            }
         }
     }
 }
@@ -570,11 +566,13 @@ fn follow(walk: Option<Walk>, change: WalkChange) -> Option<Walk> {
             walk.marks.truncate(depth);
             walk.marks.push(mark);
             walk.direction = Direction::Down;
+            walk.joined = false;
             Some(walk)
         }
-        (Some(mut walk), WalkChange::Up { depth }) => {
+        (Some(mut walk), WalkChange::Up { depth, joined }) => {
             walk.marks.truncate(depth);
             walk.direction = Direction::Up;
+            walk.joined = joined;
             Some(walk)
         }
         (_, WalkChange::End) | (None, _) => None,

@@ -131,6 +131,11 @@ impl View {
         self.events.iter().map(|placed| placed.event.created_at).max()
     }
 
+    /// Creation time of the newest entry that is not newer than `latest`.
+    pub(super) fn newest_until(&self, latest: Timestamp) -> Option<Timestamp> {
+        self.events.iter().map(|placed| placed.event.created_at).filter(|at| *at <= latest).max()
+    }
+
     /// Creation time of the oldest entry.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
         self.events.iter().map(|placed| placed.event.created_at).min()
@@ -187,7 +192,8 @@ impl View {
                 }),
                 Rule::Above => Some(Disposition::Live),
                 Rule::Frontier if self.is_live(position, top, frontier_at) => Some(Disposition::Live),
-                Rule::Frontier => late(),
+                // What is too old is remembered, so that the next page has something to join.
+                Rule::Frontier => late().or(Some(Disposition::Baseline)),
                 Rule::Late if self.is_live(position, top, frontier_at) => None,
                 Rule::Late => late(),
             };
@@ -199,6 +205,11 @@ impl View {
         // Log records go out oldest first, also where the service's order is not that of creation.
         entries.sort_by_key(|entry| entry.created_at);
         entries
+    }
+
+    /// Whether there is any entry that the ledger does not hold.
+    pub(super) fn has_unknown(&self, ledger: &LedgerHandle) -> bool {
+        ledger.holds(self.ids()).contains(&false)
     }
 
     /// Whether unknown entries stand above the frontier: the poll should have brought them.

@@ -1,7 +1,7 @@
 //! A walk: down from the top, only remembering where each page ends; then up, taking, each page one transaction.
 
 use crate::api::{AuditPage, Cursor, Priority};
-use crate::ledger::{Commit, Direction, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
+use crate::ledger::{Commit, Direction, Disposition, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
 
 use super::fetch::{Fetched, Place};
 use super::tail::{Tail, TailError};
@@ -29,7 +29,14 @@ impl Tail {
     /// A walk that begins with `top`.
     pub(super) fn new_walk(&self, kind: WalkKind, floor: Option<jiff::Timestamp>, top: &View, before: Option<String>) -> Walk {
         let marks = top.bottom().map(|bottom| Mark { before, end: top.end().map(|end| end.as_str().to_owned()), bottom });
-        Walk { kind, direction: Direction::Down, floor, started_at: top.page.server_time, marks: marks.into_iter().collect() }
+        Walk {
+            kind,
+            direction: Direction::Down,
+            floor,
+            started_at: top.page.server_time,
+            joined: false,
+            marks: marks.into_iter().collect(),
+        }
     }
 
     /// Begins a walk; `commit` holds what else is to be written with its beginning.
@@ -41,7 +48,6 @@ impl Tail {
         commit: Option<Commit>,
     ) -> Result<(), TailError> {
         self.passed.clear();
-        self.idle_mark = kind == WalkKind::Reread && self.late(&top).is_empty();
         let walk = self.new_walk(kind, floor, &top, None);
         tracing::debug!(walk = kind.as_str(), floor = floor.map(tracing::field::display), "a walk begins");
         let mut commit = commit.unwrap_or_else(|| self.commit(&top));
@@ -51,12 +57,14 @@ impl Tail {
             commit.reread_at = Some(top.page.server_time);
             return self.write(commit).await;
         }
-        if self.state.walk.as_ref().is_some_and(|walk| walk.kind == WalkKind::Reread) {
+        if kind != WalkKind::Reread && self.state.walk.as_ref().is_some_and(|walk| walk.kind == WalkKind::Reread) {
             // A hole goes first; the re-read it ends is made up for afterwards.
             self.next_reread = tokio::time::Instant::now();
         }
         commit.walk = Some(WalkChange::Begin { walk, top: None });
+        let idle = kind == WalkKind::Reread && self.late(&top).is_empty();
         self.write(commit).await?;
+        self.idle_mark = idle;
         self.keep(0, top);
         Ok(())
     }
@@ -65,9 +73,14 @@ impl Tail {
     pub(super) async fn walk_step(&mut self) -> Result<(), TailError> {
         let Some(walk) = &self.state.walk else { return Ok(()) };
         match (walk.direction, walk.marks.last()) {
-            (_, None) => self.end_walk().await,
             (Direction::Down, Some(_)) => self.down().await,
             (Direction::Up, Some(_)) => self.up().await,
+            // No walk is without a mark.
+            (_, None) => {
+                let mut commit = Commit::new(walk.started_at);
+                commit.walk = Some(WalkChange::End);
+                self.write(commit).await
+            }
         }
     }
 
@@ -95,10 +108,11 @@ impl Tail {
         }
         let (Some(bottom), next) = (view.bottom(), view.end().map(|next| next.as_str().to_owned())) else { return Ok(()) };
         let depth = if self.idle_mark { walk.depth } else { walk.depth + 1 };
-        self.idle_mark = walk.kind == WalkKind::Reread && self.late(&view).is_empty();
+        let idle = walk.kind == WalkKind::Reread && self.late(&view).is_empty();
         let mut commit = Commit::new(view.page.server_time);
         commit.walk = Some(WalkChange::Mark { depth, mark: Mark { before: Some(end), end: next, bottom } });
         self.write(commit).await?;
+        self.idle_mark = idle;
         self.keep(depth, view);
         Ok(())
     }
@@ -107,50 +121,35 @@ impl Tail {
     async fn ground(&mut self, ground: Ground) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         let depth = walk.depth + 1;
-        let holds_any = self.ledger.holds_any();
-        let frontier_lost = |tail: &Self, oldest: Option<jiff::Timestamp>| {
-            Gap {
-            to: oldest,
-            ..Gap {
-                reason: GapReason::FrontierGone,
-                from: tail.state.frontier_at,
-                to: None,
-                message: "no entry that the exporter had read is left below the new ones, so entries between them may have been removed before they were read"
-                    .to_owned(),
-            }
-        }
-        };
-        let looks_for_frontier = matches!(walk.kind, WalkKind::CatchUp | WalkKind::Recovery);
-        let mut commit;
+        let mut joined = !self.ledger.holds_any();
+        let mut oldest = None;
+        let mut commit = Commit::new(walk.started_at);
         match ground {
             Ground::Page(view) => {
+                joined = joined || view.is_joined(&self.ledger, self.state.frontier_at);
+                oldest = view.oldest();
                 commit = self.commit(&view);
-                let joined = view.is_joined(&self.ledger, self.state.frontier_at);
-                // Where only other filters showed what the ledger holds, nothing is missing.
-                if looks_for_frontier && !joined && holds_any && !self.filters_changed_since_frontier() {
-                    commit.gaps.push(frontier_lost(self, view.oldest()));
-                }
-                commit.entries = view.take(self.rule(walk.kind, true), &self.ledger, self.state.frontier_at, self.floors());
+                commit.entries = view.take(self.rule(&walk), &self.ledger, self.state.frontier_at, self.floors());
                 if walk.kind.moves_frontier() {
                     self.advance(&mut commit, &view);
                 }
             }
-            Ground::Nothing => {
-                commit = Commit::new(walk.started_at);
-                if looks_for_frontier && holds_any && !self.filters_changed_since_frontier() {
-                    commit.gaps.push(frontier_lost(self, None));
-                }
+            Ground::Nothing => {}
+            Ground::Unreadable(gap) if walk.kind == WalkKind::Reread => {
+                tracing::warn!(reason = gap.reason.as_str(), "the re-read ends early: {}", gap.message);
             }
-            Ground::Unreadable(gap) => {
-                commit = Commit::new(walk.started_at);
-                if walk.kind == WalkKind::Reread {
-                    tracing::warn!(reason = gap.reason.as_str(), "the re-read ends early: {}", gap.message);
-                } else {
-                    commit.gaps.push(gap);
-                }
-            }
+            Ground::Unreadable(gap) => commit.gaps.push(gap),
         }
-        commit.walk = Some(WalkChange::Up { depth });
+        // Where only other filters showed what the ledger holds, nothing is missing.
+        if walk.kind != WalkKind::Reread && !joined && commit.gaps.is_empty() && !self.filters_changed_since_frontier() {
+            commit.gaps.push(Gap {
+                reason: GapReason::FrontierGone,
+                from: self.state.frontier_at,
+                to: oldest,
+                message: "no entry that the exporter had read is left below the new ones, so entries between them may have been removed before they were read".to_owned(),
+            });
+        }
+        commit.walk = Some(WalkChange::Up { depth, joined });
         self.write(commit).await
     }
 
@@ -161,7 +160,7 @@ impl Tail {
             Some((depth, view)) if depth == walk.depth => view,
             _ => match self.again(&walk).await? {
                 Again::Page(view) => view,
-                Again::Skip => return self.skip(walk.depth, None).await,
+                Again::Skip => return self.skip(None).await,
                 Again::Refused(error) => return self.refused(&error).await,
             },
         };
@@ -169,7 +168,7 @@ impl Tail {
             let message = "entries seen on the way down were gone on the way up, so they were removed before they were read".to_owned();
             let gap = Gap { reason: GapReason::RetentionOvertook, from: self.state.frontier_at, to: None, message };
             let gap = (walk.kind != WalkKind::Reread).then_some(gap);
-            return self.skip(walk.depth, gap).await;
+            return self.skip(gap).await;
         }
         let end = view.end().map(|end| end.as_str().to_owned());
         let unchanged = end == walk.end || view.contains(walk.bottom) || view.is_joined(&self.ledger, self.state.frontier_at);
@@ -183,12 +182,17 @@ impl Tail {
             return Ok(());
         }
         let mut commit = self.commit(&view);
-        commit.entries = view.take(self.rule(walk.kind, false), &self.ledger, self.state.frontier_at, self.floors());
+        commit.entries = view.take(self.rule(&walk), &self.ledger, self.state.frontier_at, self.floors());
         if walk.kind.moves_frontier() {
             self.advance(&mut commit, &view);
         }
-        self.finish(&mut commit, walk.depth, walk.kind, walk.started_at);
-        self.write(commit).await
+        // What is above something new is new.
+        let joined = walk.joined || commit.entries.iter().any(|entry| entry.disposition == Disposition::Live);
+        self.finish(&mut commit, &walk, joined);
+        self.write(commit).await?;
+        // Cursors that grow old on the way up of a long walk are met again only after progress.
+        self.rewalked &= !walk.kind.moves_frontier();
+        Ok(())
     }
 
     /// The page of a mark, asked for again.
@@ -208,15 +212,16 @@ impl Tail {
         }
     }
 
-    async fn skip(&mut self, depth: usize, gap: Option<Gap>) -> Result<(), TailError> {
+    async fn skip(&mut self, gap: Option<Gap>) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         let mut commit = Commit::new(walk.started_at);
         commit.gaps.extend(gap);
-        self.finish(&mut commit, depth, walk.kind, walk.started_at);
+        self.finish(&mut commit, &walk, walk.joined);
         self.write(commit).await
     }
 
-    /// The service refuses a cursor of the walk. Cursors may have grown old: it is begun again once; then the place cannot be read.
+    /// The service refuses a cursor of the walk. Cursors may have grown old: it is begun again; when it then takes nothing before the next
+    /// one is refused, the place cannot be read.
     async fn refused(&mut self, error: &str) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         self.passed.clear();
@@ -239,42 +244,33 @@ impl Tail {
         self.rewalked = false;
         match walk.direction {
             Direction::Down => self.ground(Ground::Unreadable(gap)).await,
-            Direction::Up => self.skip(walk.depth, Some(gap)).await,
+            Direction::Up => self.skip(Some(gap)).await,
         }
     }
 
-    async fn end_walk(&mut self) -> Result<(), TailError> {
-        let Some(walk) = &self.state.walk else { return Ok(()) };
-        let (kind, started_at) = (walk.kind, walk.started_at);
-        let mut commit = Commit::new(started_at);
-        self.finish(&mut commit, 0, kind, started_at);
-        self.write(commit).await
-    }
-
     /// One mark less; with the last one the walk is over.
-    fn finish(&mut self, commit: &mut Commit, depth: usize, kind: WalkKind, started_at: jiff::Timestamp) {
-        commit.walk = Some(if depth == 0 { WalkChange::End } else { WalkChange::Up { depth } });
-        if depth == 0 {
+    fn finish(&mut self, commit: &mut Commit, walk: &Head, joined: bool) {
+        commit.walk = Some(if walk.depth == 0 { WalkChange::End } else { WalkChange::Up { depth: walk.depth, joined } });
+        if walk.depth == 0 {
             self.rewalked = false;
             self.passed.clear();
-            if kind == WalkKind::Reread {
-                commit.reread_at = Some(started_at);
+            if walk.kind == WalkKind::Reread {
+                commit.reread_at = Some(walk.started_at);
             }
         }
     }
 
-    fn rule(&self, kind: WalkKind, ground: bool) -> Rule {
+    fn rule(&self, walk: &Head) -> Rule {
         let birth = self.state.birth.as_ref();
-        match kind {
+        match walk.kind {
             WalkKind::FirstStart => Rule::FirstStart {
                 start_floor: birth.and_then(|birth| birth.start_floor),
-                // All of it was there when the ledger began, unless the walk had to begin again from a newer top: then the first one is
-                // not kept, which a restart can tell too.
+                // All of it was there when the ledger began, unless the walk had to begin again from a newer top.
                 count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.state.walk_top.is_none()),
             },
             WalkKind::Reread => Rule::Late,
-            WalkKind::CatchUp | WalkKind::Recovery if ground => Rule::Frontier,
-            WalkKind::CatchUp | WalkKind::Recovery => Rule::Above,
+            WalkKind::CatchUp | WalkKind::Recovery if walk.joined => Rule::Above,
+            WalkKind::CatchUp | WalkKind::Recovery => Rule::Frontier,
         }
     }
 
@@ -288,10 +284,6 @@ impl Tail {
             WalkKind::CatchUp | WalkKind::Recovery => Priority::Live,
             WalkKind::FirstStart | WalkKind::Reread => Priority::Walk,
         }
-    }
-
-    fn filters_changed_since_frontier(&self) -> bool {
-        self.state.filter_floor.is_some() && self.state.filter_floor == self.state.frontier_at
     }
 
     fn keep(&mut self, depth: usize, view: View) {
@@ -313,6 +305,7 @@ struct Head {
     direction: Direction,
     floor: Option<jiff::Timestamp>,
     started_at: jiff::Timestamp,
+    joined: bool,
     depth: usize,
     before: Option<String>,
     end: Option<String>,
@@ -342,6 +335,7 @@ impl CloneHead for Option<Walk> {
             direction: walk.direction,
             floor: walk.floor,
             started_at: walk.started_at,
+            joined: walk.joined,
             depth: walk.marks.len() - 1,
             before: mark.before.clone(),
             end: mark.end.clone(),

@@ -147,22 +147,25 @@ impl LedgerHandle {
         Ok((Self { inner: Arc::new(inner) }, state))
     }
 
-    /// Writes one commit: all of it is on disk, and shown, when this returns; or nothing is.
+    /// Writes one commit: all of it is on disk, and shown, when this returns; or nothing is. Returns [`LedgerState::prune_floor`].
     ///
     /// # Errors
     /// Where it cannot be written: then nothing of it happened.
     pub async fn commit(&self, commit: Commit) -> Result<Option<Timestamp>, LedgerError> {
         let grew = !commit.entries.is_empty() || !commit.gaps.is_empty();
-        let prune_floor = self
-            .call(move |ledger| {
-                ledger.commit(&commit)?;
-                Ok(ledger.prune_floor()?)
-            })
-            .await?;
+        let prune_floor = self.call(move |ledger| ledger.commit(&commit)).await?;
         if grew {
             self.inner.outbox_grew.notify_one();
         }
         Ok(prune_floor)
+    }
+
+    /// What the ledger holds for the tail.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub async fn state(&self) -> Result<LedgerState, LedgerError> {
+        self.call(|ledger| Ok(ledger.load_state()?)).await
     }
 
     /// Which of these entries the ledger holds.

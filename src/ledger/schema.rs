@@ -40,6 +40,7 @@ CREATE TABLE state (
     walk           TEXT,
     walk_direction TEXT,
     walk_floor     INTEGER,
+    -- 1 on the way up where the way down ended on an entry of the ledger.
     walk_joined    INTEGER NOT NULL DEFAULT 0,
     walk_started   INTEGER,
     -- The page a first start began with: it cannot be asked for again.

@@ -33,6 +33,8 @@ pub(super) struct Ledger {
     labels: Labels,
     pub(super) backlog: Arc<Mutex<Backlog>>,
     pruned_at: Option<Timestamp>,
+    /// The floor that ids were pruned to.
+    prune_floor: Option<Timestamp>,
 }
 
 // === impl Ledger ===
@@ -51,11 +53,13 @@ impl Ledger {
             known: Arc::default(),
             backlog: Arc::default(),
             pruned_at: None,
+            prune_floor: None,
         };
         let path = || std::path::PathBuf::from(ledger_path(&ledger.settings));
         let failed = |error| OpenError::Sqlite { path: path(), error };
         ledger.found(set_aside).map_err(failed)?;
         let state = ledger.load_state().map_err(failed)?;
+        ledger.prune_floor = state.prune_floor;
         ledger.load_known().map_err(failed)?;
         ledger.count_backlog().map_err(failed)?;
         ledger.restore_metrics().map_err(|error| OpenError::Sqlite { path: ledger_path(&ledger.settings).into(), error })?;
@@ -63,13 +67,14 @@ impl Ledger {
     }
 
     /// Writes one commit; nothing of it shows, in memory or on `/metrics`, before it is on disk.
-    pub(super) fn commit(&mut self, commit: &Commit) -> Result<(), LedgerError> {
+    pub(super) fn commit(&mut self, commit: &Commit) -> Result<Option<Timestamp>, LedgerError> {
         let mut granted = Vec::new();
         match self.write(commit, &mut granted) {
             Ok(written) => {
                 self.metrics.state.commits.inc();
                 self.shown(commit, written);
-                Ok(())
+                // Nothing may fail here any more: the commit is on disk.
+                Ok(self.prune_floor)
             }
             Err(error) => {
                 for actor in granted {
@@ -160,17 +165,12 @@ impl Ledger {
         }
         transaction.execute("UPDATE state SET prune_floor = max(coalesce(prune_floor, ?1), ?1)", [cutoff])?;
         transaction.commit()?;
+        self.prune_floor = self.prune_floor.max(Some(timestamp(cutoff)));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         for id in gone {
             known.remove(&EventId(id.cast_unsigned()));
         }
         Ok(())
-    }
-
-    /// The floor that ids were pruned to.
-    pub(super) fn prune_floor(&self) -> rusqlite::Result<Option<Timestamp>> {
-        let floor: Option<i64> = self.connection.query_row("SELECT prune_floor FROM state", [], |row| row.get(0))?;
-        Ok(floor.map(timestamp))
     }
 
     /// The first row of a fresh file; or what an earlier process left.
@@ -194,7 +194,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn load_state(&self) -> rusqlite::Result<LedgerState> {
+    pub(super) fn load_state(&self) -> rusqlite::Result<LedgerState> {
         let mut state = self.connection.query_row("SELECT * FROM state", [], |row| {
             let born_at = time(row, "born_at")?;
             Ok(LedgerState {
@@ -317,13 +317,16 @@ fn write_walk(transaction: &Transaction<'_>, change: Option<&WalkChange>) -> rus
         WalkChange::Begin { walk, top } => {
             transaction.execute("DELETE FROM walk_marks", [])?;
             transaction
-                .prepare_cached("UPDATE state SET walk = ?1, walk_direction = ?2, walk_floor = ?3, walk_started = ?4, walk_top = ?5")?
+                .prepare_cached(
+                    "UPDATE state SET walk = ?1, walk_direction = ?2, walk_floor = ?3, walk_started = ?4, walk_top = ?5, walk_joined = ?6",
+                )?
                 .execute(params![
                     walk.kind.as_str(),
                     walk.direction.as_str(),
                     walk.floor.map(micros),
                     micros(walk.started_at),
-                    top.as_deref().map(block::pack)
+                    top.as_deref().map(block::pack),
+                    walk.joined
                 ])?;
             for (depth, mark) in walk.marks.iter().enumerate() {
                 write_mark(transaction, depth, mark)?;
@@ -331,12 +334,12 @@ fn write_walk(transaction: &Transaction<'_>, change: Option<&WalkChange>) -> rus
         }
         WalkChange::Mark { depth, mark } => {
             transaction.prepare_cached("DELETE FROM walk_marks WHERE depth > ?1")?.execute([*depth as i64])?;
-            transaction.prepare_cached("UPDATE state SET walk_direction = 'down'")?.execute([])?;
+            transaction.prepare_cached("UPDATE state SET walk_direction = 'down', walk_joined = 0")?.execute([])?;
             write_mark(transaction, *depth, mark)?;
         }
-        WalkChange::Up { depth } => {
+        WalkChange::Up { depth, joined } => {
             transaction.prepare_cached("DELETE FROM walk_marks WHERE depth >= ?1")?.execute([*depth as i64])?;
-            transaction.prepare_cached("UPDATE state SET walk_direction = 'up'")?.execute([])?;
+            transaction.prepare_cached("UPDATE state SET walk_direction = 'up', walk_joined = ?1")?.execute([joined])?;
         }
         WalkChange::End => {
             transaction.execute("DELETE FROM walk_marks", [])?;
@@ -362,7 +365,8 @@ fn read_walk(row: &Row<'_>) -> rusqlite::Result<Option<Walk>> {
     let Some(kind) = WalkKind::ALL.into_iter().find(|known| known.as_str() == kind) else { return Ok(None) };
     let direction = if row.get::<_, Option<String>>("walk_direction")?.as_deref() == Some("up") { Direction::Up } else { Direction::Down };
     let started_at = time(row, "walk_started")?.unwrap_or(Timestamp::UNIX_EPOCH);
-    Ok(Some(Walk { kind, direction, floor: time(row, "walk_floor")?, started_at, marks: Vec::new() }))
+    let joined = row.get("walk_joined")?;
+    Ok(Some(Walk { kind, direction, floor: time(row, "walk_floor")?, started_at, joined, marks: Vec::new() }))
 }
 
 fn write_outbox(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {

@@ -102,7 +102,7 @@ pub struct EventId(pub u64);
 /// What becomes of an entry that the ledger did not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Only remembered: it was there before the ledger began, below the start floor.
+    /// Only remembered: it is below one of the floors.
     Baseline,
     /// Delivered, not counted: it was there when the ledger began.
     History,
@@ -226,6 +226,8 @@ pub struct Walk {
     pub floor: Option<Timestamp>,
     /// When it began, by the service's clock.
     pub started_at: Timestamp,
+    /// On the way up: what is above is new for sure, since the way down ended on something the ledger holds.
+    pub joined: bool,
     /// The pages passed, the deepest last.
     pub marks: Vec<Mark>,
 }
@@ -354,6 +356,8 @@ pub enum WalkChange {
     Up {
         /// How many pages are left above it.
         depth: usize,
+        /// Whether all of them are new for sure.
+        joined: bool,
     },
     /// The walk is over.
     End,

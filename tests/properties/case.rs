@@ -1,0 +1,134 @@
+//! Random cases: a world, how it reads its own specification, and what happens in it.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use orgdata_exporter::audit::Start;
+use orgdata_exporter::simulator::{AfterReading, EmptyCursor, Fault, FaultKind, FlagReading, KeyReading, Order, Readings};
+use proptest::prelude::*;
+
+/// Tables of the state file that the tail writes to.
+const TABLES: &[&str] = &["state", "seen", "walk_marks", "events", "actors", "totals", "outbox"];
+
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub seed: u64,
+    pub history: u64,
+    pub start: Start,
+    pub page_size: u32,
+    pub readings: Readings,
+    pub steps: Vec<Step>,
+}
+
+/// What a test does next.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// The world changes.
+    Now(Change),
+    /// The world changes just before the n-th request from now.
+    During(u64, Change),
+    /// Some rounds of the tail, whatever is left to do.
+    Rounds(u64),
+    /// Rounds until nothing is left to do.
+    Settle,
+    /// A round that dies when it was polled so often, and another tail on the same ledger.
+    Die(u64),
+    /// Another tail on the same ledger.
+    Restart,
+    /// Rounds while nothing can be written to a table of the state file.
+    Fail(&'static str, u64),
+}
+
+/// How the world changes.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// So many events, now.
+    Events(u64),
+    /// Milliseconds.
+    Pass(u64),
+    /// So many rows, created so many milliseconds ago.
+    Late(u64, u64),
+    /// A row dated so many milliseconds in the future.
+    Ahead(u64),
+    /// A fault.
+    Fault(Fault),
+}
+
+// === impl Step ===
+
+impl Step {
+    pub(super) fn is_fault(&self) -> bool {
+        matches!(self, Self::Now(Change::Fault(_)) | Self::During(_, Change::Fault(_)))
+    }
+}
+
+pub(super) fn case() -> impl Strategy<Value = Case> {
+    (any::<u64>(), 0..30u64, start(), page_size(), readings(), prop::collection::vec(step(), 1..12))
+        .prop_map(|(seed, history, start, page_size, readings, steps)| Case { seed, history, start, page_size, readings, steps })
+}
+
+fn start() -> impl Strategy<Value = Start> {
+    prop_oneof![Just(Start::Now), Just(Start::Oldest), (0..600u64).prop_map(|secs| Start::Ago(Duration::from_secs(secs)))]
+}
+
+fn page_size() -> impl Strategy<Value = u32> {
+    prop_oneof![1..6u32, 1..40u32, Just(1000)]
+}
+
+fn readings() -> impl Strategy<Value = Readings> {
+    let flag = || prop_oneof![Just(FlagReading::Right), Just(FlagReading::AlwaysFalse), Just(FlagReading::AlwaysTrue)];
+    (
+        (prop_oneof![Just(AfterReading::Adjacent), Just(AfterReading::Newest)], any::<bool>()),
+        prop_oneof![Just(Order::NewestFirst), Just(Order::OldestFirst)],
+        prop_oneof![Just(EmptyCursor::Echo), Just(EmptyCursor::Null)],
+        (flag(), flag()),
+        prop_oneof![3 => Just(None), 1 => (1..8u64).prop_map(Some)],
+        prop_oneof![2 => Just(KeyReading::CreatedAt), 1 => Just(KeyReading::Arrival)],
+        prop::bool::weighted(0.15),
+    )
+        .prop_map(|((after, after_inclusive), order, empty_start_cursor, (has_previous, has_more), page_cap, key, no_date)| Readings {
+            after,
+            after_inclusive,
+            order,
+            empty_start_cursor,
+            has_previous,
+            has_more,
+            page_cap,
+            key,
+            no_date,
+            ..Readings::default()
+        })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => change().prop_map(Step::Now),
+        3 => (1..12u64, change()).prop_map(|(requests, change)| Step::During(requests, change)),
+        2 => (1..8u64).prop_map(Step::Rounds),
+        3 => Just(Step::Settle),
+        2 => (1..40u64).prop_map(Step::Die),
+        1 => Just(Step::Restart),
+        1 => (prop::sample::select(TABLES), 1..5u64).prop_map(|(table, rounds)| Step::Fail(table, rounds)),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => prop_oneof![1..4u64, 1..25u64].prop_map(Change::Events),
+        2 => prop_oneof![0..50u64, 0..200_000u64].prop_map(Change::Pass),
+        2 => (1..4u64, prop_oneof![0..5u64, 0..300_000u64]).prop_map(|(count, behind)| Change::Late(count, behind)),
+        1 => prop_oneof![1..1000u64, 400_000..4_000_000u64].prop_map(Change::Ahead),
+        1 => fault().prop_map(Change::Fault),
+    ]
+}
+
+/// Faults that heal and that the client tells the tail of at once.
+fn fault() -> impl Strategy<Value = Fault> {
+    let status = || prop_oneof![Just(StatusCode::BAD_REQUEST), Just(StatusCode::NOT_FOUND), Just(StatusCode::GONE)];
+    prop_oneof![
+        (status(), 1..4u64).prop_map(|(status, times)| Fault::status(status).times(times)),
+        (status(), 1..3u64).prop_map(|(status, times)| Fault::new(FaultKind::ExpiredCursor(status)).times(times)),
+        (1..5u64, 1..9u64).prop_map(|(limit, times)| Fault::new(FaultKind::TooLarge(limit)).times(times)),
+        Just(Fault::new(FaultKind::UnknownFields).times(2)),
+    ]
+}

@@ -1,0 +1,85 @@
+//! As long as the service keeps what it has, everything is delivered and counted exactly once, and the ledger never has a hole.
+
+use std::future::Future;
+
+use orgdata_exporter::ledger::StatePath;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
+
+use super::bench::Bench;
+use super::case::{Case, case};
+
+fn cases(default: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Runs one future to its end. Commits have one thread, so that they are done in the order they were asked for.
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    thread_local! {
+        static RUNTIME: tokio::runtime::Runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    }
+    rustls::crypto::ring::default_provider().install_default().ok();
+    RUNTIME.with(|runtime| runtime.block_on(future))
+}
+
+pub(super) fn check(name: &'static str, count: u32, strategy: impl Strategy<Value = Case>, test: impl Fn(&Case)) {
+    let config = Config {
+        cases: cases(count),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/properties.txt"))),
+        max_shrink_iters: 3000,
+        test_name: Some(name),
+        source_file: Some(file!()),
+        ..Config::default()
+    };
+    let result = TestRunner::new(config).run(&strategy, |case| {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&case)));
+        caught.map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            TestCaseError::fail(text.unwrap_or_default())
+        })
+    });
+    if let Err(error) = result {
+        panic!("{name}: {error}");
+    }
+}
+
+/// Goes through a case; in the end, and at every step, what the exporter shows is the truth, and nothing new costs one request.
+pub(super) fn everything_is_exact(case: &Case) {
+    block_on(async { go_through(case, StatePath::Memory).await.check_quiet().await });
+}
+
+/// The same, where looking for something new may cost more.
+pub(super) fn everything_is_delivered(case: &Case) {
+    block_on(async { drop(go_through(case, StatePath::Memory).await) });
+}
+
+async fn go_through(case: &Case, path: StatePath) -> Bench {
+    let mut bench = Bench::new(case, path).await;
+    for step in &case.steps {
+        bench.step(step).await;
+    }
+    bench.check_all().await;
+    bench
+}
+
+#[test]
+fn everything_is_delivered_and_counted_once() {
+    check("everything_is_delivered_and_counted_once", 1000, case(), everything_is_exact);
+}
+
+/// The same with a state file that is opened anew, and that fails at any statement of a commit.
+#[test]
+fn nothing_moves_before_it_is_on_disk() {
+    check("nothing_moves_before_it_is_on_disk", 300, case(), |case| {
+        let directory = quick_directory();
+        block_on(async {
+            drop(go_through(case, StatePath::File(directory.path().join("state.db"))).await);
+        });
+    });
+}
+
+/// A directory in memory where there is one: a process that dies needs no disk, only a power cut does.
+fn quick_directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}

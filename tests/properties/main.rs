@@ -1,0 +1,9 @@
+//! The tail and the ledger under random histories, readings of the specification, changes between any two requests, faults and deaths:
+//! what they deliver and count is what happened, no more and no less.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod bench;
+mod case;
+mod exact;
+mod found;
