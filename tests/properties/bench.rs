@@ -71,7 +71,15 @@ impl Model {
     fn change(&mut self, sim: &Simulator, change: &Change) {
         let (mark, newest) = (sim.mark(), newest(sim));
         match change {
-            Change::Events(count) => sim.add_events(*count),
+            Change::Events(count) => {
+                // Events are spread over the last milliseconds, and none is dated before the birth, or it need not be taken.
+                if let Some((_, birth)) = self.birth.filter(|_| self.born)
+                    && sim.now().duration_since(birth) <= SignedDuration::from_millis(count.cast_signed())
+                {
+                    sim.advance(Duration::from_millis(count + 1));
+                }
+                sim.add_events(*count);
+            }
             Change::Pass(millis) => sim.advance(Duration::from_millis(*millis)),
             Change::Late(count, behind) => {
                 // Only what was created since the birth must be counted, so nothing else arrives late.
