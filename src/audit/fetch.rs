@@ -98,12 +98,16 @@ impl Fetcher {
         }
     }
 
-    /// The entry just below a cursor, or nothing.
+    /// The entries just below a cursor; `None` where the service, rather than the way to it, does not tell.
     ///
     /// # Errors
     /// As the client's.
-    pub(super) async fn below(&self, cursor: &Cursor) -> Result<AuditPage, ApiError> {
-        self.ask(&Place::Before(cursor.clone()), 1, Priority::Live).await
+    pub(super) async fn below(&self, cursor: &Cursor, limit: u32) -> Result<Option<AuditPage>, ApiError> {
+        match self.ask(&Place::Before(cursor.clone()), limit, Priority::Live).await {
+            Ok(page) => Ok(Some(page)),
+            Err(error) if error.may_be_the_request() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn ask(&self, place: &Place, limit: u32, priority: Priority) -> Result<AuditPage, ApiError> {

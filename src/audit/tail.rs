@@ -38,7 +38,8 @@ pub struct Tail {
     pub(super) state: LedgerState,
     pub(super) metrics: Metrics,
     pub(super) settings: Settings,
-    pub(super) order: Order,
+    /// The order of items in a page, once a page showed it.
+    pub(super) order: Option<Order>,
     /// The last pages of the way down by their depth: a short walk fetches nothing twice.
     pub(super) passed: VecDeque<(usize, View)>,
     /// The newest mark of a re-read leads to nothing late: the next one replaces it.
@@ -88,7 +89,7 @@ impl Tail {
             ledger,
             state,
             metrics,
-            order: Order::default(),
+            order: None,
             passed: VecDeque::new(),
             idle_mark: false,
             rewalked: false,
@@ -211,7 +212,7 @@ impl Tail {
             Fetched::Refused(error) => return Err(error.into()),
         };
         let body = page.body().to_owned();
-        let view = self.view(page)?;
+        let view = self.view(page).await?;
         let now = view.page.server_time;
         // Everything that is there already is history, and what comes is above it, whatever the service's clock says of either.
         let count_floor = self.reach(&view);
@@ -270,7 +271,7 @@ impl Tail {
         if page.is_empty() {
             return Ok(false);
         }
-        let view = self.view(page)?;
+        let view = self.view(page).await?;
         let after_cursor = matches!(place, Place::After(_));
         // A page full of entries dated in the future says nothing of what is below them.
         if !view.has_unknown(&self.ledger) && (after_cursor || self.is_joined(&view).await?) {
@@ -318,16 +319,12 @@ impl Tail {
         if view.is_joined(&self.ledger, self.state.frontier_at) {
             return Ok(true);
         }
-        let below = match view.end() {
-            None => None,
-            Some(end) => match self.fetcher.below(end).await {
-                Err(error) if error.may_be_the_request() => return Ok(false),
-                below => Some(below?),
-            },
-        };
-        let Some(below) = below.filter(|below| !below.is_empty()) else { return Ok(!self.ledger.holds_any()) };
-        let mut order = self.order;
-        let below = View::read(below, &mut order, self.fetcher.client());
+        let Some(end) = view.end() else { return Ok(!self.ledger.holds_any()) };
+        let Some(below) = self.fetcher.below(end, 1).await? else { return Ok(false) };
+        if below.is_empty() {
+            return Ok(!self.ledger.holds_any());
+        }
+        let below = View::read(below, None, self.fetcher.client());
         Ok(below.is_joined(&self.ledger, self.state.frontier_at) && !below.ids().eq(view.ids()))
     }
 
@@ -342,7 +339,7 @@ impl Tail {
         let view = match top {
             Some(view) => view,
             None => match self.fetcher.page(&Place::Top, Priority::Live).await? {
-                Fetched::Page(page) => self.view(page)?,
+                Fetched::Page(page) => self.view(page).await?,
                 Fetched::Refused(error) => return Err(error.into()),
             },
         };
@@ -367,7 +364,7 @@ impl Tail {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return Err(error.into()),
         };
-        let view = self.view(page)?;
+        let view = self.view(page).await?;
         if view.has_unknown(&self.ledger) {
             // What is new belongs to the poll; the re-read stays due until there is nothing more of it.
             let more = self.poll().await?;
@@ -442,15 +439,34 @@ impl Tail {
     }
 
     /// Reads a page and makes sure that it belongs to this ledger's organization.
-    pub(super) fn view(&mut self, page: AuditPage) -> Result<View, TailError> {
+    pub(super) async fn view(&mut self, page: AuditPage) -> Result<View, TailError> {
         self.largest_page = self.largest_page.max(page.len());
-        let view = View::read(page, &mut self.order, self.fetcher.client());
+        let mut view = View::read(page, self.order, self.fetcher.client());
+        if self.order.is_none()
+            && let Some(order) = self.find_order(&view).await?
+        {
+            self.order = Some(order);
+            view = View::read(view.page, self.order, self.fetcher.client());
+        }
         match (view.organization(), &self.state.organization) {
             (Some(found), Some(wanted)) if found != wanted => {
                 Err(TailError::OtherOrganization { found: found.to_owned(), wanted: wanted.clone() })
             }
             _ => Ok(view),
         }
+    }
+
+    /// The order of items in a page, found once: all of them except the newest are below the cursor of the newest.
+    async fn find_order(&self, view: &View) -> Result<Option<Order>, TailError> {
+        let (Some((first, last)), Some(start)) = (view.ends(), &view.page.start_cursor) else { return Ok(None) };
+        let limit = u32::try_from(view.page.len()).unwrap_or(u32::MAX);
+        let Some(below) = self.fetcher.below(start, limit).await? else { return Ok(None) };
+        let below = View::read(below, None, self.fetcher.client());
+        Ok(match (below.contains(first), below.contains(last)) {
+            (false, true) => Some(Order::NewestFirst),
+            (true, false) => Some(Order::OldestFirst),
+            _ => None,
+        })
     }
 
     pub(super) fn commit(&self, view: &View) -> Commit {

@@ -7,10 +7,9 @@ use crate::api::{AuditPage, Client, Cursor};
 use crate::ledger::{Disposition, EventId, LedgerHandle, NewEntry};
 
 /// The order of items in a page; the specification does not say which.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The first item is the newest.
-    #[default]
     NewestFirst,
     /// The first item is the oldest.
     OldestFirst,
@@ -73,8 +72,9 @@ impl Floors {
 // === impl View ===
 
 impl View {
-    /// Reads every entry of a page; `order` is what earlier pages showed, and learns.
-    pub(super) fn read(page: AuditPage, order: &mut Order, client: &Client) -> Self {
+    /// Reads every entry of a page. Where the order is not known, the times of its ends have to do; they mislead where the service's order
+    /// is that of arrival, and say nothing where both are the same.
+    pub(super) fn read(page: AuditPage, order: Option<Order>, client: &Client) -> Self {
         let mut unknown_fields = 0;
         let mut events: Vec<Placed> = Vec::with_capacity(page.len());
         for (index, raw) in page.items().enumerate() {
@@ -83,14 +83,9 @@ impl View {
             events.push(Placed { event, index });
         }
         client.unknown_fields(unknown_fields);
-        if let (Some(first), Some(last)) = (events.first(), events.last()) {
-            match first.event.created_at.cmp(&last.event.created_at) {
-                std::cmp::Ordering::Less => *order = Order::OldestFirst,
-                std::cmp::Ordering::Greater => *order = Order::NewestFirst,
-                std::cmp::Ordering::Equal => {}
-            }
-        }
-        if *order == Order::NewestFirst {
+        let ends = events.first().zip(events.last());
+        let rising = ends.is_some_and(|(first, last)| first.event.created_at < last.event.created_at);
+        if order.map_or(!rising, |order| order == Order::NewestFirst) {
             events.reverse();
         }
         let before = events.len();
@@ -106,6 +101,13 @@ impl View {
 
     pub(super) fn end(&self) -> Option<&Cursor> {
         self.page.end_cursor.as_ref()
+    }
+
+    /// The first and the last item as the service wrote them.
+    pub(super) fn ends(&self) -> Option<(EventId, EventId)> {
+        let first = self.events.iter().min_by_key(|placed| placed.index)?;
+        let last = self.events.iter().max_by_key(|placed| placed.index)?;
+        (first.index != last.index).then_some((first.event.id, last.event.id))
     }
 
     /// The oldest entry.
@@ -194,7 +196,8 @@ impl View {
                 Rule::Frontier if self.is_live(position, top, frontier_at) => Some(Disposition::Live),
                 // What is too old is remembered, so that the next page has something to join.
                 Rule::Frontier => late().or(Some(Disposition::Baseline)),
-                Rule::Late if self.is_live(position, top, frontier_at) => None,
+                // Its place in a page says nothing here: all of the page may be below the frontier.
+                Rule::Late if placed.event.event.is_ok() && frontier_at.is_none_or(|at| created_at > at) => None,
                 Rule::Late => late(),
             };
             if let Some(disposition) = disposition {

@@ -91,7 +91,7 @@ impl Tail {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return self.refused(&error.to_string()).await,
         };
-        let view = self.view(page)?;
+        let view = self.view(page).await?;
         if view.is_empty() {
             return self.ground(Ground::Nothing).await;
         }
@@ -200,14 +200,14 @@ impl Tail {
         if let Some(before) = &walk.before {
             let place = Place::Before(Cursor::new(before.clone()));
             return Ok(match self.fetcher.page(&place, self.priority(walk.kind)).await? {
-                Fetched::Page(page) => Again::Page(self.view(page)?),
+                Fetched::Page(page) => Again::Page(self.view(page).await?),
                 Fetched::Refused(error) => Again::Refused(error.to_string()),
             });
         }
         // The top page cannot be asked for again. A first start has kept it; for the others the poll goes on from the page below.
         let Some(body) = self.state.walk_top.clone() else { return Ok(Again::Skip) };
         match AuditPage::parse(body, walk.started_at) {
-            Ok((page, _)) => Ok(Again::Page(self.view(page)?)),
+            Ok((page, _)) => Ok(Again::Page(self.view(page).await?)),
             Err(_) => Ok(Again::Skip),
         }
     }
@@ -236,7 +236,7 @@ impl Tail {
                 Fetched::Page(page) => page,
                 Fetched::Refused(error) => return Err(error.into()),
             };
-            let top = self.view(page)?;
+            let top = self.view(page).await?;
             return self.begin_walk(walk.kind, walk.floor, top, None).await;
         }
         let message = format!("the service cannot serve the entries below this one, not even one by one: {error}");

@@ -13,7 +13,7 @@ use orgdata_exporter::audit::{Settings, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::simulator::{Config, Fields, KeyReading, Mark, Running, Scope, Served, Simulator};
+use orgdata_exporter::simulator::{Config, Fields, KeyReading, Mark, RequestInfo, Running, Scope, Served, Simulator};
 use secrecy::SecretString;
 
 use super::case::{Case, Change, Step};
@@ -54,7 +54,7 @@ pub(super) struct Model {
 
 impl Model {
     /// Before each request: the world goes on.
-    fn requested(&mut self, sim: &Simulator) {
+    fn requested(&mut self, request: &RequestInfo, sim: &Simulator) {
         for (left, _) in &mut self.pending {
             *left = left.saturating_sub(1);
         }
@@ -62,7 +62,8 @@ impl Model {
         for change in due {
             self.change(sim, &change);
         }
-        if !self.born {
+        // The ledger begins with the last newest page before its first commit.
+        if !self.born && request.param("before").is_none() {
             self.birth = Some((sim.mark(), sim.now()));
         }
     }
@@ -70,7 +71,15 @@ impl Model {
     fn change(&mut self, sim: &Simulator, change: &Change) {
         let (mark, newest) = (sim.mark(), newest(sim));
         match change {
-            Change::Events(count) => sim.add_events(*count),
+            Change::Events(count) => {
+                // Events are spread over the last milliseconds, and none is dated before the birth, or it need not be taken.
+                if let Some((_, birth)) = self.birth.filter(|_| self.born)
+                    && sim.now().duration_since(birth) <= SignedDuration::from_millis(count.cast_signed())
+                {
+                    sim.advance(Duration::from_millis(count + 1));
+                }
+                sim.add_events(*count);
+            }
             Change::Pass(millis) => sim.advance(Duration::from_millis(*millis)),
             Change::Late(count, behind) => {
                 // Only what was created since the birth must be counted, so nothing else arrives late.
@@ -127,8 +136,8 @@ impl Bench {
         let running = Simulator::spawn(config).await.unwrap();
         let model = Arc::new(Mutex::new(Model::default()));
         let shared = model.clone();
-        running.simulator().on_request(Box::new(move |_, sim| {
-            shared.lock().unwrap().requested(sim);
+        running.simulator().on_request(Box::new(move |request, sim| {
+            shared.lock().unwrap().requested(request, sim);
             None
         }));
         let api = ApiSettings {
@@ -258,6 +267,23 @@ impl Bench {
 
     async fn round(&mut self) -> Duration {
         let wait = tokio::time::timeout(Duration::from_secs(20), self.tail().round()).await.expect("the round ends");
+        if std::env::var("DBG").is_ok() {
+            let s = self.ledger().state().await.unwrap();
+            eprintln!(
+                "wait {wait:?} walk {:?} frontier {:?} {:?} birth {:?} req {} {:?} late {} out {:?}",
+                s.walk,
+                s.frontier_at,
+                s.frontier,
+                s.birth,
+                self.sim().requests().audit,
+                self.sim().requests().last.iter().map(|r| format!("{} -> {:?}", r.raw_query, r.status)).collect::<Vec<_>>(),
+                self.total(Total::Late),
+                self.delivered().await
+            );
+            for e in self.sim().entries() {
+                eprintln!("   {} {}", e.id, e.created_at);
+            }
+        }
         self.after_round().await;
         wait
     }

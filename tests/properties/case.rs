@@ -57,6 +57,10 @@ pub(super) enum Change {
 // === impl Step ===
 
 impl Step {
+    pub(super) fn is_ahead(&self) -> bool {
+        matches!(self, Self::Now(Change::Ahead(_)) | Self::During(_, Change::Ahead(_)))
+    }
+
     pub(super) fn is_fault(&self) -> bool {
         matches!(self, Self::Now(Change::Fault(_)) | Self::During(_, Change::Fault(_)))
     }

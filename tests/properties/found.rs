@@ -8,7 +8,7 @@ use orgdata_exporter::api::Filters;
 use orgdata_exporter::audit::Start;
 use orgdata_exporter::ledger::StatePath;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, Readings};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, Order, Readings};
 
 use super::bench::Bench;
 use super::case::{Case, Change, Step};
@@ -93,6 +93,30 @@ fn what_was_there_at_the_moment_of_the_birth_is_not_late() {
     });
     let seed = seed.expect("a history that ends with two entries of one moment");
     everything_is_exact(&Case { seed, history: 8, page_size: 1, ..case(vec![Step::Settle]) });
+}
+
+/// A page of one moment does not show its order: the wrong end of it was taken for the newest.
+#[test]
+fn entries_of_one_moment_are_read_in_the_order_of_the_service() {
+    for (history, order) in [(0, Order::OldestFirst), (0, Order::NewestFirst), (10, Order::OldestFirst)] {
+        let readings = Readings { after_inclusive: true, order, ..Readings::default() };
+        let add = [Step::Now(Change::Events(2)), Step::Settle, Step::Restart];
+        let steps = vec![Step::Settle, Step::Now(Change::Events(1)), Step::Settle];
+        let steps = [steps, add.to_vec(), add.to_vec(), add.to_vec()].concat();
+        everything_is_exact(&Case { history, page_size: 3, readings, ..case(steps) });
+    }
+}
+
+/// A late row was never found where it was the newest of a page that the re-read saw: it was left to the poll.
+#[test]
+fn a_late_row_on_top_of_a_lower_page_is_found() {
+    let mut steps = vec![Step::Settle];
+    for _ in 0..6 {
+        steps.extend([Step::Now(Change::Pass(1_000)), Step::Now(Change::Events(1))]);
+    }
+    // Pages of three: the newest three, then this row and the two below it.
+    steps.extend([Step::Settle, Step::Now(Change::Late(1, 2_500)), Step::Settle]);
+    everything_is_exact(&Case { page_size: 3, ..case(steps) });
 }
 
 fn only(kind: &str) -> Filters {
