@@ -153,9 +153,13 @@ impl View {
         self.events.iter().find_map(|placed| placed.event.organization.as_deref())
     }
 
-    /// Entries that the ledger holds already, the one at the frontier aside: a service that repeats that one repeats nothing else.
+    /// Entries that the ledger holds already, the cursor's own aside: a service that repeats that one repeats nothing else. Where the
+    /// order of the page was not known when the cursor was taken, it is the entry at one of the ends.
     pub(super) fn duplicates(&self, ledger: &LedgerHandle, frontier: Option<EventId>) -> u64 {
-        let held = self.ids().zip(ledger.holds(self.ids())).filter(|(id, held)| *held && Some(*id) != frontier).count();
+        let held = ledger.holds(self.ids());
+        let at_frontier = self.ids().zip(&held).any(|(id, held)| *held && Some(id) == frontier);
+        let own = at_frontier || held.first() == Some(&true) || held.last() == Some(&true);
+        let held = held.iter().filter(|held| **held).count().saturating_sub(usize::from(own));
         held as u64 + self.repeated
     }
 
