@@ -71,13 +71,13 @@ async fn go_through(case: &Case, path: StatePath) -> Bench {
 
 #[test]
 fn everything_is_delivered_and_counted_once() {
-    check("everything_is_delivered_and_counted_once", 1000, case(), everything_is_exact);
+    check("everything_is_delivered_and_counted_once", 500, case(), everything_is_exact);
 }
 
 /// The same with a state file that is opened anew, and that fails at any statement of a commit.
 #[test]
 fn nothing_moves_before_it_is_on_disk() {
-    check("nothing_moves_before_it_is_on_disk", 300, case(), |case| {
+    check("nothing_moves_before_it_is_on_disk", 150, case(), |case| {
         let directory = quick_directory();
         block_on(async {
             drop(go_through(case, StatePath::File(directory.path().join("state.db"))).await);
