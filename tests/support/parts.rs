@@ -535,10 +535,17 @@ impl LogRecordJson {
 /// The JSON values of a file with one on each line; a line that is still being written is left out.
 fn lines(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
-    text.split_inclusive('\n')
-        .filter(|line| line.ends_with('\n'))
-        .map(|line| serde_json::from_str(line).expect("the collector writes JSON"))
-        .collect()
+    text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(line).collect()
+}
+
+/// One line. A collector that was killed while it wrote leaves the beginning of a line, which it has not acknowledged, and the
+/// next one writes its first line behind it.
+fn line(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| {
+        let whole = ["{\"resourceLogs\"", "{\"resourceSpans\""].iter().filter_map(|beginning| text.rfind(beginning)).max();
+        let whole = whole.filter(|start| *start > 0).unwrap_or_else(|| panic!("the collector writes JSON: {error}"));
+        serde_json::from_str(&text[whole..]).expect("the collector writes JSON behind what it left")
+    })
 }
 
 /// The elements of a repeated field, which the JSON form leaves out when it is empty.
