@@ -7,3 +7,5 @@ mod bench;
 mod case;
 mod exact;
 mod found;
+mod losses;
+mod world;
