@@ -98,12 +98,12 @@ impl Fetcher {
         }
     }
 
-    /// The entries just below a cursor; `None` where the service, rather than the way to it, does not tell.
+    /// The entry just below a cursor, or an empty page; `None` where the service, rather than the way to it, does not tell.
     ///
     /// # Errors
     /// As the client's.
-    pub(super) async fn below(&self, cursor: &Cursor, limit: u32) -> Result<Option<AuditPage>, ApiError> {
-        match self.ask(&Place::Before(cursor.clone()), limit, Priority::Live).await {
+    pub(super) async fn below(&self, cursor: &Cursor) -> Result<Option<AuditPage>, ApiError> {
+        match self.ask(&Place::Before(cursor.clone()), 1, Priority::Live).await {
             Ok(page) => Ok(Some(page)),
             Err(error) if error.may_be_the_request() => Ok(None),
             Err(error) => Err(error),

@@ -44,6 +44,8 @@ pub struct Tail {
     pub(super) passed: VecDeque<(usize, View)>,
     /// The newest mark of a re-read leads to nothing late: the next one replaces it.
     pub(super) idle_mark: bool,
+    /// The newest entry when the ledger began, while a first start needs it.
+    pub(super) newest_at_birth: Option<EventId>,
     /// The walk was begun again because its cursors were refused.
     pub(super) rewalked: bool,
     /// The most items a page ever had: a service may cap pages below the limit asked for.
@@ -92,6 +94,7 @@ impl Tail {
             order: None,
             passed: VecDeque::new(),
             idle_mark: false,
+            newest_at_birth: None,
             rewalked: false,
             largest_page: 0,
             inclusive: false,
@@ -226,7 +229,8 @@ impl Tail {
         if whole {
             // With `now` all of the page is only remembered, so that the next page has something to join.
             let start_floor = if self.settings.start == Start::Now { Some(Timestamp::MAX) } else { start_floor };
-            commit.entries = view.take(Rule::FirstStart { start_floor, count_floor: None }, &self.ledger, None, Floors::default());
+            let rule = Rule::FirstStart { start_floor, newest: None, passed: false };
+            commit.entries = view.take(rule, &self.ledger, None, Floors::default());
             self.advance(&mut commit, &view);
         } else {
             let walk = self.new_walk(WalkKind::FirstStart, start_floor, &view, None);
@@ -315,7 +319,7 @@ impl Tail {
             return Ok(true);
         }
         let Some(end) = view.end() else { return Ok(!self.ledger.holds_any()) };
-        let Some(below) = self.fetcher.below(end, 1).await? else { return Ok(false) };
+        let Some(below) = self.fetcher.below(end).await? else { return Ok(false) };
         if below.is_empty() {
             return Ok(!self.ledger.holds_any());
         }
@@ -452,10 +456,12 @@ impl Tail {
     }
 
     /// The order of items in a page, found once: all of them except the newest are below the cursor of the newest.
-    async fn find_order(&self, view: &View) -> Result<Option<Order>, TailError> {
-        let (Some((first, last)), Some(start)) = (view.ends(), &view.page.start_cursor) else { return Ok(None) };
-        let limit = u32::try_from(view.page.len()).unwrap_or(u32::MAX);
-        let Some(below) = self.fetcher.below(start, limit).await? else { return Ok(None) };
+    async fn find_order(&mut self, view: &View) -> Result<Option<Order>, TailError> {
+        let (Some((first, last)), Some(start)) = (view.ends(), view.page.start_cursor.clone()) else { return Ok(None) };
+        let below = match self.fetcher.page(&Place::Before(start), Priority::Live).await? {
+            Fetched::Page(below) => below,
+            Fetched::Refused(_) => return Ok(None),
+        };
         let below = View::read(below, None, self.fetcher.client());
         Ok(match (below.contains(first), below.contains(last)) {
             (false, true) => Some(Order::NewestFirst),
@@ -577,7 +583,6 @@ fn follow(walk: Option<Walk>, change: WalkChange) -> Option<Walk> {
             walk.marks.truncate(depth);
             walk.marks.push(mark);
             walk.direction = Direction::Down;
-            walk.joined = false;
             Some(walk)
         }
         (Some(mut walk), WalkChange::Up { depth, joined }) => {

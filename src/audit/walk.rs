@@ -1,7 +1,7 @@
 //! A walk: down from the top, only remembering where each page ends; then up, taking, each page one transaction.
 
 use crate::api::{AuditPage, Cursor, Priority};
-use crate::ledger::{Commit, Direction, Disposition, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
+use crate::ledger::{Commit, Direction, Disposition, EventId, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
 
 use super::fetch::{Fetched, Place};
 use super::tail::{Tail, TailError};
@@ -61,7 +61,8 @@ impl Tail {
             // A hole goes first; the re-read it ends is made up for afterwards.
             self.next_reread = tokio::time::Instant::now();
         }
-        commit.walk = Some(WalkChange::Begin { walk, top: None });
+        let top_at_birth = self.state.walk_top.clone().filter(|_| kind == WalkKind::FirstStart);
+        commit.walk = Some(WalkChange::Begin { walk, top: top_at_birth });
         let idle = kind == WalkKind::Reread && self.late(&top).is_empty();
         self.write(commit).await?;
         self.idle_mark = idle;
@@ -121,15 +122,18 @@ impl Tail {
     async fn ground(&mut self, ground: Ground) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         let depth = walk.depth + 1;
+        let looks_for_frontier = matches!(walk.kind, WalkKind::CatchUp | WalkKind::Recovery);
         let mut joined = !self.ledger.holds_any();
-        let mut oldest = None;
+        let (mut oldest, mut new) = (None, walk.joined);
         let mut commit = Commit::new(walk.started_at);
         match ground {
             Ground::Page(view) => {
                 joined = joined || view.is_joined(&self.ledger, self.state.frontier_at);
                 oldest = view.oldest();
                 commit = self.commit(&view);
-                commit.entries = view.take(self.rule(&walk), &self.ledger, self.state.frontier_at, self.floors());
+                let rule = if looks_for_frontier { Rule::Frontier } else { self.rule(&walk) };
+                commit.entries = view.take(rule, &self.ledger, self.state.frontier_at, self.floors());
+                new = self.is_passed(&walk, &view);
                 if walk.kind.moves_frontier() {
                     self.advance(&mut commit, &view);
                 }
@@ -149,7 +153,7 @@ impl Tail {
                 message: "no entry that the exporter had read is left below the new ones, so entries between them may have been removed before they were read".to_owned(),
             });
         }
-        commit.walk = Some(WalkChange::Up { depth, joined });
+        commit.walk = Some(WalkChange::Up { depth, joined: if looks_for_frontier { joined } else { new } });
         self.write(commit).await
     }
 
@@ -171,7 +175,8 @@ impl Tail {
             return self.skip(gap).await;
         }
         let end = view.end().map(|end| end.as_str().to_owned());
-        let unchanged = end == walk.end || view.contains(walk.bottom) || view.is_joined(&self.ledger, self.state.frontier_at);
+        let unchanged =
+            walk.before.is_none() || end == walk.end || view.contains(walk.bottom) || view.is_joined(&self.ledger, self.state.frontier_at);
         if !unchanged && let (Some(bottom), Some(_)) = (view.bottom(), &end) {
             // A late row pushed the last entries out: read on until it joins the page below.
             let mut commit = Commit::new(view.page.server_time);
@@ -187,7 +192,7 @@ impl Tail {
             self.advance(&mut commit, &view);
         }
         // What is above something new is new.
-        let joined = walk.joined || commit.entries.iter().any(|entry| entry.disposition == Disposition::Live);
+        let joined = self.is_passed(&walk, &view) || commit.entries.iter().any(|entry| entry.disposition == Disposition::Live);
         self.finish(&mut commit, &walk, joined);
         self.write(commit).await?;
         // Cursors that grow old on the way up of a long walk are met again only after progress.
@@ -204,7 +209,7 @@ impl Tail {
                 Fetched::Refused(error) => Again::Refused(error.to_string()),
             });
         }
-        // The top page cannot be asked for again. A first start has kept it; for the others the poll goes on from the page below.
+        // The top page cannot be asked for again. A first start has kept the one it began with; for the others the poll goes on from the page below.
         let Some(body) = self.state.walk_top.clone() else { return Ok(Again::Skip) };
         match AuditPage::parse(body, walk.started_at) {
             Ok((page, _)) => Ok(Again::Page(self.view(page).await?)),
@@ -260,18 +265,30 @@ impl Tail {
         }
     }
 
-    fn rule(&self, walk: &Head) -> Rule {
-        let birth = self.state.birth.as_ref();
+    fn rule(&mut self, walk: &Head) -> Rule {
         match walk.kind {
-            WalkKind::FirstStart => Rule::FirstStart {
-                start_floor: birth.and_then(|birth| birth.start_floor),
-                // All of it was there when the ledger began, unless the walk had to begin again from a newer top.
-                count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.state.walk_top.is_none()),
-            },
+            WalkKind::FirstStart => {
+                Rule::FirstStart { start_floor: self.floors().start, newest: self.newest_at_birth(), passed: walk.joined }
+            }
             WalkKind::Reread => Rule::Late,
             WalkKind::CatchUp | WalkKind::Recovery if walk.joined => Rule::Above,
             WalkKind::CatchUp | WalkKind::Recovery => Rule::Frontier,
         }
+    }
+
+    /// Whether everything above this page is new for sure.
+    fn is_passed(&mut self, walk: &Head, view: &View) -> bool {
+        walk.joined || walk.kind == WalkKind::FirstStart && self.newest_at_birth().is_some_and(|newest| view.contains(newest))
+    }
+
+    /// The newest entry of the page that the first start under way began with: what is below it was there when the ledger began, also
+    /// when the walk had to begin again from a newer page.
+    fn newest_at_birth(&mut self) -> Option<EventId> {
+        if self.newest_at_birth.is_none() {
+            let (page, _) = AuditPage::parse(self.state.walk_top.clone()?, jiff::Timestamp::now()).ok()?;
+            self.newest_at_birth = View::read(page, self.order, self.fetcher.client()).top();
+        }
+        self.newest_at_birth
     }
 
     fn late(&self, view: &View) -> Vec<crate::ledger::NewEntry> {
@@ -309,7 +326,7 @@ struct Head {
     depth: usize,
     before: Option<String>,
     end: Option<String>,
-    bottom: crate::ledger::EventId,
+    bottom: EventId,
 }
 
 /// A page of a mark, asked for again.
