@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
-use orgdata_exporter::audit::{Settings, Tail};
+use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
@@ -270,7 +270,14 @@ impl Bench {
                 *counts.entry((kind, actor)).or_insert(0) += 1;
             }
         }
-        assert_eq!(self.counted(), counts, "what is delivered is counted");
+        let counted = self.counted();
+        // Where a restore took everything that the ledger held, or a first start has to begin again and the newest entry of the birth is
+        // gone, the edge between history and news cannot be found.
+        let certain = self.case.start == Start::Now || matches!(self.case.steps[0], Step::Settle);
+        if certain && !self.case.has_restore() {
+            assert_eq!(counted, counts, "what is delivered is counted");
+        }
+        assert!(counted.values().sum::<u64>() <= self.delivered.len() as u64, "what is counted is delivered");
         let lost = world.retained_away.iter().filter(|id| !distinct.contains(id.as_str())).count();
         assert!(lost == 0 || self.total(Total::Gaps) > 0, "{lost} are lost, and nobody says so");
         let kept: HashSet<String> = self.sim().entries().map(|entry| entry.id).collect();

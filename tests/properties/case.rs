@@ -72,6 +72,11 @@ impl Case {
         self.changes().any(|change| matches!(change, Change::Ahead(_)))
     }
 
+    /// Whether the service is ever restored from a backup.
+    pub(super) fn has_restore(&self) -> bool {
+        self.changes().any(|change| matches!(change, Change::Restore(_)))
+    }
+
     fn changes(&self) -> impl Iterator<Item = &Change> {
         self.steps.iter().filter_map(|step| match step {
             Step::Now(change) | Step::During(_, change) => Some(change),
@@ -88,7 +93,13 @@ pub(super) fn honest() -> impl Strategy<Value = Case> {
 /// A service that also loses entries: to retention, to a restore from a backup.
 pub(super) fn forgetful() -> impl Strategy<Value = Case> {
     let loss = prop_oneof![(0..12u64).prop_map(Change::Retain), (1..8u64).prop_map(Change::Restore)];
-    case(step(prop_oneof![5 => change(), 1 => loss].boxed())).prop_filter("too many faults", |case| case.faults() < 12)
+    let case = case(step(prop_oneof![5 => change(), 1 => loss].boxed())).prop_filter("too many faults", |case| case.faults() < 12);
+    (case, any::<bool>()).prop_map(|(mut case, settled)| {
+        if settled {
+            case.steps.insert(0, Step::Settle);
+        }
+        case
+    })
 }
 
 fn case(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Case> {
