@@ -92,6 +92,7 @@ impl App {
         let Self { settings, metrics, client, ledger, tail, sender, bound } = self;
         let health = Health::default();
         let state = WebState { metrics: metrics.clone(), health: health.clone(), overview: overview::gather(&settings, &metrics, &ledger) };
+        let listening = bound.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let stop_web = CancellationToken::new();
         let web = tokio::spawn(web::serve(bound, state, stop_web.clone()));
 
@@ -115,11 +116,13 @@ impl App {
         let sending = CancellationToken::new();
         let relay = match (sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
+                metrics.loops.enable(Loop::Otlp);
                 tokio::spawn(relay(&ledger, sender, otlp, &metrics).run(sending.clone(), settings.shutdown_grace))
             }
             _ => tokio::spawn(idle(sending.clone())),
         };
         health.set_ready(true);
+        tracing::info!(addresses = %listening, service = %settings.api.base_url, state = %settings.ledger.path, "listening");
 
         let mut relay = relay;
         let mut outcome = Ok(());

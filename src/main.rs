@@ -1,9 +1,10 @@
 //! The `orgdata-exporter` binary: parse, install telemetry and the TLS provider, dispatch; nothing else.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
-use orgdata_exporter::cli::{self, Cli, Command, LogSettings, Settings};
+use orgdata_exporter::cli::{self, Cli, Command, Given, LogSettings, Settings};
 use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
 use orgdata_exporter::{app, demo, shutdown, simulator};
 
@@ -26,31 +27,37 @@ fn main() -> ExitCode {
         Err(error) => return failed(1, &format!("the system gives no threads to run on: {error}")),
     };
     let _context = runtime.enter();
-    let env = |name: &str| std::env::var(name).ok();
+    // What is no UTF-8 is not taken for missing: whoever reads the variable says what is wrong with it.
+    let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let (settings, log) = match cli.command {
         Some(Command::Simulate { args }) => return simulate(&runtime, *args),
         Some(Command::Demo { flags }) => {
-            let given = matches.subcommand_matches("demo").map_or_else(Vec::new, demo::given);
+            let given = matches.subcommand_matches("demo").map_or_else(Given::default, Given::from);
             let log = LogSettings::from(&*flags);
             let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
-            return ended(runtime.block_on(demo::run(*flags, &given, &env)));
+            return ended(runtime.block_on(demo::run(*flags, &given, &env)), &given);
         }
         None => (Settings::resolve(&cli.flags, &env), LogSettings::from(&cli.flags)),
     };
+    let given = Given::from(&matches);
     let settings = match settings {
         Ok(settings) => settings,
-        Err(error) => return failed(WRONG_SETTINGS, &error.to_string()),
+        Err(error) => return failed(WRONG_SETTINGS, &given.with_origin(&error.to_string())),
     };
     let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
-    ended(runtime.block_on(async {
-        let app = app::App::open(settings).await?;
-        app.run(shutdown::on_signal()).await
-    }))
+    let run = async {
+        // A signal that comes while the state file is opened stops the exporter once it is open.
+        let shutdown = shutdown::on_signal();
+        shutdown::on_hangup();
+        app::App::open(settings).await?.run(shutdown).await
+    };
+    ended(runtime.block_on(run), &given)
 }
 
 fn simulate(runtime: &tokio::runtime::Runtime, args: simulator::Args) -> ExitCode {
     let listen = args.listen;
     runtime.block_on(async {
+        let shutdown = shutdown::on_signal();
         let listener = match tokio::net::TcpListener::bind(listen).await {
             Ok(listener) => listener,
             Err(error) => {
@@ -59,8 +66,9 @@ fn simulate(runtime: &tokio::runtime::Runtime, args: simulator::Args) -> ExitCod
         };
         let address = listener.local_addr().unwrap_or(listen);
         let simulator = simulator::Simulator::new(args.into_config());
-        println!("The simulator listens on http://{address}/ (that page names its control endpoints)");
-        match simulator::serve(simulator, listener, shutdown::on_signal().cancelled_owned()).await {
+        // Whoever reads it may be gone already.
+        let _ = writeln!(std::io::stdout(), "The simulator listens on http://{address}/ (that page names its control endpoints)");
+        match simulator::serve(simulator, listener, shutdown.cancelled_owned()).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(1, &format!("the simulator cannot go on: {error}")),
         }
@@ -69,7 +77,8 @@ fn simulate(runtime: &tokio::runtime::Runtime, args: simulator::Args) -> ExitCod
 
 fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        return failed(WRONG_SETTINGS, &cli::one_line(error));
+        let variable = cli::variable(error, std::env::args_os(), |name| std::env::var_os(name).is_some());
+        return failed(WRONG_SETTINGS, &cli::from_variable(cli::one_line(error), variable.as_deref()));
     }
     // Help and version are no errors.
     match error.print() {
@@ -78,14 +87,15 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-fn ended(result: Result<(), app::RunError>) -> ExitCode {
+fn ended(result: Result<(), app::RunError>, given: &Given) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(error.exit_status(), &error.to_string()),
+        Err(error) => failed(error.exit_status(), &given.with_origin(&error.to_string())),
     }
 }
 
 fn failed(status: u8, message: &str) -> ExitCode {
-    eprintln!("orgdata-exporter: {message}");
+    // The status is what counts, also when nobody reads the message.
+    let _ = writeln!(std::io::stderr(), "orgdata-exporter: {message}");
     ExitCode::from(status)
 }

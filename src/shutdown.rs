@@ -1,41 +1,90 @@
 //! Signals: the first one stops the program in order, the second one at once.
 
+use std::time::Duration;
+
 use tokio_util::sync::CancellationToken;
 
+/// Some tools send a signal twice, to the process and to its group (`timeout` does); so soon after the first one a second one is its echo.
+const ECHO: Duration = Duration::from_millis(300);
+
 /// Cancelled by SIGTERM or SIGINT; another one of them ends the process with status 1. Call it inside the runtime.
+///
+/// From the moment it returns, no signal is lost.
 pub fn on_signal() -> CancellationToken {
     let token = CancellationToken::new();
     let stop = token.clone();
+    let mut signals = Signals::listen();
     tokio::spawn(async move {
-        signal().await;
+        signals.next().await;
         stop.cancel();
-        signal().await;
+        tokio::time::sleep(ECHO).await;
+        Signals::listen().next().await;
         tracing::warn!("a second signal: ending at once");
         std::process::exit(1);
     });
     token
 }
 
+/// Keeps SIGHUP from ending the process; a service manager sends it to have files read again. Call it inside the runtime.
+pub fn on_hangup() {
+    #[cfg(unix)]
+    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) {
+        Ok(mut hangups) => {
+            tokio::spawn(async move {
+                while hangups.recv().await.is_some() {
+                    tracing::info!(
+                        "SIGHUP: the key file is read for every request in any case; all other files are read at the start alone"
+                    );
+                }
+            });
+        }
+        Err(error) => tracing::warn!(%error, "cannot listen for SIGHUP; it ends the program"),
+    }
+}
+
+/// The signals that end the program.
 #[cfg(unix)]
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-        (Ok(mut terminate), Ok(mut interrupt)) => {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+struct Signals(Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>);
+
+/// The signals that end the program.
+#[cfg(not(unix))]
+struct Signals;
+
+// === impl Signals ===
+
+#[cfg(unix)]
+impl Signals {
+    fn listen() -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            (Ok(terminate), Ok(interrupt)) => Self(Some((terminate, interrupt))),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::warn!(%error, "cannot listen for signals; the program ends only when it is killed");
+                Self(None)
             }
         }
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::warn!(%error, "cannot listen for signals; the program ends only when it is killed");
-            std::future::pending::<()>().await;
+    }
+
+    async fn next(&mut self) {
+        match &mut self.0 {
+            Some((terminate, interrupt)) => tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            },
+            None => std::future::pending().await,
         }
     }
 }
 
 #[cfg(not(unix))]
-async fn signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+impl Signals {
+    fn listen() -> Self {
+        Self
+    }
+
+    async fn next(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }

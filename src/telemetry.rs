@@ -96,12 +96,14 @@ impl Telemetry {
             .with_default(others)
             .with_target(TARGET, log.level)
             .with_target("opentelemetry", tracing::level_filters::LevelFilter::OFF);
+        // A line that nobody reads is dropped: to report that on the same stream would be a panic.
         let lines: Box<dyn Layer<_> + Send + Sync> = match log.format {
             LogFormat::Json => tracing_subscriber::fmt::layer()
                 .json()
                 .flatten_event(true)
                 .with_current_span(false)
                 .with_span_list(false)
+                .log_internal_errors(false)
                 .with_writer(std::io::stderr)
                 .boxed(),
             LogFormat::Logfmt => tracing_logfmt::builder()
@@ -109,6 +111,7 @@ impl Telemetry {
                 .with_span_name(false)
                 .with_span_path(false)
                 .layer()
+                .log_internal_errors(false)
                 .with_writer(std::io::stderr)
                 .boxed(),
         };

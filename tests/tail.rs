@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::StatusCode;
 use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{AfterReading, Config, Order, Readings, Running, Simulator};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Order, Readings, Running, Simulator};
 use secrecy::SecretString;
 
 /// An exporter's tail beside a simulator, driven round by round.
@@ -112,6 +113,11 @@ impl Bench {
     fn requests(&self) -> u64 {
         self.sim().requests().audit
     }
+}
+
+/// A directory in memory where there is one: a process that dies needs no disk, only a power cut does.
+fn quick_directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
 }
 
 fn config(history: u64, readings: Readings) -> Config {
@@ -259,8 +265,7 @@ async fn what_the_service_lost_is_a_gap() {
 #[tokio::test]
 async fn a_restart_goes_on_where_it_was() {
     for readings in readings() {
-        // In memory where that can be: a process that dies needs no disk, only a power cut does.
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+        let directory = quick_directory();
         let wish =
             Wish { path: StatePath::File(directory.path().join("state.db")), start: Start::Oldest, page_size: 20, ..Wish::default() };
         let mut bench = Bench::new(config(190, readings), wish.clone()).await;
@@ -307,4 +312,32 @@ async fn counters_carry_type_and_actor() {
         .map(|(labels, value)| ((labels.activity_type.to_string(), labels.actor.expect("a label").to_string()), value))
         .collect();
     assert_eq!(shown, truth);
+}
+
+#[tokio::test]
+async fn what_comes_during_a_first_start_that_begins_again_is_counted() {
+    for restart in [false, true] {
+        let directory = quick_directory();
+        let wish = Wish { path: StatePath::File(directory.path().join("state.db")), start: Start::Oldest, ..Wish::default() };
+        let mut bench = Bench::new(config(2000, Readings::default()), wish.clone()).await;
+        for _ in 0..5 {
+            bench.tail.round().await;
+        }
+        // More than one page, and then no cursor is good any more.
+        bench.sim().add_events(300);
+        let refused = bench.sim().fault(Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)));
+        // Three calls fail before the place is at fault.
+        for _ in 0..3 {
+            bench.tail.round().await;
+        }
+        assert!(bench.sim().remove_fault(refused));
+        if restart {
+            let Bench { running, client, tail, ledger, metrics } = bench;
+            drop((tail, ledger, metrics));
+            bench = Bench::beside(running, client, wish);
+        }
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.delivered().await.len()), (300, 2300), "restarted: {restart}");
+        assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
+    }
 }

@@ -117,7 +117,7 @@ async fn a_person_with_curl_gets_the_classic_form() {
     assert_eq!(header(&response, "content-encoding"), "");
     let body = response.text().await.unwrap();
     assert!(body.contains("# TYPE orgdata_api_requests_total counter\n"));
-    assert!(body.contains("orgdata_up{loop=\"audit\"} 0\n"));
+    assert!(body.contains("orgdata_audit_paused 0\n"));
     assert!(!body.contains("# EOF"));
 }
 
@@ -139,7 +139,7 @@ async fn gzip_is_used_when_it_is_accepted() {
         let compressed = response.bytes().await.unwrap();
         let mut body = String::new();
         flate2::read::GzDecoder::new(&compressed[..]).read_to_string(&mut body).unwrap();
-        assert!(body.contains("orgdata_up{loop=\"otlp\"} 0\n"));
+        assert!(body.contains("orgdata_audit_paused 0\n"));
         assert!(compressed.len() * 4 < body.len());
     }
 }

@@ -37,6 +37,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// The longest silence that the service may ask for: a typing error there must not stop the exporter for a year.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
+/// How much of a refusal's body is read, in bytes: its status says most of it.
+const MAX_REFUSAL_BYTES: usize = 256 * 1024;
+
+/// A key at least so long is taken out of what the service says, in bytes; a shorter one is no secret, and would be found everywhere.
+const SECRET_BYTES: usize = 6;
+
 /// How much of an unreadable answer is kept to tell what it is, in characters.
 const MAX_START: usize = 500;
 
@@ -69,6 +75,14 @@ pub struct Client {
     metrics: ApiMetrics,
 }
 
+/// What of an answer has arrived so far.
+#[derive(Default)]
+struct Received {
+    bytes: Vec<u8>,
+    /// Status and headers, where the status is not a success.
+    refusal: Option<(u16, HeaderMap)>,
+}
+
 /// An answer with a successful status.
 struct Answer {
     status: u16,
@@ -85,7 +99,12 @@ impl Client {
     /// # Errors
     /// Where the certificates of `ca_file` cannot be read, or TLS cannot be set up.
     pub fn new(settings: Settings, metrics: ApiMetrics) -> Result<Self, String> {
-        let mut builder = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        // The key may go to this machine in plain text because nobody else sees it; through a proxy somebody would.
+        if settings.base_url.is_loopback() {
+            builder = builder.no_proxy();
+        }
+        builder = builder
             .user_agent(concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
             .redirect(redirect::Policy::custom(|attempt| {
@@ -195,12 +214,12 @@ impl Client {
             http.response.status_code = tracing::field::Empty,
             error.r#type = tracing::field::Empty,
         );
-        let answer = self.send(endpoint, url, pairs, key).instrument(span.clone()).await;
+        let answer = self.send(endpoint, url, pairs, &key).instrument(span.clone()).await;
         let result = answer.and_then(|answer| {
             span.record("http.response.status_code", answer.status);
             let Answer { status, content_type, server_time, body } = answer;
             // Parsing takes the body; a failure needs only its beginning and its length to be told apart.
-            let (start, bytes) = (body.chars().take(MAX_START).collect::<String>(), body.len());
+            let (start, bytes) = (without(body.chars().take(MAX_START).collect(), &key), body.len());
             parse(body, server_time).map_err(|error| ApiError::from_body(status, &content_type, &start, bytes, &error))
         });
         if let Err(error) = &result {
@@ -210,31 +229,37 @@ impl Client {
     }
 
     /// Sends one request and reads the whole answer within the timeout.
-    async fn send(&self, endpoint: Endpoint, url: url::Url, pairs: &[(String, String)], key: HeaderValue) -> Result<Answer, ApiError> {
+    async fn send(&self, endpoint: Endpoint, url: url::Url, pairs: &[(String, String)], key: &HeaderValue) -> Result<Answer, ApiError> {
         let started = tokio::time::Instant::now();
-        let mut bytes = Vec::new();
-        let exchange = self.exchange(url, pairs, key, &mut bytes);
+        let mut received = Received::default();
+        let exchange = self.exchange(url, pairs, key, &mut received);
         let result = match tokio::time::timeout(self.settings.timeout, exchange).await {
             Ok(result) => result,
             Err(_) => Err(ApiError::Timeout(self.settings.timeout)),
         };
+        let Received { bytes, refusal } = received;
         self.metrics.observe(endpoint, started.elapsed(), bytes.len() as u64);
-        let (status, headers) = result?;
+        let (status, headers) = match (result, refusal) {
+            (Ok(head), _) => head,
+            // A refusal says what is wrong, also when its body does not end.
+            (Err(_), Some(head)) => head,
+            (Err(error), None) => return Err(error),
+        };
         let content_type = header(&headers, CONTENT_TYPE).unwrap_or("without a content type").to_owned();
-        let server_time = header(&headers, DATE)
-            .and_then(|date| httpdate::parse_http_date(date).ok())
-            .and_then(|time| Timestamp::try_from(time).ok())
-            .unwrap_or_else(Timestamp::now);
+        let date = header(&headers, DATE).and_then(|date| httpdate::parse_http_date(date).ok());
         if (300..400).contains(&status) {
-            let location = header(&headers, LOCATION).unwrap_or("an unnamed place").to_owned();
-            return Err(ApiError::Redirect { status, location });
+            let location = without(header(&headers, LOCATION).unwrap_or("an unnamed place").to_owned(), key);
+            return Err(ApiError::redirect(status, &location));
         }
         // Invalid UTF-8 inside a string is replaced, not fatal: one odd name must not hide a page.
         let body = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         if !(200..300).contains(&status) {
-            let retry_after = header(&headers, RETRY_AFTER).and_then(parse_retry_after);
-            return Err(ApiError::from_status(status, endpoint.scope(), &content_type, retry_after, &body));
+            // A date is one of the service's clock.
+            let now = date.unwrap_or_else(SystemTime::now);
+            let retry_after = header(&headers, RETRY_AFTER).and_then(|text| parse_retry_after(text, now));
+            return Err(ApiError::from_status(status, endpoint.scope(), &content_type, retry_after, &without(body, key)));
         }
+        let server_time = date.and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_else(Timestamp::now);
         Ok(Answer { status, content_type, server_time, body })
     }
 
@@ -242,16 +267,24 @@ impl Client {
         &self,
         url: url::Url,
         pairs: &[(String, String)],
-        key: HeaderValue,
-        bytes: &mut Vec<u8>,
+        key: &HeaderValue,
+        received: &mut Received,
     ) -> Result<(u16, HeaderMap), ApiError> {
         let response = self.http.get(url).query(pairs).header(KEY_HEADER, key).header("accept", "application/json").send().await;
-        let response = response.map_err(|error| ApiError::Connect(chain(&error.without_url())))?;
+        let response = response.map_err(|error| ApiError::Connect(reason(error)))?;
         let status = response.status().as_u16();
         let headers = response.headers().clone();
+        let refused = !response.status().is_success();
+        if refused {
+            received.refusal = Some((status, headers.clone()));
+        }
+        let bytes = &mut received.bytes;
         let mut stream = response.bytes_stream();
         while let Some(chunk) = stream.next().await {
             let chunk = chunk.map_err(|_| ApiError::Truncated { bytes: bytes.len() })?;
+            if refused && bytes.len() + chunk.len() > MAX_REFUSAL_BYTES {
+                break;
+            }
             if bytes.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(ApiError::TooLarge { limit: MAX_BODY_BYTES });
             }
@@ -261,18 +294,35 @@ impl Client {
     }
 }
 
-/// `Retry-After` in either form; a date in the past is no wait.
-fn parse_retry_after(text: &str) -> Option<Duration> {
+/// `Retry-After` in either form, `now` by the service's clock; a date in the past is no wait.
+fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
     }
     let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+/// A text of the service without the key: some services repeat a key that they refuse.
+fn without(text: String, key: &HeaderValue) -> String {
+    match key.to_str() {
+        Ok(key) if key.len() >= SECRET_BYTES && text.contains(key) => text.replace(key, "[the key]"),
+        _ => text,
+    }
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
+}
+
+/// Why there is no connection, and what to do where that is known.
+fn reason(error: reqwest::Error) -> String {
+    let mut text = chain(&error.without_url());
+    if text.contains("UnknownIssuer") {
+        text.push_str("; nothing on this machine vouches for the service's certificate: if its authority is a private one, give its root with --api.ca-file");
+    }
+    text
 }
 
 /// An error and its causes on one line; the outermost of reqwest's says little.
@@ -296,14 +346,13 @@ mod tests {
 
     #[test]
     fn retry_after_is_read_in_seconds_and_as_a_date() {
-        assert_eq!(parse_retry_after("120"), Some(Duration::from_secs(120)));
-        assert_eq!(parse_retry_after(" 0 "), Some(Duration::ZERO));
-        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
-        let wait = parse_retry_after(&soon).expect("a date");
-        assert!(wait > Duration::from_secs(80) && wait <= Duration::from_secs(90), "{wait:?}");
-        assert_eq!(parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
+        let now = httpdate::parse_http_date("Wed, 21 Oct 2015 07:28:00 GMT").expect("a date");
+        assert_eq!(parse_retry_after("120", now), Some(Duration::from_secs(120)));
+        assert_eq!(parse_retry_after(" 0 ", now), Some(Duration::ZERO));
+        assert_eq!(parse_retry_after("Wed, 21 Oct 2015 07:29:30 GMT", now), Some(Duration::from_secs(90)));
+        assert_eq!(parse_retry_after("Wed, 21 Oct 2015 07:27:00 GMT", now), Some(Duration::ZERO));
         for nonsense in ["soon", "-5", "nan", "1e400"] {
-            assert_eq!(parse_retry_after(nonsense), None, "{nonsense}");
+            assert_eq!(parse_retry_after(nonsense, now), None, "{nonsense}");
         }
     }
 }

@@ -221,21 +221,27 @@ impl ApiError {
         }
     }
 
+    /// A redirect that was not followed.
+    pub fn redirect(status: u16, location: &str) -> Self {
+        Self::Redirect { status, location: quote(location) }
+    }
+
     /// The error that a status other than success and its body stand for.
     pub fn from_status(status: u16, scope: &'static str, content_type: &str, retry_after: Option<Duration>, body: &str) -> Self {
-        if (400..500).contains(&status)
-            && let Ok(body) = serde_json::from_str::<ValidationBody>(body)
-        {
-            return Self::Validation { status, body };
-        }
-        let message = message_of(body);
+        let html = is_html(content_type, body);
+        let message = match serde_json::from_str::<ValidationBody>(body) {
+            Ok(body) if is_validation(status, &body) => return Self::Validation { status, body },
+            Ok(body) => body.to_string(),
+            Err(_) if html => format!("perhaps from a proxy: {}", quote(body)),
+            Err(_) => message_of(body),
+        };
         match status {
             401 => Self::Unauthorized(message),
             403 => Self::Forbidden { scope, message },
             404 => Self::NotFound(message),
             429 => Self::RateLimited { retry_after, message },
-            500..=599 if !is_html(content_type, body) => Self::Server { status, retry_after, message },
-            500..=599 => Self::NotJson { status, content_type: content_type.to_owned(), start: quote(body) },
+            500..=599 if !html => Self::Server { status, retry_after, message },
+            500..=599 => Self::NotJson { status, content_type: quote(content_type), start: quote(body) },
             _ => Self::Status { status, message },
         }
     }
@@ -247,11 +253,12 @@ impl ApiError {
         } else if is_html(content_type, body)
             || !content_type_is_json(content_type) && !matches!(body.trim_start().as_bytes().first(), Some(b'{' | b'['))
         {
-            Self::NotJson { status, content_type: content_type.to_owned(), start: quote(body) }
+            Self::NotJson { status, content_type: quote(content_type), start: quote(body) }
         } else if error.is_eof() {
             Self::Truncated { bytes }
         } else {
-            Self::Malformed(error.to_string())
+            // An error body under a success: its words, and never a page's data.
+            Self::Malformed(format!("{error}{}", detail(&said(body).unwrap_or_default())))
         }
     }
 }
@@ -327,7 +334,13 @@ impl fmt::Display for ValidationIssue {
                 other => write!(path, "[{other}]")?,
             }
         }
-        write!(f, "{}: {} ({})", if path.is_empty() { "(request)" } else { &path }, quote(&self.message), quote(&self.code))?;
+        write!(
+            f,
+            "{}: {} ({})",
+            if path.is_empty() { "(request)".to_owned() } else { quote(&path) },
+            quote(&self.message),
+            quote(&self.code)
+        )?;
         if let Some(received) = &self.received {
             write!(f, ", received {}", quote(&received.to_string()))?;
         }
@@ -339,11 +352,24 @@ impl fmt::Display for ValidationIssue {
     }
 }
 
-/// The service's own words: `message` (section 7.1) or `error`, else how the body begins.
+/// Whether such a body is about the request. Under a status that is about the key or the rate, it is only another way to say that.
+fn is_validation(status: u16, body: &ValidationBody) -> bool {
+    match status {
+        401 | 403 | 429 => false,
+        404 | 500..=599 => !body.issues.is_empty(),
+        _ => true,
+    }
+}
+
+/// The service's own words, else how the body begins.
 fn message_of(body: &str) -> String {
-    let value: Value = serde_json::from_str(body).unwrap_or(Value::Null);
-    let said = ["message", "error"].iter().filter_map(|name| value.get(name)).find_map(Value::as_str);
-    quote(said.unwrap_or(body))
+    said(body).unwrap_or_else(|| quote(body))
+}
+
+/// The service's own words: `message` (section 7.1) or `error`.
+fn said(body: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(body).ok()?;
+    ["message", "error"].iter().filter_map(|name| value.get(name)).find_map(Value::as_str).map(quote)
 }
 
 /// One line, without control characters, of bounded length.

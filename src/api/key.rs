@@ -1,6 +1,6 @@
 //! The API key: from a file that is read for every request, so that a rotated key heals without a restart, or from a variable.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use http::HeaderValue;
@@ -46,8 +46,9 @@ impl KeySource {
         match self {
             Self::Value(value) => check(value.expose_secret(), "ORGDATA_API_KEY"),
             Self::File(path) => {
-                let text = tokio::fs::read(path).await.map_err(|error| KeyError::Unreadable(path.clone(), error))?;
-                Self::check_file(path, &text)
+                let owned = path.clone();
+                let text = tokio::task::spawn_blocking(move || read(&owned)).await.unwrap_or_else(|error| Err(io::Error::other(error)));
+                Self::check_file(path, &text.map_err(|error| KeyError::Unreadable(path.clone(), error))?)
             }
         }
     }
@@ -60,7 +61,7 @@ impl KeySource {
         match self {
             Self::Value(value) => check(value.expose_secret(), "ORGDATA_API_KEY").map(drop),
             Self::File(path) => {
-                let text = std::fs::read(path).map_err(|error| KeyError::Unreadable(path.clone(), error))?;
+                let text = read(path).map_err(|error| KeyError::Unreadable(path.clone(), error))?;
                 Self::check_file(path, &text).map(drop)
             }
         }
@@ -74,6 +75,13 @@ impl KeySource {
         let text = std::str::from_utf8(text).map_err(|_| KeyError::Unprintable(name.clone()))?;
         check(text, &name)
     }
+}
+
+/// No more than it takes to see that a file is too large.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    std::fs::File::open(path)?.take(MAX_KEY_BYTES as u64 + 1).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Surrounding white space goes (an editor's newline); anything else that is not printable ASCII is refused.

@@ -115,6 +115,9 @@ impl BaseUrl {
     /// Where it is none; see [`BaseUrlError`].
     pub fn parse(text: &str) -> Result<Self, BaseUrlError> {
         let text = text.trim();
+        if !text.contains("://") && text.contains('@') {
+            return Err(BaseUrlError::Credentials);
+        }
         if !text.contains("://") {
             return Err(BaseUrlError::NoScheme(text.to_owned()));
         }
@@ -142,13 +145,17 @@ impl BaseUrl {
 
     /// Whether the key would cross a network unencrypted: plain http to another host than loopback.
     pub fn is_plain_remote(&self) -> bool {
-        let loopback = match self.0.host() {
+        self.0.scheme() == "http" && !self.is_loopback()
+    }
+
+    /// Whether the service is on this machine.
+    pub fn is_loopback(&self) -> bool {
+        match self.0.host() {
             Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
             Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
             Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
             None => false,
-        };
-        self.0.scheme() == "http" && !loopback
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::web::overview::{AuditOverview, Count, DeliveryOverview, OpenTickets, 
 pub(super) fn gather(settings: &Settings, metrics: &Metrics, ledger: &LedgerHandle) -> Arc<dyn Fn() -> Overview + Send + Sync> {
     let (metrics, ledger) = (metrics.clone(), ledger.clone());
     let audit_on = settings.audit.is_some();
+    let priorities = settings.tickets.as_ref().map(|tickets| tickets.priorities.clone()).unwrap_or_default();
     let path = settings.ledger.path.to_string();
     let endpoint = settings.otlp.as_ref().map(|otlp| match &otlp.target {
         Target::Collector(connection) => connection.endpoint.to_string(),
@@ -22,7 +23,7 @@ pub(super) fn gather(settings: &Settings, metrics: &Metrics, ledger: &LedgerHand
     });
     Arc::new(move || Overview {
         audit: audit_on.then(|| audit(&metrics)),
-        tickets: tickets(&metrics),
+        tickets: tickets(&metrics, &priorities),
         delivery: endpoint.clone().map(|endpoint| {
             let backlog = ledger.backlog();
             DeliveryOverview { endpoint, backlog: backlog.records, oldest_unsent: backlog.oldest, sent: metrics.otlp.records_sent.get() }
@@ -66,25 +67,28 @@ fn audit(metrics: &Metrics) -> AuditOverview {
     }
 }
 
-fn tickets(metrics: &Metrics) -> Option<TicketsOverview> {
+fn tickets(metrics: &Metrics, priorities: &[String]) -> Option<TicketsOverview> {
     let summary = metrics.tickets.summary()?;
     let snapshot = metrics.tickets.snapshot()?;
     let mut states: BTreeMap<String, u64> = BTreeMap::new();
     for ((state, _), group) in snapshot.by_state() {
         *states.entry(state.to_owned()).or_default() += group.tickets;
     }
+    let rank = |name: &str| priorities.iter().position(|known| known == name).unwrap_or(priorities.len());
     let open = snapshot.open().filter(|(_, group)| group.tickets > 0).map(|((ticket_type, priority), group)| OpenTickets {
         ticket_type: ticket_type.to_owned(),
         priority: priority.to_owned(),
         tickets: group.tickets,
         deal_amount: group.deal_amount.as_f64(),
     });
+    let mut open: Vec<OpenTickets> = open.collect();
+    open.sort_by(|a, b| a.ticket_type.cmp(&b.ticket_type).then_with(|| rank(&a.priority).cmp(&rank(&b.priority))));
     let oldest = snapshot.oldest_created().map(|(_, at)| at).min_by(f64::total_cmp);
     Some(TicketsOverview {
         taken_at: Some(summary.taken_at),
         consistent: summary.consistent,
         states: states.into_iter().map(|(name, count)| Count::new(name, count)).collect(),
-        open: open.collect(),
+        open,
         overdue: summary.overdue,
         oldest_open: oldest.and_then(|at| jiff::Timestamp::from_second(at as i64).ok()),
     })

@@ -130,6 +130,11 @@ impl Tail {
         self.next_reread = now;
     }
 
+    /// Makes the next poll due now.
+    pub fn hurry_poll(&mut self) {
+        self.next_poll = Instant::now();
+    }
+
     /// One round: one page at most. Returns how long to wait before the next.
     pub async fn round(&mut self) -> Duration {
         match self.step().await {

@@ -3,12 +3,14 @@
 //! Arguments come in two stages: raw ones as they were given ([`Flags`]), and the settings that the parts of the program take ([`Settings`]).
 
 mod flags;
+mod origin;
 mod resolve;
 mod values;
 
 use clap::{Parser, Subcommand};
 
 pub use flags::Flags;
+pub use origin::{Given, from_variable, variable};
 pub use resolve::{LogFormat, LogSettings, Settings, SettingsError};
 
 use crate::simulator;

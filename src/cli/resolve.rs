@@ -146,13 +146,22 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, SettingsError> {
                 .to_owned(),
         ));
     };
-    let base_url = BaseUrl::parse(text).map_err(|error| SettingsError(format!("--api.base-url {text:?}: {error}")))?;
+    let base_url = BaseUrl::parse(text).map_err(|error| SettingsError(format!("--api.base-url {:?}: {error}", without_secrets(text))))?;
     if base_url.is_plain_remote() && !flags.api.allow_plain_http {
         return Err(SettingsError(format!(
             "--api.base-url {text:?} would send the API key unencrypted over the network; use https://, or give --api.allow-plain-http if that is what you want"
         )));
     }
     Ok(base_url)
+}
+
+/// A base address without what may be secret in it: a password, a key in the query.
+fn without_secrets(text: &str) -> String {
+    let text = text.split(['?', '#']).next().unwrap_or(text);
+    match text.rsplit_once('@') {
+        Some((before, host)) => format!("{}…@{host}", before.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"))),
+        None => text.to_owned(),
+    }
 }
 
 fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource, SettingsError> {
@@ -171,12 +180,13 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
 }
 
 fn filters(flags: &Flags) -> Result<Filters, SettingsError> {
-    if let Some(wrong) = flags.audit.deal_ids.iter().find(|id| id.trim().parse::<f64>().is_err()) {
+    let deal_ids = trimmed(&flags.audit.deal_ids);
+    if let Some(wrong) = deal_ids.iter().find(|id| !id.parse::<f64>().is_ok_and(f64::is_finite)) {
         return Err(SettingsError(format!("--audit.deal-ids {wrong:?} is not a number; give deal ids like 42")));
     }
     Ok(Filters {
         activity_types: trimmed(&flags.audit.activity_types),
-        deal_ids: trimmed(&flags.audit.deal_ids),
+        deal_ids,
         actor_emails: trimmed(&flags.audit.actor_emails),
         target_emails: trimmed(&flags.audit.target_emails),
     })
@@ -253,7 +263,7 @@ mod tests {
             (&["--state.max-size=tiny", URL], &["--state.max-size", "tiny", "256MiB"]),
             (&["--metrics.actor-label=email", URL], &["--metrics.actor-label", "email", "hash"]),
             (&["--metrics.actor-label=hash", URL], &["--metrics.hash-key-file"]),
-            (&["--web.listen-address=10917x", URL], &["--web.listen-address", "10917x", "127.0.0.1:10917"]),
+            (&["--web.listen-address=10917x", URL], &["--web.listen-address", "10917x", "10917x:10917"]),
             (&["--web.telemetry-path=metrics", URL], &["--web.telemetry-path", "metrics"]),
             (&["--log.level=loud", URL], &["--log.level", "loud", "debug"]),
             (&["--audit.deal-ids=abc", URL], &["--audit.deal-ids", "abc", "42"]),

@@ -7,6 +7,9 @@ use bytesize::ByteSize;
 /// The smallest state file that leaves room to work, in bytes.
 pub(super) const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
 
+/// The longest duration, a hundred years: far beyond any use, and short enough to be added to any time.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// A duration above zero.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     match duration_or_zero(text)? {
@@ -20,7 +23,11 @@ pub(super) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
-    humantime::parse_duration(text.trim()).map_err(|error| format!("{error}; write a duration like 15s, 1m 30s or 24h"))
+    let duration = humantime::parse_duration(text.trim()).map_err(|error| format!("{error}; write a duration like 15s, 1m 30s or 24h"))?;
+    if duration > LONGEST {
+        return Err("it is longer than a hundred years; write a duration like 15s, 1m 30s or 24h".to_owned());
+    }
+    Ok(duration)
 }
 
 /// Requests per second: above zero.
@@ -59,7 +66,7 @@ mod tests {
     #[test]
     fn durations_are_humantime_and_not_zero() {
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
-        for wrong in ["", "15", "fast", "-1s", "0s", "0"] {
+        for wrong in ["", "15", "fast", "-1s", "0s", "0", "580000000000years", "101years"] {
             assert!(duration(wrong).expect_err(wrong).contains("15s"), "{wrong}");
         }
         assert_eq!(duration_or_zero("0"), Ok(Duration::ZERO));

@@ -94,6 +94,7 @@ impl Labels {
     ) -> rusqlite::Result<()> {
         let mut counts = Counts::new();
         let mut folded = 0;
+        let mut seen: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
         for entry in &commit.entries {
             let Ok(event) = &entry.event else { continue };
             let counted = match entry.disposition {
@@ -120,20 +121,20 @@ impl Labels {
             if let (Some(label), Some(reference)) = (&actor, &event.actor)
                 && &**label != OTHER_ACTORS
             {
-                transaction.prepare_cached(UPSERT_ACTOR)?.execute(params![
-                    self.scheme,
-                    &**label,
-                    reference.name,
-                    micros(commit.server_time)
-                ])?;
-                if self.scheme == "id"
-                    && let Some(name) = &reference.name
-                {
-                    delta.names.push((label.clone(), cut(name)));
+                // Once a page and actor, not once an event; the newest name wins.
+                let name = seen.entry(label.clone()).or_default();
+                if reference.name.is_some() {
+                    name.clone_from(&reference.name);
                 }
             }
             let activity_type = self.activity_type(&event.activity_type);
             *counts.entry(EventLabels { activity_type, actor }).or_default() += u64::from(counted);
+        }
+        for (label, name) in seen {
+            transaction.prepare_cached(UPSERT_ACTOR)?.execute(params![self.scheme, &*label, name, micros(commit.server_time)])?;
+            if let (Some(name), "id") = (name, self.scheme.as_str()) {
+                delta.names.push((label, cut(&name)));
+            }
         }
         // Introduced at 0 first, so that a scrape between this commit and the next sees the value before the rise.
         delta.introduced.extend(counts.keys().map(|labels| (labels.clone(), 0)));

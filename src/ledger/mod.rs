@@ -29,8 +29,8 @@ pub use types::{
 use crate::metrics::Metrics;
 use store::Ledger;
 
-/// The write-ahead log beside the file is cut back to this size, in bytes.
-const WAL_BYTES: i64 = 4 * 1024 * 1024;
+/// The write-ahead log beside the file is written back, and cut, at this size, in bytes.
+const WAL_BYTES: i64 = 1024 * 1024;
 
 /// How the ledger is kept.
 #[derive(Clone)]
@@ -197,11 +197,7 @@ impl LedgerHandle {
     /// # Errors
     /// Where the transaction cannot be written: then nothing of it happened.
     pub async fn outbox_acknowledge(&self, through: OutboxPosition, dead: Vec<DeadLetter>) -> Result<(), LedgerError> {
-        self.call(move |ledger| {
-            ledger.acknowledge(through, &dead)?;
-            Ok(ledger.shrink()?)
-        })
-        .await
+        self.call(move |ledger| ledger.acknowledge(through, &dead)).await
     }
 
     /// How much waits.

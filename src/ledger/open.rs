@@ -104,50 +104,69 @@ pub(super) fn open(path: &StatePath, base_url: &str) -> Result<Opened, OpenError
     };
     let lock = lock(path)?;
     let mut set_aside = None;
-    let connection = match open_whole(path) {
-        Err(error) if is_damage(&error) => {
+    let opened = match open_whole(path, base_url) {
+        Err(Failure::Sqlite(error)) if is_damage(&error) => {
             let aside = put_aside(path).map_err(|error| unwritable(path, &error))?;
             tracing::error!(
                 file = %path.display(), aside = %aside.display(), %error,
                 "the state file is damaged; it was set aside and a fresh one is begun: counters start again at 0, and log records that waited in it are lost"
             );
             set_aside = Some(aside);
-            open_whole(path)
+            open_whole(path, base_url)
         }
         other => other,
+    };
+    match opened {
+        Ok(connection) => Ok(Opened { connection, lock: Some(lock), set_aside }),
+        Err(Failure::Sqlite(error)) => Err(sqlite(path, error)),
+        Err(Failure::Refused(error)) => Err(error),
     }
-    .map_err(|error| sqlite(path, error))?;
-    check_owner(&connection, path, base_url)?;
-    Ok(Opened { connection, lock: Some(lock), set_aside })
 }
 
-fn open_whole(path: &Path) -> rusqlite::Result<Connection> {
+/// Why a file that can be locked cannot be used.
+enum Failure {
+    Sqlite(rusqlite::Error),
+    Refused(OpenError),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// Nothing is written before the file is known to be ours.
+fn open_whole(path: &Path, base_url: &str) -> Result<Connection, Failure> {
     let connection = Connection::open(path)?;
+    let fresh = schema::is_fresh(&connection)?;
+    if !fresh {
+        check_owner(&connection, path, base_url)?;
+    }
     schema::configure(&connection)?;
-    if schema::is_fresh(&connection)? {
+    if fresh {
         schema::create(&connection)?;
     }
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if verdict == "ok" { Ok(connection) } else { Err(damage(&verdict)) }
+    if verdict == "ok" { Ok(connection) } else { Err(damage(&verdict).into()) }
 }
 
-fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(), OpenError> {
-    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(|error| sqlite(path, error))?;
+fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(), Failure> {
+    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     if application != schema::APPLICATION_ID {
-        return Err(OpenError::Foreign(path.to_owned()));
+        return Err(Failure::Refused(OpenError::Foreign(path.to_owned())));
     }
     let row: Option<(i64, i64, String)> = connection
         .query_row("SELECT schema_version, oldest_reader, base_url FROM state", [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .optional()
-        .map_err(|error| sqlite(path, error))?;
-    let Some((version, oldest_reader, found)) = row else { return Ok(()) };
-    if oldest_reader > schema::VERSION {
-        return Err(OpenError::Newer { path: path.to_owned(), version });
+        .optional()?;
+    match row {
+        Some((version, oldest_reader, _)) if oldest_reader > schema::VERSION => {
+            Err(Failure::Refused(OpenError::Newer { path: path.to_owned(), version }))
+        }
+        Some((_, _, found)) if found != wanted => {
+            Err(Failure::Refused(OpenError::OtherService { path: path.to_owned(), found, wanted: wanted.to_owned() }))
+        }
+        _ => Ok(()),
     }
-    if found != wanted {
-        return Err(OpenError::OtherService { path: path.to_owned(), found, wanted: wanted.to_owned() });
-    }
-    Ok(())
 }
 
 /// Takes the lock file beside the state file. SQLite's own exclusive mode would keep the tools from reading a live ledger.

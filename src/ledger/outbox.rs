@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::store::{Ledger, micros, timestamp};
-use super::types::{Backlog, DeadLetter, OutboxPosition, OutboxRecord, TraceContext};
+use super::types::{DeadLetter, OutboxPosition, OutboxRecord, TraceContext};
 use super::{LedgerError, Settings, WAL_BYTES, block};
 
 // === impl Ledger ===
@@ -38,22 +38,33 @@ impl Ledger {
 
     /// Everything through `through` leaves the outbox, and `dead` become dead letters.
     pub(super) fn acknowledge(&mut self, through: OutboxPosition, dead: &[DeadLetter]) -> Result<(), LedgerError> {
-        let result = self.write_acknowledged(through, dead);
-        match &result {
-            Ok(()) => {
+        match self.write_acknowledged(through, dead) {
+            Ok(left) => {
                 self.metrics.state.commits.inc();
                 self.metrics.otlp.records_dead_lettered.inc_by(dead.len() as u64);
-                self.refresh_backlog()?;
+                // The transaction is on disk: what fails from here on must not make anybody try it again.
+                if let Err(error) = self.refresh_backlog(-left).and_then(|()| self.shrink()) {
+                    tracing::warn!(%error, "cannot read the size of the outbox, or give space back");
+                }
+                Ok(())
             }
-            Err(_) => {
+            Err(error) => {
                 self.metrics.state.commit_failures.inc();
+                Err(error.into())
             }
         }
-        result.map_err(LedgerError::from)
     }
 
-    fn write_acknowledged(&self, through: OutboxPosition, dead: &[DeadLetter]) -> rusqlite::Result<()> {
+    /// Returns how many records left.
+    fn write_acknowledged(&self, through: OutboxPosition, dead: &[DeadLetter]) -> rusqlite::Result<i64> {
         let transaction = self.connection.unchecked_transaction()?;
+        // The sum visits only the pages that leave, never the whole outbox.
+        let left: i64 = transaction
+            .prepare_cached(
+                "SELECT coalesce(sum(CASE WHEN page < ?1 THEN records - acknowledged ELSE max(min(?2, records) - acknowledged, 0) END), 0)
+                 FROM outbox WHERE page <= ?1",
+            )?
+            .query_row(params![through.page, through.index + 1], |row| row.get(0))?;
         transaction.prepare_cached("DELETE FROM outbox WHERE page < ?1")?.execute([through.page])?;
         transaction
             .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1")?
@@ -62,18 +73,32 @@ impl Ledger {
         for letter in dead {
             write_dead_letter(&transaction, letter, &self.settings)?;
         }
-        transaction.commit()
+        transaction.commit()?;
+        Ok(left)
     }
 
-    /// Reads how much waits, and how large the file is.
-    pub(super) fn refresh_backlog(&self) -> rusqlite::Result<()> {
-        let (records, oldest): (i64, Option<i64>) = self
+    /// Counts what waits, once at start: afterwards the number follows the commits, since a long outbox is slow to count.
+    pub(super) fn count_backlog(&self) -> rusqlite::Result<()> {
+        let records: i64 =
+            self.connection.query_row("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox", [], |row| row.get(0))?;
+        self.refresh_backlog(records)
+    }
+
+    /// The number of waiting records changed by `change`; reads when the oldest arrived, and how large the file is.
+    pub(super) fn refresh_backlog(&self, change: i64) -> rusqlite::Result<()> {
+        let waiting = || self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // First what cannot fail: a number that missed a change would stay wrong.
+        let mut backlog = waiting();
+        backlog.records = backlog.records.saturating_add_signed(change);
+        drop(backlog);
+        let oldest: Option<i64> = self
             .connection
-            .prepare_cached("SELECT coalesce(sum(records - acknowledged), 0), min(arrived) FROM outbox")?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let backlog = Backlog { records: records.cast_unsigned(), oldest: oldest.map(timestamp) };
-        *self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = backlog;
-        self.metrics.otlp.backlog(backlog.records, backlog.oldest);
+            .prepare_cached("SELECT arrived FROM outbox ORDER BY page LIMIT 1")?
+            .query_row([], |row| row.get(0))
+            .optional()?;
+        let mut backlog = waiting();
+        backlog.oldest = oldest.map(timestamp);
+        drop(backlog);
         self.metrics.state.size_bytes.set(self.size()?);
         Ok(())
     }
@@ -95,7 +120,7 @@ impl Ledger {
     }
 
     /// Gives free pages back to the file system, a few at a time.
-    pub(super) fn shrink(&self) -> rusqlite::Result<()> {
+    fn shrink(&self) -> rusqlite::Result<()> {
         self.connection.execute_batch("PRAGMA incremental_vacuum(256)")
     }
 
@@ -108,9 +133,10 @@ impl Ledger {
     }
 }
 
-/// Space kept free below the limit: the write-ahead log, and a page of entries.
+/// Space kept free below the limit: the write-ahead log, which grows by a transaction beyond the size at which it is written back, and
+/// a page of entries.
 fn headroom(settings: &Settings) -> u64 {
-    (WAL_BYTES.cast_unsigned() * 2).min(settings.max_size / 4)
+    (WAL_BYTES.cast_unsigned() * 4).min(settings.max_size / 2)
 }
 
 /// Adds a dead letter; the oldest leave when there are too many.

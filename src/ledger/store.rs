@@ -61,7 +61,7 @@ impl Ledger {
         let state = ledger.load_state().map_err(failed)?;
         ledger.prune_floor = state.prune_floor;
         ledger.load_known().map_err(failed)?;
-        ledger.refresh_backlog().map_err(failed)?;
+        ledger.count_backlog().map_err(failed)?;
         ledger.restore_metrics().map_err(|error| OpenError::Sqlite { path: ledger_path(&ledger.settings).into(), error })?;
         Ok((ledger, state))
     }
@@ -128,7 +128,7 @@ impl Ledger {
         self.metrics.audit.publish(delta);
         let dead = commit.entries.iter().filter(|entry| entry.event.is_err() && entry.disposition != Disposition::Baseline).count();
         self.metrics.otlp.records_dead_lettered.inc_by(dead as u64);
-        if let Err(error) = self.refresh_backlog() {
+        if let Err(error) = self.refresh_backlog(commit.records(self.settings.outbox)) {
             tracing::warn!(%error, "cannot read the size of the outbox");
         }
         if let Err(error) = self.prune(commit.server_time) {
@@ -372,7 +372,7 @@ fn read_walk(row: &Row<'_>) -> rusqlite::Result<Option<Walk>> {
 fn write_outbox(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
     let mut writer = BlockWriter::default();
     for entry in &commit.entries {
-        if entry.disposition != Disposition::Baseline && entry.event.is_ok() {
+        if entry.is_record() {
             writer.push(RecordKind::Entry, &entry.raw);
         }
     }

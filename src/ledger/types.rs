@@ -244,6 +244,15 @@ pub struct Birth {
     pub count_floor: Option<Timestamp>,
 }
 
+// === impl NewEntry ===
+
+impl NewEntry {
+    /// Whether it becomes a log record.
+    pub(super) fn is_record(&self) -> bool {
+        self.disposition != Disposition::Baseline && self.event.is_ok()
+    }
+}
+
 // === impl GapReason ===
 
 impl GapReason {
@@ -358,6 +367,12 @@ pub enum WalkChange {
 // === impl Commit ===
 
 impl Commit {
+    /// How many records it adds to the outbox, where there is one.
+    pub(super) fn records(&self, outbox: bool) -> i64 {
+        let entries = self.entries.iter().filter(|entry| entry.is_record()).count();
+        if outbox { (entries + self.gaps.len()).try_into().unwrap_or(i64::MAX) } else { 0 }
+    }
+
     /// A commit that changes nothing yet, for a page that the service sent at `server_time`.
     pub fn new(server_time: Timestamp) -> Self {
         Self {

@@ -118,14 +118,14 @@ impl Total {
                 "Audit events that appeared behind newer ones and were found by the re-read; they are counted in orgdata_audit_events_total too.",
             ),
             Self::Duplicate => {
-                ("orgdata_audit_events_duplicate", "Audit log entries that the service sent again as new; dropped, not counted twice")
+                ("orgdata_audit_events_duplicate", "Audit log entries that the service sent again as new; dropped, not counted twice.")
             }
             Self::Malformed => (
                 "orgdata_audit_entries_malformed",
                 "Audit log entries that break the documented contract; one with an id, a type and a time is counted as an event all the same, any other is a dead letter.",
             ),
             Self::Folded => {
-                ("orgdata_audit_actors_folded", "Audit events counted under actor=\"other\" because --metrics.max-actors was reached")
+                ("orgdata_audit_actors_folded", "Audit events counted under the actor other because --metrics.max-actors was reached.")
             }
             Self::Recoveries => (
                 "orgdata_audit_cursor_recoveries",

@@ -80,14 +80,14 @@ impl EncodeLabelValue for Loop {
 // === impl Loops ===
 
 impl Loops {
-    /// Registers the families; every loop exists from the start.
+    /// Registers the families. A loop has its series from the moment it is enabled: one that is switched off must not look like one that fails.
     pub fn register(registry: &mut Registry) -> Self {
         let up = Family::<LoopLabel, Gauge>::default();
         let last_success = Family::<LoopLabel, Gauge<f64, AtomicU64>>::default();
         registry.register(
             "orgdata_up",
             "Whether the last round of a loop succeeded: audit (tail of the audit logs), tickets (scan), otlp (delivery of log records). \
-             0 before the first round and for a loop that is switched off",
+             0 before the first round; a loop that is switched off has no series",
             up.clone(),
         );
         registry.register(
@@ -95,15 +95,13 @@ impl Loops {
             "When a round of a loop succeeded last, in seconds since the epoch; 0 before the first success",
             last_success.clone(),
         );
-        for which in Loop::ALL {
-            drop(up.get_or_create(&LoopLabel { r#loop: which }));
-            drop(last_success.get_or_create(&LoopLabel { r#loop: which }));
-        }
         Self { up, last_success, states: Mutex::default() }
     }
 
     /// Marks a loop as one that runs.
     pub fn enable(&self, which: Loop) {
+        drop(self.up.get_or_create(&LoopLabel { r#loop: which }));
+        drop(self.last_success.get_or_create(&LoopLabel { r#loop: which }));
         self.with(which, |state| state.enabled = true);
     }
 

@@ -229,7 +229,7 @@ impl Families<'_> {
     }
 
     fn one(&mut self, name: &'static str, help: &'static str, value: impl EncodeGaugeValue) -> Result<(), Error> {
-        ConstGauge::new(value).encode(self.0.encode_descriptor(name, help, None, MetricType::Gauge)?)
+        ConstGauge::new(value).encode(self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?)
     }
 
     /// A family with labels; without a series not even its description is written.
@@ -243,7 +243,7 @@ impl Families<'_> {
         if series.peek().is_none() {
             return Ok(());
         }
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut family = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
         for (labels, value) in series {
             ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
         }

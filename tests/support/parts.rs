@@ -9,6 +9,7 @@
 #![allow(dead_code, reason = "each test crate uses the parts it needs")]
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, OpenOptions},
     net::TcpListener,
     path::{Path, PathBuf},
@@ -37,6 +38,8 @@ pub(crate) struct Prometheus {
     process: Process,
     client: Client,
     base: String,
+    /// Asked for before each query, where the server answers from what it has written away.
+    flush: Option<String>,
     _dir: TempDir,
 }
 
@@ -47,6 +50,13 @@ pub(crate) struct Collector {
     client: Client,
     ports: [u16; 3],
     dir: TempDir,
+}
+
+/// rotel, a collector of another house, that prints every record it takes.
+pub(crate) struct Rotel {
+    process: Process,
+    ports: [u16; 2],
+    _dir: TempDir,
 }
 
 /// A log record as a collector received it, with what its resource and scope say about it.
@@ -143,10 +153,49 @@ impl Prometheus {
         Self::start_program("prometheus3", targets, scrape_interval).await
     }
 
+    /// Starts VictoriaMetrics, which answers the same queries in its own way; otherwise as [`start`](Self::start).
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or the server does not become ready.
+    pub(crate) async fn start_victoria_metrics(targets: &[&str], scrape_interval: &str) -> Self {
+        let server = Self::start_with("victoria-metrics", targets, scrape_interval, |config, data, port| {
+            vec![
+                format!("-promscrape.config={config}"),
+                format!("-storageDataPath={data}"),
+                format!("-httpListenAddr=127.0.0.1:{port}"),
+                // Answers are about the present: by default they are half a minute behind.
+                "-search.latencyOffset=0s".to_owned(),
+                "-search.disableCache".to_owned(),
+            ]
+        })
+        .await;
+        Self { flush: Some(format!("{}/internal/force_flush", server.base)), ..server }
+    }
+
     async fn start_program(program: &str, targets: &[&str], scrape_interval: &str) -> Self {
+        Self::start_with(program, targets, scrape_interval, |config, data, port| {
+            vec![
+                format!("--config.file={config}"),
+                format!("--storage.tsdb.path={data}"),
+                format!("--web.listen-address=127.0.0.1:{port}"),
+                "--enable-feature=exemplar-storage".to_owned(),
+                // Why a scrape failed is said at this level only.
+                "--log.level=debug".to_owned(),
+            ]
+        })
+        .await
+    }
+
+    async fn start_with(
+        program: &str,
+        targets: &[&str],
+        scrape_interval: &str,
+        arguments: impl Fn(std::path::Display<'_>, std::path::Display<'_>, u16) -> Vec<String>,
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let config = json!({
-            "global": { "scrape_interval": scrape_interval, "evaluation_interval": scrape_interval },
+            "global": { "scrape_interval": scrape_interval },
             "scrape_configs": [{
                 "job_name": "orgdata-exporter",
                 "static_configs": [{ "targets": targets }],
@@ -157,24 +206,16 @@ impl Prometheus {
         fs::write(&config_file, config.to_string()).expect("the temporary directory is writable");
 
         let client = client();
+        let data = dir.path().join("data");
         let (process, [port]) = start(
             &client,
             program,
             dir.path(),
-            |[port]| {
-                vec![
-                    format!("--config.file={}", config_file.display()),
-                    format!("--storage.tsdb.path={}", dir.path().join("data").display()),
-                    format!("--web.listen-address=127.0.0.1:{port}"),
-                    "--enable-feature=exemplar-storage".to_owned(),
-                    // Why a scrape failed is said at this level only.
-                    "--log.level=debug".to_owned(),
-                ]
-            },
+            |[port]| arguments(config_file.display(), data.display(), port),
             |[port]| format!("http://127.0.0.1:{port}/-/ready"),
         )
         .await;
-        Self { process, client, base: format!("http://127.0.0.1:{port}"), _dir: dir }
+        Self { process, client, base: format!("http://127.0.0.1:{port}"), flush: None, _dir: dir }
     }
 
     /// The server's own address, without a slash at the end.
@@ -188,6 +229,9 @@ impl Prometheus {
     ///
     /// When the server refuses the query.
     pub(crate) async fn query(&self, promql: &str) -> Value {
+        if let Some(flush) = &self.flush {
+            self.client.get(flush).send().await.expect("the server writes away what it has");
+        }
         self.api("query", &[("query", promql)]).await["result"].take()
     }
 
@@ -206,6 +250,22 @@ impl Prometheus {
             tokio::time::sleep(PAUSE).await;
         }
         panic!("`{promql}` never gave what was waited for; at last: {result}");
+    }
+
+    /// Runs an instant query and gives the value of each series under the values of these labels.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses the query, or two series have the same values there.
+    pub(crate) async fn by(&self, labels: &[&str], promql: &str) -> BTreeMap<Vec<String>, f64> {
+        let result = self.query(promql).await;
+        let mut series = BTreeMap::new();
+        for one in array(&result) {
+            let key: Vec<String> = labels.iter().map(|label| text(&one["metric"][label])).collect();
+            let twice = series.insert(key, number(&one["value"][1]));
+            assert!(twice.is_none(), "`{promql}` has two series for {}", one["metric"]);
+        }
+        series
     }
 
     /// Asks `/api/v1/<path>` with query parameters and gives the `data` of the answer.
@@ -342,7 +402,7 @@ impl Collector {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        panic!("the collector has {} records instead of {count}: {records:#?}", records.len());
+        panic!("the collector has {} records instead of {count}; the last one: {:#?}", records.len(), records.last());
     }
 
     /// The requests with spans acknowledged so far, as OTLP JSON.
@@ -367,6 +427,78 @@ impl Collector {
         if let Err(why) = self.process.ready(&self.client, &health).await {
             panic!("{why}");
         }
+    }
+}
+
+// === impl Rotel ===
+
+impl Rotel {
+    /// Starts it.
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or it does not become ready.
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let file = |name| dir.path().join(name).display().to_string();
+        let (process, ports) = start(
+            &client(),
+            "rotel-agent",
+            dir.path(),
+            |[grpc, http]| {
+                [
+                    "start",
+                    "--otlp-grpc-endpoint",
+                    &format!("127.0.0.1:{grpc}"),
+                    "--otlp-http-endpoint",
+                    &format!("127.0.0.1:{http}"),
+                    "--exporter",
+                    "blackhole",
+                    "--debug-log",
+                    "logs",
+                    "--debug-log-verbosity",
+                    "detailed",
+                    "--pid-file",
+                    &file("pid"),
+                    "--log-file",
+                    &file("log"),
+                ]
+                .map(str::to_owned)
+                .to_vec()
+            },
+            // Nothing is there, which is an answer.
+            |[_, http]| format!("http://127.0.0.1:{http}/"),
+        )
+        .await;
+        Self { process, ports, _dir: dir }
+    }
+
+    /// The endpoint for OTLP over gRPC: `http://127.0.0.1:<port>`.
+    pub(crate) fn grpc_endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports[0])
+    }
+
+    /// The endpoint for OTLP over HTTP, without the signal's path: `http://127.0.0.1:<port>`.
+    pub(crate) fn http_endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports[1])
+    }
+
+    /// Waits until it has printed so many records, and gives them: each as the lines about it.
+    ///
+    /// # Panics
+    ///
+    /// When there are fewer after 30 seconds.
+    pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
+        let mut printed = Vec::new();
+        for _ in 0..TRIES {
+            printed = self.process.log().split("\nLogRecord #").skip(1).map(str::to_owned).collect();
+            // The last line of a record.
+            if printed.len() >= count && printed[printed.len() - 1].contains("\nFlags: ") {
+                return printed;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("rotel printed {} records instead of {count}; the last one: {:?}", printed.len(), printed.last());
     }
 }
 
@@ -428,6 +560,11 @@ fn integer(value: &Value) -> u64 {
     }
 }
 
+/// A sample's value, which Prometheus writes as a string.
+pub(crate) fn number(value: &Value) -> f64 {
+    value.as_str().and_then(|text| text.parse().ok()).expect("a sample is a number in a string")
+}
+
 /// A list of `KeyValue` as a map of plain values. The protocol wants the keys to be unique, so a second one is a fault.
 fn attributes(list: &Value) -> Map<String, Value> {
     let mut map = Map::new();
@@ -454,6 +591,8 @@ fn plain(any: &Value) -> Value {
         },
         "arrayValue" => array(&value["values"]).iter().map(plain).collect(),
         "kvlistValue" => attributes(&value["values"]).into(),
+        // Whole doubles are written without a fraction.
+        "doubleValue" => value.as_f64().into(),
         "bytesValue" => any.clone(),
         _ => value.clone(),
     }
@@ -479,14 +618,14 @@ impl Process {
             .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
     }
 
-    /// Waits until the URL answers with 200; the error says why that will not happen.
+    /// Waits until the URL answers with 200, or with 404 where there is nothing to ask for; the error says why that will not happen.
     async fn ready(&mut self, client: &Client, url: &str) -> Result<(), String> {
         for _ in 0..TRIES {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 return Err(format!("{} ended before it was ready: {status}", self.program.display()));
             }
             let answer = client.get(url).send().await;
-            if answer.is_ok_and(|answer| answer.status() == StatusCode::OK) {
+            if answer.is_ok_and(|answer| [StatusCode::OK, StatusCode::NOT_FOUND].contains(&answer.status())) {
                 return Ok(());
             }
             tokio::time::sleep(PAUSE).await;

@@ -1,0 +1,280 @@
+//! The other side of the benchmarks, in a process of its own; and what this process has used.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::routing::get;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+
+/// Entries on a page.
+pub(crate) const PAGE: usize = 1000;
+
+/// The argument that makes the benchmark the other side.
+pub(crate) const SERVE: &str = "--serve-the-other-side";
+
+/// Digits of an entry's number, in its id.
+const DIGITS: usize = 12;
+
+/// The service and the collector.
+pub(crate) struct Peer {
+    child: Child,
+    address: String,
+    collector: String,
+}
+
+/// CPU time and wall time of this process.
+pub(crate) struct Usage {
+    pub(crate) cpu: Duration,
+    pub(crate) wall: Duration,
+    started: Instant,
+}
+
+/// Pages as one text, with the places where ids and times stand.
+struct Template {
+    text: Vec<u8>,
+    ids: Vec<usize>,
+    times: Vec<usize>,
+}
+
+#[derive(Clone)]
+struct Service {
+    template: Arc<Template>,
+    shown: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
+    started: jiff::Timestamp,
+}
+
+struct Sink;
+
+// === impl Peer ===
+
+impl Peer {
+    pub(crate) fn start(pages: u64) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("a path"))
+            .arg(SERVE)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut line = || lines.next().expect("a line").expect("text");
+        let (address, collector) = (line(), line());
+        let peer = Self { child, address, collector };
+        peer.show(pages);
+        peer
+    }
+
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn collector(&self) -> String {
+        format!("http://{}", self.collector)
+    }
+
+    /// How many pages of new entries there are.
+    pub(crate) fn show(&self, pages: u64) {
+        self.ask(&format!("/show/{pages}"));
+    }
+
+    /// Requests since the last call of `show`.
+    pub(crate) fn requests(&self) -> u64 {
+        self.ask("/requests").trim().parse().expect("a number")
+    }
+
+    /// One request over a connection of its own: a client would cost memory that is measured.
+    fn ask(&self, path: &str) -> String {
+        use std::io::Read;
+        let mut stream = std::net::TcpStream::connect(&self.address).expect("a connection");
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("written");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("text");
+        answer.rsplit("\r\n\r\n").next().unwrap_or_default().to_owned()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    pub(crate) fn now() -> Self {
+        Self { cpu: cpu(), wall: Duration::ZERO, started: Instant::now() }
+    }
+
+    pub(crate) fn elapsed(&self) -> Self {
+        Self { cpu: cpu() - self.cpu, wall: self.started.elapsed(), started: self.started }
+    }
+}
+
+fn cpu() -> Duration {
+    let stat = procfs::process::Process::myself().and_then(|process| process.stat()).expect("/proc");
+    Duration::from_secs_f64((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
+}
+
+pub(crate) fn resident_mib() -> f64 {
+    status().vmrss.unwrap_or_default() as f64 / 1024.0
+}
+
+pub(crate) fn peak_resident_mib() -> f64 {
+    status().vmhwm.unwrap_or_default() as f64 / 1024.0
+}
+
+fn status() -> procfs::process::Status {
+    procfs::process::Process::myself().and_then(|process| process.status()).expect("/proc")
+}
+
+pub(crate) fn page_bytes() -> usize {
+    Template::new().text.len()
+}
+
+/// The cursor whose newer page is number `page`.
+pub(crate) fn cursor(page: u64) -> String {
+    format!("c{page}")
+}
+
+// === impl Template ===
+
+impl Template {
+    /// A page of entries like those of the simulator: 25 activity types, 40 actors, a metadata object each.
+    fn new() -> Self {
+        let mut text = Vec::new();
+        let (mut ids, mut times) = (Vec::new(), Vec::new());
+        text.extend_from_slice(b"{\"items\":[");
+        for index in 0..PAGE {
+            if index > 0 {
+                text.push(b',');
+            }
+            text.extend_from_slice(b"{\"id\":\"evt-");
+            ids.push(text.len());
+            text.extend_from_slice(&[b'0'; DIGITS]);
+            write!(text, "\",\"type\":\"ACTIVITY_{:02}\",\"occurredAt\":\"", index % 25).expect("memory");
+            for field in ["", "\",\"createdAt\":\"", "\",\"updatedAt\":\""] {
+                text.extend_from_slice(field.as_bytes());
+                times.push(text.len());
+                text.extend_from_slice(b"2026-01-01T00:00:00.000Z");
+            }
+            let (actor, deal) = (1000 + index % 40, 5000 + index % 97);
+            write!(
+                text,
+                "\",\"organizationId\":7,\"dealId\":{deal},\"evaluationId\":{index},\"actorUserId\":{actor},\"targetUserId\":null,\"modifiedTargetUserId\":null,\
+                 \"metadata\":{{\"changes\":[{{\"field\":\"status\",\"from\":\"OPEN\",\"to\":\"DONE\"}}],\"score\":0.75,\"note\":null}},\
+                 \"organization\":{{\"id\":7,\"name\":\"Example\"}},\"evaluation\":{{\"id\":{index},\"title\":\"Proof of concept {index}\",\"deal\":{{\"id\":{deal},\"name\":\"Deal {deal}\"}}}},\
+                 \"deal\":{{\"id\":{deal},\"name\":\"Deal {deal}\"}},\"actorUser\":{{\"id\":{actor},\"firstName\":\"First {actor}\",\"lastName\":\"Last {actor}\",\"profileImageUrl\":null}},\
+                 \"targetUser\":null,\"modifiedTargetUser\":null,\"task\":{{\"id\":{index},\"title\":\"Task {index}\",\"type\":null}},\"requirement\":null,\"meeting\":null,\"ticket\":null,\"teamRequest\":null}}"
+            )
+            .expect("memory");
+        }
+        text.extend_from_slice(b"],\"startCursor\":\"");
+        Self { text, ids, times }
+    }
+
+    /// Page number `page`, newest entry first, or a part of it.
+    fn page(&self, page: u64, started: jiff::Timestamp, shown: u64) -> String {
+        let mut text = self.text.clone();
+        for (index, place) in self.ids.iter().enumerate() {
+            let number = page * PAGE as u64 + (PAGE - 1 - index) as u64;
+            text[*place..*place + DIGITS].copy_from_slice(format!("{number:0DIGITS$}").as_bytes());
+        }
+        for (index, place) in self.times.iter().enumerate() {
+            let number = page * PAGE as u64 + (PAGE - 1 - index / 3) as u64;
+            let at = started + Duration::from_millis(number);
+            text[*place..*place + 24].copy_from_slice(format!("{at:.3}").as_bytes());
+        }
+        let mut text = String::from_utf8(text).expect("JSON");
+        let (start, end) = (cursor(page + 1), cursor(page));
+        text.push_str(&format!("{start}\",\"endCursor\":\"{end}\",\"hasPrevious\":{},\"hasMore\":true}}", page < shown));
+        text
+    }
+}
+
+/// The other side: prints its two addresses and serves until its standard input ends.
+pub(crate) fn serve() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let service = Service {
+            template: Arc::new(Template::new()),
+            shown: Arc::default(),
+            requests: Arc::default(),
+            started: jiff::Timestamp::now() - Duration::from_secs(1200),
+        };
+        let router = Router::new()
+            .route("/v1/audit-logs", get(audit_logs))
+            .route("/show/{pages}", get(show))
+            .route("/requests", get(requests))
+            .with_state(service);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let collector = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        println!("{}", listener.local_addr().expect("an address"));
+        println!("{}", collector.local_addr().expect("an address"));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let incoming = tonic::transport::server::TcpIncoming::from(collector);
+        let service = LogsServiceServer::new(Sink).max_decoding_message_size(64 << 20);
+        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.expect("no panic");
+    });
+}
+
+#[derive(serde::Deserialize)]
+struct Asked {
+    limit: usize,
+    after: Option<String>,
+    before: Option<String>,
+}
+
+/// Page 0 is what was there before; pages 1 to `shown` are new.
+async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) -> String {
+    service.requests.fetch_add(1, Ordering::Relaxed);
+    let shown = service.shown.load(Ordering::Relaxed);
+    let number = |cursor: &str| cursor.trim_start_matches('c').parse::<u64>().expect("a cursor");
+    let page = match (&asked.after, &asked.before) {
+        (Some(after), _) if number(after) > shown => return empty(after),
+        (Some(after), _) => number(after),
+        (None, Some(before)) if number(before) == 0 => return empty("c0"),
+        (None, Some(before)) => number(before) - 1,
+        (None, None) => shown,
+    };
+    let text = service.template.page(page, service.started, shown);
+    if asked.limit >= PAGE {
+        return text;
+    }
+    // Only the question what lies just below asks for less than a page.
+    let first_end = text.find("},{\"id\"").expect("two entries") + 1;
+    let tail = text.rfind("],\"startCursor\"").expect("an end");
+    format!("{}{}", &text[..first_end], &text[tail..])
+}
+
+fn empty(cursor: &str) -> String {
+    format!("{{\"items\":[],\"startCursor\":\"{cursor}\",\"endCursor\":null,\"hasPrevious\":false,\"hasMore\":false}}")
+}
+
+async fn show(State(service): State<Service>, axum::extract::Path(pages): axum::extract::Path<u64>) {
+    service.shown.store(pages, Ordering::Relaxed);
+    service.requests.store(0, Ordering::Relaxed);
+}
+
+async fn requests(State(service): State<Service>) -> String {
+    service.requests.load(Ordering::Relaxed).to_string()
+}
+
+#[tonic::async_trait]
+impl LogsService for Sink {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportLogsServiceRequest>,
+    ) -> Result<tonic::Response<ExportLogsServiceResponse>, tonic::Status> {
+        drop(request);
+        Ok(tonic::Response::new(ExportLogsServiceResponse::default()))
+    }
+}

@@ -1,0 +1,192 @@
+//! What the tail costs: events per CPU-second, as a ratio to fetching and parsing the same pages and nothing else.
+//!
+//! `cargo bench --bench tail` starts itself a second time as the service and the collector, so that only the exporter's own CPU time is
+//! counted here. Pages are rendered beforehand: serving one is a copy with new ids and times written over the old ones.
+//! `ORGDATA_BENCH_PAGES` sets the number of pages (of 1000 entries each); 1000 unless set.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use orgdata_exporter::api::{AuditPage, AuditQuery, BaseUrl, Client, Entry, Filters, KeySource, Priority, Settings as ApiSettings};
+use orgdata_exporter::audit::{Settings, Start, Tail};
+use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::otlp::{Flags, Relay, Sender, Settings as OtlpSettings};
+use secrecy::SecretString;
+use support::{PAGE, Peer, Usage};
+use tokio_util::sync::CancellationToken;
+
+/// At least this share of the floor's speed, metrics only.
+const METRICS_ONLY: f64 = 0.5;
+
+/// At least this share, with every record acknowledged over gRPC.
+const WITH_RECORDS: f64 = 0.2;
+
+/// Most memory above idle, over the whole run, in MiB.
+const MEMORY: f64 = 48.0;
+
+fn main() {
+    if std::env::args().any(|argument| argument == support::SERVE) {
+        return support::serve();
+    }
+    let pages: u64 = std::env::var("ORGDATA_BENCH_PAGES").ok().and_then(|pages| pages.parse().ok()).unwrap_or(1000);
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(run(pages));
+}
+
+async fn run(pages: u64) {
+    let events = pages * PAGE as u64;
+    println!("{pages} pages of {PAGE} entries, {} bytes each, in order of creation", support::page_bytes());
+    let peer = Peer::start(pages);
+    let idle = support::resident_mib();
+
+    let floor = floor(&peer, pages).await;
+    report("floor: fetch and parse", events, &floor, None);
+    let metrics_only = tail(&peer, pages, false).await;
+    let ratio = report("metrics only", events, &metrics_only.usage, Some(&floor));
+    verdict("metrics only, of the floor", ratio, METRICS_ONLY);
+    metrics_only.print(events);
+    let with_records = tail(&peer, pages, true).await;
+    let ratio = report("with log records over gRPC", events, &with_records.usage, Some(&floor));
+    verdict("with log records, of the floor", ratio, WITH_RECORDS);
+    with_records.print(events);
+
+    let peak = support::peak_resident_mib() - idle;
+    println!("\npeak resident memory above idle: {peak:.1} MiB over {} events (limit {MEMORY})", 2 * events);
+    if peak > MEMORY {
+        println!("  ABOVE THE LIMIT");
+    }
+}
+
+/// The same pages, fetched with reqwest and parsed into the same types.
+async fn floor(peer: &Peer, pages: u64) -> Usage {
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let started = Usage::now();
+    let mut cursor = support::cursor(0);
+    for _ in 0..pages {
+        let url = format!("{}/v1/audit-logs?limit={PAGE}&after={cursor}", peer.base_url());
+        let body = client.get(url).header("x-api-key", "k").send().await.expect("an answer").text().await.expect("a body");
+        let (page, _) = AuditPage::parse(body, jiff::Timestamp::now()).expect("a page");
+        for raw in page.items() {
+            std::hint::black_box(Entry::parse(raw).expect("an entry"));
+        }
+        cursor = page.start_cursor.expect("a cursor").as_str().to_owned();
+    }
+    started.elapsed()
+}
+
+struct Run {
+    usage: Usage,
+    requests: u64,
+    disk: u64,
+    delay: Duration,
+    reread: Duration,
+}
+
+impl Run {
+    fn print(&self, events: u64) {
+        println!("  requests per 1000 events     {:.2}", self.requests as f64 * 1000.0 / events as f64);
+        println!("  bytes on disk per event      {:.1}", self.disk as f64 / events as f64);
+        println!("  from page to counted, mean   {:.1} ms", self.delay.as_secs_f64() * 1000.0);
+        println!("  one re-read over its window  {:.1} ms of CPU", self.reread.as_secs_f64() * 1000.0);
+    }
+}
+
+/// The tail into a ledger on disk; with a relay to the collector in the other process when asked for.
+async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let metrics = Metrics::new(Duration::ZERO);
+    let api = ApiSettings {
+        base_url: BaseUrl::parse(&peer.base_url()).expect("a base address"),
+        key: KeySource::Value(SecretString::from("k".to_owned())),
+        timeout: Duration::from_secs(30),
+        max_requests_per_second: 1e6,
+        ca_file: None,
+        filters: Filters::default(),
+    };
+    let ledger_settings = LedgerSettings {
+        path: StatePath::File(path.clone()),
+        max_size: 256 << 20,
+        base_url: peer.base_url(),
+        filters: api.filters.fingerprint(),
+        outbox: records,
+        actor_label: ActorLabel::Id,
+        max_actors: 1000,
+        actor_idle: Duration::from_secs(30 * 86_400),
+        reread_window: Duration::from_secs(3600),
+        id_retention: Duration::from_secs(86_400),
+        max_dead_letters: 1000,
+        redact: std::sync::Arc::new(str::to_owned),
+    };
+    let client = Client::new(api, metrics.api.clone()).expect("a client");
+    let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
+    let settings = Settings {
+        poll_interval: Duration::from_secs(3600),
+        start: Start::Now,
+        reread_interval: Duration::from_secs(3600),
+        reread_window: Duration::from_secs(3600),
+        page_size: PAGE as u32,
+    };
+    let mut tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings);
+    peer.show(0);
+    tail.round().await;
+    peer.show(pages);
+
+    let stop = CancellationToken::new();
+    let relay = records.then(|| {
+        let flags = Flags {
+            endpoint: Some(peer.collector()),
+            protocol: Some("grpc".to_owned()),
+            batch_size: 512,
+            user_names: true,
+            redact: Vec::new(),
+        };
+        let settings = OtlpSettings::from_env(&flags, &|_| None).expect("settings").expect("an endpoint");
+        let sender = Sender::new(&settings).expect("a sender");
+        let relay = Relay::new(ledger.clone(), &ledger.instance_id(), sender, &settings, metrics.otlp.clone(), metrics.loops.clone());
+        tokio::spawn(relay.run(stop.clone(), Duration::from_secs(1)))
+    });
+    let started = Usage::now();
+    let wall = Instant::now();
+    let expected = pages * PAGE as u64;
+    tail.hurry_poll();
+    let counted = || metrics.audit.events().iter().map(|(_, count)| count).sum::<u64>();
+    while counted() < expected {
+        tail.round().await;
+    }
+    let delay = wall.elapsed() / u32::try_from(pages).expect("fewer pages");
+    while records && ledger.backlog().records > 0 {
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let usage = started.elapsed();
+    let disk = std::fs::metadata(&path).map(|file| file.len()).unwrap_or_default();
+    stop.cancel();
+    if let Some(relay) = relay {
+        relay.await.expect("no panic");
+    }
+    let requests = peer.requests();
+    let reread = Usage::now();
+    tail.hurry();
+    while tail.round().await < Duration::from_secs(60) {}
+    let _ = client.audit_page(&AuditQuery { limit: 1, ..AuditQuery::default() }, Priority::Live).await;
+    Run { usage, requests, disk, delay, reread: reread.elapsed().cpu }
+}
+
+fn report(name: &str, events: u64, usage: &Usage, floor: Option<&Usage>) -> f64 {
+    let ratio = floor.map_or(1.0, |floor| floor.cpu.as_secs_f64() / usage.cpu.as_secs_f64());
+    println!(
+        "\n{name}: {:.0} events per CPU-second, {:.2} µs of CPU per event, {:.1} s wall, ratio {ratio:.2}",
+        events as f64 / usage.cpu.as_secs_f64(),
+        usage.cpu.as_secs_f64() * 1e6 / events as f64,
+        usage.wall.as_secs_f64()
+    );
+    ratio
+}
+
+fn verdict(name: &str, ratio: f64, least: f64) {
+    println!("  {name}: {ratio:.2} (at least {least}){}", if ratio < least { "  BELOW THE LIMIT" } else { "" });
+}

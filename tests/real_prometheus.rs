@@ -1,0 +1,288 @@
+//! Real Prometheus servers scrape the built exporter: what they answer is what the simulated service knows to be true.
+
+#[path = "support/exporter.rs"]
+mod exporter;
+#[path = "support/parts.rs"]
+mod parts;
+#[path = "support/tap.rs"]
+mod tap;
+
+use std::collections::BTreeMap;
+
+use exporter::{Setup, event_counts};
+use orgdata_exporter::simulator::{Config, Fields, Scope, Simulator, TicketTruth};
+use parts::{Collector, Prometheus, number, promtool_check_metrics};
+use serde_json::{Value, json};
+use tap::Tap;
+
+/// `--tickets.open-states`, as it is by default.
+const OPEN: &[&str] = &["OPEN"];
+
+/// The count of series in an answer without labels.
+fn one(value: f64) -> impl Fn(&Value) -> bool {
+    move |result| result.as_array().is_some_and(|series| series.len() == 1 && number(&series[0]["value"][1]) == value)
+}
+
+/// A world with a past, in which nothing happens but what the test does.
+fn history(events: u64) -> Config {
+    Config { history: events, tickets: 250, compression: true, ..Config::quiet() }
+}
+
+fn sums(groups: impl Iterator<Item = (Vec<String>, f64)>) -> BTreeMap<Vec<String>, f64> {
+    let mut sums = BTreeMap::new();
+    for (labels, value) in groups {
+        *sums.entry(labels).or_default() += value;
+    }
+    without_zeros(sums)
+}
+
+/// Which label sets exist at 0 is another question.
+fn without_zeros(mut series: BTreeMap<Vec<String>, f64>) -> BTreeMap<Vec<String>, f64> {
+    series.retain(|_, value| *value != 0.0);
+    series
+}
+
+/// In whole cents: the service's sums are exact, and a double holds them to far below a cent.
+fn cents(series: BTreeMap<Vec<String>, f64>) -> BTreeMap<Vec<String>, f64> {
+    for amount in series.values() {
+        assert!((amount * 100.0 - (amount * 100.0).round()).abs() < 1e-3, "{amount} is no amount of whole cents");
+    }
+    without_zeros(series.into_iter().map(|(labels, amount)| (labels, (amount * 100.0).round())).collect())
+}
+
+async fn assert_events(prometheus: &Prometheus, expected: &BTreeMap<Vec<String>, f64>) {
+    let total: f64 = expected.values().sum();
+    prometheus.query_until("sum(orgdata_audit_events_total)", one(total)).await;
+    let shown = prometheus.by(&["activity_type", "actor"], "orgdata_audit_events_total").await;
+    assert_eq!(&without_zeros(shown), expected);
+}
+
+async fn assert_tickets(prometheus: &Prometheus, truth: &TicketTruth) {
+    prometheus.query_until("sum(orgdata_tickets)", one(truth.total as f64)).await;
+    let by_state = |value: fn(&orgdata_exporter::simulator::TicketSums) -> f64| {
+        sums(truth.groups.iter().map(|(group, sums)| (vec![group.state.clone(), group.ticket_type.clone()], value(sums))))
+    };
+    let open = || truth.groups.iter().filter(|(group, _)| OPEN.contains(&group.state.as_str()));
+    let by_priority = |value: fn(&orgdata_exporter::simulator::TicketSums) -> f64| {
+        sums(open().map(|(group, sums)| (vec![group.ticket_type.clone(), group.priority.clone()], value(sums))))
+    };
+
+    let shown = prometheus.by(&["state", "ticket_type"], "orgdata_tickets").await;
+    assert_eq!(without_zeros(shown), by_state(|sums| sums.tickets as f64));
+    let shown = prometheus.by(&["state", "ticket_type"], "orgdata_tickets_deal_amount").await;
+    assert_eq!(cents(shown), by_state(|sums| sums.cents as f64));
+    let shown = prometheus.by(&["ticket_type", "priority"], "orgdata_open_tickets").await;
+    assert_eq!(without_zeros(shown), by_priority(|sums| sums.tickets as f64));
+    let shown = prometheus.by(&["ticket_type", "priority"], "orgdata_open_tickets_deal_amount").await;
+    assert_eq!(cents(shown), by_priority(|sums| sums.cents as f64));
+    let shown = prometheus.by(&["ticket_type"], "orgdata_open_tickets_overdue").await;
+    assert_eq!(without_zeros(shown), sums(open().map(|(group, sums)| (vec![group.ticket_type.clone()], sums.overdue as f64))));
+    let shown = prometheus.by(&["priority"], "orgdata_deals_with_open_tickets").await;
+    assert_eq!(without_zeros(shown), sums(truth.open_deals.iter().map(|(priority, deals)| (vec![priority.clone()], *deals as f64))));
+    let shown = prometheus.by(&["ticket_type"], "orgdata_open_tickets_oldest_created_timestamp_seconds").await;
+    let mut oldest: BTreeMap<Vec<String>, f64> = BTreeMap::new();
+    for (group, sums) in open() {
+        if let Some(created) = sums.oldest_created_ms {
+            let created = created as f64 / 1000.0;
+            oldest.entry(vec![group.ticket_type.clone()]).and_modify(|oldest| *oldest = oldest.min(created)).or_insert(created);
+        }
+    }
+    assert_eq!(shown, oldest);
+}
+
+/// Every number that the specification lets a client know, by way of a server's own queries, before and after a change.
+async fn shows_the_true_numbers(start: impl AsyncFn(&str) -> Prometheus) {
+    let simulator = Simulator::spawn(history(3_000)).await.expect("a free port");
+    let exporter = Setup::new(&simulator).start().await;
+    exporter.born().await;
+    let born = simulator.mark();
+    // Prometheus asks through a wire that is listened to.
+    let wire = Tap::new(Some(exporter.address())).await;
+    let prometheus = start(&wire.address()).await;
+    simulator.add_events(1_500);
+
+    assert_events(&prometheus, &event_counts(&simulator.truth_of(Scope::arrived_since(born)))).await;
+    assert_tickets(&prometheus, &simulator.ticket_truth(OPEN)).await;
+
+    for id in simulator.ticket_ids().into_iter().take(20) {
+        simulator.remove_ticket(id).expect("it is there");
+    }
+    simulator.add_ticket(Fields::new().with("state", "OPEN").with("dealAmountSum", 1234.56)).expect("valid fields");
+    simulator.add_events(7);
+    assert_events(&prometheus, &event_counts(&simulator.truth_of(Scope::arrived_since(born)))).await;
+    assert_tickets(&prometheus, &simulator.ticket_truth(OPEN)).await;
+
+    assert_eq!(prometheus.by(&[], "up").await.into_values().collect::<Vec<_>>(), [1.0]);
+    assert_eq!(prometheus.by(&[], "min_over_time(up[10m])").await.into_values().collect::<Vec<_>>(), [1.0], "no scrape ever failed");
+    let up = prometheus.by(&["loop"], "orgdata_up").await;
+    assert_eq!(up, [("audit", 1.0), ("tickets", 1.0)].map(|(name, up)| (vec![name.to_owned()], up)).into());
+    let heads = wire.answered();
+    assert!(heads.contains("content-encoding: gzip") && heads.contains("content-type: application/openmetrics-text"), "{heads}");
+}
+
+#[tokio::test]
+#[ignore = "needs Prometheus 2.42"]
+async fn the_oldest_supported_prometheus_shows_the_true_numbers() {
+    shows_the_true_numbers(async |target| Prometheus::start(&[target], "1s").await).await;
+}
+
+#[tokio::test]
+#[ignore = "needs Prometheus 3"]
+async fn the_current_prometheus_shows_the_true_numbers() {
+    shows_the_true_numbers(async |target| Prometheus::start_current(&[target], "1s").await).await;
+}
+
+#[tokio::test]
+#[ignore = "needs promtool"]
+async fn promtool_has_no_remark_on_the_scrape_of_a_busy_exporter() {
+    let simulator = Simulator::spawn(history(0)).await.expect("a free port");
+    // Log records that fill a small state file, of actors with names that need escaping.
+    let name = "Zoë \"Zed\" \\ back\nslash {a=\"b\"} # é";
+    for user in 0..12 {
+        let actor = json!({ "id": user, "firstName": name, "lastName": null, "profileImageUrl": null });
+        for _ in 0..60 {
+            let noise: String = std::iter::repeat_with(fastrand::alphanumeric).take(16_000).collect();
+            let fields = Fields::new().with("actorUserId", user).with("actorUser", actor.clone());
+            simulator.add_entry(&fields.with("metadata", json!({ "noise": noise }))).expect("valid fields");
+        }
+    }
+    let mut collector = Collector::start().await;
+    collector.stop();
+    let exporter = Setup::new(&simulator)
+        .flag("--audit.start", "oldest")
+        .flag("--api.page-size", "20")
+        .flag("--state.max-size", "8MiB")
+        .flag("--otlp.endpoint", &collector.http_endpoint())
+        .start()
+        .await;
+
+    let scrape = exporter
+        .until("a full state file in the middle of a walk", |scrape| {
+            scrape.value("orgdata_audit_paused") == Some(1.0)
+                && [
+                    "orgdata_audit_walk_pages",
+                    "orgdata_audit_actor_info",
+                    "orgdata_otlp_oldest_unsent_timestamp_seconds",
+                    "orgdata_tickets",
+                ]
+                .iter()
+                .all(|name| scrape.has(name))
+                && scrape.sum("orgdata_otlp_request_failures_total") > 0.0
+        })
+        .await;
+    promtool_check_metrics(&scrape.0).expect("no remark");
+    assert!(scrape.0.contains(r##"name="Zoë \"Zed\" \\ back\nslash {a=\"b\"} # é""##), "{}", scrape.0);
+
+    // And a fresh one, where most is absent or 0.
+    let quiet = Simulator::spawn(Config::quiet()).await.expect("a free port");
+    let exporter = Setup::new(&quiet).start().await;
+    promtool_check_metrics(&exporter.scrape().await.0).expect("no remark");
+    promtool_check_metrics(&exporter.born().await.0).expect("no remark");
+}
+
+/// The first and the last sample of each series of the last minutes, summed over instances: how far `increase()` can see it rise, and
+/// how high it began.
+async fn first_and_rise(prometheus: &Prometheus, instance: &str) -> BTreeMap<Vec<String>, (f64, f64)> {
+    let mut series: BTreeMap<Vec<String>, (f64, f64)> = BTreeMap::new();
+    let selector = format!("orgdata_audit_events_total{{instance=\"{instance}\"}}[10m]");
+    for one in prometheus.query(&selector).await.as_array().expect("a matrix") {
+        let samples: Vec<f64> = one["values"].as_array().expect("samples").iter().map(|sample| number(&sample[1])).collect();
+        let labels = ["activity_type", "actor"].map(|label| one["metric"][label].as_str().unwrap_or_default().to_owned());
+        assert!(samples.is_sorted(), "{labels:?} falls: {samples:?}");
+        series.insert(labels.into(), (samples[0], samples[samples.len() - 1] - samples[0]));
+    }
+    series
+}
+
+/// What happened while a server watched is what it has seen rise: series born live, a crash, a move to another address. Two servers, each
+/// scraping when it likes.
+#[tokio::test]
+#[ignore = "needs Prometheus 2.42 and 3"]
+async fn increase_sees_every_event() {
+    let simulator = Simulator::spawn(history(20_000)).await.expect("a free port");
+    let directory = tempfile::tempdir().expect("a directory");
+    let setup = Setup::new(&simulator).state(&directory.path().join("state.db")).flag("--metrics.zero-hold", "4s");
+    let mut exporter = setup.start().await;
+    exporter.born().await;
+    let born = simulator.mark();
+    let (here, there) = (Tap::new(Some(exporter.address())).await, Tap::new(None).await);
+    let targets = [here.address(), there.address()];
+    let targets = [targets[0].as_str(), targets[1].as_str()];
+    let servers = [Prometheus::start(&targets, "1s").await, Prometheus::start_current(&targets, "1s").await];
+    let rises = async |events: f64, instance: &str| {
+        for server in &servers {
+            server.query_until(&format!("sum(orgdata_audit_events_total{{instance=\"{instance}\"}})"), one(events)).await;
+        }
+    };
+
+    // Series that nobody has seen yet are born with many events at once; others rise a second time.
+    rises(0.0, targets[0]).await;
+    simulator.add_events(300);
+    rises(300.0, targets[0]).await;
+    simulator.add_events(50);
+    rises(350.0, targets[0]).await;
+
+    // A crash; the next process finds new events before anybody asks it.
+    exporter.kill();
+    here.lead(None);
+    simulator.add_events(400);
+    exporter = setup.start().await;
+    exporter.born().await;
+    here.lead(Some(exporter.address()));
+    rises(750.0, targets[0]).await;
+
+    // A pod that moves: another instance, with events on the way.
+    let moved = simulator.mark();
+    assert!(exporter.terminate().await.success());
+    here.lead(None);
+    simulator.add_events(250);
+    exporter = setup.start().await;
+    exporter.born().await;
+    there.lead(Some(exporter.address()));
+    rises(1000.0, targets[1]).await;
+
+    let truth = event_counts(&simulator.truth_of(Scope::arrived_since(born)));
+    let after = event_counts(&simulator.truth_of(Scope::arrived_since(moved)));
+    for server in &servers {
+        let (first, second) = (first_and_rise(server, targets[0]).await, first_and_rise(server, targets[1]).await);
+        assert!(first.values().all(|(began, _)| *began == 0.0), "a fresh ledger is no burst: {first:?}");
+        let rise = |series: &BTreeMap<Vec<String>, (f64, f64)>| series.iter().map(|(labels, (_, rise))| (labels.clone(), *rise)).collect();
+        assert_eq!(without_zeros(rise(&second)), after);
+        assert_eq!(sums(first.iter().chain(&second).map(|(labels, (_, rise))| (labels.clone(), *rise))), truth);
+        server.query_until("max(resets(orgdata_audit_events_total[10m]))", one(0.0)).await;
+        server
+            .query_until("count(sum by (activity_type, actor) (increase(orgdata_audit_events_total[10m])) > 0)", one(truth.len() as f64))
+            .await;
+    }
+}
+
+/// VictoriaMetrics takes the first value of a young series as its rise, so what a fresh ledger shows first has to be 0; and it
+/// extrapolates nothing, so its `increase()` is the very number of events.
+#[tokio::test]
+#[ignore = "needs VictoriaMetrics"]
+async fn a_fresh_ledger_is_no_burst_on_victoriametrics() {
+    let simulator = Simulator::spawn(history(20_000)).await.expect("a free port");
+    let directory = tempfile::tempdir().expect("a directory");
+    let setup = Setup::new(&simulator).state(&directory.path().join("state.db")).flag("--metrics.zero-hold", "4s");
+    let mut exporter = setup.start().await;
+    exporter.born().await;
+    let born = simulator.mark();
+    let here = Tap::new(Some(exporter.address())).await;
+    let server = Prometheus::start_victoria_metrics(&[&here.address()], "1s").await;
+    let increase = "sum(increase(orgdata_audit_events_total[10m]))";
+    server.query_until("count(orgdata_audit_events_total) > 0", |result| *result != json!([])).await;
+    server.query_until(increase, one(0.0)).await;
+
+    simulator.add_events(300);
+    server.query_until("sum(orgdata_audit_events_total)", one(300.0)).await;
+    server.query_until(increase, one(300.0)).await;
+
+    exporter.kill();
+    simulator.add_events(200);
+    exporter = setup.start().await;
+    here.lead(Some(exporter.address()));
+    server.query_until("sum(orgdata_audit_events_total)", one(500.0)).await;
+    server.query_until(increase, one(500.0)).await;
+    let shown = server.by(&["activity_type", "actor"], "increase(orgdata_audit_events_total[10m])").await;
+    assert_eq!(without_zeros(shown), event_counts(&simulator.truth_of(Scope::arrived_since(born))));
+}

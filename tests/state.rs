@@ -1,0 +1,278 @@
+//! The state file: bounded, one process's and one service's, and readable by the versions that may read it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use orgdata_exporter::ledger::{
+    ActorLabel, ActorRef, Birth, Commit, DeadLetter, DeadReason, Disposition, EventId, LedgerHandle, LedgerState, NewEntry, NewEvent,
+    OpenError, RecordKind, Settings, StatePath,
+};
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::audit::Total;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn settings(path: &Path) -> Settings {
+    Settings {
+        path: StatePath::File(path.to_owned()),
+        max_size: 8 << 20,
+        base_url: "https://api.example".to_owned(),
+        filters: "[]".to_owned(),
+        outbox: true,
+        actor_label: ActorLabel::Id,
+        max_actors: 1000,
+        actor_idle: 30 * DAY,
+        reread_window: Duration::from_secs(3600),
+        id_retention: DAY,
+        max_dead_letters: 100,
+        redact: Arc::new(str::to_owned),
+    }
+}
+
+fn open(path: &Path) -> (LedgerHandle, LedgerState, Metrics) {
+    let metrics = Metrics::new(Duration::ZERO);
+    let (ledger, state) = LedgerHandle::open(settings(path), metrics.clone()).expect("opens");
+    (ledger, state, metrics)
+}
+
+fn entry(number: u64, created_at: Timestamp) -> NewEntry {
+    NewEntry {
+        id: EventId(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        created_at,
+        disposition: Disposition::Live,
+        event: Ok(NewEvent {
+            activity_type: format!("TYPE_{}", number % 5),
+            actor: Some(ActorRef { id: (number % 7).to_string(), name: None }),
+            malformed: false,
+        }),
+        // Every text differs, as real ones do.
+        raw: format!(
+            "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}{:x}\"}}",
+            number.wrapping_mul(0xd134_2543_de82_ef95),
+            number * 7919,
+            number ^ 0xabcdef
+        ),
+    }
+}
+
+/// A page of `count` entries from `first` on, as one commit.
+fn page(first: u64, count: u64, at: Timestamp) -> Commit {
+    let mut commit = Commit::new(at);
+    commit.entries = (first..first + count).map(|number| entry(number, at)).collect();
+    commit.frontier_at = Some(at);
+    commit
+}
+
+fn born(at: Timestamp) -> Commit {
+    let mut commit = Commit::new(at);
+    commit.birth = Some(Birth { born_at: at, start_floor: None, count_floor: None });
+    commit
+}
+
+fn counted(metrics: &Metrics) -> u64 {
+    metrics.audit.events().iter().map(|(_, count)| count).sum()
+}
+
+/// Bytes of the file and what SQLite keeps beside it.
+fn bytes(path: &Path) -> u64 {
+    ["", "-wal"].iter().filter_map(|suffix| std::fs::metadata(format!("{}{suffix}", path.display())).ok()).map(|file| file.len()).sum()
+}
+
+#[tokio::test]
+async fn a_backlog_stops_at_the_limit_and_drains_oldest_first() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, metrics) = open(&path);
+    let now = Timestamp::now();
+    ledger.commit(born(now)).await.expect("written");
+    let mut committed = 0;
+    while !ledger.is_full() {
+        ledger.commit(page(committed, 1000, now)).await.expect("written");
+        committed += 1000;
+        assert!(committed < 1_000_000, "it never fills");
+    }
+    let file = std::fs::metadata(&path).expect("a file").len();
+    assert!(bytes(&path) <= 8 << 20, "{file} bytes in the file, {} with the log", bytes(&path));
+    assert_eq!((ledger.backlog().records, counted(&metrics)), (committed, committed));
+    let mut next = 0;
+    let mut rounds = 0;
+    while ledger.backlog().records > 0 {
+        let batch = ledger.outbox_batch(512, 3 << 20).await.expect("readable");
+        for record in &batch {
+            assert!(record.raw.starts_with(&format!("{{\"id\":\"{next}\"")), "{next}: {}", record.raw);
+            next += 1;
+        }
+        ledger.outbox_acknowledge(batch.last().expect("not empty").position, Vec::new()).await.expect("written");
+        rounds += 1;
+        assert!(rounds < 10_000);
+    }
+    assert_eq!(next, committed);
+    assert!(!ledger.is_full() && ledger.backlog().oldest.is_none());
+    let emptied = std::fs::metadata(&path).expect("a file").len();
+    assert!(emptied < 5 << 20, "the file gives back what the backlog took: {emptied} bytes");
+}
+
+#[tokio::test]
+async fn a_restart_in_the_middle_of_a_page_goes_on_behind_the_last_acknowledged_record() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    ledger.commit(page(0, 10, Timestamp::now())).await.expect("written");
+    ledger.commit(page(10, 10, Timestamp::now())).await.expect("written");
+    let batch = ledger.outbox_batch(13, usize::MAX).await.expect("readable");
+    ledger.outbox_acknowledge(batch[12].position, Vec::new()).await.expect("written");
+    let instance = ledger.instance_id();
+    drop(ledger);
+    let (ledger, _, metrics) = open(&path);
+    let batch = ledger.outbox_batch(100, usize::MAX).await.expect("readable");
+    assert_eq!((batch.len(), ledger.backlog().records, counted(&metrics)), (7, 7, 20));
+    assert!(batch[0].raw.starts_with("{\"id\":\"13\""));
+    assert_eq!(ledger.instance_id(), instance);
+}
+
+#[tokio::test]
+async fn a_year_of_events_leaves_a_bounded_file_and_a_floor() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let mut settings = settings(&path);
+    settings.outbox = false;
+    let metrics = Metrics::new(Duration::ZERO);
+    let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("opens");
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+    ledger.commit(born(start)).await.expect("written");
+    let mut floor = None;
+    for day in 0..365u32 {
+        let at = start + DAY * day;
+        let mut commit = page(u64::from(day) * 1000, 1000, at);
+        commit.reread_at = Some(at);
+        floor = ledger.commit(commit).await.expect("written");
+    }
+    assert_eq!(counted(&metrics), 365_000);
+    let floor = floor.expect("ids were pruned");
+    assert!(floor > start + DAY * 300 && floor <= start + DAY * 364 - Duration::from_secs(3600), "{floor}");
+    assert!(bytes(&path) < 5 << 20, "{} bytes", bytes(&path));
+    let (old, new) = (entry(0, start).id, entry(364_999, start).id);
+    assert_eq!(ledger.holds([old, new]), [false, true]);
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (_ledger, _, _) = open(&path);
+    let error = LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
+    assert!(matches!(error, OpenError::Locked(_)), "{error}");
+}
+
+#[tokio::test]
+async fn the_file_of_another_service_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    drop(open(&path));
+    let mut other = settings(&path);
+    other.base_url = "https://other.example".to_owned();
+    let error = LedgerHandle::open(other, Metrics::new(Duration::ZERO)).expect_err("refused").to_string();
+    assert!(error.contains("api.example") && error.contains("other.example") && error.contains("--state.path"), "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_set_aside_and_a_fresh_one_begun() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    for damage in
+        [&b"this is no database at all, not even a small one, and longer than a header of one hundred bytes needs to be"[..], b"short"]
+    {
+        std::fs::write(&path, damage).expect("written");
+        let (ledger, state, metrics) = open(&path);
+        assert!(state.birth.is_none() && ledger.backlog().records == 0);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, metrics.registry()).expect("encodes");
+        assert!(text.contains("orgdata_state_recreated_total 1"), "{text}");
+        drop(ledger);
+        let aside = std::fs::read_dir(directory.path()).expect("readable").filter_map(Result::ok).find(|file| {
+            let name = file.file_name();
+            name.to_string_lossy().contains(".damaged-") && std::fs::read(file.path()).is_ok_and(|bytes| bytes == damage)
+        });
+        std::fs::remove_file(aside.expect("it was set aside").path()).expect("removed");
+        std::fs::remove_file(&path).expect("removed");
+    }
+}
+
+#[tokio::test]
+async fn a_newer_file_is_read_where_it_allows_that_and_refused_where_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    ledger.commit(page(0, 10, Timestamp::now())).await.expect("written");
+    drop(ledger);
+    let change = |sql: &str| rusqlite::Connection::open(&path).expect("opens").execute_batch(sql).expect("runs");
+    // A later version that added a column and a table, and says that this one may read the file.
+    change(
+        "UPDATE state SET schema_version = 2, oldest_reader = 1; ALTER TABLE seen ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
+    );
+    let (ledger, _, metrics) = open(&path);
+    ledger.commit(page(10, 10, Timestamp::now())).await.expect("written");
+    assert_eq!((counted(&metrics), ledger.backlog().records), (20, 20));
+    drop(ledger);
+    change("UPDATE state SET oldest_reader = 2");
+    let error = LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
+    assert!(matches!(error, OpenError::Newer { version: 2, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_database_of_another_program_is_left_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("other.db");
+    rusqlite::Connection::open(&path).expect("opens").execute_batch("CREATE TABLE theirs (x)").expect("runs");
+    let before = std::fs::read(&path).expect("readable");
+    let error = LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
+    assert!(matches!(error, OpenError::Foreign(_)), "{error}");
+    assert!(std::fs::read(&path).expect("readable") == before, "it was changed");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_refused_with_the_way_out() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("file"), "").expect("written");
+    for path in [directory.path().join("file/state.db"), directory.path().to_owned(), directory.path().join("missing/state.db")] {
+        let error = LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
+        assert!(matches!(error, OpenError::Unwritable { .. }), "{error}");
+        assert!(error.to_string().contains("--state.path"), "{error}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_else_may_read_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    ledger.commit(page(0, 1, Timestamp::now())).await.expect("written");
+    for file in std::fs::read_dir(directory.path()).expect("readable").filter_map(Result::ok) {
+        assert_eq!(file.metadata().expect("readable").permissions().mode() & 0o077, 0, "{}", file.path().display());
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_are_bounded_and_leave_with_the_position() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, metrics) = open(&path);
+    ledger.commit(page(0, 150, Timestamp::now())).await.expect("written");
+    for record in ledger.outbox_batch(150, usize::MAX).await.expect("readable") {
+        let letter = DeadLetter {
+            reason: DeadReason::Refused,
+            message: "no".to_owned(),
+            kind: RecordKind::Entry,
+            arrived_at: record.arrived_at,
+            raw: record.raw.clone(),
+        };
+        ledger.outbox_acknowledge(record.position, vec![letter]).await.expect("written");
+    }
+    assert_eq!((ledger.dead_letters().expect("readable"), ledger.backlog().records), (100, 0));
+    assert_eq!(metrics.otlp.records_dead_lettered.get(), 150);
+    assert_eq!(metrics.audit.total(Total::Malformed), 0);
+}
