@@ -1,7 +1,7 @@
 //! An exporter's tail beside a simulator, driven step by step, and what must be true of the two.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
-use orgdata_exporter::audit::{Settings, Start, Tail};
+use orgdata_exporter::audit::{Settings, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::simulator::{Config, Running, Scope, Simulator};
+use orgdata_exporter::simulator::{Config, Running, Simulator};
 use secrecy::SecretString;
 
-use super::case::{Case, Change, Step};
+use super::case::{Case, Step};
 use super::world::World;
 
 /// Longer than any wait after a failure: a round that asks for it has nothing left to do.
 const REST: Duration = Duration::from_secs(60);
 
 pub(super) struct Bench {
-    case: Case,
-    running: Running,
+    pub(super) case: Case,
+    pub(super) running: Running,
     world: Arc<Mutex<World>>,
     client: Client,
     metrics: Metrics,
@@ -34,7 +34,7 @@ pub(super) struct Bench {
     /// Absent only while the state file is closed.
     parts: Option<(LedgerHandle, Tail)>,
     /// Known once the ledger is born.
-    start_floor: Option<Timestamp>,
+    pub(super) start_floor: Option<Timestamp>,
     /// Ids that left the outbox, in its order.
     pub(super) delivered: Vec<String>,
     /// Not everything can be had.
@@ -97,7 +97,7 @@ impl Bench {
         &self.parts.as_ref().unwrap().0
     }
 
-    fn tail(&mut self) -> &mut Tail {
+    pub(super) fn tail(&mut self) -> &mut Tail {
         &mut self.parts.as_mut().unwrap().1
     }
 
@@ -175,7 +175,7 @@ impl Bench {
         panic!("the tail does not come to rest in {most} rounds: {:?}", self.metrics.loops.state(Loop::Audit).last_failure);
     }
 
-    async fn round(&mut self) -> Duration {
+    pub(super) async fn round(&mut self) -> Duration {
         let wait = polled(100_000, self.tail().round()).await.expect("the round ends");
         self.look().await;
         wait
@@ -201,102 +201,10 @@ impl Bench {
         }
     }
 
-    /// The ledger is one unbroken range: of the rows in the order of the listing that arrived on top of it, from the start floor on,
-    /// those delivered are the first ones, without a hole. Rows that arrived below others, and those dated in the future, are left out.
-    fn check_range(&self) {
-        let delivered: HashSet<&str> = self.delivered.iter().map(String::as_str).collect();
-        let world = self.world();
-        let in_order =
-            world.wanted(self.case.start, self.start_floor, self.case.readings.key).into_iter().filter(|(_, in_order)| *in_order);
-        let mut missing = None;
-        for (id, _) in in_order {
-            match (delivered.contains(id), missing) {
-                (false, None) => missing = Some(id),
-                (true, Some(missing)) => panic!("{id} was taken before {missing}, which is below it"),
-                _ => {}
-            }
-        }
-    }
-
-    /// The world stands still, and the exporter has time.
-    pub(super) async fn come_to_rest(&mut self) {
-        self.sim().clear_faults();
-        self.world().pending.clear();
-        self.settle().await;
-        self.settle().await;
-    }
-
-    /// Everything has happened: what the exporter shows is the truth.
-    pub(super) async fn check_all(&mut self) {
-        self.come_to_rest().await;
-        let distinct: HashSet<&str> = self.delivered.iter().map(String::as_str).collect();
-        assert_eq!(self.delivered.len(), distinct.len(), "delivered twice");
-        let world = self.world();
-        let wanted = world.wanted(self.case.start, self.start_floor, self.case.readings.key);
-        let lost: Vec<&str> = wanted.iter().map(|(id, _)| *id).filter(|id| !distinct.contains(id)).collect();
-        assert!(lost.is_empty(), "lost: {lost:?}");
-        assert_eq!(self.delivered.len(), wanted.len(), "more was delivered than there is");
-
-        let counts = self.sim().truth_of(Scope::arrived_since(world.birth())).counts.into_iter();
-        let actor = |actor: Option<i64>| actor.map_or_else(|| "none".to_owned(), |actor| actor.to_string());
-        let truth: BTreeMap<(String, String), u64> = counts.map(|((kind, id), count)| ((kind, actor(id)), count)).collect();
-        assert_eq!(self.counted(), truth, "counters");
-        assert!(self.total(Total::Late) <= world.late, "{} rows are called late, {} were", self.total(Total::Late), world.late);
-        assert_eq!([Total::Gaps, Total::Malformed].map(|total| self.total(total)), [0, 0], "gaps, malformed");
-        if self.case.faults() == 0 {
-            assert_eq!([Total::Recoveries, Total::Duplicate].map(|total| self.total(total)), [0, 0], "recoveries, duplicates");
-        }
-    }
-
-    /// Some of it is gone, and that is said; the rest is delivered and counted once.
-    pub(super) async fn check_rest(&mut self) {
-        self.come_to_rest().await;
-        // What is gone without a trace is only seen beside something new.
-        self.world().change(self.running.simulator(), &Change::Events(1));
-        self.settle().await;
-        let distinct: HashSet<&str> = self.delivered.iter().map(String::as_str).collect();
-        assert_eq!(self.delivered.len(), distinct.len(), "delivered twice");
-        let world = self.world();
-        let wanted = world.wanted(self.case.start, self.start_floor, self.case.readings.key);
-        let there: Vec<(String, String, String)> = self
-            .sim()
-            .entries_of(Scope { removed: true, ..Scope::default() })
-            .map(|entry| (entry.id, entry.activity_type, entry.actor.map_or_else(|| "none".to_owned(), |actor| actor.to_string())))
-            .collect();
-        let live = world.since_birth();
-        let mut counts = BTreeMap::new();
-        for (id, kind, actor) in there {
-            if live.contains(id.as_str()) && distinct.contains(id.as_str()) {
-                *counts.entry((kind, actor)).or_insert(0) += 1;
-            }
-        }
-        let counted = self.counted();
-        // Where a restore took everything that the ledger held, or a first start has to begin again and the newest entry of the birth is
-        // gone, the edge between history and news cannot be found.
-        let certain = self.case.start == Start::Now || matches!(self.case.steps[0], Step::Settle);
-        if certain && !self.case.has_restore() {
-            assert_eq!(counted, counts, "what is delivered is counted");
-        }
-        assert!(counted.values().sum::<u64>() <= self.delivered.len() as u64, "what is counted is delivered");
-        let lost = world.retained_away.iter().filter(|id| !distinct.contains(id.as_str())).count();
-        assert!(lost == 0 || self.total(Total::Gaps) > 0, "{lost} are lost, and nobody says so");
-        let kept: HashSet<String> = self.sim().entries().map(|entry| entry.id).collect();
-        let missed: Vec<&str> = wanted.iter().map(|(id, _)| *id).filter(|id| kept.contains(*id) && !distinct.contains(id)).collect();
-        assert!(missed.is_empty(), "{missed:?} are there and were not taken");
-    }
-
     /// Lets go of the address.
     pub(super) async fn stop(self) {
         drop(self.parts);
         self.running.stop().await;
-    }
-
-    /// Nothing is new: one request says so.
-    pub(super) async fn check_quiet(&mut self) {
-        let before = self.sim().requests().audit;
-        self.tail().hurry();
-        self.round().await;
-        assert_eq!(self.sim().requests().audit - before, 1, "requests of a quiet poll");
     }
 
     pub(super) fn counted(&self) -> BTreeMap<(String, String), u64> {

@@ -79,7 +79,7 @@ fn everything_is_delivered_and_counted_once() {
 /// The same with a state file that is opened anew, and that fails at any statement of a commit.
 #[test]
 fn nothing_moves_before_it_is_on_disk() {
-    check("nothing_moves_before_it_is_on_disk", 300, honest(), |case| {
+    check("nothing_moves_before_it_is_on_disk", 400, honest(), |case| {
         let directory = quick_directory();
         block_on(async {
             go_through(case, StatePath::File(directory.path().join("state.db"))).await.stop().await;

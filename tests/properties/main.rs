@@ -8,4 +8,5 @@ mod case;
 mod exact;
 mod found;
 mod losses;
+mod truth;
 mod world;
