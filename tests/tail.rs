@@ -326,8 +326,8 @@ async fn what_comes_during_a_first_start_that_begins_again_is_counted() {
         // More than one page, and then no cursor is good any more.
         bench.sim().add_events(300);
         let refused = bench.sim().fault(Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)));
-        // Three calls fail before the place is at fault.
-        for _ in 0..3 {
+        // So many calls fail before the place is at fault.
+        for _ in 0..8 {
             bench.tail.round().await;
         }
         assert!(bench.sim().remove_fault(refused));

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::Start;
-use super::fetch::{Fetched, Place};
+use super::fetch::{Fetched, Place, STRIKES};
 use super::tail::{Tail, TailError};
 use super::view::{Floors, Rule};
 use crate::api::Priority;
@@ -18,7 +18,7 @@ const TICK: SignedDuration = SignedDuration::from_micros(1);
 impl Tail {
     /// The first answer of the service: the ledger is born, and its history, if any is wanted, is walked.
     pub(super) async fn first_start(&mut self) -> Result<(), TailError> {
-        let page = match self.fetcher.page(&Place::Top, Priority::Live).await? {
+        let page = match self.fetcher.page(&Place::Top, Priority::Live, STRIKES).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return Err(error.into()),
         };

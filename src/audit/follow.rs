@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::fetch::{Fetched, Place};
+use super::fetch::{Fetched, Place, STRIKES};
 use super::tail::{Tail, TailError};
 use super::view::{Floors, Order, View};
 use crate::api::{AuditPage, Priority};
@@ -44,7 +44,7 @@ impl Tail {
     /// The order of items in a page, found once: all of them except the newest are below the cursor of the newest.
     async fn find_order(&mut self, view: &View) -> Result<Option<Order>, TailError> {
         let (Some((first, last)), Some(start)) = (view.ends(), view.page.start_cursor.clone()) else { return Ok(None) };
-        let below = match self.fetcher.page(&Place::Before(start), Priority::Live).await? {
+        let below = match self.fetcher.page(&Place::Before(start), Priority::Live, STRIKES).await? {
             Fetched::Page(below) => below,
             Fetched::Refused(_) => return Ok(None),
         };

@@ -4,6 +4,7 @@ mod birth;
 mod event;
 mod fetch;
 mod follow;
+mod head;
 mod poll;
 mod start;
 mod tail;

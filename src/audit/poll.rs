@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::fetch::{Fetched, Place};
+use super::fetch::{Fetched, Place, STRIKES};
 use super::follow::latest;
 use super::tail::{Tail, TailError};
 use super::view::{Rule, View};
@@ -16,7 +16,7 @@ impl Tail {
     /// Asks for what is new. Returns whether more may be there at once.
     pub(super) async fn poll(&mut self) -> Result<bool, TailError> {
         let place = self.poll_place();
-        let page = match self.fetcher.page(&place, Priority::Live).await? {
+        let page = match self.fetcher.page(&place, Priority::Live, STRIKES).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => {
                 tracing::warn!(%error, "the service no longer takes the cursor; finding the place again from the newest entries");
@@ -93,7 +93,7 @@ impl Tail {
     pub(super) async fn recover(&mut self, top: Option<View>) -> Result<(), TailError> {
         let view = match top {
             Some(view) => view,
-            None => match self.fetcher.page(&Place::Top, Priority::Live).await? {
+            None => match self.fetcher.page(&Place::Top, Priority::Live, STRIKES).await? {
                 Fetched::Page(page) => self.view(page).await?,
                 Fetched::Refused(error) => return Err(error.into()),
             },
@@ -115,7 +115,7 @@ impl Tail {
 
     /// A re-read looks from the top for rows that appeared behind the frontier.
     pub(super) async fn begin_reread(&mut self) -> Result<(), TailError> {
-        let page = match self.fetcher.page(&Place::Top, Priority::Walk).await? {
+        let page = match self.fetcher.page(&Place::Top, Priority::Walk, STRIKES).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return Err(error.into()),
         };

@@ -3,7 +3,8 @@
 use crate::api::{AuditPage, Cursor, Priority};
 use crate::ledger::{Commit, Direction, Disposition, EventId, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
 
-use super::fetch::{Fetched, Place};
+use super::fetch::{Fetched, Place, STRIKES, STRIKES_BEFORE_A_GAP};
+use super::head::{CloneHead, Head};
 use super::tail::{Tail, TailError};
 use super::view::{Rule, View};
 
@@ -88,7 +89,7 @@ impl Tail {
     async fn down(&mut self) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         let Some(end) = walk.end.clone() else { return self.ground(Ground::Nothing).await };
-        let page = match self.fetcher.page(&Place::Before(Cursor::new(end.clone())), self.priority(walk.kind)).await? {
+        let page = match self.fetcher.page(&Place::Before(Cursor::new(end.clone())), self.priority(walk.kind), patience(walk.kind)).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return self.refused(&error.to_string()).await,
         };
@@ -204,7 +205,7 @@ impl Tail {
     async fn again(&mut self, walk: &Head) -> Result<Again, TailError> {
         if let Some(before) = &walk.before {
             let place = Place::Before(Cursor::new(before.clone()));
-            return Ok(match self.fetcher.page(&place, self.priority(walk.kind)).await? {
+            return Ok(match self.fetcher.page(&place, self.priority(walk.kind), patience(walk.kind)).await? {
                 Fetched::Page(page) => Again::Page(self.view(page).await?),
                 Fetched::Refused(error) => Again::Refused(error.to_string()),
             });
@@ -237,7 +238,7 @@ impl Tail {
                 walk = walk.kind.as_str(),
                 "the service refuses a cursor of the walk; the walk begins again from the top"
             );
-            let page = match self.fetcher.page(&Place::Top, Priority::Walk).await? {
+            let page = match self.fetcher.page(&Place::Top, Priority::Walk, STRIKES).await? {
                 Fetched::Page(page) => page,
                 Fetched::Refused(error) => return Err(error.into()),
             };
@@ -316,17 +317,9 @@ impl Tail {
     }
 }
 
-/// The walk and its deepest mark.
-struct Head {
-    kind: WalkKind,
-    direction: Direction,
-    floor: Option<jiff::Timestamp>,
-    started_at: jiff::Timestamp,
-    joined: bool,
-    depth: usize,
-    before: Option<String>,
-    end: Option<String>,
-    bottom: EventId,
+/// Failures until a place on the way is at fault.
+fn patience(kind: WalkKind) -> u32 {
+    if kind == WalkKind::Reread { STRIKES } else { STRIKES_BEFORE_A_GAP }
 }
 
 /// A page of a mark, asked for again.
@@ -334,29 +327,4 @@ enum Again {
     Page(View),
     Skip,
     Refused(String),
-}
-
-/// Copies what one step needs: a walk of a thousand pages is not copied for each of them.
-trait CloneHead {
-    fn clone_head(&self) -> Option<Head>;
-}
-
-// === impl Option<Walk> ===
-
-impl CloneHead for Option<Walk> {
-    fn clone_head(&self) -> Option<Head> {
-        let walk = self.as_ref()?;
-        let mark = walk.marks.last()?;
-        Some(Head {
-            kind: walk.kind,
-            direction: walk.direction,
-            floor: walk.floor,
-            started_at: walk.started_at,
-            joined: walk.joined,
-            depth: walk.marks.len() - 1,
-            before: mark.before.clone(),
-            end: mark.end.clone(),
-            bottom: mark.bottom,
-        })
-    }
 }

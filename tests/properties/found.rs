@@ -192,6 +192,15 @@ fn one_entry_that_always_fails_is_a_gap_of_one() {
     }
 }
 
+/// A minute in which the service refused its own cursors cost the events below them.
+#[test]
+fn a_minute_without_cursors_is_no_gap() {
+    let readings = Readings { after: NEWEST, ..Readings::default() };
+    let refused = Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)).times(20);
+    let steps = vec![Step::Settle, Step::Now(Change::Events(30)), Step::During(5, Change::Fault(refused)), Step::Settle];
+    everything_is_exact(&Case { readings, ..case(steps) });
+}
+
 /// A service whose cursors live shorter than the walk takes made gaps of pages that it would have served.
 #[test]
 fn cursors_that_grow_old_on_a_long_way_are_no_gap() {
