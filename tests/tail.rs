@@ -341,3 +341,31 @@ async fn what_comes_during_a_first_start_that_begins_again_is_counted() {
         assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
     }
 }
+
+#[tokio::test]
+async fn a_first_start_that_begins_again_counts_nothing_of_the_past() {
+    for restart in [false, true] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let wish = Wish { path: StatePath::File(directory.path().join("state.db")), start: Start::Oldest, ..Wish::default() };
+        let mut bench = Bench::new(config(2000, Readings::default()), wish.clone()).await;
+        for _ in 0..5 {
+            bench.tail.round().await;
+        }
+        // The newer top holds one new entry, and the past below it.
+        bench.sim().advance(Duration::from_secs(5));
+        bench.sim().add_events(1);
+        let refused = bench.sim().fault(Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)));
+        for _ in 0..4 {
+            bench.tail.round().await;
+        }
+        assert!(bench.sim().remove_fault(refused));
+        if restart {
+            let Bench { running, client, tail, ledger, metrics } = bench;
+            drop((tail, ledger, metrics));
+            bench = Bench::beside(running, client, wish);
+        }
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.delivered().await.len()), (1, 2001), "restarted: {restart}");
+        assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
+    }
+}

@@ -1,7 +1,7 @@
 //! A walk: down from the top, only remembering where each page ends; then up, taking, each page one transaction.
 
 use crate::api::{AuditPage, Cursor, Priority};
-use crate::ledger::{Commit, Direction, Disposition, EventId, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
+use crate::ledger::{Commit, Direction, Disposition, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
 
 use super::fetch::{Fetched, Place, STRIKES, STRIKES_BEFORE_A_GAP};
 use super::head::{CloneHead, Head};
@@ -73,6 +73,7 @@ impl Tail {
 
     /// One page of the walk under way.
     pub(super) async fn walk_step(&mut self) -> Result<(), TailError> {
+        self.find_newest_at_birth().await?;
         let Some(walk) = &self.state.walk else { return Ok(()) };
         match (walk.direction, walk.marks.last()) {
             (Direction::Down, Some(_)) => self.down().await,
@@ -266,10 +267,10 @@ impl Tail {
         }
     }
 
-    fn rule(&mut self, walk: &Head) -> Rule {
+    fn rule(&self, walk: &Head) -> Rule {
         match walk.kind {
             WalkKind::FirstStart => {
-                Rule::FirstStart { start_floor: self.floors().start, newest: self.newest_at_birth(), passed: walk.joined }
+                Rule::FirstStart { start_floor: self.floors().start, newest: self.newest_at_birth, passed: walk.joined }
             }
             WalkKind::Reread => Rule::Late,
             WalkKind::CatchUp | WalkKind::Recovery if walk.joined => Rule::Above,
@@ -278,18 +279,21 @@ impl Tail {
     }
 
     /// Whether everything above this page is new for sure.
-    fn is_passed(&mut self, walk: &Head, view: &View) -> bool {
-        walk.joined || walk.kind == WalkKind::FirstStart && self.newest_at_birth().is_some_and(|newest| view.contains(newest))
+    fn is_passed(&self, walk: &Head, view: &View) -> bool {
+        walk.joined || walk.kind == WalkKind::FirstStart && self.newest_at_birth.is_some_and(|newest| view.contains(newest))
     }
 
     /// The newest entry of the page that the first start under way began with: what is below it was there when the ledger began, also
     /// when the walk had to begin again from a newer page.
-    fn newest_at_birth(&mut self) -> Option<EventId> {
-        if self.newest_at_birth.is_none() {
-            let (page, _) = AuditPage::parse(self.state.walk_top.clone()?, jiff::Timestamp::now()).ok()?;
-            self.newest_at_birth = View::read(page, self.order, self.fetcher.client()).top();
+    async fn find_newest_at_birth(&mut self) -> Result<(), TailError> {
+        if self.newest_at_birth.is_some() && (self.order.is_some() || self.largest_page <= 1) {
+            return Ok(());
         }
-        self.newest_at_birth
+        let Some(top) = self.state.walk_top.clone() else { return Ok(()) };
+        let Ok((page, _)) = AuditPage::parse(top, jiff::Timestamp::now()) else { return Ok(()) };
+        // After a restart the order has to be found first, or the page may be read upside down.
+        self.newest_at_birth = self.view(page).await?.top();
+        Ok(())
     }
 
     fn late(&self, view: &View) -> Vec<crate::ledger::NewEntry> {

@@ -119,6 +119,14 @@ fn a_late_row_on_top_of_a_lower_page_is_found() {
     everything_is_exact(&Case { page_size: 3, ..case(steps) });
 }
 
+/// Events of the birth's own moment were read upside down by a process that had not yet met a page of two: what came next was not counted.
+#[test]
+fn a_restart_on_the_way_down_of_a_first_start_knows_what_was_there() {
+    let readings = Readings { order: Order::OldestFirst, ..Readings::default() };
+    let steps = vec![Step::Now(Change::Events(3)), Step::Rounds(7), Step::Die(2)];
+    everything_is_exact(&Case { seed: 11_933_376_182_795_466_117, history: 14, start: Start::Oldest, page_size: 2, readings, steps });
+}
+
 fn only(kind: &str) -> Filters {
     Filters { activity_types: vec![kind.to_owned()], ..Filters::default() }
 }

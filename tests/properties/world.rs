@@ -108,11 +108,14 @@ impl World {
             }
             Change::Fault(fault) => drop(sim.fault(fault.clone())),
             Change::Retain(keep) => {
+                let ids = || sim.entries().map(|entry| entry.id).collect::<HashSet<String>>();
+                let there = ids();
                 sim.retain(*keep);
-                let kept: HashSet<String> = sim.entries().map(|entry| entry.id).collect();
+                let kept = ids();
                 // What came on top since the birth is not missed where the ledger had nothing to stand on.
                 if let Some(birth) = birth.filter(|birth| birth.rows > 0) {
-                    let since = self.rows[birth.rows..].iter().filter(|row| row.in_order && !kept.contains(&row.id));
+                    let since =
+                        self.rows[birth.rows..].iter().filter(|row| row.in_order && there.contains(&row.id) && !kept.contains(&row.id));
                     self.retained_away.extend(since.map(|row| row.id.clone()));
                 }
             }
