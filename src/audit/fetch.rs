@@ -2,8 +2,11 @@
 
 use crate::api::{ApiError, AuditPage, AuditQuery, Client, Cursor, Priority};
 
-/// A place is at fault only after this many calls in a row that failed there: a gap may follow from it.
-const STRIKES: u32 = 3;
+/// A place is at fault only after this many calls in a row that failed there.
+pub(super) const STRIKES: u32 = 3;
+
+/// As many where a gap may follow from it: some minutes, with the waits between them. Nobody gets the entries back.
+pub(super) const STRIKES_BEFORE_A_GAP: u32 = 8;
 
 /// Pages read with a reduced limit before a larger one is tried again.
 const PATIENCE: u32 = 20;
@@ -56,11 +59,11 @@ impl Fetcher {
         self.limit
     }
 
-    /// A page at a place.
+    /// A page at a place; the place is at fault after `patience` failures there in a row.
     ///
     /// # Errors
     /// Where nothing can be said of the place: the service or the way to it fails as a whole, or it is too early to tell.
-    pub(super) async fn page(&mut self, place: &Place, priority: Priority) -> Result<Fetched, ApiError> {
+    pub(super) async fn page(&mut self, place: &Place, priority: Priority, patience: u32) -> Result<Fetched, ApiError> {
         loop {
             let error = match self.ask(place, self.limit, priority).await {
                 Ok(page) => {
@@ -88,7 +91,7 @@ impl Fetcher {
                     Err(_) => {}
                 }
             }
-            if strikes < STRIKES || *place == Place::Top {
+            if strikes < patience || *place == Place::Top {
                 return Err(error);
             }
             // One request that has nothing to do with the place: if it works, the place is at fault.
@@ -98,12 +101,12 @@ impl Fetcher {
         }
     }
 
-    /// The entries just below a cursor; `None` where the service, rather than the way to it, does not tell.
+    /// The entry just below a cursor, or an empty page; `None` where the service, rather than the way to it, does not tell.
     ///
     /// # Errors
     /// As the client's.
-    pub(super) async fn below(&self, cursor: &Cursor, limit: u32) -> Result<Option<AuditPage>, ApiError> {
-        match self.ask(&Place::Before(cursor.clone()), limit, Priority::Live).await {
+    pub(super) async fn below(&self, cursor: &Cursor) -> Result<Option<AuditPage>, ApiError> {
+        match self.ask(&Place::Before(cursor.clone()), 1, Priority::Live).await {
             Ok(page) => Ok(Some(page)),
             Err(error) if error.may_be_the_request() => Ok(None),
             Err(error) => Err(error),

@@ -1,7 +1,11 @@
 //! Tailing the audit logs: down to look, up to take, so that the ledger is one unbroken range at every moment.
 
+mod birth;
 mod event;
 mod fetch;
+mod follow;
+mod head;
+mod poll;
 mod start;
 mod tail;
 mod view;

@@ -33,8 +33,10 @@ pub(super) enum Rule {
     FirstStart {
         /// Nothing older is taken.
         start_floor: Option<Timestamp>,
-        /// Everything newer is live.
-        count_floor: Option<Timestamp>,
+        /// Everything above it is live.
+        newest: Option<EventId>,
+        /// All of the page is above it.
+        passed: bool,
     },
     /// Above the frontier: everything is live.
     Above,
@@ -153,13 +155,9 @@ impl View {
         self.events.iter().find_map(|placed| placed.event.organization.as_deref())
     }
 
-    /// Entries that the ledger holds already, the cursor's own aside: a service that repeats that one repeats nothing else. Where the
-    /// order of the page was not known when the cursor was taken, it is the entry at one of the ends.
+    /// Entries that the ledger holds already, the one at the frontier aside: a service that repeats that one repeats nothing else.
     pub(super) fn duplicates(&self, ledger: &LedgerHandle, frontier: Option<EventId>) -> u64 {
-        let held = ledger.holds(self.ids());
-        let at_frontier = self.ids().zip(&held).any(|(id, held)| *held && Some(id) == frontier);
-        let own = at_frontier || held.first() == Some(&true) || held.last() == Some(&true);
-        let held = held.iter().filter(|held| **held).count().saturating_sub(usize::from(own));
+        let held = self.ids().zip(ledger.holds(self.ids())).filter(|(id, held)| *held && Some(*id) != frontier).count();
         held as u64 + self.repeated
     }
 
@@ -189,13 +187,11 @@ impl View {
             let late =
                 || (placed.event.event.is_err() || floors.highest().is_none_or(|floor| created_at >= floor)).then_some(Disposition::Late);
             let disposition = match rule {
-                Rule::FirstStart { start_floor, count_floor } => Some(if start_floor.is_some_and(|floor| created_at < floor) {
-                    Disposition::Baseline
-                } else if count_floor.is_some_and(|floor| created_at > floor) {
-                    Disposition::Live
-                } else {
-                    Disposition::History
-                }),
+                Rule::FirstStart { newest, passed, .. } if passed || newest.is_some_and(|id| self.is_above(position, id)) => {
+                    Some(Disposition::Live)
+                }
+                Rule::FirstStart { start_floor, .. } if start_floor.is_some_and(|floor| created_at < floor) => Some(Disposition::Baseline),
+                Rule::FirstStart { .. } => Some(Disposition::History),
                 Rule::Above => Some(Disposition::Live),
                 Rule::Frontier if self.is_live(position, top, frontier_at) => Some(Disposition::Live),
                 // What is too old is remembered, so that the next page has something to join.
@@ -232,6 +228,11 @@ impl View {
         let held = ledger.holds(self.ids());
         let reaches = |placed: &Placed| frontier_at.is_none_or(|at| placed.event.created_at <= at);
         self.events.iter().zip(held).map(|(placed, held)| (held, held && reaches(placed))).collect()
+    }
+
+    /// Whether the entry at `position` stands above this one.
+    fn is_above(&self, position: usize, id: EventId) -> bool {
+        self.events[..position].iter().any(|placed| placed.event.id == id)
     }
 
     fn is_live(&self, position: usize, top_anchor: Option<usize>, frontier_at: Option<Timestamp>) -> bool {

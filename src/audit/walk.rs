@@ -3,7 +3,8 @@
 use crate::api::{AuditPage, Cursor, Priority};
 use crate::ledger::{Commit, Direction, Disposition, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
 
-use super::fetch::{Fetched, Place};
+use super::fetch::{Fetched, Place, STRIKES, STRIKES_BEFORE_A_GAP};
+use super::head::{CloneHead, Head};
 use super::tail::{Tail, TailError};
 use super::view::{Rule, View};
 
@@ -61,7 +62,8 @@ impl Tail {
             // A hole goes first; the re-read it ends is made up for afterwards.
             self.next_reread = tokio::time::Instant::now();
         }
-        commit.walk = Some(WalkChange::Begin { walk, top: None });
+        let top_at_birth = self.state.walk_top.clone().filter(|_| kind == WalkKind::FirstStart);
+        commit.walk = Some(WalkChange::Begin { walk, top: top_at_birth });
         let idle = kind == WalkKind::Reread && self.late(&top).is_empty();
         self.write(commit).await?;
         self.idle_mark = idle;
@@ -71,6 +73,7 @@ impl Tail {
 
     /// One page of the walk under way.
     pub(super) async fn walk_step(&mut self) -> Result<(), TailError> {
+        self.find_newest_at_birth().await?;
         let Some(walk) = &self.state.walk else { return Ok(()) };
         match (walk.direction, walk.marks.last()) {
             (Direction::Down, Some(_)) => self.down().await,
@@ -87,7 +90,7 @@ impl Tail {
     async fn down(&mut self) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         let Some(end) = walk.end.clone() else { return self.ground(Ground::Nothing).await };
-        let page = match self.fetcher.page(&Place::Before(Cursor::new(end.clone())), self.priority(walk.kind)).await? {
+        let page = match self.fetcher.page(&Place::Before(Cursor::new(end.clone())), self.priority(walk.kind), patience(walk.kind)).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return self.refused(&error.to_string()).await,
         };
@@ -121,15 +124,18 @@ impl Tail {
     async fn ground(&mut self, ground: Ground) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         let depth = walk.depth + 1;
+        let looks_for_frontier = matches!(walk.kind, WalkKind::CatchUp | WalkKind::Recovery);
         let mut joined = !self.ledger.holds_any();
-        let mut oldest = None;
+        let (mut oldest, mut new) = (None, walk.joined);
         let mut commit = Commit::new(walk.started_at);
         match ground {
             Ground::Page(view) => {
                 joined = joined || view.is_joined(&self.ledger, self.state.frontier_at);
                 oldest = view.oldest();
                 commit = self.commit(&view);
-                commit.entries = view.take(self.rule(&walk), &self.ledger, self.state.frontier_at, self.floors());
+                let rule = if looks_for_frontier { Rule::Frontier } else { self.rule(&walk) };
+                commit.entries = view.take(rule, &self.ledger, self.state.frontier_at, self.floors());
+                new = self.is_passed(&walk, &view);
                 if walk.kind.moves_frontier() {
                     self.advance(&mut commit, &view);
                 }
@@ -149,7 +155,7 @@ impl Tail {
                 message: "no entry that the exporter had read is left below the new ones, so entries between them may have been removed before they were read".to_owned(),
             });
         }
-        commit.walk = Some(WalkChange::Up { depth, joined });
+        commit.walk = Some(WalkChange::Up { depth, joined: if looks_for_frontier { joined } else { new } });
         self.write(commit).await
     }
 
@@ -171,7 +177,8 @@ impl Tail {
             return self.skip(gap).await;
         }
         let end = view.end().map(|end| end.as_str().to_owned());
-        let unchanged = end == walk.end || view.contains(walk.bottom) || view.is_joined(&self.ledger, self.state.frontier_at);
+        let unchanged =
+            walk.before.is_none() || end == walk.end || view.contains(walk.bottom) || view.is_joined(&self.ledger, self.state.frontier_at);
         if !unchanged && let (Some(bottom), Some(_)) = (view.bottom(), &end) {
             // A late row pushed the last entries out: read on until it joins the page below.
             let mut commit = Commit::new(view.page.server_time);
@@ -187,7 +194,7 @@ impl Tail {
             self.advance(&mut commit, &view);
         }
         // What is above something new is new.
-        let joined = walk.joined || commit.entries.iter().any(|entry| entry.disposition == Disposition::Live);
+        let joined = self.is_passed(&walk, &view) || commit.entries.iter().any(|entry| entry.disposition == Disposition::Live);
         self.finish(&mut commit, &walk, joined);
         self.write(commit).await?;
         // Cursors that grow old on the way up of a long walk are met again only after progress.
@@ -199,12 +206,12 @@ impl Tail {
     async fn again(&mut self, walk: &Head) -> Result<Again, TailError> {
         if let Some(before) = &walk.before {
             let place = Place::Before(Cursor::new(before.clone()));
-            return Ok(match self.fetcher.page(&place, self.priority(walk.kind)).await? {
+            return Ok(match self.fetcher.page(&place, self.priority(walk.kind), patience(walk.kind)).await? {
                 Fetched::Page(page) => Again::Page(self.view(page).await?),
                 Fetched::Refused(error) => Again::Refused(error.to_string()),
             });
         }
-        // The top page cannot be asked for again. A first start has kept it; for the others the poll goes on from the page below.
+        // The top page cannot be asked for again. A first start has kept the one it began with; for the others the poll goes on from the page below.
         let Some(body) = self.state.walk_top.clone() else { return Ok(Again::Skip) };
         match AuditPage::parse(body, walk.started_at) {
             Ok((page, _)) => Ok(Again::Page(self.view(page).await?)),
@@ -232,7 +239,7 @@ impl Tail {
                 walk = walk.kind.as_str(),
                 "the service refuses a cursor of the walk; the walk begins again from the top"
             );
-            let page = match self.fetcher.page(&Place::Top, Priority::Walk).await? {
+            let page = match self.fetcher.page(&Place::Top, Priority::Walk, STRIKES).await? {
                 Fetched::Page(page) => page,
                 Fetched::Refused(error) => return Err(error.into()),
             };
@@ -261,17 +268,32 @@ impl Tail {
     }
 
     fn rule(&self, walk: &Head) -> Rule {
-        let birth = self.state.birth.as_ref();
         match walk.kind {
-            WalkKind::FirstStart => Rule::FirstStart {
-                start_floor: birth.and_then(|birth| birth.start_floor),
-                // All of it was there when the ledger began, unless the walk had to begin again from a newer top.
-                count_floor: birth.and_then(|birth| birth.count_floor).filter(|_| self.state.walk_top.is_none()),
-            },
+            WalkKind::FirstStart => {
+                Rule::FirstStart { start_floor: self.floors().start, newest: self.newest_at_birth, passed: walk.joined }
+            }
             WalkKind::Reread => Rule::Late,
             WalkKind::CatchUp | WalkKind::Recovery if walk.joined => Rule::Above,
             WalkKind::CatchUp | WalkKind::Recovery => Rule::Frontier,
         }
+    }
+
+    /// Whether everything above this page is new for sure.
+    fn is_passed(&self, walk: &Head, view: &View) -> bool {
+        walk.joined || walk.kind == WalkKind::FirstStart && self.newest_at_birth.is_some_and(|newest| view.contains(newest))
+    }
+
+    /// The newest entry of the page that the first start under way began with: what is below it was there when the ledger began, also
+    /// when the walk had to begin again from a newer page.
+    async fn find_newest_at_birth(&mut self) -> Result<(), TailError> {
+        if self.newest_at_birth.is_some() && (self.order.is_some() || self.largest_page <= 1) {
+            return Ok(());
+        }
+        let Some(top) = self.state.walk_top.clone() else { return Ok(()) };
+        let Ok((page, _)) = AuditPage::parse(top, jiff::Timestamp::now()) else { return Ok(()) };
+        // After a restart the order has to be found first, or the page may be read upside down.
+        self.newest_at_birth = self.view(page).await?.top();
+        Ok(())
     }
 
     fn late(&self, view: &View) -> Vec<crate::ledger::NewEntry> {
@@ -299,17 +321,9 @@ impl Tail {
     }
 }
 
-/// The walk and its deepest mark.
-struct Head {
-    kind: WalkKind,
-    direction: Direction,
-    floor: Option<jiff::Timestamp>,
-    started_at: jiff::Timestamp,
-    joined: bool,
-    depth: usize,
-    before: Option<String>,
-    end: Option<String>,
-    bottom: crate::ledger::EventId,
+/// Failures until a place on the way is at fault.
+fn patience(kind: WalkKind) -> u32 {
+    if kind == WalkKind::Reread { STRIKES } else { STRIKES_BEFORE_A_GAP }
 }
 
 /// A page of a mark, asked for again.
@@ -317,29 +331,4 @@ enum Again {
     Page(View),
     Skip,
     Refused(String),
-}
-
-/// Copies what one step needs: a walk of a thousand pages is not copied for each of them.
-trait CloneHead {
-    fn clone_head(&self) -> Option<Head>;
-}
-
-// === impl Option<Walk> ===
-
-impl CloneHead for Option<Walk> {
-    fn clone_head(&self) -> Option<Head> {
-        let walk = self.as_ref()?;
-        let mark = walk.marks.last()?;
-        Some(Head {
-            kind: walk.kind,
-            direction: walk.direction,
-            floor: walk.floor,
-            started_at: walk.started_at,
-            joined: walk.joined,
-            depth: walk.marks.len() - 1,
-            before: mark.before.clone(),
-            end: mark.end.clone(),
-            bottom: mark.bottom,
-        })
-    }
 }

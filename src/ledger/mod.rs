@@ -197,11 +197,7 @@ impl LedgerHandle {
     /// # Errors
     /// Where the transaction cannot be written: then nothing of it happened.
     pub async fn outbox_acknowledge(&self, through: OutboxPosition, dead: Vec<DeadLetter>) -> Result<(), LedgerError> {
-        self.call(move |ledger| {
-            ledger.acknowledge(through, &dead)?;
-            Ok(ledger.shrink()?)
-        })
-        .await
+        self.call(move |ledger| ledger.acknowledge(through, &dead)).await
     }
 
     /// How much waits.

@@ -42,7 +42,10 @@ impl Ledger {
             Ok(left) => {
                 self.metrics.state.commits.inc();
                 self.metrics.otlp.records_dead_lettered.inc_by(dead.len() as u64);
-                self.refresh_backlog(-left)?;
+                // The transaction is on disk: what fails from here on must not make anybody try it again.
+                if let Err(error) = self.refresh_backlog(-left).and_then(|()| self.shrink()) {
+                    tracing::warn!(%error, "cannot read the size of the outbox, or give space back");
+                }
                 Ok(())
             }
             Err(error) => {
@@ -83,15 +86,18 @@ impl Ledger {
 
     /// The number of waiting records changed by `change`; reads when the oldest arrived, and how large the file is.
     pub(super) fn refresh_backlog(&self, change: i64) -> rusqlite::Result<()> {
+        let waiting = || self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // First what cannot fail: a number that missed a change would stay wrong.
+        let mut backlog = waiting();
+        backlog.records = backlog.records.saturating_add_signed(change);
+        drop(backlog);
         let oldest: Option<i64> = self
             .connection
             .prepare_cached("SELECT arrived FROM outbox ORDER BY page LIMIT 1")?
             .query_row([], |row| row.get(0))
             .optional()?;
-        let mut backlog = self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        backlog.records = backlog.records.saturating_add_signed(change);
+        let mut backlog = waiting();
         backlog.oldest = oldest.map(timestamp);
-        self.metrics.otlp.backlog(backlog.records, backlog.oldest);
         drop(backlog);
         self.metrics.state.size_bytes.set(self.size()?);
         Ok(())
@@ -114,7 +120,7 @@ impl Ledger {
     }
 
     /// Gives free pages back to the file system, a few at a time.
-    pub(super) fn shrink(&self) -> rusqlite::Result<()> {
+    fn shrink(&self) -> rusqlite::Result<()> {
         self.connection.execute_batch("PRAGMA incremental_vacuum(256)")
     }
 

@@ -334,7 +334,7 @@ fn write_walk(transaction: &Transaction<'_>, change: Option<&WalkChange>) -> rus
         }
         WalkChange::Mark { depth, mark } => {
             transaction.prepare_cached("DELETE FROM walk_marks WHERE depth > ?1")?.execute([*depth as i64])?;
-            transaction.prepare_cached("UPDATE state SET walk_direction = 'down', walk_joined = 0")?.execute([])?;
+            transaction.prepare_cached("UPDATE state SET walk_direction = 'down'")?.execute([])?;
             write_mark(transaction, *depth, mark)?;
         }
         WalkChange::Up { depth, joined } => {

@@ -226,7 +226,8 @@ pub struct Walk {
     pub floor: Option<Timestamp>,
     /// When it began, by the service's clock.
     pub started_at: Timestamp,
-    /// On the way up: what is above is new for sure, since the way down ended on something the ledger holds.
+    /// On the way up: what is above is new for sure, since the way down ended on something the ledger holds; of a first start, since the
+    /// page that it began with was passed.
     pub joined: bool,
     /// The pages passed, the deepest last.
     pub marks: Vec<Mark>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use orgdata_exporter::audit::Start;
-use orgdata_exporter::simulator::{AfterReading, EmptyCursor, Fault, FaultKind, FlagReading, KeyReading, Order, Readings};
+use orgdata_exporter::simulator::{AfterReading, EmptyCursor, Fault, FaultKind, FlagReading, KeyReading, Order, Readings, RetryAfter};
 use proptest::prelude::*;
 
 /// Tables of the state file that the tail writes to.
@@ -52,31 +52,67 @@ pub(super) enum Change {
     Ahead(u64),
     /// A fault.
     Fault(Fault),
+    /// Only so many entries stay.
+    Retain(u64),
+    /// So many of the newest entries never happened.
+    Restore(u64),
 }
 
-// === impl Step ===
+// === impl Case ===
 
-impl Step {
-    pub(super) fn is_ahead(&self) -> bool {
-        matches!(self, Self::Now(Change::Ahead(_)) | Self::During(_, Change::Ahead(_)))
+impl Case {
+    /// Requests that fail.
+    pub(super) fn faults(&self) -> u64 {
+        let times = |change: &Change| if let Change::Fault(fault) = change { fault.times.unwrap_or(u64::MAX) } else { 0 };
+        self.changes().map(times).sum()
     }
 
-    pub(super) fn is_fault(&self) -> bool {
-        matches!(self, Self::Now(Change::Fault(_)) | Self::During(_, Change::Fault(_)))
+    /// Whether a row is ever dated in the future.
+    pub(super) fn has_future(&self) -> bool {
+        self.changes().any(|change| matches!(change, Change::Ahead(_)))
+    }
+
+    /// Whether the service is ever restored from a backup.
+    pub(super) fn has_restore(&self) -> bool {
+        self.changes().any(|change| matches!(change, Change::Restore(_)))
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Now(change) | Step::During(_, change) => Some(change),
+            _ => None,
+        })
     }
 }
 
-pub(super) fn case() -> impl Strategy<Value = Case> {
-    (any::<u64>(), 0..30u64, start(), page_size(), readings(), prop::collection::vec(step(), 1..12))
+/// A service that keeps what it has, and whose faults heal before anybody can take them for more.
+pub(super) fn honest() -> impl Strategy<Value = Case> {
+    case(step(change().boxed())).prop_filter("too many faults", |case| case.faults() < 12)
+}
+
+/// A service that also loses entries: to retention, to a restore from a backup.
+pub(super) fn forgetful() -> impl Strategy<Value = Case> {
+    let loss = prop_oneof![(0..12u64).prop_map(Change::Retain), (1..8u64).prop_map(Change::Restore)];
+    let case = case(step(prop_oneof![5 => change(), 1 => loss].boxed())).prop_filter("too many faults", |case| case.faults() < 12);
+    (case, any::<bool>()).prop_map(|(mut case, settled)| {
+        if settled {
+            case.steps.insert(0, Step::Settle);
+        }
+        case
+    })
+}
+
+fn case(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Case> {
+    (any::<u64>(), 0..16u64, start(), page_size(), readings(), prop::collection::vec(step, 1..10))
         .prop_map(|(seed, history, start, page_size, readings, steps)| Case { seed, history, start, page_size, readings, steps })
 }
 
 fn start() -> impl Strategy<Value = Start> {
-    prop_oneof![Just(Start::Now), Just(Start::Oldest), (0..600u64).prop_map(|secs| Start::Ago(Duration::from_secs(secs)))]
+    prop_oneof![Just(Start::Now), Just(Start::Oldest), (0..320u64).prop_map(|secs| Start::Ago(Duration::from_secs(secs)))]
 }
 
 fn page_size() -> impl Strategy<Value = u32> {
-    prop_oneof![1..6u32, 1..40u32, Just(1000)]
+    prop_oneof![1..5u32, 1..20u32, Just(1000)]
 }
 
 fn readings() -> impl Strategy<Value = Readings> {
@@ -104,10 +140,10 @@ fn readings() -> impl Strategy<Value = Readings> {
         })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step(change: BoxedStrategy<Change>) -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => change().prop_map(Step::Now),
-        3 => (1..12u64, change()).prop_map(|(requests, change)| Step::During(requests, change)),
+        4 => change.clone().prop_map(Step::Now),
+        3 => (1..12u64, change).prop_map(|(requests, change)| Step::During(requests, change)),
         2 => (1..8u64).prop_map(Step::Rounds),
         3 => Just(Step::Settle),
         2 => (1..40u64).prop_map(Step::Die),
@@ -118,7 +154,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        4 => prop_oneof![1..4u64, 1..25u64].prop_map(Change::Events),
+        4 => prop_oneof![1..4u64, 1..16u64].prop_map(Change::Events),
         2 => prop_oneof![0..50u64, 0..200_000u64].prop_map(Change::Pass),
         2 => (1..4u64, prop_oneof![0..5u64, 0..300_000u64]).prop_map(|(count, behind)| Change::Late(count, behind)),
         1 => prop_oneof![1..1000u64, 400_000..4_000_000u64].prop_map(Change::Ahead),
@@ -126,13 +162,27 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Faults that heal and that the client tells the tail of at once.
+/// Requests that fail, each in its way.
 fn fault() -> impl Strategy<Value = Fault> {
-    let status = || prop_oneof![Just(StatusCode::BAD_REQUEST), Just(StatusCode::NOT_FOUND), Just(StatusCode::GONE)];
-    prop_oneof![
-        (status(), 1..4u64).prop_map(|(status, times)| Fault::status(status).times(times)),
-        (status(), 1..3u64).prop_map(|(status, times)| Fault::new(FaultKind::ExpiredCursor(status)).times(times)),
-        (1..5u64, 1..9u64).prop_map(|(limit, times)| Fault::new(FaultKind::TooLarge(limit)).times(times)),
-        Just(Fault::new(FaultKind::UnknownFields).times(2)),
-    ]
+    let kind = prop_oneof![
+        prop::sample::select(vec![400u16, 404, 410, 422, 500, 503]).prop_map(|status| FaultKind::Status(code(status), "no".to_owned())),
+        prop::sample::select(vec![400u16, 404, 410, 422, 500]).prop_map(|status| FaultKind::ExpiredCursor(code(status))),
+        (1..5u64).prop_map(FaultKind::TooLarge),
+        prop::sample::select(vec![
+            FaultKind::TooManyRequests(RetryAfter::Absent),
+            FaultKind::TooManyRequests(RetryAfter::Seconds(2)),
+            FaultKind::Reset,
+            FaultKind::ResetBody,
+            FaultKind::TruncatedJson,
+            FaultKind::Hang,
+            FaultKind::Html(StatusCode::OK),
+            FaultKind::Empty(StatusCode::OK),
+            FaultKind::UnknownFields,
+        ]),
+    ];
+    (kind, 1..7u64).prop_map(|(kind, times)| Fault::new(kind).times(times))
+}
+
+fn code(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).unwrap()
 }

@@ -7,3 +7,6 @@ mod bench;
 mod case;
 mod exact;
 mod found;
+mod losses;
+mod truth;
+mod world;

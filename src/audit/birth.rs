@@ -1,0 +1,72 @@
+//! How a ledger begins, and how it goes on under other filters.
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::Start;
+use super::fetch::{Fetched, Place, STRIKES};
+use super::tail::{Tail, TailError};
+use super::view::{Floors, Rule};
+use crate::api::Priority;
+use crate::ledger::{Birth, Commit, WalkChange, WalkKind};
+
+/// The smallest step between two times in the ledger.
+const TICK: SignedDuration = SignedDuration::from_micros(1);
+
+// === impl Tail ===
+
+impl Tail {
+    /// The first answer of the service: the ledger is born, and its history, if any is wanted, is walked.
+    pub(super) async fn first_start(&mut self) -> Result<(), TailError> {
+        let page = match self.fetcher.page(&Place::Top, Priority::Live, STRIKES).await? {
+            Fetched::Page(page) => page,
+            Fetched::Refused(error) => return Err(error.into()),
+        };
+        let body = page.body().to_owned();
+        let view = self.view(page).await?;
+        let now = view.page.server_time;
+        // Everything that is there already is history, and what comes is above it, whatever the service's clock says of either.
+        let count_floor = self.reach(&view);
+        let start_floor = match self.settings.start {
+            // What is as old as the newest entry was there. Where nothing was, everything comes after the start, whatever the clocks say.
+            Start::Now => count_floor.map(|newest| newest.checked_add(TICK).unwrap_or(newest).max(now)),
+            start => start.floor(now),
+        };
+        let birth = Birth { born_at: now, start_floor, count_floor };
+        let mut commit = self.commit(&view);
+        commit.birth = Some(birth.clone());
+        commit.organization = view.organization().map(str::to_owned);
+        commit.filters = Some((self.filters.clone(), None));
+        commit.reread_at = Some(now);
+        let whole = view.is_empty() || view.end().is_none() || self.settings.start == Start::Now || view.is_below(start_floor);
+        if whole {
+            // With `now` all of the page is only remembered, so that the next page has something to join.
+            let start_floor = if self.settings.start == Start::Now { Some(Timestamp::MAX) } else { start_floor };
+            let rule = Rule::FirstStart { start_floor, newest: None, passed: false };
+            commit.entries = view.take(rule, &self.ledger, None, Floors::default());
+            self.advance(&mut commit, &view);
+        } else {
+            let walk = self.new_walk(WalkKind::FirstStart, start_floor, &view, None);
+            commit.walk = Some(WalkChange::Begin { walk, top: Some(body) });
+        }
+        let entries = commit.entries.len();
+        self.write(commit).await?;
+        self.state.birth = Some(birth);
+        self.next_reread = Instant::now() + self.settings.reread_interval;
+        self.next_poll = Instant::now() + self.settings.poll_interval;
+        tracing::info!(start = %self.settings.start, entries, "a new ledger: counters begin at 0 now");
+        Ok(())
+    }
+
+    /// Entries that only the new filters show are not late: the floor for late rows rises to where the ledger is.
+    pub(super) async fn change_filters(&mut self) -> Result<(), TailError> {
+        let floor = self.state.frontier_at.or(self.state.birth.as_ref().map(|birth| birth.born_at));
+        let mut commit = Commit::new(Timestamp::now());
+        commit.filters = Some((self.filters.clone(), floor));
+        self.write(commit).await?;
+        tracing::info!("the filters changed: entries that only the new ones show are taken from now on");
+        self.state.filters = self.filters.clone();
+        self.state.filter_floor = floor;
+        Ok(())
+    }
+}

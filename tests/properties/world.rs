@@ -1,0 +1,156 @@
+//! What the test knows of the world: every row that ever arrived, and what is still to happen.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use orgdata_exporter::audit::Start;
+use orgdata_exporter::simulator::{Fields, KeyReading, Mark, RequestInfo, Scope, Simulator};
+
+use super::case::Change;
+
+/// Rows dated further ahead than this are from the future for the exporter.
+const FUTURE: SignedDuration = SignedDuration::from_mins(5);
+
+#[derive(Debug)]
+pub(super) struct World {
+    /// In the order of arrival.
+    rows: Vec<Row>,
+    birth: Option<Birth>,
+    born: bool,
+    /// Changes to come, each so many requests from now.
+    pub(super) pending: Vec<(u64, Change)>,
+    /// Rows that arrived below others.
+    pub(super) late: u64,
+    /// Rows that went with everything below them.
+    pub(super) retained_away: HashSet<String>,
+}
+
+/// The moment of the ledger's first page.
+#[derive(Clone, Copy, Debug)]
+struct Birth {
+    mark: Mark,
+    at: Timestamp,
+    /// How many rows there were.
+    rows: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    id: String,
+    created: Timestamp,
+    /// It arrived on top of the listing, and does not stay there whatever comes.
+    in_order: bool,
+}
+
+// === impl World ===
+
+impl World {
+    pub(super) fn new(sim: &Simulator) -> Self {
+        let rows = sim.entries().map(|entry| Row { id: entry.id, created: entry.created_at, in_order: true }).collect();
+        Self { rows, birth: None, born: false, pending: Vec::new(), late: 0, retained_away: HashSet::new() }
+    }
+
+    /// The ledger has been born: of the requests before, the last one for the newest page was its first.
+    pub(super) fn set_born(&mut self) {
+        self.born = true;
+    }
+
+    pub(super) fn is_born(&self) -> bool {
+        self.born
+    }
+
+    /// Later arrivals are counted.
+    pub(super) fn birth(&self) -> Mark {
+        self.birth.unwrap().mark
+    }
+
+    /// Before each request: the world goes on.
+    pub(super) fn requested(&mut self, request: &RequestInfo, sim: &Simulator) {
+        for (left, _) in &mut self.pending {
+            *left = left.saturating_sub(1);
+        }
+        for (_, change) in self.pending.extract_if(.., |(left, _)| *left == 0).collect::<Vec<_>>() {
+            self.change(sim, &change);
+        }
+        if !self.born && request.param("before").is_none() {
+            let there: HashSet<String> = sim.entries().map(|entry| entry.id).collect();
+            self.rows.retain(|row| there.contains(&row.id));
+            self.birth = Some(Birth { mark: sim.mark(), at: sim.now(), rows: self.rows.len() });
+        }
+    }
+
+    pub(super) fn change(&mut self, sim: &Simulator, change: &Change) {
+        let (mark, birth) = (sim.mark(), self.birth.filter(|_| self.born));
+        let mut ahead = false;
+        match change {
+            Change::Events(count) => {
+                // Events are spread over the last milliseconds, and none is dated before the birth, or it need not be taken.
+                if birth.is_some_and(|birth| sim.now().duration_since(birth.at) <= millis(*count)) {
+                    sim.advance(Duration::from_millis(count + 1));
+                }
+                sim.add_events(*count);
+            }
+            Change::Pass(millis) => sim.advance(Duration::from_millis(*millis)),
+            Change::Late(count, behind) => {
+                // Only what was created since the birth must be counted, so nothing else arrives late.
+                let Some(birth) = birth else { return };
+                for i in 0..*count {
+                    insert(sim, (sim.now() - millis(behind + i)).max(birth.at + millis(1)));
+                }
+            }
+            Change::Ahead(by) => {
+                // Where the newest page has nothing but entries from the future, or the clock is wrong, nobody can tell what is the future.
+                if birth.is_some() && sim.config().history > 0 && !sim.readings().no_date {
+                    ahead = true;
+                    insert(sim, sim.now() + millis(*by));
+                }
+            }
+            Change::Fault(fault) => drop(sim.fault(fault.clone())),
+            Change::Retain(keep) => {
+                let ids = || sim.entries().map(|entry| entry.id).collect::<HashSet<String>>();
+                let there = ids();
+                sim.retain(*keep);
+                let kept = ids();
+                // What came on top since the birth is not missed where the ledger had nothing to stand on.
+                if let Some(birth) = birth.filter(|birth| birth.rows > 0) {
+                    let since =
+                        self.rows[birth.rows..].iter().filter(|row| row.in_order && there.contains(&row.id) && !kept.contains(&row.id));
+                    self.retained_away.extend(since.map(|row| row.id.clone()));
+                }
+            }
+            Change::Restore(newest) => drop(sim.restore(*newest)),
+        }
+        let newest = self.rows.iter().map(|row| row.created).filter(|at| *at <= sim.now() + FUTURE).max();
+        for entry in sim.entries_of(Scope { since: Some(mark), ..Scope::default() }) {
+            let below = newest.is_some_and(|newest| entry.created_at < newest);
+            self.late += u64::from(below);
+            self.rows.push(Row { id: entry.id, created: entry.created_at, in_order: !below && !ahead });
+        }
+    }
+
+    /// Ids of what must be delivered in the end, in the order of the listing; and whether each arrived on top of it.
+    pub(super) fn wanted(&self, start: Start, floor: Option<Timestamp>, key: KeyReading) -> Vec<(&str, bool)> {
+        let there = self.birth.map_or(0, |birth| birth.rows);
+        let from_history = |row: &Row| start != Start::Now && floor.is_none_or(|floor| row.created >= floor);
+        let wanted = self.rows.iter().enumerate().filter(|(index, row)| *index >= there || from_history(row));
+        let mut rows: Vec<&Row> = wanted.map(|(_, row)| row).collect();
+        if key == KeyReading::CreatedAt {
+            rows.sort_by_key(|row| row.created);
+        }
+        rows.into_iter().map(|row| (row.id.as_str(), row.in_order || key == KeyReading::Arrival)).collect()
+    }
+
+    /// Ids of rows that arrived since the birth.
+    pub(super) fn since_birth(&self) -> HashSet<&str> {
+        self.rows[self.birth.unwrap().rows..].iter().map(|row| row.id.as_str()).collect()
+    }
+}
+
+fn insert(sim: &Simulator, created: Timestamp) {
+    sim.add_entry(&Fields::new().with("createdAt", created.to_string())).unwrap();
+}
+
+fn millis(count: u64) -> SignedDuration {
+    SignedDuration::from_millis(count.cast_signed())
+}
