@@ -87,7 +87,7 @@ impl Ledger {
     }
 
     fn write(&mut self, commit: &Commit, granted: &mut Vec<Arc<str>>) -> rusqlite::Result<Delta> {
-        let mut delta = Delta::default();
+        let mut delta = Delta { trace: commit.trace, ..Delta::default() };
         let transaction = self.connection.unchecked_transaction()?;
         write_state(&transaction, commit)?;
         write_walk(&transaction, commit.walk.as_ref())?;

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
 use super::Recent;
-use crate::ledger::{Direction, WalkKind};
+use crate::ledger::{Direction, TraceContext, WalkKind};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`, in seconds: from a quick poll to a day's outage.
 const DELAY_BUCKETS: [f64; 12] = [1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0];
@@ -62,6 +63,8 @@ pub struct Delta {
     pub newest: Option<Timestamp>,
     /// Seconds from creation to counted, for live events.
     pub delays: Vec<f64>,
+    /// The trace of the poll that brought it.
+    pub trace: Option<TraceContext>,
 }
 
 /// The families `orgdata_audit_*`.
@@ -84,13 +87,30 @@ struct Table {
 }
 
 /// One counter: what the ledger holds, and what is shown.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Series {
     total: u64,
     /// The value it was introduced with in this process.
     introduced: u64,
     /// The first scrape that showed it.
     first_shown: Option<Instant>,
+    last_rise: Option<Rise>,
+}
+
+/// The last rise of a counter whose trace is known.
+#[derive(Clone, Copy, Debug)]
+struct Rise {
+    by: u64,
+    trace: TraceContext,
+    at: SystemTime,
+}
+
+/// What a scrape sees of a counter.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    value: u64,
+    /// Becomes the exemplar.
+    last_rise: Option<Rise>,
 }
 
 // === impl Total ===
@@ -162,10 +182,10 @@ impl AuditMetrics {
             table.events.entry(labels).or_insert(Series::introduced(value));
         }
         for (labels, rise) in delta.events {
-            table.events.entry(labels).or_default().total += rise;
+            table.events.entry(labels).or_default().rise(rise, delta.trace);
         }
         for (total, rise) in delta.totals {
-            table.totals[total as usize].total += rise;
+            table.totals[total as usize].rise(rise, delta.trace);
         }
         table.names.extend(delta.names);
         table.newest = table.newest.max(delta.newest);
@@ -231,7 +251,7 @@ impl Collector for AuditMetrics {
         // The rows are copied out, so that writing them does not hold the tail.
         let now = Instant::now();
         let mut table = self.lock();
-        let events: Vec<(EventLabels, u64)> =
+        let events: Vec<(EventLabels, Shown)> =
             table.events.iter_mut().map(|(labels, series)| (labels.clone(), series.show(now, self.zero_hold))).collect();
         let totals = Total::ALL.map(|total| (total, table.totals[total as usize].show(now, self.zero_hold)));
         let names = table.names.clone();
@@ -246,13 +266,12 @@ impl Collector for AuditMetrics {
                 None,
                 MetricType::Counter,
             )?;
-            for (labels, value) in &events {
-                let value = ConstCounter::new(*value);
+            for (labels, shown) in &events {
                 match &labels.actor {
                     Some(actor) => {
-                        value.encode(family.encode_family(&[("activity_type", &*labels.activity_type), ("actor", &**actor)])?)?
+                        shown.encode(family.encode_family(&[("activity_type", &*labels.activity_type), ("actor", &**actor)])?)?
                     }
-                    None => value.encode(family.encode_family(&[("activity_type", &*labels.activity_type)])?)?,
+                    None => shown.encode(family.encode_family(&[("activity_type", &*labels.activity_type)])?)?,
                 }
             }
         }
@@ -267,9 +286,9 @@ impl Collector for AuditMetrics {
                 ConstGauge::new(1i64).encode(family.encode_family(&[("actor", &**actor), ("name", name.as_str())])?)?;
             }
         }
-        for (total, value) in totals {
+        for (total, shown) in totals {
             let (name, help) = total.family();
-            ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            shown.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         if let Some(newest) = newest {
             let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch.";
@@ -294,14 +313,44 @@ impl Collector for AuditMetrics {
 
 impl Series {
     fn introduced(value: u64) -> Self {
-        Self { total: value, introduced: value, first_shown: None }
+        Self { total: value, introduced: value, ..Self::default() }
+    }
+
+    fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
+        self.total += by;
+        if let Some(trace) = trace {
+            self.last_rise = Some(Rise { by, trace, at: SystemTime::now() });
+        }
     }
 
     /// What a scrape at `now` sees.
-    fn show(&mut self, now: Instant, hold: Duration) -> u64 {
+    fn show(&mut self, now: Instant, hold: Duration) -> Shown {
         let first_shown = *self.first_shown.get_or_insert(now);
-        if hold.is_zero() || (now > first_shown && now - first_shown >= hold) { self.total } else { self.introduced }
+        if hold.is_zero() || (now > first_shown && now - first_shown >= hold) {
+            Shown { value: self.total, last_rise: self.last_rise }
+        } else {
+            // An exemplar would tell of a rise that is not shown yet.
+            Shown { value: self.introduced, last_rise: None }
+        }
     }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    /// Writes the sample; the last rise, where its trace is known, as the exemplar (OpenMetrics 1.0, "Exemplars").
+    fn encode(self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(rise) = self.last_rise else { return ConstCounter::new(self.value).encode(encoder) };
+        let counter = CounterWithExemplar::<[(&str, String); 2]>::default();
+        counter.inc_by(self.value.saturating_sub(rise.by), None, None);
+        let labels = [("trace_id", hex(&rise.trace.trace_id)), ("span_id", hex(&rise.trace.span_id))];
+        counter.inc_by(rise.by, Some(labels), Some(rise.at));
+        counter.encode(encoder)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -354,6 +403,19 @@ mod tests {
         let metrics = Arc::new(AuditMetrics::new(Duration::ZERO));
         metrics.publish(Delta { events: vec![(labels("1"), 3)], ..Delta::default() });
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rise_carries_its_trace_and_not_while_it_is_held() {
+        let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
+        let trace = TraceContext { trace_id: [0xab; 16], span_id: [0x0c; 8] };
+        metrics.publish(Delta { events: vec![(labels("1"), 3)], trace: Some(trace), ..Delta::default() });
+        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("0"));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let shown = scrape(&metrics, SERIES).expect("the series");
+        let exemplar = format!("3 # {{trace_id=\"{}\",span_id=\"{}\"}} 3.0 ", "ab".repeat(16), "0c".repeat(8));
+        assert!(shown.starts_with(&exemplar), "{shown}");
+        assert_eq!(scrape(&metrics, "orgdata_audit_gaps_total").as_deref(), Some("0"), "what did not rise has none");
     }
 
     #[tokio::test(start_paused = true)]
