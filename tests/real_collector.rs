@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use exporter::{Exporter, Setup};
 use jiff::Timestamp;
 use orgdata_exporter::simulator::{ClockSource, Config, Running, Served, Simulator};
-use parts::{Collector, LogRecordJson};
+use parts::{Collector, LogRecordJson, Prometheus};
 use serde_json::{Map, Value, json};
 use tap::Tap;
 
@@ -406,6 +406,23 @@ async fn a_record_belongs_to_the_trace_of_its_poll_over_grpc() {
 #[ignore = "needs the OpenTelemetry Collector"]
 async fn a_record_belongs_to_the_trace_of_its_poll_over_http() {
     a_record_belongs_to_the_trace_of_its_poll(Way::HTTP).await;
+}
+
+#[tokio::test]
+#[ignore = "needs the OpenTelemetry Collector and Prometheus"]
+async fn an_exemplar_leads_to_the_poll_and_to_its_records() {
+    let simulator = world(10).await;
+    let collector = Collector::start().await;
+    let exporter = by_variables(&simulator, &collector, Way::GRPC).start().await;
+    let prometheus = Prometheus::start_current(&[&exporter.address().to_string()], "1s").await;
+    delivered(&simulator, &exporter, 30).await;
+
+    let traces: BTreeSet<(String, String)> = collector.records().into_iter().map(|record| (record.trace_id, record.span_id)).collect();
+    let exemplars = prometheus.exemplars_until("orgdata_audit_events_total", |exemplars| !exemplars.is_empty()).await;
+    for exemplar in exemplars {
+        let label = |name: &str| exemplar["labels"][name].as_str().unwrap_or_default().to_owned();
+        assert!(traces.contains(&(label("trace_id"), label("span_id"))), "{exemplar} leads to none of {traces:?}");
+    }
 }
 
 #[tokio::test]

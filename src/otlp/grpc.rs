@@ -139,7 +139,10 @@ fn verdict(status: &Status) -> Verdict {
         if status.code() == Code::Cancelled && causes.contains("Timeout expired") {
             return Verdict::Hold(Refusal::new(FailureReason::Timeout, "no answer in time"));
         }
-        return Verdict::Hold(Refusal::new(FailureReason::Connect, format!("connection failed: {causes}")));
+        // What a server of another protocol, or one that wants a certificate, does to the connection that it took.
+        let taken = ["connection closed", "http2 error", "reset"].iter().any(|words| causes.contains(words));
+        let hint = if taken { "; does this port speak gRPC (4317 by custom), and does it want a client certificate?" } else { "" };
+        return Verdict::Hold(Refusal::new(FailureReason::Connect, format!("connection failed: {causes}{hint}")));
     }
     let said = if words.is_empty() { format!("{:?}", status.code()) } else { format!("{:?}: {words}", status.code()) };
     let hold = |reason| Verdict::Hold(Refusal::new(reason, said.clone()).after(retry_after));

@@ -62,7 +62,12 @@ impl HttpSender {
                 tracing::Span::current().record("http.response.status_code", answer.status);
                 return verdict(&answer);
             }
-            Ok(Err(error)) => Refusal::new(FailureReason::Connect, format!("connection failed: {}", chain(&error.without_url()))),
+            Ok(Err(error)) => {
+                // What a server of another protocol, or one that wants a certificate, does to the connection that it took.
+                let hint = "; does this port speak HTTP (4318 by custom), and does it want a client certificate?";
+                let hint = if error.is_connect() { "" } else { hint };
+                Refusal::new(FailureReason::Connect, format!("connection failed: {}{hint}", chain(&error.without_url())))
+            }
             Err(_) => Refusal::new(FailureReason::Timeout, format!("no answer within {:?}", self.connection.timeout)),
         };
         // The certificates may have changed in their files.

@@ -252,6 +252,27 @@ impl Prometheus {
         panic!("`{promql}` never gave what was waited for; at last: {result}");
     }
 
+    /// Asks for the exemplars of a query's series, of any time, again and again until they are accepted.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses the query, or none were accepted within 30 seconds.
+    pub(crate) async fn exemplars_until(&self, promql: &str, accept: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let mut exemplars = Vec::new();
+        for _ in 0..TRIES {
+            let mut series = self.api("query_exemplars", &[("query", promql), ("start", "0"), ("end", "9999999999")]).await;
+            exemplars.clear();
+            for one in series.as_array_mut().into_iter().flatten() {
+                exemplars.extend(one["exemplars"].as_array().cloned().unwrap_or_default());
+            }
+            if accept(&exemplars) {
+                return exemplars;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("`{promql}` never had the exemplars that were waited for; at last: {exemplars:?}");
+    }
+
     /// Runs an instant query and gives the value of each series under the values of these labels.
     ///
     /// # Panics
