@@ -114,6 +114,7 @@ impl Bench {
             Step::Settle => self.settle().await,
             Step::Die(polls) => {
                 self.tail().hurry();
+                self.world().round_begins();
                 polled(*polls, self.tail().round()).await;
                 self.restart().await;
             }
@@ -157,6 +158,7 @@ impl Bench {
         }
         self.tail().hurry();
         for _ in 0..rounds {
+            self.world().round_begins();
             self.tail().round().await;
         }
         other.execute_batch("DROP TRIGGER fail_INSERT; DROP TRIGGER fail_UPDATE; DROP TRIGGER fail_DELETE").unwrap();
@@ -176,6 +178,7 @@ impl Bench {
     }
 
     pub(super) async fn round(&mut self) -> Duration {
+        self.world().round_begins();
         let wait = polled(100_000, self.tail().round()).await.expect("the round ends");
         self.look().await;
         wait

@@ -127,6 +127,14 @@ fn a_restart_on_the_way_down_of_a_first_start_knows_what_was_there() {
     everything_is_exact(&Case { seed: 11_933_376_182_795_466_117, history: 14, start: Start::Oldest, page_size: 2, readings, steps });
 }
 
+/// No failure of the exporter: the request that tells whose fault it is was taken for the ledger's first page by the test's own world.
+#[test]
+fn what_comes_between_the_first_page_and_its_commit_is_counted() {
+    let refused = Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)).times(6);
+    let steps = vec![Step::During(8, Change::Events(1)), Step::Now(Change::Fault(refused)), Step::Rounds(3)];
+    everything_is_exact(&Case { seed: 0, history: 2, page_size: 2, ..case(steps) });
+}
+
 fn only(kind: &str) -> Filters {
     Filters { activity_types: vec![kind.to_owned()], ..Filters::default() }
 }

@@ -18,6 +18,8 @@ pub(super) struct World {
     rows: Vec<Row>,
     birth: Option<Birth>,
     born: bool,
+    /// In this round nothing was asked for but the newest page: what is answered last becomes the ledger's first page.
+    looks: bool,
     /// Changes to come, each so many requests from now.
     pub(super) pending: Vec<(u64, Change)>,
     /// Rows that arrived below others.
@@ -48,10 +50,10 @@ struct Row {
 impl World {
     pub(super) fn new(sim: &Simulator) -> Self {
         let rows = sim.entries().map(|entry| Row { id: entry.id, created: entry.created_at, in_order: true }).collect();
-        Self { rows, birth: None, born: false, pending: Vec::new(), late: 0, retained_away: HashSet::new() }
+        Self { rows, birth: None, born: false, looks: true, pending: Vec::new(), late: 0, retained_away: HashSet::new() }
     }
 
-    /// The ledger has been born: of the requests before, the last one for the newest page was its first.
+    /// The ledger has been born.
     pub(super) fn set_born(&mut self) {
         self.born = true;
     }
@@ -65,6 +67,11 @@ impl World {
         self.birth.unwrap().mark
     }
 
+    /// A round of the tail begins.
+    pub(super) fn round_begins(&mut self) {
+        self.looks = true;
+    }
+
     /// Before each request: the world goes on.
     pub(super) fn requested(&mut self, request: &RequestInfo, sim: &Simulator) {
         for (left, _) in &mut self.pending {
@@ -73,7 +80,8 @@ impl World {
         for (_, change) in self.pending.extract_if(.., |(left, _)| *left == 0).collect::<Vec<_>>() {
             self.change(sim, &change);
         }
-        if !self.born && request.param("before").is_none() {
+        self.looks &= request.param("before").is_none();
+        if !self.born && self.looks {
             let there: HashSet<String> = sim.entries().map(|entry| entry.id).collect();
             self.rows.retain(|row| there.contains(&row.id));
             self.birth = Some(Birth { mark: sim.mark(), at: sim.now(), rows: self.rows.len() });
