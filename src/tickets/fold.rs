@@ -114,6 +114,10 @@ impl Fold {
     /// The snapshot of what was folded: every combination of an open state or a priority of the settings with a type that was seen is there,
     /// at 0 if need be; without a single ticket the type is [`UNKNOWN`].
     pub fn finish(mut self, duration: Duration, doubt: Option<Doubt>) -> Snapshot {
+        if self.by_state.is_empty() && self.states.configured().is_empty() {
+            // Without a single series a query would say "no data" where the answer is 0.
+            self.by_state.entry((0, 0)).or_default();
+        }
         let mut types: Vec<u8> = self.by_state.keys().map(|(_, kind)| *kind).collect();
         if types.is_empty() {
             types.push(0);
@@ -142,6 +146,7 @@ impl Fold {
             doubt,
             tickets: self.ids.len() as u64,
             malformed: self.malformed,
+            folded: [&states, &types, &priorities].into_iter().any(Vocabulary::folded),
             clock: self.clock,
             by_state: self.by_state.into_iter().map(|((state, kind), group)| (pair(&states, state, &types, kind), group)).collect(),
             open: self.open.into_iter().map(|((kind, priority), group)| (pair(&types, kind, &priorities, priority), group)).collect(),
