@@ -24,9 +24,9 @@ pub struct Fold {
     states: Vocabulary,
     types: Vocabulary,
     priorities: Vocabulary,
-    ids: IdMap,
+    ids: IdMap<()>,
     /// Deals of open tickets, each with the number of its highest priority.
-    deals: IdMap,
+    deals: IdMap<u8>,
     by_state: BTreeMap<(u8, u8), Group>,
     open: BTreeMap<(u8, u8), Group>,
     open_times: BTreeMap<u8, OpenTimes>,
@@ -74,7 +74,7 @@ impl Fold {
     /// Adds a row as the service wrote it; a repeated one changes nothing.
     pub fn add(&mut self, raw: &str) -> Seen {
         let row = Row::read(raw);
-        let seen = Seen { key: row.key, new: self.ids.insert(row.key, 0).is_none() };
+        let seen = Seen { key: row.key, new: self.ids.insert(row.key, ()).is_none() };
         if !seen.new {
             return seen;
         }
@@ -94,6 +94,11 @@ impl Fold {
     /// Distinct tickets so far.
     pub fn tickets(&self) -> u64 {
         self.ids.len() as u64
+    }
+
+    /// Distinct deals of open tickets so far.
+    pub fn deals(&self) -> u64 {
+        self.deals.len() as u64
     }
 
     /// Fields that the specification does not name.

@@ -21,6 +21,9 @@ pub const MAX_ATTEMPTS: u32 = 3;
 /// The most tickets of one organization: a service that makes up new ones for ever must not fill the memory.
 pub const MAX_TICKETS: u64 = 10_000_000;
 
+/// The most deals that its open tickets are linked to, for the same reason.
+pub const MAX_DEALS: u64 = 10_000_000;
+
 /// The states that are remembered as announced; an organization that makes up more of them is told so by the value `other`.
 const MAX_ANNOUNCED: usize = 1000;
 
@@ -43,6 +46,9 @@ pub enum ScanError {
     /// More than [`MAX_TICKETS`].
     #[error("there are more than {MAX_TICKETS} tickets, which is more than this exporter counts")]
     TooMany,
+    /// More than [`MAX_DEALS`].
+    #[error("the open tickets are linked to more than {MAX_DEALS} deals, which is more than this exporter counts")]
+    TooManyDeals,
     /// Longer than six hours.
     #[error("reading the listing once took longer than {}", humantime::format_duration(*.0))]
     TooSlow(Duration),
@@ -137,6 +143,9 @@ impl Scanner {
             }
             if fold.tickets() > MAX_TICKETS {
                 return Err(ScanError::TooMany);
+            }
+            if fold.deals() > MAX_DEALS {
+                return Err(ScanError::TooManyDeals);
             }
             if began.elapsed() > MAX_SCAN {
                 return Err(ScanError::TooSlow(MAX_SCAN));
