@@ -10,7 +10,7 @@ mod tap;
 use std::collections::BTreeMap;
 
 use exporter::{Setup, event_counts};
-use orgdata_exporter::simulator::{Config, Fields, Scope, Simulator, TicketTruth};
+use orgdata_exporter::simulator::{Config, Fields, Scope, Simulator};
 use parts::{Collector, Prometheus, number, promtool_check_metrics};
 use serde_json::{Value, json};
 use tap::Tap;
@@ -57,7 +57,9 @@ async fn assert_events(prometheus: &Prometheus, expected: &BTreeMap<Vec<String>,
     assert_eq!(&without_zeros(shown), expected);
 }
 
-async fn assert_tickets(prometheus: &Prometheus, truth: &TicketTruth) {
+/// Every ticket metric that there is.
+async fn assert_tickets(prometheus: &Prometheus, simulator: &Simulator) {
+    let truth = simulator.ticket_truth(OPEN);
     prometheus.query_until("sum(orgdata_tickets)", one(truth.total as f64)).await;
     let by_state = |value: fn(&orgdata_exporter::simulator::TicketSums) -> f64| {
         sums(truth.groups.iter().map(|(group, sums)| (vec![group.state.clone(), group.ticket_type.clone()], value(sums))))
@@ -88,6 +90,33 @@ async fn assert_tickets(prometheus: &Prometheus, truth: &TicketTruth) {
         }
     }
     assert_eq!(shown, oldest);
+    let shown = prometheus.by(&["ticket_type", "min_age"], "orgdata_open_tickets_older_than").await;
+    assert_eq!(without_zeros(shown), older_than(simulator));
+
+    for (question, answer) in [
+        ("orgdata_tickets_snapshot_consistent", 1.0),
+        ("orgdata_tickets_snapshot_retries_total", 0.0),
+        ("orgdata_tickets_malformed", 0.0),
+        ("time() - orgdata_tickets_snapshot_timestamp_seconds < bool 60", 1.0),
+        ("orgdata_tickets_snapshot_duration_seconds < bool 60", 1.0),
+    ] {
+        assert_eq!(prometheus.by(&[], question).await.into_values().collect::<Vec<_>>(), [answer], "{question}");
+    }
+}
+
+/// Open tickets by type and least age, from the listing itself.
+fn older_than(simulator: &Simulator) -> BTreeMap<Vec<String>, f64> {
+    let mut older = BTreeMap::new();
+    for ticket in simulator.tickets() {
+        let ticket: Value = serde_json::from_str(&ticket).expect("JSON");
+        let text = |field: &str| ticket[field].as_str().unwrap_or_default().to_owned();
+        let created: jiff::Timestamp = text("createdAt").parse().expect("a time");
+        let hours = simulator.now().duration_since(created).as_hours();
+        for days in [1, 7, 30, 90].into_iter().filter(|days| OPEN.contains(&text("state").as_str()) && hours >= days * 24) {
+            *older.entry(vec![text("type"), format!("{days}d")]).or_default() += 1.0;
+        }
+    }
+    older
 }
 
 /// Every number that the specification lets a client know, by way of a server's own queries, before and after a change.
@@ -102,7 +131,7 @@ async fn shows_the_true_numbers(start: impl AsyncFn(&str) -> Prometheus) {
     simulator.add_events(1_500);
 
     assert_events(&prometheus, &event_counts(&simulator.truth_of(Scope::arrived_since(born)))).await;
-    assert_tickets(&prometheus, &simulator.ticket_truth(OPEN)).await;
+    assert_tickets(&prometheus, &simulator).await;
 
     for id in simulator.ticket_ids().into_iter().take(20) {
         simulator.remove_ticket(id).expect("it is there");
@@ -110,7 +139,23 @@ async fn shows_the_true_numbers(start: impl AsyncFn(&str) -> Prometheus) {
     simulator.add_ticket(Fields::new().with("state", "OPEN").with("dealAmountSum", 1234.56)).expect("valid fields");
     simulator.add_events(7);
     assert_events(&prometheus, &event_counts(&simulator.truth_of(Scope::arrived_since(born)))).await;
-    assert_tickets(&prometheus, &simulator.ticket_truth(OPEN)).await;
+    assert_tickets(&prometheus, &simulator).await;
+
+    // Without a ticket each answer is 0, and not no data.
+    simulator.clear_tickets();
+    prometheus.query_until("sum(orgdata_tickets)", one(0.0)).await;
+    for family in [
+        "orgdata_tickets_deal_amount",
+        "orgdata_open_tickets",
+        "orgdata_open_tickets_deal_amount",
+        "orgdata_open_tickets_overdue",
+        "orgdata_open_tickets_older_than",
+        "orgdata_deals_with_open_tickets",
+        "orgdata_open_tickets{priority=\"BLOCKER\"}",
+        "orgdata_tickets{state=\"OPEN\"}",
+    ] {
+        assert_eq!(prometheus.by(&[], &format!("sum({family})")).await.into_values().collect::<Vec<_>>(), [0.0], "{family}");
+    }
 
     assert_eq!(prometheus.by(&[], "up").await.into_values().collect::<Vec<_>>(), [1.0]);
     assert_eq!(prometheus.by(&[], "min_over_time(up[10m])").await.into_values().collect::<Vec<_>>(), [1.0], "no scrape ever failed");

@@ -1,16 +1,20 @@
 //! The other side of the benchmarks, in a process of its own; and what this process has used.
 
+mod usage;
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::routing::get;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
 use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+
+pub(crate) use self::usage::{Usage, peak_resident_mib, resident_mib};
 
 /// Entries on a page.
 pub(crate) const PAGE: usize = 1000;
@@ -26,13 +30,6 @@ pub(crate) struct Peer {
     child: Child,
     address: String,
     collector: String,
-}
-
-/// CPU time and wall time of this process.
-pub(crate) struct Usage {
-    pub(crate) cpu: Duration,
-    pub(crate) wall: Duration,
-    started: Instant,
 }
 
 /// Pages as one text, with the places where ids and times stand.
@@ -104,35 +101,6 @@ impl Drop for Peer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-// === impl Usage ===
-
-impl Usage {
-    pub(crate) fn now() -> Self {
-        Self { cpu: cpu(), wall: Duration::ZERO, started: Instant::now() }
-    }
-
-    pub(crate) fn elapsed(&self) -> Self {
-        Self { cpu: cpu() - self.cpu, wall: self.started.elapsed(), started: self.started }
-    }
-}
-
-fn cpu() -> Duration {
-    let stat = procfs::process::Process::myself().and_then(|process| process.stat()).expect("/proc");
-    Duration::from_secs_f64((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
-}
-
-pub(crate) fn resident_mib() -> f64 {
-    status().vmrss.unwrap_or_default() as f64 / 1024.0
-}
-
-pub(crate) fn peak_resident_mib() -> f64 {
-    status().vmhwm.unwrap_or_default() as f64 / 1024.0
-}
-
-fn status() -> procfs::process::Status {
-    procfs::process::Process::myself().and_then(|process| process.status()).expect("/proc")
 }
 
 pub(crate) fn page_bytes() -> usize {

@@ -279,6 +279,9 @@ impl Client {
             received.refusal = Some((status, headers.clone()));
         }
         let bytes = &mut received.bytes;
+        // What grows by doubling takes up to twice the page, for each of several that are on their way.
+        let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+        bytes.reserve_exact(announced.min(if refused { MAX_REFUSAL_BYTES } else { MAX_BODY_BYTES }));
         let mut stream = response.bytes_stream();
         while let Some(chunk) = stream.next().await {
             let chunk = chunk.map_err(|_| ApiError::Truncated { bytes: bytes.len() })?;

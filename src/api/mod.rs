@@ -3,6 +3,7 @@
 mod client;
 mod entry;
 mod error;
+mod few;
 mod key;
 mod limit;
 mod number;
@@ -15,13 +16,14 @@ mod time;
 pub use client::{Client, Settings};
 pub use entry::{Deal, Entry, Evaluation, Meeting, Organization, Requirement, Task, TeamRequest, TeamRequestType, TicketRef, UserSummary};
 pub use error::{ApiError, FailureReason, ValidationBody, ValidationIssue};
+pub(crate) use few::Few;
 pub use key::{KeyError, KeySource};
 pub use limit::{Limiter, Priority};
 pub use number::Number;
 pub use page::{AuditPage, TicketPage};
 pub use query::{AuditQuery, BaseUrl, BaseUrlError, Cursor, Filters};
 pub use text::Text;
-pub use ticket::{LinkedDeal, Ticket};
+pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
 pub use time::{format_time, parse_time};
 
 /// One of the two listings (specification, section 4); its name is the value of the label `endpoint`.

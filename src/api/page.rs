@@ -4,10 +4,15 @@ use std::ops::Range;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::Error;
 use serde_json::value::RawValue;
 
+use super::few::Few;
 use super::number::Number;
 use super::query::Cursor;
+
+/// The most items of one page, many times what may be asked for (specification, section 8).
+const MAX_ITEMS: usize = 100_000;
 
 /// A page of the audit log listing. Items are read one by one, so that a bad one hides none of the others.
 #[derive(Clone, Debug)]
@@ -50,7 +55,7 @@ struct Items {
 #[serde(rename_all = "camelCase")]
 struct RawAuditPage<'a> {
     #[serde(borrow)]
-    items: Vec<&'a RawValue>,
+    items: Few<&'a RawValue, MAX_ITEMS>,
     #[serde(default)]
     start_cursor: Option<Cursor>,
     #[serde(default)]
@@ -65,7 +70,7 @@ struct RawAuditPage<'a> {
 #[serde(rename_all = "camelCase")]
 struct RawTicketPage<'a> {
     #[serde(borrow)]
-    items: Vec<&'a RawValue>,
+    items: Few<&'a RawValue, MAX_ITEMS>,
     #[serde(default)]
     limit: Option<Number>,
     #[serde(default)]
@@ -85,7 +90,7 @@ impl AuditPage {
         let (raw, unknown) = read::<RawAuditPage<'_>>(&body)?;
         let (start_cursor, end_cursor) = (raw.start_cursor, raw.end_cursor);
         let (has_previous, has_more) = (raw.has_previous.unwrap_or(false), raw.has_more.unwrap_or(false));
-        let ranges = ranges(&body, &raw.items);
+        let ranges = ranges(&body, &raw.items)?;
         Ok((Self { items: Items { body, ranges }, start_cursor, end_cursor, has_previous, has_more, server_time }, unknown))
     }
 
@@ -130,7 +135,7 @@ impl TicketPage {
     pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), serde_json::Error> {
         let (raw, unknown) = read::<RawTicketPage<'_>>(&body)?;
         let (limit, offset, total_count) = (whole(raw.limit), whole(raw.offset), whole(raw.total_count));
-        let ranges = ranges(&body, &raw.items);
+        let ranges = ranges(&body, &raw.items)?;
         Ok((Self { items: Items { body, ranges }, limit, offset, total_count, server_time }, unknown))
     }
 
@@ -167,15 +172,16 @@ fn read<'a, T: Deserialize<'a>>(body: &'a str) -> Result<(T, u64), serde_json::E
 }
 
 /// Where each item lies in the body: a borrowed raw value is a slice of it.
-fn ranges(body: &str, items: &[&RawValue]) -> Vec<Range<usize>> {
+fn ranges(body: &str, few: &Few<&RawValue, MAX_ITEMS>) -> Result<Vec<Range<usize>>, serde_json::Error> {
+    if few.more {
+        return Err(serde_json::Error::custom(format_args!("more than {MAX_ITEMS} items on a page")));
+    }
     let start = body.as_ptr() as usize;
-    items
-        .iter()
-        .map(|item| {
-            let offset = item.get().as_ptr() as usize - start;
-            offset..offset + item.get().len()
-        })
-        .collect()
+    let range = |item: &&RawValue| {
+        let offset = item.get().as_ptr() as usize - start;
+        offset..offset + item.get().len()
+    };
+    Ok(few.items.iter().map(range).collect())
 }
 
 /// A count, where the service sent one; a negative or fractional one is none.
@@ -197,6 +203,14 @@ mod tests {
         assert_eq!(page.items().collect::<Vec<_>>(), [r#"{"a": 1}"#, "\"odd\"", "3"]);
         assert_eq!(page.start_cursor.as_ref().map(Cursor::as_str), Some("s"));
         assert_eq!((page.end_cursor, page.has_more, unknown), (None, true, 1));
+    }
+
+    #[test]
+    fn a_page_of_more_items_than_anybody_asks_for_is_an_error() {
+        let body = |items: usize| format!(r#"{{"items":[{}0],"limit":1000,"offset":0}}"#, "0,".repeat(items - 1));
+        assert_eq!(TicketPage::parse(body(MAX_ITEMS), Timestamp::UNIX_EPOCH).expect("valid").0.len(), MAX_ITEMS);
+        let error = TicketPage::parse(body(MAX_ITEMS + 1), Timestamp::UNIX_EPOCH).expect_err("too many");
+        assert!(error.to_string().contains("more than 100000 items"), "{error}");
     }
 
     #[test]

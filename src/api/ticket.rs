@@ -1,9 +1,14 @@
 //! A ticket (specification, section 2.3), borrowed from its page. Which fields are required is not documented: all are optional.
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
+use super::few::Few;
 use super::number::Number;
 use super::text::Text;
+
+/// The most deals that are read of one ticket.
+pub const MAX_LINKED_DEALS: usize = 10_000;
 
 /// One ticket with every documented field.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -36,7 +41,8 @@ pub struct Ticket<'a> {
     pub integration_installation_id: Option<Number>,
     #[serde(borrow)]
     pub target_due_date: Option<Text<'a>>,
-    #[serde(borrow)]
+    /// At most [`MAX_LINKED_DEALS`].
+    #[serde(borrow, deserialize_with = "linked_deals")]
     pub linked_deals: Option<Vec<LinkedDeal<'a>>>,
     /// In whatever currency the organization uses.
     pub deal_amount_sum: Option<Number>,
@@ -65,13 +71,20 @@ impl<'a> Ticket<'a> {
     /// Reads one ticket and counts the fields that the specification does not name.
     ///
     /// # Errors
-    /// Where a field has another type than documented.
+    /// Where a field has another type than documented, or there are more deals than are read.
     pub fn parse(raw: &'a str) -> Result<(Self, u64), serde_json::Error> {
         let mut unknown = 0;
         let mut deserializer = serde_json::Deserializer::from_str(raw);
         let ticket = serde_ignored::deserialize(&mut deserializer, |_| unknown += 1)?;
         deserializer.end()?;
         Ok((ticket, unknown))
+    }
+}
+
+fn linked_deals<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<LinkedDeal<'a>>>, D::Error> {
+    match Option::<Few<LinkedDeal<'a>, MAX_LINKED_DEALS>>::deserialize(deserializer)? {
+        Some(few) if few.more => Err(D::Error::custom("more linked deals than are read")),
+        few => Ok(few.map(|few| few.items)),
     }
 }
 

@@ -104,7 +104,7 @@ impl Told {
         self.failures += 1;
         let kind = match error {
             ScanError::Api(error) => Kind::Api(error.reason()),
-            ScanError::OffsetIgnored { .. } | ScanError::TooMany | ScanError::TooSlow(_) => Kind::Listing,
+            ScanError::OffsetIgnored { .. } | ScanError::TooMany | ScanError::TooManyDeals | ScanError::TooSlow(_) => Kind::Listing,
         };
         if self.failing.replace(kind) != Some(kind) {
             tracing::error!("{message}");

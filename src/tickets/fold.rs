@@ -24,9 +24,9 @@ pub struct Fold {
     states: Vocabulary,
     types: Vocabulary,
     priorities: Vocabulary,
-    ids: IdMap,
+    ids: IdMap<()>,
     /// Deals of open tickets, each with the number of its highest priority.
-    deals: IdMap,
+    deals: IdMap<u8>,
     by_state: BTreeMap<(u8, u8), Group>,
     open: BTreeMap<(u8, u8), Group>,
     open_times: BTreeMap<u8, OpenTimes>,
@@ -74,7 +74,7 @@ impl Fold {
     /// Adds a row as the service wrote it; a repeated one changes nothing.
     pub fn add(&mut self, raw: &str) -> Seen {
         let row = Row::read(raw);
-        let seen = Seen { key: row.key, new: self.ids.insert(row.key, 0).is_none() };
+        let seen = Seen { key: row.key, new: self.ids.insert(row.key, ()).is_none() };
         if !seen.new {
             return seen;
         }
@@ -96,6 +96,11 @@ impl Fold {
         self.ids.len() as u64
     }
 
+    /// Distinct deals of open tickets so far.
+    pub fn deals(&self) -> u64 {
+        self.deals.len() as u64
+    }
+
     /// Fields that the specification does not name.
     pub fn unknown_fields(&self) -> u64 {
         self.unknown_fields
@@ -114,6 +119,10 @@ impl Fold {
     /// The snapshot of what was folded: every combination of an open state or a priority of the settings with a type that was seen is there,
     /// at 0 if need be; without a single ticket the type is [`UNKNOWN`].
     pub fn finish(mut self, duration: Duration, doubt: Option<Doubt>) -> Snapshot {
+        if self.by_state.is_empty() && self.states.configured().is_empty() {
+            // Without a single series a query would say "no data" where the answer is 0.
+            self.by_state.entry((0, 0)).or_default();
+        }
         let mut types: Vec<u8> = self.by_state.keys().map(|(_, kind)| *kind).collect();
         if types.is_empty() {
             types.push(0);
@@ -142,6 +151,7 @@ impl Fold {
             doubt,
             tickets: self.ids.len() as u64,
             malformed: self.malformed,
+            folded: [&states, &types, &priorities].into_iter().any(Vocabulary::folded),
             clock: self.clock,
             by_state: self.by_state.into_iter().map(|((state, kind), group)| (pair(&states, state, &types, kind), group)).collect(),
             open: self.open.into_iter().map(|((kind, priority), group)| (pair(&types, kind, &priorities, priority), group)).collect(),

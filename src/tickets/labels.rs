@@ -30,6 +30,8 @@ pub(super) struct Vocabulary {
     values: Vec<Arc<str>>,
     configured: Vec<u8>,
     limit: usize,
+    /// Whether a value was folded into [`OTHER`].
+    folded: bool,
 }
 
 // === impl Vocabulary ===
@@ -38,7 +40,8 @@ impl Vocabulary {
     /// A vocabulary of the missing value, [`OTHER`], the configured values in their order, and those that the last snapshot showed: who had a
     /// series keeps it, so that the values past the bound do not take turns.
     pub(super) fn new<'a>(missing: &str, configured: &[String], earlier: impl Iterator<Item = &'a str>) -> Self {
-        let mut vocabulary = Self { values: vec![missing.into(), OTHER.into()], configured: Vec::new(), limit: usize::from(u8::MAX) };
+        let values = vec![missing.into(), OTHER.into()];
+        let mut vocabulary = Self { values, configured: Vec::new(), limit: usize::from(u8::MAX), folded: false };
         for value in configured.iter().filter(|value| !value.trim().is_empty()).take(MAX_CONFIGURED) {
             let index = vocabulary.index(Some(value));
             if !vocabulary.configured.contains(&index) {
@@ -67,10 +70,16 @@ impl Vocabulary {
             return index;
         }
         if self.values.len() >= self.limit {
+            self.folded = true;
             return OTHER_INDEX;
         }
         self.values.push(text.into());
         (self.values.len() - 1) as u8
+    }
+
+    /// Whether there were more values than the label takes.
+    pub(super) fn folded(&self) -> bool {
+        self.folded
     }
 
     /// The value of a number.

@@ -21,7 +21,7 @@ pub use driver::run;
 pub use fold::{Fold, Seen};
 pub use labels::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
 pub use pages::{CONCURRENCY, PageSource};
-pub use scan::{MAX_ATTEMPTS, MAX_TICKETS, ScanError, Scanner};
+pub use scan::{MAX_ATTEMPTS, MAX_DEALS, MAX_TICKETS, ScanError, Scanner};
 pub use snapshot::{Group, MIN_AGES, Snapshot};
 pub use walk::Doubt;
 

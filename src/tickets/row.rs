@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
-use crate::api::{LinkedDeal, Number, Text, Ticket};
+use crate::api::{Few, LinkedDeal, MAX_LINKED_DEALS, Number, Text, Ticket};
 
 /// A ticket and how it is told from others.
 #[derive(Debug)]
@@ -38,6 +39,9 @@ const TEXTS: [&str; 11] = [
     "targetDueDate",
     "vendorEntityUrl",
 ];
+
+/// A ticket's deals, as many as are read.
+type Deals<T> = Few<T, MAX_LINKED_DEALS>;
 
 /// The fields of a JSON object, each still to be read. The last of two with one name wins.
 type Fields<'a> = BTreeMap<String, &'a RawValue>;
@@ -78,7 +82,8 @@ impl<'a> Row<'a> {
             created_at: field(&fields, "createdAt"),
             target_due_date: field(&fields, "targetDueDate"),
             deal_amount_sum: field(&fields, "dealAmountSum"),
-            linked_deals: field::<Vec<&'a RawValue>>(&fields, "linkedDeals").map(|deals| deals.into_iter().map(read_deal).collect()),
+            linked_deals: field::<Deals<&'a RawValue>>(&fields, "linkedDeals")
+                .map(|deals| deals.items.into_iter().map(read_deal).collect()),
             ..Ticket::default()
         };
         Self { ticket, key, unknown_fields: 0, malformed: Some(complaint(&fields)) }
@@ -111,9 +116,15 @@ fn read_deal(raw: &RawValue) -> LinkedDeal<'_> {
 fn complaint(fields: &Fields<'_>) -> String {
     let numbers = NUMBERS.into_iter().filter(|name| is_wrong::<Number>(fields, name));
     let texts = TEXTS.into_iter().filter(|name| is_wrong::<Text<'_>>(fields, name));
-    let deals = ["linkedDeals"].into_iter().filter(|name| is_wrong::<Vec<LinkedDeal<'_>>>(fields, name));
+    let deals = ["linkedDeals"].into_iter().filter(|name| is_wrong::<Deals<LinkedDeal<'_>>>(fields, name));
     let wrong: Vec<&str> = numbers.chain(texts).chain(deals).collect();
-    if wrong.is_empty() { "it is not as documented".to_owned() } else { format!("of another type than documented: {}", wrong.join(", ")) }
+    if !wrong.is_empty() {
+        format!("of another type than documented: {}", wrong.join(", "))
+    } else if field::<Deals<IgnoredAny>>(fields, "linkedDeals").is_some_and(|deals| deals.more) {
+        format!("only the first {MAX_LINKED_DEALS} of its linkedDeals are read")
+    } else {
+        "it is not as documented".to_owned()
+    }
 }
 
 fn is_wrong<'a, T: Deserialize<'a>>(fields: &Fields<'a>, name: &str) -> bool {
@@ -156,6 +167,16 @@ mod tests {
         assert_eq!(deals.len(), 3);
         assert_eq!((deals[0].id, deals[0].priority.as_deref()), (None, Some("HIGH")));
         assert_eq!(deals[2].id, Some(Number::Whole(9)));
+    }
+
+    #[test]
+    fn an_absurd_number_of_deals_is_cut() {
+        let deals = |count: usize| format!(r#"{{"id":7,"state":"OPEN","linkedDeals":[{}{{}}]}}"#, "{},".repeat(count - 1));
+        let (most, more) = (deals(MAX_LINKED_DEALS), deals(MAX_LINKED_DEALS + 1));
+        assert_eq!(Row::read(&most).malformed, None);
+        let row = Row::read(&more);
+        assert_eq!(row.malformed.as_deref(), Some("only the first 10000 of its linkedDeals are read"));
+        assert_eq!((row.key, row.ticket.linked_deals.map(|deals| deals.len())), (7, Some(MAX_LINKED_DEALS)));
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub const MAX_ATTEMPTS: u32 = 3;
 /// The most tickets of one organization: a service that makes up new ones for ever must not fill the memory.
 pub const MAX_TICKETS: u64 = 10_000_000;
 
+/// The most deals that its open tickets are linked to, for the same reason.
+pub const MAX_DEALS: u64 = 10_000_000;
+
 /// The states that are remembered as announced; an organization that makes up more of them is told so by the value `other`.
 const MAX_ANNOUNCED: usize = 1000;
 
@@ -43,6 +46,9 @@ pub enum ScanError {
     /// More than [`MAX_TICKETS`].
     #[error("there are more than {MAX_TICKETS} tickets, which is more than this exporter counts")]
     TooMany,
+    /// More than [`MAX_DEALS`].
+    #[error("the open tickets are linked to more than {MAX_DEALS} deals, which is more than this exporter counts")]
+    TooManyDeals,
     /// Longer than six hours.
     #[error("reading the listing once took longer than {}", humantime::format_duration(*.0))]
     TooSlow(Duration),
@@ -53,7 +59,9 @@ pub enum ScanError {
 /// A snapshot without a doubt promises this: a ticket that existed all through the scan is in it exactly once, and none is in it that did not
 /// exist at some time during the scan; the number of tickets never changed. For the pages overlap by one row: where the last row of one page
 /// is still the first of the next, what stood above it still does, and what stood below still does, so nothing slipped through between them.
-/// (A service that also reorders its listing could exchange three tickets between two requests so that neither the row nor any count shows it.)
+/// (A service that also reorders its listing could exchange three tickets during one attempt so that neither the row nor any count shows it:
+/// one moves up unread, one that was read is deleted, and one is created. And one that keeps a page back while its `totalCount` is wrong by as
+/// many is believed.)
 #[derive(Debug)]
 pub struct Scanner {
     settings: Settings,
@@ -83,7 +91,8 @@ enum Attempt {
 impl Scanner {
     /// A scanner that counts repeated attempts in `retries`.
     pub fn new(settings: Settings, retries: Counter) -> Self {
-        let limit = settings.page_size.max(1);
+        // One row is the overlap, the other is progress.
+        let limit = settings.page_size.max(2);
         Self { settings, retries, limit, last: None, announced: HashSet::new(), malformed_told: 0, folding_told: false }
     }
 
@@ -135,6 +144,9 @@ impl Scanner {
             if fold.tickets() > MAX_TICKETS {
                 return Err(ScanError::TooMany);
             }
+            if fold.deals() > MAX_DEALS {
+                return Err(ScanError::TooManyDeals);
+            }
             if began.elapsed() > MAX_SCAN {
                 return Err(ScanError::TooSlow(MAX_SCAN));
             }
@@ -167,7 +179,7 @@ impl Scanner {
         for ((state, _), group) in snapshot.by_state() {
             let known =
                 group.tickets == 0 || self.settings.open_states.iter().any(|open| open.trim() == state) || self.announced.contains(state);
-            if !known && state != OTHER && self.announced.len() < MAX_ANNOUNCED {
+            if !known && (state != OTHER || !snapshot.folded) && self.announced.len() < MAX_ANNOUNCED {
                 self.announced.insert(state.to_owned());
                 tracing::info!(
                     state,
@@ -175,15 +187,13 @@ impl Scanner {
                 );
             }
         }
-        let folded = snapshot.by_state().any(|((state, kind), _)| state == OTHER || kind == OTHER)
-            || snapshot.open().any(|((_, priority), _)| priority == OTHER);
-        if folded && !self.folding_told {
+        if snapshot.folded && !self.folding_told {
             tracing::warn!(
                 limit = super::MAX_VALUES,
                 "more ticket states, types or priorities than are shown; the rest is counted as other"
             );
         }
-        self.folding_told = folded;
+        self.folding_told |= snapshot.folded;
     }
 
     /// Says that tickets could not be read when they begin to be there, and when they become more.

@@ -36,11 +36,13 @@ pub(super) struct OpenTimes {
 /// How many tickets are past some point in time, now and at each moment until the snapshot expires.
 ///
 /// A snapshot is shown for minutes, so nearly every ticket has either passed the point or will not while the snapshot lives: those need no
-/// memory. The few between are kept with their moments, and so the number is right in the scrape after midnight, not in the next scan.
+/// memory. The few between are counted by the second, and so the number is right in the scrape after midnight, not in the next scan. That
+/// these need not be few (a million tickets imported in one hour grow a day old in one hour) is why it is seconds, and not moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Crossings {
     passed: u64,
-    later: BTreeMap<i64, u64>,
+    /// By whole seconds after the beginning of the scan, rounded up.
+    later: BTreeMap<u32, u32>,
 }
 
 /// The clock by which a scan decides what is overdue: the service's at the beginning of the scan, carried on by this process's monotonic one.
@@ -67,6 +69,8 @@ pub struct Snapshot {
     pub tickets: u64,
     /// Tickets with something in them that could not be read.
     pub malformed: u64,
+    /// Whether there were more states, types or priorities than are shown, so that some are counted as `other`.
+    pub folded: bool,
     pub(super) clock: Clock,
     pub(super) by_state: BTreeMap<(Arc<str>, Arc<str>), Group>,
     pub(super) open: BTreeMap<(Arc<str>, Arc<str>), Group>,
@@ -94,15 +98,15 @@ impl Snapshot {
 
     /// Open tickets whose due date has passed by now, by type.
     pub fn overdue(&self) -> impl Iterator<Item = (&str, u64)> {
-        let now = self.clock.now();
-        self.open_times.iter().map(move |(kind, times)| (&**kind, times.overdue.at(now)))
+        let seconds = self.clock.seconds();
+        self.open_times.iter().map(move |(kind, times)| (&**kind, times.overdue.after(seconds)))
     }
 
     /// Open tickets that are at least so old by now, by type and the label of [`MIN_AGES`].
     pub fn older_than(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
-        let now = self.clock.now();
+        let seconds = self.clock.seconds();
         self.open_times.iter().flat_map(move |(kind, times)| {
-            MIN_AGES.iter().zip(&times.older_than).map(move |((label, _), older)| (&**kind, *label, older.at(now)))
+            MIN_AGES.iter().zip(&times.older_than).map(move |((label, _), older)| (&**kind, *label, older.after(seconds)))
         })
     }
 
@@ -146,13 +150,14 @@ impl Crossings {
         if moment <= now {
             self.passed += 1;
         } else if moment <= horizon {
-            *self.later.entry(moment).or_default() += 1;
+            let second = u32::try_from((moment - now).saturating_add(999) / 1000).unwrap_or(u32::MAX);
+            *self.later.entry(second).or_default() += 1;
         }
     }
 
-    /// How many have passed at `now`.
-    fn at(&self, now: i64) -> u64 {
-        self.passed + self.later.range(..=now).map(|(_, tickets)| tickets).sum::<u64>()
+    /// How many have passed so many whole seconds after the beginning of the scan.
+    fn after(&self, seconds: u32) -> u64 {
+        self.passed + self.later.range(..=seconds).map(|(_, tickets)| u64::from(*tickets)).sum::<u64>()
     }
 }
 
@@ -169,9 +174,9 @@ impl Clock {
         self.server
     }
 
-    /// What it shows now.
-    fn now(&self) -> i64 {
-        self.server.saturating_add(millis(self.at.elapsed()))
+    /// Whole seconds since then.
+    fn seconds(&self) -> u32 {
+        u32::try_from(self.at.elapsed().as_secs()).unwrap_or(u32::MAX)
     }
 }
 

@@ -12,6 +12,10 @@ const MAX_EMPTY: u32 = 5;
 /// How many pages in a row may bring only known tickets.
 const MAX_STALLED: u32 = 10;
 
+/// How many pages of rows an attempt may read beyond three for each distinct ticket: a service that shows its first page again and again, each
+/// time with a new ticket on it, would go on for ever.
+const MAX_WASTED: u64 = 20;
+
 /// How many pages in a row may begin like the first one, and bring only known tickets, before the service is taken at its word.
 const MAX_RESTARTS: u32 = 2;
 
@@ -37,7 +41,7 @@ pub enum Doubt {
         /// `totalCount`.
         total: u64,
     },
-    /// Page after page brought only tickets that were known.
+    /// Page after page brought hardly any but tickets that were known.
     Stalled {
         /// Where the last of them began.
         offset: u64,
@@ -51,6 +55,8 @@ pub enum Doubt {
     },
     /// No `totalCount` to compare with.
     TotalMissing,
+    /// The service sends one ticket a page, and one row cannot overlap with the next.
+    NoOverlap,
 }
 
 /// What follows a page.
@@ -73,7 +79,9 @@ pub(super) struct Walk {
     first: Option<u64>,
     /// The most rows a page had.
     widest: u64,
-    begun: bool,
+    pages: u64,
+    /// All rows, repeated ones too.
+    rows: u64,
     empty: u32,
     stalled: u32,
     restarts: u32,
@@ -84,12 +92,14 @@ pub(super) struct Walk {
 impl Walk {
     /// Takes a page that was asked for with `limit` at `offset`.
     pub(super) fn take(&mut self, page: &TicketPage, limit: u32, offset: u64, fold: &mut Fold) -> Result<Next, ScanError> {
-        if !self.begun {
-            (self.begun, self.total) = (true, page.total_count);
+        self.pages += 1;
+        if self.pages == 1 {
+            self.total = page.total_count;
         } else if page.total_count != self.total {
             self.doubt(Doubt::TotalMoved { from: self.total, to: page.total_count });
         }
         let rows = page.len() as u64;
+        self.rows += rows;
         self.widest = self.widest.max(rows);
         let before = fold.tickets();
         let (mut first, mut last) = (None, None);
@@ -99,8 +109,10 @@ impl Walk {
             last = Some(key);
         }
         let overlap = self.overlap.take();
-        if overlap.is_some() && first != overlap {
-            self.doubt(Doubt::OverlapDisagrees { offset });
+        match overlap {
+            Some(_) if first != overlap => self.doubt(Doubt::OverlapDisagrees { offset }),
+            None if self.pages > 1 && rows > 0 => self.doubt(Doubt::NoOverlap),
+            _ => {}
         }
         let restarted = offset > 0 && first.is_some() && first == self.first;
         self.first = self.first.or(first);
@@ -115,12 +127,14 @@ impl Walk {
             if self.restarts >= MAX_RESTARTS {
                 return Err(ScanError::OffsetIgnored { offset, rows });
             }
-            if self.stalled >= MAX_STALLED {
-                self.doubt(Doubt::Stalled { offset });
-                return Ok(Next::End);
-            }
         } else {
             (self.stalled, self.restarts) = (0, 0);
+        }
+        // With the overlap, each ticket is read at most twice.
+        let wasted = self.rows > fold.tickets().saturating_mul(3).saturating_add(MAX_WASTED * self.widest);
+        if self.stalled >= MAX_STALLED || wasted {
+            self.doubt(Doubt::Stalled { offset });
+            return Ok(Next::End);
         }
         // A full page at the end of the count is followed by one more: a count that says too little would go unnoticed.
         let full = rows == u64::from(limit) || Some(rows) == page.limit;
@@ -183,7 +197,7 @@ impl Doubt {
 
     /// Whether reading again may help.
     pub(super) fn may_pass(self) -> bool {
-        self != Self::TotalMissing
+        !matches!(self, Self::TotalMissing | Self::NoOverlap)
     }
 }
 
@@ -194,9 +208,10 @@ impl fmt::Display for Doubt {
             Self::TotalMoved { from, to } => write!(f, "totalCount went from {} to {} between two pages", count(from), count(to)),
             Self::OverlapDisagrees { offset } => write!(f, "the rows had moved when the page at offset {offset} was read"),
             Self::EmptyPage { offset, total } => write!(f, "the page at offset {offset} brought nothing, of {total} tickets"),
-            Self::Stalled { offset } => write!(f, "{MAX_STALLED} pages up to offset {offset} brought only tickets already seen"),
+            Self::Stalled { offset } => write!(f, "page after page up to offset {offset} brought few but tickets already seen"),
             Self::CountDiffers { seen, total } => write!(f, "{seen} different tickets were read, and totalCount says {total}"),
             Self::TotalMissing => f.write_str("the service sends no totalCount to compare with"),
+            Self::NoOverlap => f.write_str("the service sends one ticket a page, so pages cannot be compared where they meet"),
         }
     }
 }

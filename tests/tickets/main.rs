@@ -4,6 +4,7 @@
 
 mod meaning;
 mod movement;
+mod properties;
 mod publishing;
 mod servers;
 mod socket;

@@ -1,5 +1,6 @@
 //! From scan to scrape: whole snapshots, their age, and what an operator is told.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -118,6 +119,43 @@ async fn a_whole_scrape() {
     assert_eq!(scrape(&registry), scrape(&registry), "a scrape is stable");
     let summary = published.summary().unwrap();
     assert_eq!((summary.tickets, summary.open, summary.open_deal_amount, summary.overdue, summary.consistent), (3, 2, 1000.3, 1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_scrape_without_a_single_ticket() {
+    let mut all = settings(10);
+    all.priorities = vec!["HIGH".to_owned()];
+    let mut registry = Registry::default();
+    let published = TicketMetrics::register(&mut registry);
+    let mut scanner = tickets::Scanner::new(all.clone(), published.retries().clone());
+    published.publish(scanner.round(&Script::listing(Vec::new())).await.unwrap(), Duration::from_secs(900));
+    let lines = scrape(&registry);
+    assert_eq!(
+        &lines[5..],
+        [
+            r#"orgdata_tickets{state="OPEN",ticket_type="unknown"} 0"#,
+            r#"orgdata_tickets_deal_amount{state="OPEN",ticket_type="unknown"} 0.0"#,
+            r#"orgdata_open_tickets{ticket_type="unknown",priority="HIGH"} 0"#,
+            r#"orgdata_open_tickets{ticket_type="unknown",priority="none"} 0"#,
+            r#"orgdata_open_tickets_deal_amount{ticket_type="unknown",priority="HIGH"} 0.0"#,
+            r#"orgdata_open_tickets_deal_amount{ticket_type="unknown",priority="none"} 0.0"#,
+            r#"orgdata_open_tickets_overdue{ticket_type="unknown"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="unknown",min_age="1d"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="unknown",min_age="7d"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="unknown",min_age="30d"} 0"#,
+            r#"orgdata_open_tickets_older_than{ticket_type="unknown",min_age="90d"} 0"#,
+            r#"orgdata_deals_with_open_tickets{priority="HIGH"} 0"#,
+            r#"orgdata_deals_with_open_tickets{priority="none"} 0"#,
+        ]
+    );
+    // Also where the settings name no state and no priority, each family answers 0.
+    (all.open_states, all.priorities) = (Vec::new(), Vec::new());
+    let mut scanner = tickets::Scanner::new(all, published.retries().clone());
+    published.publish(scanner.round(&Script::listing(Vec::new())).await.unwrap(), Duration::from_secs(900));
+    let bare = scrape(&registry);
+    assert_eq!(bare[5], r#"orgdata_tickets{state="unknown",ticket_type="unknown"} 0"#);
+    let families = |lines: &[String]| lines.iter().map(|line| line.split(['{', ' ']).next().unwrap().to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(families(&bare), families(&lines));
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,6 +280,23 @@ async fn the_log_tells_what_is_new_and_only_that() {
     assert_eq!(lines("could not be scanned: HTTP 404"), 1, "{log}");
     assert_eq!(lines("works again"), 1, "{log}");
     assert_eq!(log.lines().count(), 5, "{log}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_makes_up_states_for_ever_does_not_fill_the_log() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).with_max_level(tracing::Level::INFO).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let script = Script::new(move |request| {
+        Ok(slice(&(0..8).map(|id| format!(r#"{{"id":{id},"state":"S{}-{id}"}}"#, request.number)).collect::<Vec<_>>(), request))
+    });
+    let running = start(script.clone());
+    after(60 * 299).await;
+    running.shutdown.cancel();
+    running.task.await.unwrap();
+    assert_eq!(script.requests().len(), 299);
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(log.lines().filter(|line| line.contains("state not seen before")).count(), 1000);
 }
 
 #[tokio::test(start_paused = true)]

@@ -125,6 +125,27 @@ async fn a_server_that_sends_known_tickets_for_ever_ends() {
 }
 
 #[tokio::test]
+async fn a_server_that_ignores_offset_while_tickets_are_created_ends() {
+    let script = Script::new(move |request| {
+        let newest = 1000 + request.number as u64;
+        Ok(page(&(newest - 9..=newest).rev().map(bug).collect::<Vec<_>>(), request, Some(newest)))
+    });
+    let (result, _) = round(&script, 10).await;
+    assert!(!matches!(result, Ok(snapshot) if snapshot.doubt.is_none()));
+    assert!(script.requests().len() < 60, "{}", script.requests().len());
+}
+
+#[tokio::test]
+async fn pages_of_one_ticket_are_read_and_doubted() {
+    let rows = bugs(0..20);
+    let script = Script::new(move |request| Ok(slice(&rows, Request { limit: 1, ..request })));
+    let (snapshot, retries) = round(&script, 1).await;
+    let snapshot = snapshot.unwrap();
+    assert_eq!((snapshot.tickets, snapshot.doubt, retries), (20, Some(Doubt::NoOverlap), 0));
+    assert!(script.requests().iter().all(|request| request.limit == 2), "one row to overlap and one to go on");
+}
+
+#[tokio::test]
 async fn a_page_too_large_to_be_read_is_asked_for_in_halves() {
     let rows = bugs(0..200);
     let script =

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_exporter::api::{ApiError, TicketPage};
-use orgdata_exporter::tickets::{PageSource, ScanError, Scanner, Settings, Snapshot};
+use orgdata_exporter::simulator::{TicketGroup, TicketSums, TicketTruth};
+use orgdata_exporter::tickets::{Group, PageSource, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
@@ -143,6 +144,45 @@ pub(crate) fn open(snapshot: &Snapshot) -> BTreeMap<String, u64> {
 
 pub(crate) fn map<const N: usize>(pairs: [(&str, u64); N]) -> BTreeMap<String, u64> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Every number of a snapshot is what the simulator knows; states, types and priorities without a ticket apart.
+pub(crate) fn assert_true(snapshot: &Snapshot, truth: &TicketTruth) {
+    let label = |text: &str| if text == "none" { "unknown".to_owned() } else { text.to_owned() };
+    let sums = |key: &dyn Fn(&TicketGroup) -> Option<(String, String)>| {
+        let mut all: BTreeMap<(String, String), (u64, f64)> = BTreeMap::new();
+        for (key, sums) in truth.groups.iter().filter_map(|(group, sums)| Some((key(group)?, sums))) {
+            let sum = all.entry(key).or_default();
+            (sum.0, sum.1) = (sum.0 + sums.tickets, sum.1 + sums.cents as f64);
+        }
+        all
+    };
+    let shown = |groups: &mut dyn Iterator<Item = ((&str, &str), Group)>| {
+        let all = groups.filter(|(_, group)| group.tickets > 0);
+        all.map(|((a, b), group)| ((a.to_owned(), b.to_owned()), (group.tickets, (group.deal_amount.as_f64() * 100.0).round()))).collect()
+    };
+    let is_open = |group: &TicketGroup| group.state == "OPEN";
+    assert_eq!(snapshot.tickets, truth.total);
+    let by_state: BTreeMap<_, _> = shown(&mut snapshot.by_state());
+    assert_eq!(by_state, sums(&|group| Some((label(&group.state), label(&group.ticket_type)))));
+    let open: BTreeMap<_, _> = shown(&mut snapshot.open());
+    assert_eq!(open, sums(&|group| is_open(group).then(|| (label(&group.ticket_type), group.priority.clone()))));
+    let mut overdue: BTreeMap<String, u64> = BTreeMap::new();
+    let mut oldest: BTreeMap<String, f64> = BTreeMap::new();
+    for (group, TicketSums { overdue: late, oldest_created_ms, .. }) in truth.groups.iter().filter(|(group, _)| is_open(group)) {
+        *overdue.entry(label(&group.ticket_type)).or_default() += late;
+        if let Some(created) = oldest_created_ms.map(|created| created as f64 / 1000.0) {
+            oldest.entry(label(&group.ticket_type)).and_modify(|oldest| *oldest = oldest.min(created)).or_insert(created);
+        }
+    }
+    overdue.retain(|_, tickets| *tickets > 0);
+    assert_eq!(nonzero(snapshot.overdue()), overdue);
+    assert_eq!(snapshot.oldest_created().map(|(kind, created)| (kind.to_owned(), created)).collect::<BTreeMap<_, _>>(), oldest);
+    assert_eq!(nonzero(snapshot.deals()), truth.open_deals);
+}
+
+fn nonzero<'a>(series: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
+    series.filter(|(_, value)| *value > 0).map(|(label, value)| (label.to_owned(), value)).collect()
 }
 
 /// The samples of a scrape whose names begin with one of the tickets' names, without descriptions.

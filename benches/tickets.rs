@@ -1,0 +1,124 @@
+//! What a scan of the tickets costs: CPU per ticket, as a ratio to fetching and parsing the same pages and nothing else; and memory.
+//!
+//! `cargo bench --bench tickets` starts itself a second time as the service, so that only the exporter's own CPU time is counted here. What
+//! the snapshot says is compared with what the tickets add up to, to the cent. `ORGDATA_BENCH_TICKETS` sets how many there are; a million
+//! unless set.
+
+#[path = "support/tickets.rs"]
+mod peer;
+#[path = "support/usage.rs"]
+mod usage;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings, Ticket, TicketPage};
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::tickets::{Scanner, Settings, Snapshot};
+use peer::{Peer, Truth};
+use secrecy::SecretString;
+use usage::Usage;
+
+/// Tickets on a page.
+const PAGE: u32 = 1000;
+
+/// At most so many times the CPU of fetching and parsing.
+const CPU: f64 = 1.5;
+
+/// Most memory above idle, over the whole run, in MiB.
+const MEMORY: f64 = 32.0;
+
+/// Scans in a row: from the second on, an earlier snapshot is held beside the one that grows.
+const SCANS: u32 = 2;
+
+fn main() {
+    if std::env::args().any(|argument| argument == peer::SERVE) {
+        return peer::serve();
+    }
+    let tickets: u64 = std::env::var("ORGDATA_BENCH_TICKETS").ok().and_then(|tickets| tickets.parse().ok()).unwrap_or(1_000_000);
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(run(tickets));
+}
+
+async fn run(tickets: u64) {
+    println!("{tickets} tickets in pages of {PAGE}, {} bytes each", peer::page_bytes(PAGE.into()));
+    let truth = Truth::of(tickets);
+    let peer = Peer::start(tickets);
+    let idle = usage::resident_mib();
+
+    let floor = floor(&peer, tickets).await;
+    let least = report("floor: fetch and parse", tickets, &floor);
+    println!("  resident memory above idle: {:.1} MiB at its peak", usage::peak_resident_mib() - idle);
+    let scans = scan(&peer, &truth).await;
+    let ratio = report("scan", tickets * u64::from(SCANS), &scans) / least;
+    println!("  CPU per ticket, of the floor: {ratio:.2} (at most {CPU})  {}", verdict(ratio, CPU));
+    let peak = usage::peak_resident_mib() - idle;
+    println!("\npeak resident memory above idle: {peak:.1} MiB (at most {MEMORY})  {}", verdict(peak, MEMORY));
+}
+
+/// The same pages, fetched with reqwest and parsed into the same types. They overlap by one row as the scan's do.
+async fn floor(peer: &Peer, tickets: u64) -> Usage {
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let started = Usage::now();
+    let mut read = 0;
+    for offset in (0..tickets.saturating_sub(1)).step_by(PAGE as usize - 1) {
+        let url = format!("{}/v1/tickets?limit={PAGE}&offset={offset}", peer.base_url());
+        let body = client.get(url).header("x-api-key", "k").send().await.expect("an answer").text().await.expect("a body");
+        let (page, _) = TicketPage::parse(body, Timestamp::now()).expect("a page");
+        for raw in page.items() {
+            std::hint::black_box(Ticket::parse(raw).expect("a ticket"));
+        }
+        read = offset + page.len() as u64;
+    }
+    assert_eq!(read, tickets, "all were read");
+    started.elapsed()
+}
+
+/// Scans one after the other, as the loop does them.
+async fn scan(peer: &Peer, truth: &Truth) -> Usage {
+    let metrics = Metrics::new(Duration::ZERO);
+    let api = ApiSettings {
+        base_url: BaseUrl::parse(&peer.base_url()).expect("a base address"),
+        key: KeySource::Value(SecretString::from("k".to_owned())),
+        timeout: Duration::from_secs(30),
+        max_requests_per_second: 1e6,
+        ca_file: None,
+        filters: Filters::default(),
+    };
+    let client = Client::new(api, metrics.api.clone()).expect("a client");
+    let settings = Settings {
+        scan_interval: Duration::from_secs(60),
+        max_age: Duration::from_secs(900),
+        open_states: vec!["OPEN".to_owned()],
+        priorities: ["BLOCKER", "HIGH", "MEDIUM", "LOW"].map(str::to_owned).to_vec(),
+        page_size: PAGE,
+    };
+    let mut scanner = Scanner::new(settings, metrics.tickets.retries().clone());
+    let started = Usage::now();
+    for _ in 0..SCANS {
+        let snapshot = scanner.round(&client).await.expect("a snapshot");
+        assert!(snapshot.doubt.is_none(), "{:?}", snapshot.doubt);
+        assert_eq!(&seen(&snapshot), truth);
+        metrics.tickets.publish(snapshot, Duration::from_secs(900));
+    }
+    started.elapsed()
+}
+
+/// What a snapshot says, in whole cents.
+fn seen(snapshot: &Snapshot) -> Truth {
+    let open = snapshot.open_total();
+    let cents = open.deal_amount.as_f64() * 100.0;
+    Truth { tickets: snapshot.tickets, open: open.tickets, open_cents: cents.round() as u64 }
+}
+
+/// Microseconds of CPU per ticket.
+fn report(name: &str, tickets: u64, usage: &Usage) -> f64 {
+    let each = usage.cpu.as_secs_f64() * 1e6 / tickets as f64;
+    println!("\n{name}: {each:.2} µs of CPU per ticket, {:.0} tickets per CPU-second, {:.1} s wall", 1e6 / each, usage.wall.as_secs_f64());
+    each
+}
+
+fn verdict(value: f64, most: f64) -> &'static str {
+    if value > most { "ABOVE THE LIMIT" } else { "BELOW THE LIMIT" }
+}
