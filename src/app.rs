@@ -4,6 +4,7 @@ mod overview;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +15,7 @@ use crate::ledger::{LedgerHandle, OpenError};
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Relay, Sender};
 use crate::tickets;
-use crate::web::{self, BindError, Bound, Health, WebState};
+use crate::web::{self, BindError, Bound, Health, ListenAddress, WebState};
 
 /// Why the exporter did not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,15 @@ pub struct App {
     tail: Option<Tail>,
     sender: Option<Sender>,
     bound: Bound,
+}
+
+/// How a run ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// It was told to.
+    Stopped,
+    /// The state file is damaged.
+    Damaged,
 }
 
 // === impl RunError ===
@@ -84,11 +94,28 @@ impl App {
         &self.bound
     }
 
-    /// Runs until `shutdown`; then stops reading, sends what is left within the grace, and goes.
+    /// Runs until `shutdown`; then stops reading, sends what is left within the grace, and goes. Where the state file turns out to be
+    /// damaged it is set aside, and everything begins anew with a fresh one, as after a restart.
     ///
     /// # Errors
-    /// Where a loop ends by itself.
-    pub async fn run(self, shutdown: CancellationToken) -> Result<(), RunError> {
+    /// Where a loop ends by itself, or it cannot begin anew.
+    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), RunError> {
+        let mut settings = self.settings.clone();
+        // What took a free port keeps that one.
+        settings.web.listen_addresses = self.bound.addresses().into_iter().map(ListenAddress::Socket).collect();
+        loop {
+            let ledger = self.ledger.clone();
+            if self.run_once(shutdown.clone()).await? == Ended::Stopped {
+                return Ok(());
+            }
+            ledger.set_aside().await?;
+            drop(ledger);
+            self = Self::open(settings.clone()).await?;
+            self.metrics.state.recreated(Timestamp::now(), true);
+        }
+    }
+
+    async fn run_once(self, shutdown: CancellationToken) -> Result<Ended, RunError> {
         let Self { settings, metrics, client, ledger, tail, sender, bound } = self;
         let health = Health::default();
         let state = WebState { metrics: metrics.clone(), health: health.clone(), overview: overview::gather(&settings, &metrics, &ledger) };
@@ -125,10 +152,14 @@ impl App {
         tracing::info!(addresses = %listening, service = %settings.api.base_url, state = %settings.ledger.path, "listening");
 
         let mut relay = relay;
-        let mut outcome = Ok(());
+        let mut outcome = Ok(Ended::Stopped);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
+            () = ledger.damaged() => {
+                tracing::error!("the state file is damaged: everything stops, and begins anew with a fresh file");
+                outcome = Ok(Ended::Damaged);
+            }
             ended = readers.join_next(), if !readers.is_empty() => {
                 outcome = Err(RunError::Defect(ended.and_then(Result::ok).map_or("reading", Loop::as_str)));
             }
@@ -144,7 +175,7 @@ impl App {
         health.set_ready(false);
         stop_web.cancel();
         let _ = web.await;
-        if outcome.is_ok() {
+        if let Ok(Ended::Stopped) = outcome {
             tracing::info!(unsent = ledger.backlog().records, "stopped");
         }
         outcome

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_exporter::ledger::{
-    ActorLabel, ActorRef, Birth, Commit, DeadLetter, DeadReason, Disposition, EventId, LedgerHandle, LedgerState, NewEntry, NewEvent,
-    OpenError, RecordKind, Settings, StatePath,
+    ActorLabel, ActorRef, Birth, Commit, DeadLetter, DeadReason, Disposition, EventId, Frontier, Gap, GapReason, LedgerError, LedgerHandle,
+    LedgerState, NewEntry, NewEvent, OpenError, RecordKind, Settings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
@@ -78,6 +78,39 @@ fn counted(metrics: &Metrics) -> u64 {
 /// Bytes of the file and what SQLite keeps beside it.
 fn bytes(path: &Path) -> u64 {
     ["", "-wal"].iter().filter_map(|suffix| std::fs::metadata(format!("{}{suffix}", path.display())).ok()).map(|file| file.len()).sum()
+}
+
+/// What another program does to the file.
+fn change(path: &Path, sql: &str) {
+    rusqlite::Connection::open(path).expect("opens").execute_batch(sql).expect("runs");
+}
+
+/// Takes everything out of the outbox, in the order it comes.
+async fn drain(ledger: &LedgerHandle) -> Vec<String> {
+    let mut taken = Vec::new();
+    loop {
+        let batch = ledger.outbox_batch(512, 3 << 20).await.expect("readable");
+        let Some(last) = batch.last() else { return taken };
+        let through = last.position;
+        taken.extend(batch.into_iter().map(|record| record.raw));
+        ledger.outbox_acknowledge(through, Vec::new()).await.expect("written");
+    }
+}
+
+/// The texts of entries `first..last`.
+fn raw(first: u64, last: u64) -> Vec<String> {
+    (first..last).map(|number| entry(number, Timestamp::UNIX_EPOCH).raw).collect()
+}
+
+fn asides(directory: &Path) -> usize {
+    let names = std::fs::read_dir(directory).expect("readable").filter_map(Result::ok).map(|file| file.file_name());
+    names.filter(|name| name.to_string_lossy().contains(".damaged-") && !name.to_string_lossy().ends_with("-wal")).count()
+}
+
+fn shown(metrics: &Metrics, line: &str) -> bool {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, metrics.registry()).expect("encodes");
+    text.lines().any(|shown| shown == line)
 }
 
 #[tokio::test]
@@ -207,7 +240,7 @@ async fn a_newer_file_is_read_where_it_allows_that_and_refused_where_not() {
     let (ledger, _, _) = open(&path);
     ledger.commit(page(0, 10, Timestamp::now())).await.expect("written");
     drop(ledger);
-    let change = |sql: &str| rusqlite::Connection::open(&path).expect("opens").execute_batch(sql).expect("runs");
+    let change = |sql: &str| change(&path, sql);
     // A later version that added a column and a table, and says that this one may read the file.
     change(
         "UPDATE state SET schema_version = 2, oldest_reader = 1; ALTER TABLE seen ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
@@ -273,6 +306,261 @@ async fn dead_letters_are_bounded_and_leave_with_the_position() {
         ledger.outbox_acknowledge(record.position, vec![letter]).await.expect("written");
     }
     assert_eq!((ledger.dead_letters().expect("readable"), ledger.backlog().records), (100, 0));
-    assert_eq!(metrics.otlp.records_dead_lettered.get(), 150);
     assert_eq!(metrics.audit.total(Total::Malformed), 0);
+}
+
+#[tokio::test]
+async fn a_full_disk_changes_nothing_until_there_is_room() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, metrics) = open(&path);
+    let now = Timestamp::now();
+    ledger.commit(born(now)).await.expect("written");
+    ledger.commit(page(0, 1000, now)).await.expect("written");
+    let before = format!("{:?}", ledger.state().await.expect("readable"));
+
+    ledger.pretend_full(true).await.expect("set");
+    for attempt in 1..=3 {
+        let mut commit = page(1000, 1000, now);
+        commit.frontier = Some(Frontier { cursor: Some("next".to_owned()), id: Some(EventId(1)) });
+        commit.gaps = vec![Gap { reason: GapReason::FrontierGone, from: None, to: None, message: "gone".to_owned() }];
+        commit.duplicates = 5;
+        let error = ledger.commit(commit).await.expect_err("there is no room");
+        assert!(matches!(error, LedgerError::DiskFull), "{error}");
+        assert_eq!((metrics.state.commit_failures.get(), counted(&metrics), ledger.backlog().records), (attempt, 1000, 1000));
+    }
+    assert_eq!(metrics.audit.total(Total::Gaps) + metrics.audit.total(Total::Duplicate), 0);
+    assert_eq!(ledger.holds([entry(999, now).id, entry(1000, now).id]), [true, false]);
+    assert_eq!(format!("{:?}", ledger.state().await.expect("readable")), before);
+    // What is there already can be delivered: that takes no room.
+    let batch = ledger.outbox_batch(1000, usize::MAX).await.expect("readable");
+    ledger.outbox_acknowledge(batch[999].position, Vec::new()).await.expect("written");
+
+    ledger.pretend_full(false).await.expect("set");
+    ledger.commit(page(1000, 1000, now)).await.expect("written");
+    assert_eq!((counted(&metrics), ledger.backlog().records), (2000, 1000));
+    drop(ledger);
+    let (ledger, _, metrics) = open(&path);
+    assert_eq!(drain(&ledger).await, raw(1000, 2000));
+    assert_eq!(counted(&metrics), 2000);
+}
+
+#[tokio::test]
+async fn an_acknowledgement_is_done_once_whatever_fails_after_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    ledger.commit(page(0, 100, Timestamp::now())).await.expect("written");
+    let batch = ledger.outbox_batch(100, usize::MAX).await.expect("readable");
+    let letter = DeadLetter {
+        reason: DeadReason::Refused,
+        message: "no".to_owned(),
+        kind: RecordKind::Entry,
+        arrived_at: batch[0].arrived_at,
+        raw: batch[0].raw.clone(),
+    };
+    // It is on disk; the look at what is left fails.
+    change(
+        &path,
+        "CREATE TRIGGER later AFTER INSERT ON dead_letters BEGIN UPDATE outbox SET acknowledged = 40; END;
+         ALTER TABLE outbox RENAME COLUMN arrived TO moved;",
+    );
+    ledger.outbox_acknowledge(batch[39].position, vec![letter]).await.expect("written");
+    assert_eq!((ledger.dead_letters().expect("readable"), ledger.backlog().records), (1, 60));
+}
+
+#[tokio::test]
+async fn a_damaged_page_of_the_outbox_is_a_gap_and_holds_no_other() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, metrics) = open(&path);
+    for first in [0, 10, 20] {
+        ledger.commit(page(first, 10, Timestamp::now())).await.expect("written");
+    }
+    change(&path, "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = 2");
+    let mut taken = drain(&ledger).await;
+    let gap = taken.pop().expect("a record");
+    assert_eq!(taken, [raw(0, 10), raw(20, 30)].concat());
+    assert!(gap.contains("damaged_page") && gap.contains("10 log records"), "{gap}");
+    assert_eq!((metrics.audit.total(Total::Gaps), counted(&metrics), ledger.backlog().records), (1, 30, 0));
+    drop(ledger);
+    assert_eq!(open(&path).2.audit.total(Total::Gaps), 1);
+}
+
+#[tokio::test]
+async fn damage_found_while_it_runs_sets_the_file_aside_and_never_counts_twice() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    let now = Timestamp::now();
+    ledger.commit(born(now)).await.expect("written");
+    for first in 0..60 {
+        ledger.commit(page(first * 1000, 1000, now)).await.expect("written");
+    }
+    drop(ledger);
+    let (ledger, _, metrics) = open(&path);
+    // Everything but the first page, in the middle of the run.
+    let mut file = std::fs::read(&path).expect("readable");
+    assert!(file.len() > 3 << 20, "more than is kept in memory: {}", file.len());
+    file[4096..].fill(0x5a);
+    std::fs::write(&path, &file).expect("written");
+    let error = loop {
+        match ledger.commit(page(60_000, 1000, now)).await.and(ledger.outbox_batch(usize::MAX, usize::MAX).await) {
+            Ok(batch) => assert!(batch.len() < 100_000, "it never notices"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
+    ledger.damaged().await;
+    let failed = (metrics.state.commits.get(), counted(&metrics));
+    assert!(matches!(ledger.commit(page(70_000, 1, now)).await, Err(LedgerError::Damaged(_))));
+    assert_eq!((metrics.state.commits.get(), counted(&metrics)), failed, "nothing is written to it any more");
+
+    ledger.set_aside().await.expect("renamed");
+    // The other handle is still there: it holds neither the file nor its lock.
+    let (fresh, state, metrics) = open(&path);
+    assert!(state.birth.is_none() && counted(&metrics) == 0 && fresh.backlog().records == 0);
+    assert_eq!(asides(directory.path()), 1);
+    assert!(!shown(&metrics, "orgdata_state_recreated_timestamp_seconds 0.0"), "an alert needs the time");
+    fresh.commit(page(70_000, 10, now)).await.expect("written");
+    assert_eq!((counted(&metrics), fresh.backlog().records), (10, 10));
+}
+
+#[tokio::test]
+async fn a_file_that_is_whole_and_still_unusable_is_set_aside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    for damage in [
+        // Killed while it was made, by a version that made its tables one by one.
+        "DROP TABLE seen; DROP TABLE outbox",
+        "DROP TABLE state",
+        // A walk that cannot be gone on with.
+        "UPDATE state SET walk = 'first_start', walk_top = X'0000000a00'",
+        "ALTER TABLE state DROP COLUMN prune_floor",
+    ] {
+        let (ledger, _, _) = open(&path);
+        ledger.commit(page(0, 10, Timestamp::now())).await.expect("written");
+        drop(ledger);
+        change(&path, damage);
+        let (ledger, state, metrics) = open(&path);
+        assert!(state.birth.is_none() && ledger.backlog().records == 0 && counted(&metrics) == 0, "{damage}");
+        assert!(shown(&metrics, "orgdata_state_recreated_total 1"), "{damage}");
+        assert_eq!(asides(directory.path()), 1, "{damage}");
+        drop(ledger);
+        for file in std::fs::read_dir(directory.path()).expect("readable").filter_map(Result::ok) {
+            std::fs::remove_file(file.path()).expect("removed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_holds_an_old_moment_of_the_file_stops_it_at_the_limit_until_it_lets_go() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let metrics = Metrics::new(Duration::ZERO);
+    let (ledger, _) = LedgerHandle::open(Settings { outbox: false, ..settings(&path) }, metrics.clone()).expect("opens");
+    let now = Timestamp::now();
+    ledger.commit(page(0, 1000, now)).await.expect("written");
+    let reader = rusqlite::Connection::open(&path).expect("opens");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM seen").expect("runs");
+    let mut committed = 1000;
+    while !ledger.is_full() {
+        ledger.commit(page(committed, 1000, now)).await.expect("written");
+        committed += 1000;
+        assert!(committed < 1_000_000, "it never stops");
+    }
+    assert!(bytes(&path) < 9 << 20, "{} bytes", bytes(&path));
+    reader.execute_batch("COMMIT").expect("runs");
+    // Nothing is committed any more; looking is enough.
+    for look in 0.. {
+        if !ledger.is_full() {
+            break;
+        }
+        assert!(look < 1000, "it stays full");
+        ledger.state().await.expect("readable");
+    }
+    assert!(bytes(&path) < 4 << 20, "{} bytes", bytes(&path));
+    ledger.commit(page(committed, 1000, now)).await.expect("written");
+    assert_eq!(counted(&metrics), committed + 1000);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_collector_that_is_configured_no_longer_does_not_hold_the_tail() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    let now = Timestamp::now();
+    let mut committed = 0;
+    while !ledger.is_full() {
+        ledger.commit(page(committed, 1000, now)).await.expect("written");
+        committed += 1000;
+    }
+    drop(ledger);
+    let (ledger, _) = LedgerHandle::open(Settings { outbox: false, ..settings(&path) }, Metrics::new(Duration::ZERO)).expect("opens");
+    assert!(ledger.backlog().records == committed && !ledger.is_full());
+    drop(ledger);
+    assert!(open(&path).0.is_full(), "with a collector again it is");
+}
+
+#[tokio::test]
+async fn a_clock_that_jumped_ahead_and_back_does_not_stop_the_pruning() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let metrics = Metrics::new(Duration::ZERO);
+    let (ledger, _) = LedgerHandle::open(Settings { outbox: false, ..settings(&path) }, metrics.clone()).expect("opens");
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+    ledger.commit(born(start)).await.expect("written");
+    let mut floor = None;
+    for day in 0..40u32 {
+        let at = start + DAY * day;
+        let mut commit = page(u64::from(day) * 1000, 1000, at);
+        commit.server_time = if day == 20 { at + 365 * DAY } else { at };
+        commit.reread_at = Some(at);
+        floor = ledger.commit(commit).await.expect("written");
+        let oldest = entry(u64::from(day) * 1000, at).id;
+        assert_eq!(ledger.holds([oldest]), [true], "the newest are never pruned, whatever the clock says");
+    }
+    let floor = floor.expect("ids were pruned");
+    assert!(floor > start + DAY * 25, "{floor}");
+}
+
+#[tokio::test]
+async fn a_great_many_old_ids_are_pruned_a_part_at_a_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _) = LedgerHandle::open(Settings { outbox: false, ..settings(&path) }, Metrics::new(Duration::ZERO)).expect("opens");
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+    for minute in 0..100u32 {
+        ledger.commit(page(u64::from(minute) * 1000, 1000, start + Duration::from_secs(60) * minute)).await.expect("written");
+    }
+    let mut held = Vec::new();
+    for second in 0..10u32 {
+        let mut commit = born(start + 30 * DAY + Duration::from_secs(1) * second);
+        commit.reread_at = Some(commit.server_time);
+        ledger.commit(commit).await.expect("written");
+        let known = ledger.holds((0..100_000).map(|number| entry(number, start).id));
+        held.push(known.iter().filter(|known| **known).count());
+    }
+    assert!(held.windows(2).all(|pair| pair[0] - pair[1] <= 22_000) && held[0] >= 78_000, "{held:?}");
+    assert!(held[9] <= 11_000 && held[9] >= 10_000, "{held:?}");
+}
+
+#[tokio::test]
+async fn dead_letters_never_fill_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    for number in 0..40 {
+        let mut commit = page(number, 1, Timestamp::now());
+        commit.entries[0].event = Err("unreadable".to_owned());
+        commit.entries[0].raw = format!("{number}{}", "x".repeat(300_000));
+        ledger.commit(commit).await.expect("written");
+    }
+    let kept = ledger.dead_letters().expect("readable");
+    assert!((4..=6).contains(&kept), "{kept} in a quarter of the limit");
+    assert!(bytes(&path) < 5 << 20, "{} bytes", bytes(&path));
+    let newest: String = rusqlite::Connection::open(&path)
+        .and_then(|file| file.query_row("SELECT substr(raw, 1, 2) FROM dead_letters ORDER BY id DESC LIMIT 1", [], |row| row.get(0)))
+        .expect("readable");
+    assert_eq!(newest, "39");
 }

@@ -25,7 +25,7 @@ const DEFAULT_ZERO_HOLD: Duration = Duration::from_secs(60);
 const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
 
 /// Checked settings, one for each part of the program.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The client.
     pub api: api::Settings,

@@ -9,6 +9,9 @@ pub(super) struct BlockWriter {
     records: u32,
 }
 
+/// lz4 makes nothing smaller than this.
+const MAX_RATIO: usize = 255;
+
 /// A block that does not unpack: the file is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("a page of the outbox is damaged: {0}")]
@@ -43,7 +46,7 @@ impl BlockWriter {
 
 /// The records of a block, oldest first.
 pub(super) fn read(block: &[u8]) -> Result<Vec<(RecordKind, String)>, BlockError> {
-    let bytes = lz4_flex::decompress_size_prepended(block).map_err(|error| BlockError(error.to_string()))?;
+    let bytes = decompress(block)?;
     let mut rest = bytes.as_slice();
     let mut records = Vec::new();
     while let Some((head, tail)) = rest.split_first_chunk::<5>() {
@@ -63,8 +66,17 @@ pub(super) fn pack(text: &str) -> Vec<u8> {
 
 /// Undoes [`pack`].
 pub(super) fn unpack(block: &[u8]) -> Result<String, BlockError> {
-    let bytes = lz4_flex::decompress_size_prepended(block).map_err(|error| BlockError(error.to_string()))?;
+    let bytes = decompress(block)?;
     String::from_utf8(bytes).map_err(|error| BlockError(error.to_string()))
+}
+
+/// The size that a block names is not believed where lz4 could not have made it so small: it would be reserved, and the process ended.
+fn decompress(block: &[u8]) -> Result<Vec<u8>, BlockError> {
+    let (size, compressed) = lz4_flex::block::uncompressed_size(block).map_err(|error| BlockError(error.to_string()))?;
+    if size / MAX_RATIO > compressed.len() {
+        return Err(BlockError(format!("{} bytes cannot hold {size}", compressed.len())));
+    }
+    lz4_flex::block::decompress(compressed, size).map_err(|error| BlockError(error.to_string()))
 }
 
 #[cfg(test)]
@@ -92,5 +104,12 @@ mod tests {
             let _ = read(&good[..cut]);
         }
         assert!(read(&[0xff; 16]).is_err());
+        for bit in 0..good.len() * 8 {
+            let mut flipped = good.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let _ = read(&flipped);
+        }
+        let empty = BlockWriter::default().finish();
+        assert!(read(&empty).expect("intact").is_empty());
     }
 }

@@ -5,6 +5,7 @@
 
 mod actors;
 mod block;
+mod fill;
 mod labels;
 mod open;
 mod outbox;
@@ -13,11 +14,13 @@ mod store;
 mod types;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 pub use actors::{ActorLabel, MAX_LABEL, NO_ACTOR, OTHER_ACTORS};
 pub use open::{OpenError, StatePath};
@@ -27,10 +30,14 @@ pub use types::{
 };
 
 use crate::metrics::Metrics;
+use fill::Fill;
 use store::Ledger;
 
 /// The write-ahead log beside the file is written back, and cut, at this size, in bytes.
 const WAL_BYTES: i64 = 1024 * 1024;
+
+/// How long a lock that another program holds on the file is waited for.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// How the ledger is kept.
 #[derive(Clone)]
@@ -55,7 +62,7 @@ pub struct Settings {
     pub reread_window: Duration,
     /// How long ids are kept.
     pub id_retention: Duration,
-    /// How many dead letters are kept. It reads the file: call it off the runtime's threads.
+    /// How many dead letters are kept, within a quarter of the limit.
     pub max_dead_letters: u32,
     /// Takes out of an entry what must not be stored in a dead letter.
     pub redact: Arc<dyn Fn(&str) -> String + Send + Sync>,
@@ -101,8 +108,14 @@ struct Inner {
     ledger: Mutex<Ledger>,
     known: Arc<RwLock<HashSet<EventId>>>,
     backlog: Arc<Mutex<Backlog>>,
+    fill: Arc<Fill>,
+    /// The log beside the file is being written back.
+    writing_back: AtomicBool,
     outbox_grew: Notify,
     instance_id: String,
+    /// What SQLite said when it found the file damaged.
+    damage: OnceLock<String>,
+    damaged: CancellationToken,
 }
 
 /// Why the ledger could not do what was asked; nothing of it happened.
@@ -112,7 +125,7 @@ pub enum LedgerError {
     #[error("the disk of the state file is full; free some space there, the exporter goes on by itself")]
     DiskFull,
     /// The file is damaged.
-    #[error("the state file is damaged: {0}; restart the exporter, it sets the file aside and begins a fresh one")]
+    #[error("the state file is damaged: {0}; the exporter sets it aside and begins a fresh one")]
     Damaged(String),
     /// Anything else.
     #[error("the state file cannot be used: {0}")]
@@ -140,9 +153,13 @@ impl LedgerHandle {
         let inner = Inner {
             known: ledger.known.clone(),
             backlog: ledger.backlog.clone(),
+            fill: ledger.fill.clone(),
+            writing_back: AtomicBool::new(false),
             ledger: Mutex::new(ledger),
             outbox_grew: Notify::new(),
             instance_id: state.instance_id.clone(),
+            damage: OnceLock::new(),
+            damaged: CancellationToken::new(),
         };
         Ok((Self { inner: Arc::new(inner) }, state))
     }
@@ -179,9 +196,39 @@ impl LedgerHandle {
         !self.inner.known.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Whether one more page might not fit below `--state.max-size`.
+    /// Whether one more page might not fit below `--state.max-size`. It waits for nothing, not even for a disk that hangs.
     pub fn is_full(&self) -> bool {
-        self.lock().is_full()
+        if self.inner.fill.is_held() {
+            self.write_back();
+        }
+        self.inner.fill.is_full(self.backlog().records)
+    }
+
+    /// For tests: lets the file take no further page, as on a full disk, or lets it grow again.
+    ///
+    /// # Errors
+    /// Where SQLite does not do it.
+    #[doc(hidden)]
+    pub async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
+        // SQLite takes the size that the file has already for a limit below it.
+        let pages = if full { 1 } else { u32::MAX - 1 };
+        self.call(move |ledger| Ok(ledger.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?)).await
+    }
+
+    /// Completes when the file was found damaged: nothing can be written or read any more, until it was
+    /// [set aside](Self::set_aside) and the ledger is opened again.
+    pub async fn damaged(&self) {
+        self.inner.damaged.cancelled().await;
+    }
+
+    /// Sets a damaged file aside, leaves a fresh one in its place, and lets go of both: it can be opened again, by this process too.
+    ///
+    /// # Errors
+    /// Where the file cannot be renamed, or no fresh one be made.
+    pub async fn set_aside(&self) -> Result<(), OpenError> {
+        let this = self.clone();
+        let why = self.inner.damage.get().cloned().unwrap_or_default();
+        tokio::task::spawn_blocking(move || this.lock().set_aside(&why)).await.unwrap_or(Ok(()))
     }
 
     /// The oldest records of the outbox: at most `max_records`, and no more than `max_bytes` of JSON (but at least one record). Empty when nothing waits.
@@ -227,10 +274,34 @@ impl LedgerHandle {
         &self,
         f: impl FnOnce(&mut Ledger) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
+        if let Some(damage) = self.inner.damage.get() {
+            return Err(LedgerError::Damaged(damage.clone()));
+        }
         let this = self.clone();
         match tokio::task::spawn_blocking(move || f(&mut this.lock())).await {
+            Ok(Err(LedgerError::Damaged(damage))) => {
+                // Whatever the first one was.
+                let _ = self.inner.damage.set(damage.clone());
+                self.inner.damaged.cancel();
+                Err(LedgerError::Damaged(damage))
+            }
             Ok(result) => result,
             Err(error) => Err(LedgerError::Other(format!("the call did not end: {error}"))),
+        }
+    }
+
+    /// Writes the log beside the file back, off the runtime's threads: where nothing is committed any more, nobody else does.
+    fn write_back(&self) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && !self.inner.writing_back.swap(true, Ordering::Relaxed)
+        {
+            let this = self.clone();
+            runtime.spawn_blocking(move || {
+                if let Err(error) = this.lock().write_back() {
+                    tracing::debug!(%error, "the write-ahead log cannot be written back yet");
+                }
+                this.inner.writing_back.store(false, Ordering::Relaxed);
+            });
         }
     }
 
@@ -248,11 +319,5 @@ impl From<rusqlite::Error> for LedgerError {
             _ if open::is_damage(&error) => Self::Damaged(error.to_string()),
             _ => Self::Other(error.to_string()),
         }
-    }
-}
-
-impl From<block::BlockError> for LedgerError {
-    fn from(error: block::BlockError) -> Self {
-        Self::Damaged(error.to_string())
     }
 }

@@ -103,21 +103,23 @@ pub(super) fn open(path: &StatePath, base_url: &str) -> Result<Opened, OpenError
         StatePath::File(path) => path,
     };
     let lock = lock(path)?;
-    let mut set_aside = None;
-    let opened = match open_whole(path, base_url) {
-        Err(Failure::Sqlite(error)) if is_damage(&error) => {
-            let aside = put_aside(path).map_err(|error| unwritable(path, &error))?;
-            tracing::error!(
-                file = %path.display(), aside = %aside.display(), %error,
-                "the state file is damaged; it was set aside and a fresh one is begun: counters start again at 0, and log records that waited in it are lost"
-            );
-            set_aside = Some(aside);
-            open_whole(path, base_url)
-        }
-        other => other,
-    };
-    match opened {
-        Ok(connection) => Ok(Opened { connection, lock: Some(lock), set_aside }),
+    match open_whole(path, base_url) {
+        Ok(connection) => Ok(Opened { connection, lock: Some(lock), set_aside: None }),
+        Err(Failure::Sqlite(error)) if is_unusable(&error) => begin_afresh(path, base_url, lock, &error),
+        Err(Failure::Sqlite(error)) => Err(sqlite(path, error)),
+        Err(Failure::Refused(error)) => Err(error),
+    }
+}
+
+/// Sets a damaged file aside and begins a fresh one. No connection to the file may be open.
+pub(super) fn begin_afresh(path: &Path, base_url: &str, lock: File, error: &dyn std::fmt::Display) -> Result<Opened, OpenError> {
+    let aside = put_aside(path).map_err(|error| unwritable(path, &error))?;
+    tracing::error!(
+        file = %path.display(), aside = %aside.display(), %error,
+        "the state file is damaged; it was set aside and a fresh one is begun: counters start again at 0, and log records that waited in it are lost"
+    );
+    match open_whole(path, base_url) {
+        Ok(connection) => Ok(Opened { connection, lock: Some(lock), set_aside: Some(aside) }),
         Err(Failure::Sqlite(error)) => Err(sqlite(path, error)),
         Err(Failure::Refused(error)) => Err(error),
     }
@@ -147,7 +149,13 @@ fn open_whole(path: &Path, base_url: &str) -> Result<Connection, Failure> {
         schema::create(&connection)?;
     }
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if verdict == "ok" { Ok(connection) } else { Err(damage(&verdict).into()) }
+    if verdict != "ok" {
+        return Err(damage(&verdict).into());
+    }
+    if !fresh {
+        schema::migrate(&connection, schema::STEPS)?;
+    }
+    Ok(connection)
 }
 
 fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(), Failure> {
@@ -209,11 +217,24 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
+/// Whether a file that is ours cannot be read although it is whole for SQLite: a table or a value is not what it has to be. It would be so
+/// at every start.
+pub(super) fn is_unusable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error as E;
+    let missing = |message: &Option<String>| message.as_ref().is_some_and(|message| message.starts_with("no such "));
+    match error {
+        E::FromSqlConversionFailure(..) | E::IntegralValueOutOfRange(..) | E::InvalidColumnType(..) | E::InvalidColumnName(_) => true,
+        E::SqliteFailure(_, message) => is_damage(error) || missing(message),
+        E::SqlInputError { msg, .. } => msg.starts_with("no such "),
+        _ => false,
+    }
+}
+
 fn damage(verdict: &str) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(verdict.to_owned()))
 }
 
-fn sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
+pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
         Some(
             ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::DiskFull | ErrorCode::SystemIoFailure,
@@ -226,7 +247,7 @@ fn unwritable(path: &Path, error: &io::Error) -> OpenError {
     OpenError::Unwritable { path: path.to_owned(), error: error.to_string() }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

@@ -3,15 +3,36 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::store::{Ledger, micros, timestamp};
-use super::types::{DeadLetter, OutboxPosition, OutboxRecord, TraceContext};
-use super::{LedgerError, Settings, WAL_BYTES, block};
+use super::block::{self, BlockError, BlockWriter};
+use super::store::{Ledger, gap_record, micros, timestamp};
+use super::types::{DeadLetter, Gap, GapReason, OutboxPosition, OutboxRecord, RecordKind, TraceContext};
+use super::{LedgerError, Settings};
+use crate::metrics::audit::{Delta, Total};
+
+/// Dead letters take at most this part of `--state.max-size`.
+const DEAD_LETTER_SHARE: u64 = 4;
+
+/// A page of the outbox that does not unpack.
+struct BadPage {
+    page: i64,
+    arrived_at: Timestamp,
+    error: BlockError,
+}
 
 // === impl Ledger ===
 
 impl Ledger {
     /// The oldest records, at most `max_records` and `max_bytes` of JSON, but at least one.
     pub(super) fn batch(&self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
+        loop {
+            match self.read_batch(max_records, max_bytes)? {
+                Ok(records) => return Ok(records),
+                Err(bad) => self.give_up(&bad)?,
+            }
+        }
+    }
+
+    fn read_batch(&self, max_records: usize, max_bytes: usize) -> rusqlite::Result<Result<Vec<OutboxRecord>, BadPage>> {
         let mut records = Vec::new();
         let mut bytes = 0;
         let mut pages = self.connection.prepare_cached("SELECT page, arrived, acknowledged, trace, block FROM outbox ORDER BY page")?;
@@ -21,10 +42,15 @@ impl Ledger {
             let arrived_at = timestamp(row.get(1)?);
             let acknowledged: u32 = row.get(2)?;
             let trace = row.get::<_, Option<Vec<u8>>>(3)?.and_then(|trace| trace_context(&trace));
-            let block = block::read(row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?)?;
+            let block = match block::read(row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?) {
+                Ok(block) => block,
+                // What is before it goes first.
+                Err(_) if !records.is_empty() => break,
+                Err(error) => return Ok(Err(BadPage { page, arrived_at, error })),
+            };
             for (index, (kind, raw)) in (0u32..).zip(block).skip(acknowledged as usize) {
                 if !records.is_empty() && (records.len() >= max_records || bytes + raw.len() > max_bytes) {
-                    return Ok(records);
+                    return Ok(Ok(records));
                 }
                 bytes += raw.len();
                 records.push(OutboxRecord { position: OutboxPosition { page, index }, kind, arrived_at, trace, raw });
@@ -33,18 +59,51 @@ impl Ledger {
                 break;
             }
         }
-        Ok(records)
+        Ok(Ok(records))
+    }
+
+    /// The records of a damaged page are lost, and would keep all others from leaving: a gap takes their place.
+    fn give_up(&self, bad: &BadPage) -> rusqlite::Result<()> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let lost: i64 = transaction
+            .prepare_cached("DELETE FROM outbox WHERE page = ?1 RETURNING records - acknowledged")?
+            .query_row([bad.page], |row| row.get(0))?;
+        let gap = Gap {
+            reason: GapReason::DamagedPage,
+            from: None,
+            to: None,
+            message: format!(
+                "{lost} log records that arrived at {} are lost, since the state file is damaged: {}",
+                bad.arrived_at, bad.error
+            ),
+        };
+        let mut block = BlockWriter::default();
+        block.push(RecordKind::Gap, &gap_record(&gap, Timestamp::now()));
+        // At the end: whoever holds a position inside the lost page must not take the gap for one of its records.
+        transaction
+            .prepare_cached("INSERT INTO outbox (arrived, records, block) VALUES (?1, 1, ?2)")?
+            .execute(params![micros(Timestamp::now()), block.finish()])?;
+        transaction.execute(
+            "INSERT INTO totals (name, value) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1",
+            [Total::Gaps.as_str()],
+        )?;
+        transaction.commit()?;
+        tracing::error!(reason = gap.reason.as_str(), "gap in the log records: {}; their events are counted all the same", gap.message);
+        self.metrics.state.commits.inc();
+        self.metrics.audit.publish(Delta { totals: vec![(Total::Gaps, 1)], ..Delta::default() });
+        self.backlog_changed(1 - lost);
+        Ok(())
     }
 
     /// Everything through `through` leaves the outbox, and `dead` become dead letters.
     pub(super) fn acknowledge(&mut self, through: OutboxPosition, dead: &[DeadLetter]) -> Result<(), LedgerError> {
         match self.write_acknowledged(through, dead) {
             Ok(left) => {
+                // From here on nothing may fail: it would be done, and counted, again.
                 self.metrics.state.commits.inc();
-                self.metrics.otlp.records_dead_lettered.inc_by(dead.len() as u64);
-                // The transaction is on disk: what fails from here on must not make anybody try it again.
-                if let Err(error) = self.refresh_backlog(-left).and_then(|()| self.shrink()) {
-                    tracing::warn!(%error, "cannot read the size of the outbox, or give space back");
+                self.backlog_changed(-left);
+                if let Err(error) = self.shrink() {
+                    tracing::debug!(%error, "free pages of the state file are given back later");
                 }
                 Ok(())
             }
@@ -65,13 +124,18 @@ impl Ledger {
                  FROM outbox WHERE page <= ?1",
             )?
             .query_row(params![through.page, through.index + 1], |row| row.get(0))?;
-        transaction.prepare_cached("DELETE FROM outbox WHERE page < ?1")?.execute([through.page])?;
+        // A page that is done with goes at once: to write its position first would take room, which a full disk has not.
+        transaction
+            .prepare_cached("DELETE FROM outbox WHERE page < ?1 OR (page = ?1 AND records <= ?2)")?
+            .execute(params![through.page, through.index + 1])?;
         transaction
             .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1")?
             .execute(params![through.page, through.index + 1])?;
-        transaction.prepare_cached("DELETE FROM outbox WHERE page = ?1 AND acknowledged >= records")?.execute([through.page])?;
         for letter in dead {
-            write_dead_letter(&transaction, letter, &self.settings)?;
+            write_dead_letter(&transaction, letter)?;
+        }
+        if !dead.is_empty() {
+            trim_dead_letters(&transaction, &self.settings)?;
         }
         transaction.commit()?;
         Ok(left)
@@ -81,25 +145,34 @@ impl Ledger {
     pub(super) fn count_backlog(&self) -> rusqlite::Result<()> {
         let records: i64 =
             self.connection.query_row("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox", [], |row| row.get(0))?;
-        self.refresh_backlog(records)
+        self.backlog_changed(records);
+        Ok(())
     }
 
-    /// The number of waiting records changed by `change`; reads when the oldest arrived, and how large the file is.
-    pub(super) fn refresh_backlog(&self, change: i64) -> rusqlite::Result<()> {
-        let waiting = || self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // First what cannot fail: a number that missed a change would stay wrong.
-        let mut backlog = waiting();
+    /// The number of waiting records changed by `change`, which is on disk.
+    pub(super) fn backlog_changed(&self, change: i64) {
+        // The number follows whatever happens to the rest: one that stays wrong could hold the tail for ever.
+        let mut backlog = self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         backlog.records = backlog.records.saturating_add_signed(change);
         drop(backlog);
+        if let Err(error) = self.look() {
+            tracing::warn!(%error, "cannot read the size of the state file; read again with the next commit");
+        }
+    }
+
+    /// Reads when the oldest waiting record arrived, and how large the file is.
+    pub(super) fn look(&self) -> rusqlite::Result<()> {
+        let size = self.size()?;
+        self.metrics.state.size_bytes.set(size);
+        self.fill.look(u64::try_from(size).unwrap_or(0));
         let oldest: Option<i64> = self
             .connection
             .prepare_cached("SELECT arrived FROM outbox ORDER BY page LIMIT 1")?
             .query_row([], |row| row.get(0))
             .optional()?;
-        let mut backlog = waiting();
+        let mut backlog = self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         backlog.oldest = oldest.map(timestamp);
-        drop(backlog);
-        self.metrics.state.size_bytes.set(self.size()?);
+        self.metrics.otlp.backlog(backlog.records, backlog.oldest);
         Ok(())
     }
 
@@ -111,12 +184,14 @@ impl Ledger {
         Ok((pages - free) * size)
     }
 
-    /// Whether one more page might not fit below `--state.max-size`.
-    pub(super) fn is_full(&self) -> bool {
-        let backlog = self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner).records;
-        let size = u64::try_from(self.metrics.state.size_bytes.get()).unwrap_or(0);
-        // Ids alone do not fill the file for long: they are pruned. Only what waits for the collector holds the tail.
-        backlog > 0 && size + headroom(&self.settings) > self.settings.max_size
+    /// Writes the write-ahead log back and cuts it, unless somebody still reads what is in it.
+    pub(super) fn write_back(&self) -> rusqlite::Result<()> {
+        // Not now is soon enough: nobody waits for that reader.
+        self.connection.busy_timeout(std::time::Duration::ZERO)?;
+        let written = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        self.connection.busy_timeout(super::BUSY)?;
+        written?;
+        self.look()
     }
 
     /// Gives free pages back to the file system, a few at a time.
@@ -133,14 +208,8 @@ impl Ledger {
     }
 }
 
-/// Space kept free below the limit: the write-ahead log, which grows by a transaction beyond the size at which it is written back, and
-/// a page of entries.
-fn headroom(settings: &Settings) -> u64 {
-    (WAL_BYTES.cast_unsigned() * 4).min(settings.max_size / 2)
-}
-
-/// Adds a dead letter; the oldest leave when there are too many.
-pub(super) fn write_dead_letter(transaction: &Transaction<'_>, letter: &DeadLetter, settings: &Settings) -> rusqlite::Result<()> {
+/// Adds a dead letter.
+pub(super) fn write_dead_letter(transaction: &Transaction<'_>, letter: &DeadLetter) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
         .execute(params![
@@ -151,9 +220,24 @@ pub(super) fn write_dead_letter(transaction: &Transaction<'_>, letter: &DeadLett
             letter.kind as i64,
             letter.raw
         ])?;
+    Ok(())
+}
+
+/// The oldest dead letters leave where there are too many, or where they take too much of the file: nobody takes them out of it, so they
+/// could fill it for good.
+pub(super) fn trim_dead_letters(transaction: &Transaction<'_>, settings: &Settings) -> rusqlite::Result<()> {
+    let max_bytes = i64::try_from(settings.max_size / DEAD_LETTER_SHARE).unwrap_or(i64::MAX);
     transaction
         .prepare_cached("DELETE FROM dead_letters WHERE id <= (SELECT max(id) FROM dead_letters) - ?1")?
         .execute([i64::from(settings.max_dead_letters)])?;
+    transaction
+        .prepare_cached(
+            "DELETE FROM dead_letters WHERE id <= (
+                SELECT max(id) FROM (
+                    SELECT id, sum(octet_length(raw) + octet_length(message)) OVER (ORDER BY id DESC) AS bytes FROM dead_letters
+                ) WHERE bytes > ?1)",
+        )?
+        .execute([max_bytes])?;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The ledger itself: what one transaction changes, on disk first and shown after.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,8 +9,10 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::block::{self, BlockWriter};
+use super::fill::Fill;
 use super::labels::Labels;
-use super::open::{self, OpenError};
+use super::open::{self, OpenError, Opened, StatePath};
+use super::outbox::{trim_dead_letters, write_dead_letter};
 use super::types::{
     Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, Mark, RecordKind, Walk, WalkChange,
     WalkKind,
@@ -21,17 +24,22 @@ use crate::metrics::audit::{Delta, Total};
 /// Ids of this many newest entries are never pruned.
 const MIN_IDS: i64 = 10_000;
 
+/// How many old ids are pruned in one transaction, roughly.
+const PRUNED_AT_ONCE: i64 = 20_000;
+
 /// The open file and what is kept of it in memory.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) connection: Connection,
-    _lock: Option<std::fs::File>,
+    /// Held until the file is let go of; the system lets go of it in any case.
+    lock: Option<std::fs::File>,
     pub(super) settings: Settings,
     pub(super) metrics: Metrics,
     /// Every id that the table `seen` holds. A look-up on disk would touch the whole tree.
     pub(super) known: Arc<RwLock<HashSet<EventId>>>,
     labels: Labels,
     pub(super) backlog: Arc<Mutex<Backlog>>,
+    pub(super) fill: Arc<Fill>,
     pruned_at: Option<Timestamp>,
     /// The floor that ids were pruned to.
     prune_floor: Option<Timestamp>,
@@ -44,26 +52,63 @@ impl Ledger {
     pub(super) fn open(settings: Settings, metrics: Metrics) -> Result<(Self, LedgerState), OpenError> {
         let opened = open::open(&settings.path, &settings.base_url)?;
         let set_aside = opened.set_aside.is_some();
-        let mut ledger = Self {
+        let failed = |settings: &Settings, error| open::sqlite(Path::new(&settings.path.to_string()), error);
+        let mut ledger = Self::of(opened, settings, metrics);
+        let error = match ledger.load(set_aside) {
+            Ok(state) => return Ok((ledger, state)),
+            Err(error) => error,
+        };
+        match (&ledger.settings.path.clone(), ledger.lock.take()) {
+            // An exporter that ends at every start on its own state is worse than the loss it fears.
+            (StatePath::File(path), Some(lock)) if !set_aside && open::is_unusable(&error) => {
+                let Self { connection, settings, metrics, .. } = ledger;
+                drop(connection);
+                let opened = open::begin_afresh(path, &settings.base_url, lock, &error)?;
+                let mut ledger = Self::of(opened, settings, metrics);
+                let state = ledger.load(true).map_err(|error| failed(&ledger.settings, error))?;
+                Ok((ledger, state))
+            }
+            _ => Err(failed(&ledger.settings, error)),
+        }
+    }
+
+    fn of(opened: Opened, settings: Settings, metrics: Metrics) -> Self {
+        Self {
             connection: opened.connection,
-            _lock: opened.lock,
+            lock: opened.lock,
             labels: Labels::new(&settings),
+            fill: Arc::new(Fill::new(&settings)),
             settings,
             metrics,
             known: Arc::default(),
             backlog: Arc::default(),
             pruned_at: None,
             prune_floor: None,
-        };
-        let path = || std::path::PathBuf::from(ledger_path(&ledger.settings));
-        let failed = |error| OpenError::Sqlite { path: path(), error };
-        ledger.found(set_aside).map_err(failed)?;
-        let state = ledger.load_state().map_err(failed)?;
-        ledger.prune_floor = state.prune_floor;
-        ledger.load_known().map_err(failed)?;
-        ledger.count_backlog().map_err(failed)?;
-        ledger.restore_metrics().map_err(|error| OpenError::Sqlite { path: ledger_path(&ledger.settings).into(), error })?;
-        Ok((ledger, state))
+        }
+    }
+
+    /// Reads everything, and shows it once all of it could be read.
+    fn load(&mut self, set_aside: bool) -> rusqlite::Result<LedgerState> {
+        self.found(set_aside)?;
+        let state = self.load_state()?;
+        self.prune_floor = state.prune_floor;
+        self.load_known()?;
+        self.restore_metrics()?;
+        self.count_backlog()?;
+        Ok(state)
+    }
+
+    /// Sets the file aside, begins a fresh one, and lets go of both: whoever opens it next goes on with the fresh one.
+    pub(super) fn set_aside(&mut self, why: &str) -> Result<(), OpenError> {
+        let (StatePath::File(path), Some(lock)) = (self.settings.path.clone(), self.lock.take()) else { return Ok(()) };
+        let failed = |error| open::sqlite(&path, error);
+        // Closed before it is renamed: SQLite finds what it keeps beside the file by name.
+        self.connection = Connection::open_in_memory().map_err(failed)?;
+        let opened = open::begin_afresh(&path, &self.settings.base_url, lock, &why)?;
+        self.connection = opened.connection;
+        let founded = self.found(true).map_err(failed);
+        self.connection = Connection::open_in_memory().map_err(failed)?;
+        founded
     }
 
     /// Writes one commit; nothing of it shows, in memory or on `/metrics`, before it is on disk.
@@ -102,6 +147,7 @@ impl Ledger {
         if self.settings.outbox {
             write_outbox(&transaction, commit)?;
         }
+        let mut dead = false;
         for entry in &commit.entries {
             if let (Err(message), true) = (&entry.event, entry.disposition != Disposition::Baseline) {
                 let letter = DeadLetter {
@@ -111,8 +157,12 @@ impl Ledger {
                     arrived_at: commit.arrived_at,
                     raw: (self.settings.redact)(&entry.raw),
                 };
-                super::outbox::write_dead_letter(&transaction, &letter, &self.settings)?;
+                write_dead_letter(&transaction, &letter)?;
+                dead = true;
             }
+        }
+        if dead {
+            trim_dead_letters(&transaction, &self.settings)?;
         }
         transaction.commit()?;
         Ok(delta)
@@ -128,9 +178,7 @@ impl Ledger {
         self.metrics.audit.publish(delta);
         let dead = commit.entries.iter().filter(|entry| entry.event.is_err() && entry.disposition != Disposition::Baseline).count();
         self.metrics.otlp.records_dead_lettered.inc_by(dead as u64);
-        if let Err(error) = self.refresh_backlog(commit.records(self.settings.outbox)) {
-            tracing::warn!(%error, "cannot read the size of the outbox");
-        }
+        self.backlog_changed(commit.records(self.settings.outbox));
         if let Err(error) = self.prune(commit.server_time) {
             tracing::warn!(%error, "cannot prune old ids; tried again later");
         }
@@ -139,7 +187,8 @@ impl Ledger {
     /// Forgets ids that no re-read will meet again: by age, never inside what the next re-read reaches, never the newest.
     fn prune(&mut self, now: Timestamp) -> rusqlite::Result<()> {
         let hour = SignedDuration::from_hours(1);
-        if self.pruned_at.is_some_and(|at| now.duration_since(at) < hour) {
+        // Also when the clock went back: a jump ahead must not stop the pruning for as long as it was far.
+        if self.pruned_at.is_some_and(|at| now.duration_since(at).abs() < hour) {
             return Ok(());
         }
         self.pruned_at = Some(now);
@@ -154,7 +203,16 @@ impl Ledger {
             .query_row("SELECT created FROM seen ORDER BY created DESC LIMIT 1 OFFSET ?1", [MIN_IDS], |row| row.get(0))
             .optional()?;
         let Some(newest) = newest else { return Ok(()) };
-        let cutoff = micros(cutoff).min(newest);
+        let mut cutoff = micros(cutoff).min(newest);
+        // A long absence leaves many: a part of them with each commit, so that no commit, and no memory, is out of proportion.
+        let slice: Option<i64> = self
+            .connection
+            .query_row("SELECT created FROM seen ORDER BY created LIMIT 1 OFFSET ?1", [PRUNED_AT_ONCE], |row| row.get(0))
+            .optional()?;
+        if let Some(slice) = slice.map(|last| last.saturating_add(1)).filter(|slice| *slice < cutoff) {
+            cutoff = slice;
+            self.pruned_at = None;
+        }
         let transaction = self.connection.unchecked_transaction()?;
         let gone: Vec<i64> = transaction
             .prepare_cached("DELETE FROM seen WHERE created < ?1 RETURNING id")?
@@ -248,11 +306,15 @@ impl Ledger {
         let mut delta = Delta::default();
         self.labels.restore(&self.connection, &mut delta)?;
         delta.newest = self.connection.query_row("SELECT newest_at FROM state", [], |row| row.get::<_, Option<i64>>(0))?.map(timestamp);
-        self.metrics.audit.publish(delta);
+        let mut totals = Vec::new();
         for total in Total::ALL {
             let value: Option<i64> =
                 self.connection.query_row("SELECT value FROM totals WHERE name = ?1", [total.as_str()], |row| row.get(0)).optional()?;
-            self.metrics.audit.restore(total, value.unwrap_or(0).cast_unsigned());
+            totals.push((total, value.unwrap_or(0).cast_unsigned()));
+        }
+        self.metrics.audit.publish(delta);
+        for (total, value) in totals {
+            self.metrics.audit.restore(total, value);
         }
         Ok(())
     }
@@ -393,7 +455,7 @@ fn write_outbox(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Res
 }
 
 /// A gap as a record of its own.
-fn gap_record(gap: &Gap, detected_at: Timestamp) -> String {
+pub(super) fn gap_record(gap: &Gap, detected_at: Timestamp) -> String {
     serde_json::json!({
         "id": uuid::Uuid::new_v4().to_string(),
         "type": "gap",
@@ -404,10 +466,6 @@ fn gap_record(gap: &Gap, detected_at: Timestamp) -> String {
         "message": gap.message,
     })
     .to_string()
-}
-
-fn ledger_path(settings: &Settings) -> String {
-    settings.path.to_string()
 }
 
 fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {

@@ -167,6 +167,8 @@ pub enum GapReason {
     UnreadablePage,
     /// Paging went in circles.
     NoProgress,
+    /// A page of the state file's outbox was damaged: its events are counted, their records are lost.
+    DamagedPage,
 }
 
 /// A hole in the audit trail.
@@ -263,6 +265,7 @@ impl GapReason {
             Self::RetentionOvertook => "retention_overtook",
             Self::UnreadablePage => "unreadable_page",
             Self::NoProgress => "no_progress",
+            Self::DamagedPage => "damaged_page",
         }
     }
 }
