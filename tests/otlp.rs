@@ -12,7 +12,6 @@ use orgdata_exporter::ledger::{Backlog, DeadLetter, DeadReason, OutboxPosition, 
 use orgdata_exporter::metrics::{Loops, OtlpMetrics};
 use orgdata_exporter::otlp::{Envelope, Export, FailureReason, Flags, Mapper, Next, Outbox, Relay, Sender, Settings, Verdict};
 use prometheus_client::registry::Registry;
-use prost::Message;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -86,7 +85,7 @@ async fn peer(protocol: &str, limit: usize) -> Peer {
 /// Sends one record; returns the verdict.
 async fn send(endpoint: &str, protocol: &str, variables: &[(&str, &str)]) -> Verdict {
     let settings = settings(endpoint, protocol, variables);
-    let encoded = Mapper::default().map(&record(0, 10)).encode_to_vec();
+    let encoded = Mapper::default().encode(&record(0, 10));
     let body = Envelope::new(&settings.resource("i")).request([encoded.as_slice()].into_iter());
     Sender::new(&settings).expect("a sender").export(body).await
 }

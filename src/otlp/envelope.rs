@@ -1,22 +1,23 @@
 //! Requests from records that were encoded once: sizes are exact, and a request that is sent again or in halves costs no second encoding.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+
+use super::wire::{begin, part, part_len};
 
 /// The scope of every record.
 pub const SCOPE: &str = "orgdata.audit";
 
 /// Field numbers of the protocol's messages, under the names they have there.
 mod field {
-    pub(super) const REQUEST_RESOURCE_LOGS: u32 = 1;
-    pub(super) const RESOURCE_LOGS_RESOURCE: u32 = 1;
-    pub(super) const RESOURCE_LOGS_SCOPE_LOGS: u32 = 2;
-    pub(super) const SCOPE_LOGS_SCOPE: u32 = 1;
-    pub(super) const SCOPE_LOGS_LOG_RECORDS: u32 = 2;
+    pub(super) const REQUEST_RESOURCE_LOGS: u8 = 1;
+    pub(super) const RESOURCE_LOGS_RESOURCE: u8 = 1;
+    pub(super) const RESOURCE_LOGS_SCOPE_LOGS: u8 = 2;
+    pub(super) const SCOPE_LOGS_SCOPE: u8 = 1;
+    pub(super) const SCOPE_LOGS_LOG_RECORDS: u8 = 2;
 }
 
 /// What surrounds the records of every request: resource and scope, encoded.
@@ -58,7 +59,7 @@ impl Envelope {
     pub fn request<'a>(&self, records: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
         let scope_logs = part_len(self.scope.len()) + records.clone().map(|record| part_len(record.len())).sum::<usize>();
         let resource_logs = part_len(self.resource.len()) + part_len(scope_logs);
-        let mut request = BytesMut::with_capacity(part_len(resource_logs));
+        let mut request = Vec::with_capacity(part_len(resource_logs));
         begin(field::REQUEST_RESOURCE_LOGS, resource_logs, &mut request);
         part(field::RESOURCE_LOGS_RESOURCE, &self.resource, &mut request);
         begin(field::RESOURCE_LOGS_SCOPE_LOGS, scope_logs, &mut request);
@@ -66,23 +67,8 @@ impl Envelope {
         for record in records {
             part(field::SCOPE_LOGS_LOG_RECORDS, record, &mut request);
         }
-        request.freeze()
+        request.into()
     }
-}
-
-/// The size of a length-delimited field; every field here has a number below 16 and so a tag of one byte.
-fn part_len(len: usize) -> usize {
-    1 + encoded_len_varint(len as u64) + len
-}
-
-fn begin(tag: u32, len: usize, buffer: &mut BytesMut) {
-    encode_key(tag, WireType::LengthDelimited, buffer);
-    encode_varint(len as u64, buffer);
-}
-
-fn part(tag: u32, bytes: &[u8], buffer: &mut BytesMut) {
-    begin(tag, bytes.len(), buffer);
-    buffer.put_slice(bytes);
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Delivery of log records: entry to record, sender, verdicts, relay.
 
+mod attributes;
 mod endpoint;
 mod envelope;
+mod fields;
 mod grpc;
 mod http;
+mod node;
 mod outbox;
 mod pairs;
 mod record;
@@ -14,6 +17,7 @@ mod settings;
 mod stdout;
 mod value;
 mod verdict;
+mod wire;
 
 pub use envelope::{Envelope, SCOPE};
 pub use grpc::GrpcSender;
@@ -25,7 +29,7 @@ pub use scrub::{REDACTED, Scrubber};
 pub use sender::{Export, Sender};
 pub use settings::{Connection, DEFAULT_TIMEOUT, Flags, PemFile, Protocol, Settings, SettingsError, Target};
 pub use stdout::StdoutSender;
-pub use value::{CUT_MARK, MAX_DEPTH, MAX_VALUE_BYTES, Mapped};
+pub use value::{CUT_MARK, MAX_DEPTH, MAX_VALUE_BYTES};
 pub use verdict::{Refusal, Verdict};
 
 /// How the exporter names itself to collectors.

@@ -1,12 +1,14 @@
-//! An outbox record as an OTLP log record: the table "Log records" of the public interface.
+//! An outbox record as an encoded OTLP log record: the table "Log records" of the public interface.
 
 use jiff::Timestamp;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
+use opentelemetry_proto::tonic::logs::v1::SeverityNumber;
 
+use super::attributes::{attribute, of_entry, of_gap};
+use super::fields::{Field, Fields};
+use super::node::{Content, encode};
 use super::scrub::Scrubber;
-use super::value::{CUT_MARK, Mapped};
+use super::value::Mapped;
+use super::wire::{fixed64, part, varint};
 use crate::api::parse_time;
 use crate::ledger::{OutboxRecord, RecordKind};
 
@@ -19,26 +21,21 @@ const EVENT_PREFIX: &str = "orgdata.audit.";
 /// The longest event name: the activity type is an open string of the service.
 const MAX_EVENT_NAME: usize = 128;
 
-/// The longest attribute, in bytes; the body has the whole text.
-const MAX_ATTRIBUTE_BYTES: usize = 4096;
+/// At most the size of a record without its body and its attributes.
+const MAX_HEAD_BYTES: usize = 256;
 
-/// Ids and names: the attribute, and where the entry holds it. The first place that is neither null nor missing counts.
-const ATTRIBUTES: [(&str, &[&[&str]]); 14] = [
-    ("orgdata.target_user.id", &[&["targetUserId"], &["targetUser", "id"]]),
-    ("orgdata.modified_target_user.id", &[&["modifiedTargetUserId"], &["modifiedTargetUser", "id"]]),
-    ("orgdata.organization.id", &[&["organizationId"], &["organization", "id"]]),
-    ("orgdata.organization.name", &[&["organization", "name"]]),
-    ("orgdata.deal.id", &[&["dealId"], &["deal", "id"]]),
-    ("orgdata.deal.name", &[&["deal", "name"]]),
-    ("orgdata.evaluation.id", &[&["evaluationId"], &["evaluation", "id"]]),
-    ("orgdata.evaluation.title", &[&["evaluation", "title"]]),
-    ("orgdata.task.id", &[&["task", "id"]]),
-    ("orgdata.requirement.id", &[&["requirement", "id"]]),
-    ("orgdata.meeting.id", &[&["meeting", "id"]]),
-    ("orgdata.ticket.id", &[&["ticket", "id"]]),
-    ("orgdata.team_request.id", &[&["teamRequest", "id"]]),
-    ("orgdata.team_request.status", &[&["teamRequest", "status"]]),
-];
+/// Field numbers of `LogRecord`, under the names they have there.
+mod field {
+    pub(super) const TIME_UNIX_NANO: u8 = 1;
+    pub(super) const SEVERITY_NUMBER: u8 = 2;
+    pub(super) const SEVERITY_TEXT: u8 = 3;
+    pub(super) const BODY: u8 = 5;
+    pub(super) const ATTRIBUTES: u8 = 6;
+    pub(super) const TRACE_ID: u8 = 9;
+    pub(super) const SPAN_ID: u8 = 10;
+    pub(super) const OBSERVED_TIME_UNIX_NANO: u8 = 11;
+    pub(super) const EVENT_NAME: u8 = 12;
+}
 
 /// Turns outbox records into log records.
 #[derive(Clone, Debug, Default)]
@@ -62,66 +59,49 @@ impl Mapper {
         }
     }
 
-    /// The log record. JSON that cannot be read becomes a string body: it is delivered all the same.
-    pub fn map(&self, record: &OutboxRecord) -> LogRecord {
+    /// The bytes of a `LogRecord`. JSON that cannot be read becomes a string body: it is delivered all the same.
+    pub fn encode(&self, record: &OutboxRecord) -> Vec<u8> {
         let (json, gap) = match record.kind {
             RecordKind::Entry => (self.scrubber.scrub(&record.raw), false),
             RecordKind::Gap => (record.raw.as_str().into(), true),
         };
-        let mapped = Mapped::from_json(&json).unwrap_or_else(|| Mapped::from_text(&json));
-        let mut attributes = if gap { gap_attributes(&mapped.value) } else { entry_attributes(&mapped.value) };
-        if mapped.cut {
-            attributes.push(attribute("orgdata.record.cut", Value::BoolValue(true)));
+        let Mapped { nodes, cut } = Mapped::from_json(&json).unwrap_or_else(|| Mapped::from_text(&json));
+        let fields = Fields::of(&nodes);
+        let mut attributes = if gap { of_gap(&fields) } else { of_entry(&fields) };
+        if cut {
+            attributes.push(attribute("orgdata.record.cut", Content::Bool(true)));
         }
-        let times: &[&str] = if gap { &["detectedAt"] } else { &["occurredAt", "createdAt"] };
         let arrived = nanoseconds(record.arrived_at).unwrap_or_default();
-        let time = times.iter().find_map(|field| nanoseconds(parse_time(string(&mapped.value, &[field])?)?)).unwrap_or(arrived);
+        let times: &[Field] = if gap { &[Field::DetectedAt] } else { &[Field::OccurredAt, Field::CreatedAt] };
+        let time = times.iter().find_map(|field| nanoseconds(parse_time(fields.string((*field, None))?)?)).unwrap_or(arrived);
         let (severity_number, severity_text) = if gap { (SeverityNumber::Warn, "WARN") } else { (SeverityNumber::Info, "INFO") };
-        LogRecord {
-            time_unix_nano: time,
-            observed_time_unix_nano: arrived,
-            severity_number: severity_number.into(),
-            severity_text: severity_text.to_owned(),
-            event_name: if gap { GAP_EVENT.to_owned() } else { event_name(string(&mapped.value, &["type"]).unwrap_or_default()) },
-            attributes,
-            trace_id: record.trace.map(|trace| trace.trace_id.to_vec()).unwrap_or_default(),
-            span_id: record.trace.map(|trace| trace.span_id.to_vec()).unwrap_or_default(),
-            body: Some(mapped.value),
-            dropped_attributes_count: 0,
-            flags: 0,
+
+        // In the order of the field numbers, without what is empty: as the protocol's own types write it.
+        let len = nodes.iter().take(1).chain(&attributes).map(|node| node.encoded_len()).sum::<usize>();
+        let mut buffer = Vec::with_capacity(len + MAX_HEAD_BYTES);
+        if time > 0 {
+            fixed64(field::TIME_UNIX_NANO, time, &mut buffer);
         }
+        varint(field::SEVERITY_NUMBER, severity_number as u64, &mut buffer);
+        part(field::SEVERITY_TEXT, severity_text.as_bytes(), &mut buffer);
+        encode(&nodes, field::BODY, &mut buffer);
+        for attribute in &attributes {
+            attribute.encode(field::ATTRIBUTES, &mut buffer);
+        }
+        if let Some(trace) = &record.trace {
+            part(field::TRACE_ID, &trace.trace_id, &mut buffer);
+            part(field::SPAN_ID, &trace.span_id, &mut buffer);
+        }
+        if arrived > 0 {
+            fixed64(field::OBSERVED_TIME_UNIX_NANO, arrived, &mut buffer);
+        }
+        if gap {
+            part(field::EVENT_NAME, GAP_EVENT.as_bytes(), &mut buffer);
+        } else {
+            part(field::EVENT_NAME, event_name(fields.string((Field::Type, None)).unwrap_or_default()).as_bytes(), &mut buffer);
+        }
+        buffer
     }
-}
-
-fn entry_attributes(entry: &AnyValue) -> Vec<KeyValue> {
-    let mut attributes = Vec::with_capacity(ATTRIBUTES.len() + 4);
-    let mut add = |key: &str, value: Option<Value>| attributes.extend(value.map(|value| attribute(key, value)));
-    add("log.record.uid", scalar(entry, &["id"]).map(into_string));
-    add("orgdata.activity.type", string(entry, &["type"]).map(|text| Value::StringValue(text.to_owned())));
-    let actor = scalar(entry, &["actorUserId"]).or_else(|| scalar(entry, &["actorUser", "id"]));
-    add("user.id", actor.map(into_string));
-    add("user.full_name", full_name(entry).map(Value::StringValue));
-    for (key, places) in ATTRIBUTES {
-        add(key, places.iter().find_map(|place| scalar(entry, place)));
-    }
-    attributes
-}
-
-fn gap_attributes(gap: &AnyValue) -> Vec<KeyValue> {
-    let uid = scalar(gap, &["id"]).map(|id| attribute("log.record.uid", into_string(id)));
-    let reason = scalar(gap, &["reason"]).map(|reason| attribute("orgdata.gap.reason", reason));
-    uid.into_iter().chain(reason).collect()
-}
-
-/// First and last name of the actor, as far as they are known.
-fn full_name(entry: &AnyValue) -> Option<String> {
-    let names: Vec<&str> = ["firstName", "lastName"]
-        .iter()
-        .filter_map(|field| string(entry, &["actorUser", field]))
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .collect();
-    (!names.is_empty()).then(|| names.join(" "))
 }
 
 /// `orgdata.audit.` and the activity type: lower case, with `_` for anything but ASCII letters, digits, `_` and `.`.
@@ -131,53 +111,6 @@ fn event_name(activity_type: &str) -> String {
     EVENT_PREFIX.chars().chain(activity_type.chars().map(tame)).take(MAX_EVENT_NAME).collect()
 }
 
-/// What lies at a path of members.
-fn at<'a>(value: &'a AnyValue, path: &[&str]) -> Option<&'a Value> {
-    let value = value.value.as_ref()?;
-    let Some((first, rest)) = path.split_first() else { return Some(value) };
-    let Value::KvlistValue(list) = value else { return None };
-    at(list.values.iter().find(|member| member.key == *first)?.value.as_ref()?, rest)
-}
-
-fn string<'a>(value: &'a AnyValue, path: &[&str]) -> Option<&'a str> {
-    match at(value, path)? {
-        Value::StringValue(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// A string, number or truth value; anything else is a mistake of the service that the body shows.
-fn scalar(value: &AnyValue, path: &[&str]) -> Option<Value> {
-    match at(value, path)? {
-        Value::ArrayValue(_) | Value::KvlistValue(_) => None,
-        value => Some(value.clone()),
-    }
-}
-
-fn into_string(value: Value) -> Value {
-    Value::StringValue(match value {
-        Value::StringValue(text) => text,
-        Value::IntValue(number) => number.to_string(),
-        Value::DoubleValue(number) => number.to_string(),
-        Value::BoolValue(value) => value.to_string(),
-        _ => String::new(),
-    })
-}
-
-fn attribute(key: &str, value: Value) -> KeyValue {
-    let value = match value {
-        Value::StringValue(mut text) if text.len() > MAX_ATTRIBUTE_BYTES => {
-            let end = (0..=MAX_ATTRIBUTE_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-            let gone = text.len() - end;
-            text.truncate(end);
-            text.push_str(&format!("{CUT_MARK}{gone} more bytes]"));
-            Value::StringValue(text)
-        }
-        value => value,
-    };
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
-}
-
 /// Nanoseconds since the epoch. 0 means "unknown" in OTLP, and what lies before the epoch cannot be said.
 fn nanoseconds(time: Timestamp) -> Option<u64> {
     u64::try_from(time.as_nanosecond()).ok().filter(|nanoseconds| *nanoseconds > 0)
@@ -185,6 +118,9 @@ fn nanoseconds(time: Timestamp) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry_proto::tonic::common::v1::AnyValue;
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::logs::v1::LogRecord;
     use prost::Message;
 
     use super::*;
@@ -202,8 +138,17 @@ mod tests {
         }
     }
 
+    /// The record that a collector reads. Its own types write the same bytes.
+    fn decoded(mapper: &Mapper, record: &OutboxRecord) -> LogRecord {
+        let bytes = mapper.encode(record);
+        let decoded = LogRecord::decode(bytes.as_slice()).expect("decodes");
+        assert!(decoded.encode_to_vec() == bytes, "{decoded:?}");
+        assert!(bytes.capacity() < bytes.len() + MAX_HEAD_BYTES + 1);
+        decoded
+    }
+
     fn map(raw: &str) -> LogRecord {
-        Mapper::default().map(&outbox_record(raw))
+        decoded(&Mapper::default(), &outbox_record(raw))
     }
 
     fn keys(record: &LogRecord) -> Vec<&str> {
@@ -286,7 +231,7 @@ mod tests {
     #[test]
     fn without_user_names_none_is_left_anywhere() {
         let mapper = Mapper::new(Scrubber { hide_user_names: true, redact: vec!["a.x".to_owned(), "text".to_owned()] });
-        let record = mapper.map(&outbox_record(ENTRY));
+        let record = decoded(&mapper, &outbox_record(ENTRY));
         let shown = format!("{record:?}{}", mapper.scrubbed(&outbox_record(ENTRY)));
         for name in ["Ada", "Lovelace", "img.example", "\"B\"", "\"C\"", "größe", "user.full_name"] {
             assert!(!shown.contains(name), "{name}");
@@ -298,7 +243,7 @@ mod tests {
     fn a_gap_is_a_warning_of_its_own() {
         let raw = r#"{"id":"gap-1","type":"gap","detectedAt":"2026-03-01T09:00:00Z","reason":"retention","from":"2026-02-01T00:00:00Z",
             "to":null,"message":"entries were removed by the service before they were read"}"#;
-        let record = Mapper::default().map(&OutboxRecord { kind: RecordKind::Gap, ..outbox_record(raw) });
+        let record = decoded(&Mapper::default(), &OutboxRecord { kind: RecordKind::Gap, ..outbox_record(raw) });
         assert_golden("log-record-gap.txt", &record);
     }
 

@@ -100,7 +100,7 @@ mod tests {
         };
         let sender = StdoutSender { zone: TimeZone::UTC };
         assert_eq!(
-            sender.line(&Mapper::default().map(&record)),
+            sender.line(&LogRecord::decode(Mapper::default().encode(&record).as_slice()).expect("decodes")),
             "10:00:00.123 orgdata.audit.task_completed             Ada Lovelace         deal=Big evaluation=\"Pilot phase\" target=14 task=1 \
              requirement=2 meeting=3 ticket=4 team_request=5 id=a1"
         );

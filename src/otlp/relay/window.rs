@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use prost::Message;
 
 use super::size::RequestSize;
 use crate::ledger::{OutboxPosition, OutboxRecord};
@@ -49,8 +48,7 @@ impl Window {
     /// Takes over what was read from the outbox; what is done already stays so.
     pub(super) fn replace(&mut self, records: impl Iterator<Item = OutboxRecord>, mapper: &Mapper) {
         let done: Vec<OutboxPosition> = self.items.iter().filter(|item| item.done).map(|item| item.record.position).collect();
-        let items =
-            records.map(|record| Item { encoded: mapper.map(&record).encode_to_vec(), done: done.contains(&record.position), record });
+        let items = records.map(|record| Item { encoded: mapper.encode(&record), done: done.contains(&record.position), record });
         self.items = items.collect();
     }
 
