@@ -3,6 +3,7 @@
 mod overview;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::task::JoinSet;
@@ -16,6 +17,9 @@ use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Relay, Sender};
 use crate::tickets;
 use crate::web::{self, BindError, Bound, Health, ListenAddress, WebState};
+
+/// How often queued dead letters are looked for: whoever queues them waits for it.
+const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why the exporter did not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +148,8 @@ impl App {
         let relay = match (sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
-                tokio::spawn(relay(&ledger, sender, otlp, &metrics).run(sending.clone(), settings.shutdown_grace))
+                let relay = relay(&ledger, sender, otlp, &metrics).run(sending.clone(), settings.shutdown_grace);
+                tokio::spawn(beside_replays(relay, ledger.clone()))
             }
             _ => tokio::spawn(idle(sending.clone())),
         };
@@ -184,6 +189,22 @@ impl App {
 
 fn relay(ledger: &LedgerHandle, sender: Sender, settings: &otlp::Settings, metrics: &Metrics) -> Relay<LedgerHandle, Sender> {
     Relay::new(ledger.clone(), &ledger.instance_id(), sender, settings, metrics.otlp.clone(), Arc::clone(&metrics.loops))
+}
+
+/// Runs the relay, and meanwhile puts the dead letters that an operator has queued back into the outbox.
+async fn beside_replays(relay: impl Future<Output = ()>, ledger: LedgerHandle) {
+    let replays = async {
+        loop {
+            if let Err(error) = ledger.replay_dead_letters().await {
+                tracing::debug!(%error, "cannot look for dead letters to be sent again");
+            }
+            tokio::time::sleep(REPLAY_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        () = relay => {}
+        () = replays => {}
+    }
 }
 
 /// Stands where the relay would, without a collector.

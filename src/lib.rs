@@ -24,6 +24,7 @@ pub mod api;
 pub mod app;
 pub mod audit;
 pub mod cli;
+pub mod dead_letters;
 pub mod demo;
 pub mod ledger;
 pub mod metrics;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use orgdata_exporter::cli::{self, Cli, Command, Given, LogSettings, Settings};
 use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
-use orgdata_exporter::{app, demo, shutdown, simulator};
+use orgdata_exporter::{app, dead_letters, demo, shutdown, simulator};
 
 /// Wrong flags or settings.
 const WRONG_SETTINGS: u8 = 2;
@@ -31,6 +31,12 @@ fn main() -> ExitCode {
     let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let (settings, log) = match cli.command {
         Some(Command::Simulate { args }) => return simulate(&runtime, *args),
+        Some(Command::DeadLetters(args)) => {
+            return match dead_letters::run(args, &mut std::io::stdout().lock()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed(error.exit_status(), &error.to_string()),
+            };
+        }
         Some(Command::Demo { flags }) => {
             let given = matches.subcommand_matches("demo").map_or_else(Given::default, Given::from);
             let log = LogSettings::from(&*flags);

@@ -243,15 +243,15 @@ async fn a_newer_file_is_read_where_it_allows_that_and_refused_where_not() {
     let change = |sql: &str| change(&path, sql);
     // A later version that added a column and a table, and says that this one may read the file.
     change(
-        "UPDATE state SET schema_version = 2, oldest_reader = 1; ALTER TABLE seen ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
+        "UPDATE state SET schema_version = 3, oldest_reader = 1; ALTER TABLE seen ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
     );
     let (ledger, _, metrics) = open(&path);
     ledger.commit(page(10, 10, Timestamp::now())).await.expect("written");
     assert_eq!((counted(&metrics), ledger.backlog().records), (20, 20));
     drop(ledger);
-    change("UPDATE state SET oldest_reader = 2");
+    change("UPDATE state SET oldest_reader = 3");
     let error = LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
-    assert!(matches!(error, OpenError::Newer { version: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { version: 3, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -306,6 +306,7 @@ async fn dead_letters_are_bounded_and_leave_with_the_position() {
         ledger.outbox_acknowledge(record.position, vec![letter]).await.expect("written");
     }
     assert_eq!((ledger.dead_letters().expect("readable"), ledger.backlog().records), (100, 0));
+    assert_eq!((metrics.otlp.dead_letters.get(), metrics.otlp.dead_letters_evicted.get()), (100, 50));
     assert_eq!(metrics.audit.total(Total::Malformed), 0);
 }
 

@@ -11,9 +11,9 @@ use clap::{Parser, Subcommand};
 
 pub use flags::Flags;
 pub use origin::{Given, from_variable, variable};
-pub use resolve::{LogFormat, LogSettings, Settings, SettingsError};
+pub use resolve::{DEFAULT_STATE_PATH, LogFormat, LogSettings, Settings, SettingsError};
 
-use crate::simulator;
+use crate::{dead_letters, simulator};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -47,6 +47,9 @@ pub enum Command {
         #[command(flatten)]
         flags: Box<Flags>,
     },
+    /// See, send again or delete the log records that the collector refused for good, and the audit entries that could not be read
+    #[command(max_term_width = 140)]
+    DeadLetters(dead_letters::DeadLettersArgs),
     /// Run the simulator of the Organization Data API alone, with a control endpoint for events and faults
     #[command(max_term_width = 140)]
     Simulate {

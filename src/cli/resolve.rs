@@ -16,7 +16,7 @@ const ID_RETENTION: Duration = Duration::from_secs(24 * 3600);
 const MAX_DEAD_LETTERS: u32 = 10_000;
 
 /// The state file unless given.
-const DEFAULT_STATE: &str = "orgdata-exporter.db";
+pub const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
 
 /// `--metrics.zero-hold` unless given.
 const DEFAULT_ZERO_HOLD: Duration = Duration::from_secs(60);
@@ -89,7 +89,7 @@ impl Settings {
         let otlp = otlp::Settings::from_env(&flags.otlp.to_otlp(), env).map_err(|error| SettingsError(error.to_string()))?;
         let scrubber = otlp::Scrubber { hide_user_names: !flags.otlp.user_names, redact: flags.otlp.redact.clone() };
         let ledger = ledger::Settings {
-            path: StatePath::parse(flags.state.path.as_deref().unwrap_or(DEFAULT_STATE)),
+            path: StatePath::parse(flags.state.path.as_deref().unwrap_or(DEFAULT_STATE_PATH)),
             max_size: flags.state.max_size,
             base_url: base_url.to_string(),
             filters: filters.fingerprint(),

@@ -45,6 +45,17 @@ pub enum OpenError {
     /// It is a database of another program.
     #[error("{0} is a database of another program; give --state.path another file")]
     Foreign(PathBuf),
+    /// There is none.
+    #[error("there is no state file {0}; give --state.path the exporter's own, or run this in the directory that the exporter runs in")]
+    Missing(PathBuf),
+    /// It waits for its exporter to bring it up to date.
+    #[error("state file {path} was last written by an older version (schema {version}); start this version of the exporter with it first")]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        version: i64,
+    },
     /// A newer program wrote it in a way that this one cannot read.
     #[error("state file {path} was written by a newer version (schema {version}); run that version, or give --state.path another file")]
     Newer {
@@ -158,19 +169,31 @@ fn open_whole(path: &Path, base_url: &str) -> Result<Connection, Failure> {
     Ok(connection)
 }
 
-fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(), Failure> {
-    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+/// Whether it is a file of this program, in a schema that it can read.
+pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let sqlite = |error| OpenError::Sqlite { path: path.to_owned(), error };
+    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(sqlite)?;
     if application != schema::APPLICATION_ID {
-        return Err(Failure::Refused(OpenError::Foreign(path.to_owned())));
+        return Err(OpenError::Foreign(path.to_owned()));
     }
-    let row: Option<(i64, i64, String)> = connection
-        .query_row("SELECT schema_version, oldest_reader, base_url FROM state", [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .optional()?;
-    match row {
-        Some((version, oldest_reader, _)) if oldest_reader > schema::VERSION => {
-            Err(Failure::Refused(OpenError::Newer { path: path.to_owned(), version }))
-        }
-        Some((_, _, found)) if found != wanted => {
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let versions: Option<(i64, i64)> =
+        connection.query_row("SELECT schema_version, oldest_reader FROM state", [], read).optional().map_err(sqlite)?;
+    match versions {
+        Some((version, oldest_reader)) if oldest_reader > schema::VERSION => Err(OpenError::Newer { path: path.to_owned(), version }),
+        _ => Ok(()),
+    }
+}
+
+fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(), Failure> {
+    match check_application(connection, path) {
+        Ok(()) => {}
+        Err(OpenError::Sqlite { error, .. }) => return Err(Failure::Sqlite(error)),
+        Err(error) => return Err(Failure::Refused(error)),
+    }
+    let found: Option<String> = connection.query_row("SELECT base_url FROM state", [], |row| row.get(0)).optional()?;
+    match found {
+        Some(found) if found != wanted => {
             Err(Failure::Refused(OpenError::OtherService { path: path.to_owned(), found, wanted: wanted.to_owned() }))
         }
         _ => Ok(()),

@@ -1,16 +1,13 @@
 //! The outbox: what waits for the collector, and the dead letters.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{OptionalExtension, params};
 
 use super::block::{self, BlockError, BlockWriter};
 use super::store::{Ledger, gap_record, micros, timestamp};
 use super::types::{DeadLetter, Gap, GapReason, OutboxPosition, OutboxRecord, RecordKind, TraceContext};
-use super::{LedgerError, Settings};
+use super::{LedgerError, letters};
 use crate::metrics::audit::{Delta, Total};
-
-/// Dead letters take at most this part of `--state.max-size`.
-const DEAD_LETTER_SHARE: u64 = 4;
 
 /// A page of the outbox that does not unpack.
 struct BadPage {
@@ -102,6 +99,9 @@ impl Ledger {
                 // From here on nothing may fail: it would be done, and counted, again.
                 self.metrics.state.commits.inc();
                 self.backlog_changed(-left);
+                if !dead.is_empty() {
+                    self.dead_letters_added();
+                }
                 if let Err(error) = self.shrink() {
                     tracing::debug!(%error, "free pages of the state file are given back later");
                 }
@@ -131,12 +131,7 @@ impl Ledger {
         transaction
             .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1")?
             .execute(params![through.page, through.index + 1])?;
-        for letter in dead {
-            write_dead_letter(&transaction, letter)?;
-        }
-        if !dead.is_empty() {
-            trim_dead_letters(&transaction, &self.settings)?;
-        }
+        letters::write(&transaction, dead)?;
         transaction.commit()?;
         Ok(left)
     }
@@ -198,47 +193,6 @@ impl Ledger {
     fn shrink(&self) -> rusqlite::Result<()> {
         self.connection.execute_batch("PRAGMA incremental_vacuum(256)")
     }
-
-    /// The stored dead letters, oldest first.
-    pub(super) fn dead_letter_count(&self) -> rusqlite::Result<u64> {
-        self.connection
-            .query_row("SELECT count(*) FROM dead_letters", [], |row| row.get::<_, i64>(0))
-            .optional()
-            .map(|count| count.unwrap_or(0).cast_unsigned())
-    }
-}
-
-/// Adds a dead letter.
-pub(super) fn write_dead_letter(transaction: &Transaction<'_>, letter: &DeadLetter) -> rusqlite::Result<()> {
-    transaction
-        .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-        .execute(params![
-            micros(Timestamp::now()),
-            micros(letter.arrived_at),
-            letter.reason.as_str(),
-            letter.message,
-            letter.kind as i64,
-            letter.raw
-        ])?;
-    Ok(())
-}
-
-/// The oldest dead letters leave where there are too many, or where they take too much of the file: nobody takes them out of it, so they
-/// could fill it for good.
-pub(super) fn trim_dead_letters(transaction: &Transaction<'_>, settings: &Settings) -> rusqlite::Result<()> {
-    let max_bytes = i64::try_from(settings.max_size / DEAD_LETTER_SHARE).unwrap_or(i64::MAX);
-    transaction
-        .prepare_cached("DELETE FROM dead_letters WHERE id <= (SELECT max(id) FROM dead_letters) - ?1")?
-        .execute([i64::from(settings.max_dead_letters)])?;
-    transaction
-        .prepare_cached(
-            "DELETE FROM dead_letters WHERE id <= (
-                SELECT max(id) FROM (
-                    SELECT id, sum(octet_length(raw) + octet_length(message)) OVER (ORDER BY id DESC) AS bytes FROM dead_letters
-                ) WHERE bytes > ?1)",
-        )?
-        .execute([max_bytes])?;
-    Ok(())
 }
 
 fn trace_context(bytes: &[u8]) -> Option<TraceContext> {

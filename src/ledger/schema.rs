@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension};
 
 /// The version of the schema that this program writes.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// The oldest program version, as a schema version, that can still read what this one writes.
 pub(super) const OLDEST_READER: i64 = 1;
@@ -20,7 +20,8 @@ pub(super) struct Step {
 }
 
 /// Every step there ever was, oldest first: a file of any version becomes one of this version.
-pub(super) const STEPS: &[Step] = &[];
+pub(super) const STEPS: &[Step] =
+    &[Step { version: 2, oldest_reader: 1, sql: "ALTER TABLE dead_letters ADD COLUMN queued INTEGER NOT NULL DEFAULT 0" }];
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
@@ -115,7 +116,9 @@ CREATE TABLE dead_letters (
     reason  TEXT NOT NULL,
     message TEXT NOT NULL,
     kind    INTEGER NOT NULL,
-    raw     TEXT NOT NULL
+    raw     TEXT NOT NULL,
+    -- 1 where an operator wants it sent again.
+    queued  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 ";
 
@@ -186,6 +189,7 @@ mod tests {
         INSERT INTO outbox SELECT page, arrived / 1000, records, acknowledged, block FROM outbox_now;
         DROP TABLE outbox_now;
         ALTER TABLE state DROP COLUMN recreated_at;
+        ALTER TABLE dead_letters DROP COLUMN queued;
         UPDATE state SET schema_version = 0, oldest_reader = 0;";
     const FROM_PAST: Step = Step {
         version: 1,
@@ -199,7 +203,7 @@ mod tests {
         DROP TABLE outbox_then;",
     };
     const TO_FUTURE: Step = Step {
-        version: 2,
+        version: 3,
         oldest_reader: 1,
         sql: "
         ALTER TABLE outbox ADD COLUMN retries INTEGER NOT NULL DEFAULT 0;
@@ -207,7 +211,7 @@ mod tests {
         INSERT INTO notes SELECT page, 'old' FROM outbox;",
     };
     const BROKEN: Step =
-        Step { version: 2, oldest_reader: 2, sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;" };
+        Step { version: 3, oldest_reader: 3, sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;" };
 
     fn open(path: &Path) -> (LedgerHandle, LedgerState, Metrics) {
         let metrics = Metrics::new(Duration::ZERO);
@@ -303,6 +307,7 @@ mod tests {
         assert_eq!(version(&path), (1, 1));
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, before);
+        assert_eq!(version(&path), (VERSION, OLDEST_READER));
         ledger.commit(page(200, 10)).await.expect("written");
         assert_eq!(ledger.backlog().records, 151 + 9);
     }
@@ -318,8 +323,8 @@ mod tests {
 
         // The newer program comes by way of both steps, and is rolled back.
         Connection::open(&path).expect("opens").execute_batch(PAST).expect("runs");
-        steps(&path, &[FROM_PAST, TO_FUTURE]).expect("migrates");
-        assert_eq!(version(&path), (2, 1));
+        steps(&path, &[FROM_PAST, STEPS[0], TO_FUTURE]).expect("migrates");
+        assert_eq!(version(&path), (3, 1));
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, before);
         ledger.commit(page(200, 10)).await.expect("written");
@@ -327,8 +332,8 @@ mod tests {
         drop(ledger);
 
         // And comes again: the step is not taken twice, and what this program wrote is there.
-        assert_eq!(version(&path), (2, 1), "what the newer one said stays");
-        steps(&path, &[FROM_PAST, TO_FUTURE]).expect("nothing to do");
+        assert_eq!(version(&path), (3, 1), "what the newer one said stays");
+        steps(&path, &[FROM_PAST, STEPS[0], TO_FUTURE]).expect("nothing to do");
         let notes: i64 =
             Connection::open(&path).and_then(|file| file.query_row("SELECT count(*) FROM notes", [], |row| row.get(0))).expect("a row");
         assert_eq!(notes, 2);
@@ -345,7 +350,7 @@ mod tests {
         let before = all(&ledger, &state, &metrics).await;
         drop(ledger);
         steps(&path, &[BROKEN]).expect_err("it fails");
-        assert_eq!(version(&path), (1, 1));
+        assert_eq!(version(&path), (VERSION, OLDEST_READER));
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, before);
     }
@@ -355,7 +360,7 @@ mod tests {
         let versions: Vec<i64> = STEPS.iter().map(|step| step.version).collect();
         assert_eq!(versions, (2..=VERSION).collect::<Vec<_>>());
         assert!(STEPS.last().is_none_or(|last| last.oldest_reader == OLDEST_READER));
-        assert!(OLDEST_READER <= VERSION);
+        const { assert!(OLDEST_READER <= VERSION) };
     }
 
     #[test]

@@ -12,12 +12,11 @@ use super::block::{self, BlockWriter};
 use super::fill::Fill;
 use super::labels::Labels;
 use super::open::{self, OpenError, Opened, StatePath};
-use super::outbox::{trim_dead_letters, write_dead_letter};
 use super::types::{
     Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, Mark, RecordKind, Walk, WalkChange,
     WalkKind,
 };
-use super::{LedgerError, LedgerState, Settings, schema};
+use super::{LedgerError, LedgerState, Settings, letters, schema};
 use crate::metrics::Metrics;
 use crate::metrics::audit::{Delta, Total};
 
@@ -43,6 +42,8 @@ pub(super) struct Ledger {
     pruned_at: Option<Timestamp>,
     /// The floor that ids were pruned to.
     prune_floor: Option<Timestamp>,
+    /// The version of the data, as SQLite counts what others wrote, in which queued dead letters were looked for last.
+    pub(super) replayed_until: Option<i64>,
 }
 
 // === impl Ledger ===
@@ -84,6 +85,7 @@ impl Ledger {
             backlog: Arc::default(),
             pruned_at: None,
             prune_floor: None,
+            replayed_until: None,
         }
     }
 
@@ -95,6 +97,7 @@ impl Ledger {
         self.load_known()?;
         self.restore_metrics()?;
         self.count_backlog()?;
+        self.show_dead_letters();
         Ok(state)
     }
 
@@ -147,25 +150,21 @@ impl Ledger {
         if self.settings.outbox {
             write_outbox(&transaction, commit)?;
         }
-        let mut dead = false;
-        for entry in &commit.entries {
-            if let (Err(message), true) = (&entry.event, entry.disposition != Disposition::Baseline) {
-                let letter = DeadLetter {
-                    reason: DeadReason::Malformed,
-                    message: message.clone(),
-                    kind: RecordKind::Entry,
-                    arrived_at: commit.arrived_at,
-                    raw: (self.settings.redact)(&entry.raw),
-                };
-                write_dead_letter(&transaction, &letter)?;
-                dead = true;
-            }
-        }
-        if dead {
-            trim_dead_letters(&transaction, &self.settings)?;
-        }
+        letters::write(&transaction, &self.malformed(commit))?;
         transaction.commit()?;
         Ok(delta)
+    }
+
+    /// Entries that cannot be read: nothing else holds them from now on.
+    fn malformed(&self, commit: &Commit) -> Vec<DeadLetter> {
+        let taken = commit.entries.iter().filter(|entry| entry.disposition != Disposition::Baseline);
+        taken
+            .filter_map(|entry| {
+                let message = entry.event.as_ref().err()?.clone();
+                let raw = (self.settings.redact)(&entry.raw);
+                Some(DeadLetter { reason: DeadReason::Malformed, message, kind: RecordKind::Entry, arrived_at: commit.arrived_at, raw })
+            })
+            .collect()
     }
 
     /// After the transaction: what it changed becomes visible.
@@ -178,6 +177,9 @@ impl Ledger {
         self.metrics.audit.publish(delta);
         let dead = commit.entries.iter().filter(|entry| entry.event.is_err() && entry.disposition != Disposition::Baseline).count();
         self.metrics.otlp.records_dead_lettered.inc_by(dead as u64);
+        if dead > 0 {
+            self.dead_letters_added();
+        }
         self.backlog_changed(commit.records(self.settings.outbox));
         if let Err(error) = self.prune(commit.server_time) {
             tracing::warn!(%error, "cannot prune old ids; tried again later");

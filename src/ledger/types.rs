@@ -84,6 +84,9 @@ pub struct DeadLetter {
 // === impl DeadReason ===
 
 impl DeadReason {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Malformed, Self::Refused, Self::TooLarge, Self::PartlyRejected];
+
     /// The word for it, in the file and in listings.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -92,6 +95,11 @@ impl DeadReason {
             Self::TooLarge => "too_large",
             Self::PartlyRejected => "partly_rejected",
         }
+    }
+
+    /// Reads the word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
     }
 }
 

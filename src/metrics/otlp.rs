@@ -27,6 +27,12 @@ pub struct OtlpMetrics {
     pub records_rejected: Counter,
     /// Records kept as dead letters.
     pub records_dead_lettered: Counter,
+    /// Dead letters that were deleted to make room for newer ones.
+    pub dead_letters_evicted: Counter,
+    /// Dead letters that were put back into the outbox.
+    pub records_replayed: Counter,
+    /// Dead letters in the state file.
+    pub dead_letters: Gauge,
     /// Export requests, retries included.
     pub requests: Counter,
     failures: Family<ReasonLabel, Counter>,
@@ -58,6 +64,9 @@ impl OtlpMetrics {
             records_sent: Counter::default(),
             records_rejected: Counter::default(),
             records_dead_lettered: Counter::default(),
+            dead_letters_evicted: Counter::default(),
+            records_replayed: Counter::default(),
+            dead_letters: Gauge::default(),
             requests: Counter::default(),
             failures: Family::default(),
             backlog: Gauge::default(),
@@ -74,6 +83,21 @@ impl OtlpMetrics {
             "orgdata_otlp_records_dead_lettered",
             "Records kept as dead letters: refused for good by the collector, or audit entries that could not be read",
             metrics.records_dead_lettered.clone(),
+        );
+        registry.register(
+            "orgdata_otlp_dead_letters",
+            "Dead letters in the state file; orgdata-exporter dead-letters lists them, sends them again, or deletes them",
+            metrics.dead_letters.clone(),
+        );
+        registry.register(
+            "orgdata_otlp_dead_letters_evicted",
+            "Dead letters that were deleted because there were too many, the oldest first; these records are lost",
+            metrics.dead_letters_evicted.clone(),
+        );
+        registry.register(
+            "orgdata_otlp_records_replayed",
+            "Dead letters put back into the outbox by orgdata-exporter dead-letters replay",
+            metrics.records_replayed.clone(),
         );
         registry.register("orgdata_otlp_requests", "Export requests sent to the collector, retries included", metrics.requests.clone());
         registry.register(

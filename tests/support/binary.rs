@@ -117,6 +117,11 @@ impl Launch {
         self
     }
 
+    pub(crate) fn args(mut self, arguments: &[&str]) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
     /// The directory that the process starts in.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()

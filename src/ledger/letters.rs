@@ -1,0 +1,260 @@
+//! Dead letters: written with the commit that condemns them, bounded, and handled by an operator from a process of his own.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params, params_from_iter};
+
+use super::block::BlockWriter;
+use super::open::{OpenError, check_application};
+use super::store::{Ledger, micros, timestamp};
+use super::types::{DeadLetter, DeadReason, RecordKind};
+use super::{BUSY, LedgerError, schema};
+
+/// Dead letters take at most this part of `--state.max-size`.
+const SHARE: u64 = 4;
+
+/// How many dead letters go back to the outbox in one transaction.
+const REPLAYED_AT_ONCE: usize = 256;
+
+/// A dead letter as the state file holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredLetter {
+    /// Its number, by which a command names it.
+    pub id: i64,
+    /// When it was condemned.
+    pub condemned_at: Timestamp,
+    /// It is to be sent again.
+    pub queued: bool,
+    /// The letter.
+    pub letter: DeadLetter,
+}
+
+/// Which dead letters a command is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Every one.
+    All,
+    /// Those with these numbers.
+    Ids(Vec<i64>),
+    /// Those condemned for this reason.
+    Reason(DeadReason),
+}
+
+/// The dead letters of a state file that another process may have open.
+#[derive(Debug)]
+pub struct DeadLetters {
+    connection: Connection,
+    path: PathBuf,
+}
+
+// === impl Selection ===
+
+impl Selection {
+    /// The condition, and what it is about.
+    fn condition(&self) -> (String, Vec<rusqlite::types::Value>) {
+        match self {
+            Self::All => ("1".to_owned(), Vec::new()),
+            Self::Reason(reason) => ("reason = ?".to_owned(), vec![reason.as_str().to_owned().into()]),
+            Self::Ids(ids) => {
+                let places = vec!["?"; ids.len()].join(",");
+                (format!("id IN ({places})"), ids.iter().map(|id| (*id).into()).collect())
+            }
+        }
+    }
+}
+
+// === impl DeadLetters ===
+
+impl DeadLetters {
+    /// Opens the state file of an exporter, running or not. Nothing is created.
+    ///
+    /// # Errors
+    /// Where the file is missing, not ours, of another version, or cannot be read.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let sqlite = |error| OpenError::Sqlite { path: path.to_owned(), error };
+        if !path.exists() {
+            return Err(OpenError::Missing(path.to_owned()));
+        }
+        // Readable and writable: also a reader of a file with a write-ahead log writes beside it.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
+        connection.busy_timeout(BUSY).map_err(sqlite)?;
+        check_application(&connection, path)?;
+        let version: Option<i64> =
+            connection.query_row("SELECT schema_version FROM state", [], |row| row.get(0)).optional().map_err(sqlite)?;
+        match version {
+            Some(version) if version < schema::VERSION => Err(OpenError::Older { path: path.to_owned(), version }),
+            _ => Ok(Self { connection, path: path.to_owned() }),
+        }
+    }
+
+    /// Gives each selected letter to `each`, the oldest first; stops where it says `false`.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub fn list(&self, selection: &Selection, mut each: impl FnMut(StoredLetter) -> bool) -> Result<(), OpenError> {
+        let (condition, values) = selection.condition();
+        self.guard(|connection| {
+            let sql = format!("SELECT id, at, arrived, reason, message, kind, raw, queued FROM dead_letters WHERE {condition} ORDER BY id");
+            let mut letters = connection.prepare(&sql)?;
+            let mut rows = letters.query(params_from_iter(values))?;
+            while let Some(row) = rows.next()? {
+                let letter = DeadLetter {
+                    arrived_at: timestamp(row.get(2)?),
+                    reason: DeadReason::parse(&row.get::<_, String>(3)?).unwrap_or(DeadReason::Refused),
+                    message: row.get(4)?,
+                    kind: if row.get::<_, i64>(5)? == RecordKind::Gap as i64 { RecordKind::Gap } else { RecordKind::Entry },
+                    raw: row.get(6)?,
+                };
+                let stored = StoredLetter { id: row.get(0)?, condemned_at: timestamp(row.get(1)?), queued: row.get(7)?, letter };
+                if !each(stored) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Queues the selected letters for another delivery; a running exporter carries it out. Returns how many are queued by it.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn replay(&self, selection: &Selection) -> Result<usize, OpenError> {
+        self.change("UPDATE dead_letters SET queued = 1", selection)
+    }
+
+    /// Deletes the selected letters. Returns how many there were.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn drop_letters(&self, selection: &Selection) -> Result<usize, OpenError> {
+        self.change("DELETE FROM dead_letters", selection)
+    }
+
+    fn change(&self, what: &str, selection: &Selection) -> Result<usize, OpenError> {
+        let (condition, values) = selection.condition();
+        self.guard(|connection| connection.execute(&format!("{what} WHERE {condition}"), params_from_iter(values)))
+    }
+
+    fn guard<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, OpenError> {
+        f(&self.connection).map_err(|error| OpenError::Sqlite { path: self.path.clone(), error })
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// How many dead letters are kept.
+    pub(super) fn dead_letter_count(&self) -> rusqlite::Result<i64> {
+        self.connection.prepare_cached("SELECT count(*) FROM dead_letters")?.query_row([], |row| row.get(0))
+    }
+
+    /// After a commit that added dead letters: the oldest leave where there are too many, or where they take too much of the file, which
+    /// they could fill for good.
+    pub(super) fn dead_letters_added(&self) {
+        match self.trim_dead_letters() {
+            Ok(0) => {}
+            Ok(evicted) => {
+                self.metrics.otlp.dead_letters_evicted.inc_by(evicted as u64);
+                tracing::error!(
+                    dead_letters = evicted,
+                    "the oldest dead letters were deleted to make room for newer ones; see what is wrong with `orgdata-exporter dead-letters list`"
+                );
+            }
+            Err(error) => tracing::warn!(%error, "cannot delete the oldest dead letters; tried again with the next one"),
+        }
+        self.show_dead_letters();
+    }
+
+    /// The gauge follows the file.
+    pub(super) fn show_dead_letters(&self) {
+        match self.dead_letter_count() {
+            Ok(count) => drop(self.metrics.otlp.dead_letters.set(count)),
+            Err(error) => tracing::debug!(%error, "cannot count the dead letters"),
+        }
+    }
+
+    /// Returns how many were deleted; the newest one always stays.
+    fn trim_dead_letters(&self) -> rusqlite::Result<usize> {
+        let max_bytes = i64::try_from(self.settings.max_size / SHARE).unwrap_or(i64::MAX);
+        self.connection
+            .prepare_cached(
+                "DELETE FROM dead_letters WHERE id IN (
+                    SELECT id FROM (
+                        SELECT id, row_number() OVER newest_first AS place,
+                               sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
+                        FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
+                    ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
+            )?
+            .execute(params![self.settings.max_dead_letters, max_bytes])
+    }
+
+    /// Letters that an operator has queued since the last look go to the end of the outbox. Returns how many.
+    pub(super) fn replay_queued(&mut self) -> Result<usize, LedgerError> {
+        // It changes only when another connection has written: almost every look ends here.
+        let version: i64 = self.connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        if self.replayed_until == Some(version) {
+            return Ok(0);
+        }
+        let mut replayed = 0;
+        loop {
+            let moved = self.move_queued()?;
+            if moved == 0 {
+                break;
+            }
+            replayed += moved;
+            self.metrics.state.commits.inc();
+            self.metrics.otlp.records_replayed.inc_by(moved as u64);
+            self.backlog_changed(i64::try_from(moved).unwrap_or(i64::MAX));
+        }
+        self.replayed_until = Some(version);
+        self.show_dead_letters();
+        if replayed > 0 {
+            tracing::info!(records = replayed, "dead letters are sent again");
+        }
+        Ok(replayed)
+    }
+
+    fn move_queued(&self) -> rusqlite::Result<usize> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let letters: Vec<(i64, i64, i64, String)> = transaction
+            .prepare_cached("SELECT id, arrived, kind, raw FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1")?
+            .query_map([REPLAYED_AT_ONCE as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
+            .collect::<Result<_, _>>()?;
+        // A page has one time of arrival.
+        for page in letters.chunk_by(|(_, one, ..), (_, other, ..)| one == other) {
+            let mut block = BlockWriter::default();
+            for (_, _, kind, raw) in page {
+                block.push(if *kind == RecordKind::Gap as i64 { RecordKind::Gap } else { RecordKind::Entry }, raw);
+            }
+            transaction.prepare_cached("INSERT INTO outbox (arrived, records, block) VALUES (?1, ?2, ?3)")?.execute(params![
+                page[0].1,
+                block.records(),
+                block.finish()
+            ])?;
+        }
+        for (id, ..) in &letters {
+            transaction.prepare_cached("DELETE FROM dead_letters WHERE id = ?1")?.execute([id])?;
+        }
+        transaction.commit()?;
+        Ok(letters.len())
+    }
+}
+
+/// Adds dead letters to what a transaction changes.
+pub(super) fn write(transaction: &Transaction<'_>, letters: &[DeadLetter]) -> rusqlite::Result<()> {
+    for letter in letters {
+        transaction
+            .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+            micros(Timestamp::now()),
+            micros(letter.arrived_at),
+            letter.reason.as_str(),
+            letter.message,
+            letter.kind as i64,
+            letter.raw
+        ])?;
+    }
+    Ok(())
+}
