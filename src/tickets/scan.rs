@@ -71,6 +71,8 @@ pub struct Scanner {
     limit: u32,
     /// The last snapshot: its label values go first in the next.
     last: Option<Arc<Snapshot>>,
+    /// What the last round ended with, where that was a doubt: which tickets, and why. The same again is the service's habit, and not movement.
+    habit: Option<(u64, Doubt)>,
     /// States told of in the log.
     announced: HashSet<String>,
     /// The most unreadable tickets told of in the log since there were none.
@@ -93,7 +95,7 @@ impl Scanner {
     pub fn new(settings: Settings, retries: Counter) -> Self {
         // One row is the overlap, the other is progress.
         let limit = settings.page_size.max(2);
-        Self { settings, retries, limit, last: None, announced: HashSet::new(), malformed_told: 0, folding_told: false }
+        Self { settings, retries, limit, last: None, habit: None, announced: HashSet::new(), malformed_told: 0, folding_told: false }
     }
 
     /// One round: reads the listing, again while something disturbs it, at most [`MAX_ATTEMPTS`] times.
@@ -102,10 +104,11 @@ impl Scanner {
     /// Where a page cannot be read, or the listing cannot be walked; there is no partial snapshot.
     pub async fn round<S: PageSource>(&mut self, source: &S) -> Result<Arc<Snapshot>, ScanError> {
         let began = Instant::now();
-        let mut earlier = None;
+        let mut earlier = self.habit;
         for attempt in 1.. {
             let last = attempt == MAX_ATTEMPTS;
-            let (fold, doubt) = match self.attempt(source, last).await? {
+            let habit = earlier.map(|(_, doubt)| doubt).filter(|doubt| matches!(doubt, Doubt::TotalMoved { .. }));
+            let (fold, doubt) = match self.attempt(source, last, habit).await? {
                 Attempt::Complete(fold, doubt) => (fold, doubt),
                 Attempt::Abandoned(doubt) => {
                     tracing::debug!(%doubt, attempt, "the tickets moved during the scan, reading them again");
@@ -114,9 +117,11 @@ impl Scanner {
                 }
             };
             // The same tickets and the same contradiction twice: the count is wrong, nothing moves, and a third time would show the same.
-            let same = (fold.fingerprint(), doubt);
-            let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || earlier.replace(same) == Some(same);
+            let now = doubt.map(|doubt| (fold.fingerprint(), doubt));
+            let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || now == earlier;
+            earlier = now;
             if last || settled {
+                self.habit = now;
                 return Ok(self.finish(source, *fold, began.elapsed(), doubt));
             }
             self.retries.inc();
@@ -124,7 +129,8 @@ impl Scanner {
         unreachable!("the last attempt returns")
     }
 
-    async fn attempt<S: PageSource>(&mut self, source: &S, last: bool) -> Result<Attempt, ScanError> {
+    /// Reads the listing once; where something moved to the end only if it is the `last` attempt, or if it moves so each time.
+    async fn attempt<S: PageSource>(&mut self, source: &S, last: bool, habit: Option<Doubt>) -> Result<Attempt, ScanError> {
         let began = Instant::now();
         let mut pages = Pages::new(source, self.limit);
         let mut walk = Walk::default();
@@ -138,7 +144,7 @@ impl Scanner {
             // The service's clock at the first page decides what is overdue.
             let fold = fold.get_or_insert_with(|| Box::new(Fold::new(&self.settings, self.last.as_deref(), page.server_time)));
             let next = walk.take(&page, pages.limit, offset, fold)?;
-            if !last && let Some(doubt) = walk.doubted().filter(|doubt| doubt.is_movement()) {
+            if !last && let Some(doubt) = walk.doubted().filter(|doubt| doubt.is_movement() && Some(*doubt) != habit) {
                 return Ok(Attempt::Abandoned(doubt));
             }
             if fold.tickets() > MAX_TICKETS {

@@ -44,6 +44,8 @@ struct Case {
 enum Step {
     Create,
     Delete(prop::sample::Index),
+    /// Both at once: the count stays.
+    Exchange(prop::sample::Index),
     Close(prop::sample::Index),
     Shuffle(u64),
     Hours(u64),
@@ -121,6 +123,10 @@ impl Model {
                 self.steady.remove(&id);
                 self.deleted = true;
             }
+            Step::Exchange(index) => {
+                self.step(sim, Step::Delete(index), fault);
+                self.step(sim, Step::Create, fault);
+            }
             Step::Close(index) if !ids.is_empty() => {
                 sim.change_ticket(*index.get(&ids), Fields::new().with("state", "CLOSED")).unwrap();
             }
@@ -156,7 +162,7 @@ impl Model {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let scan = prop::collection::vec((0_u64..16, step()), 0..5);
+    let scan = prop::collection::vec((prop_oneof![3 => 0_u64..6, 1 => 6_u64..20], step()), 0..4);
     let page_size = prop_oneof![4 => 2_u32..9, 1 => Just(1), 1 => Just(1000)];
     (any::<u64>(), 0_u64..25, page_size, readings(), prop::collection::vec(scan, 1..4))
         .prop_map(|(seed, tickets, page_size, readings, scans)| Case { seed, tickets, page_size, readings, scans })
@@ -187,6 +193,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => Just(Step::Create),
         4 => index().prop_map(Step::Delete),
+        6 => index().prop_map(Step::Exchange),
         2 => index().prop_map(Step::Close),
         2 => any::<u64>().prop_map(Step::Shuffle),
         1 => (1_u64..5000).prop_map(Step::Hours),

@@ -1,9 +1,12 @@
 //! Any server: what a listing may do that the specification does not promise against.
 
-use orgdata_exporter::api::ApiError;
-use orgdata_exporter::tickets::{CONCURRENCY, Doubt, MAX_ATTEMPTS, ScanError};
+use std::sync::{Arc, Mutex};
 
-use crate::support::{Request, Script, bug, bugs, by_state, map, page, round, slice, snapshot};
+use orgdata_exporter::api::ApiError;
+use orgdata_exporter::tickets::{CONCURRENCY, Doubt, MAX_ATTEMPTS, ScanError, Scanner};
+use prometheus_client::metrics::counter::Counter;
+
+use crate::support::{Request, Script, bug, bugs, by_state, map, page, round, settings, slice, snapshot};
 
 #[tokio::test]
 async fn pages_overlap_by_one_row_and_every_ticket_counts_once() {
@@ -65,6 +68,32 @@ async fn a_count_that_says_too_little_or_too_much_is_seen_and_the_tickets_are_th
         // What does not move is not read a third time.
         assert_eq!(retries, 1, "of {total}");
         assert!(script.requests().len() < 60, "{}", script.requests().len());
+    }
+}
+
+/// What a service says wrongly each time costs no more requests than what another says rightly, from the second scan on.
+#[tokio::test]
+async fn a_wrong_count_that_stays_is_read_once_a_scan() {
+    let counts: [fn(usize) -> u64; 2] = [|_| 51, |rows_on_the_page| rows_on_the_page as u64];
+    for (count, retries_at_first) in counts.into_iter().zip([1, 2]) {
+        let tickets = Arc::new(Mutex::new(bugs(0..50)));
+        let listing = tickets.clone();
+        let script = Script::new(move |request| {
+            let rows = listing.lock().unwrap();
+            let rows = &rows[bounds(&rows, request)];
+            Ok(page(rows, request, Some(count(rows.len()))))
+        });
+        let retries = Counter::default();
+        let mut scanner = Scanner::new(settings(10), retries.clone());
+        for scan in 0..4 {
+            let snapshot = scanner.round(&script).await.unwrap();
+            assert!(snapshot.tickets == 50 && snapshot.doubt.is_some());
+            assert_eq!(retries.get(), retries_at_first, "scan {scan}");
+        }
+        // Other tickets are looked at twice again.
+        tickets.lock().unwrap()[7] = bug(77);
+        scanner.round(&script).await.unwrap();
+        assert!(retries.get() > retries_at_first);
     }
 }
 
