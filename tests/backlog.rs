@@ -112,7 +112,7 @@ async fn a_walk_larger_than_the_outbox_drains_while_the_tail_pauses() {
     }
     assert!(pauses > 10, "{pauses} pauses: the file held it all");
     assert!(largest <= i64::try_from(MAX_SIZE).expect("small"), "{largest} bytes");
-    assert_eq!(ledger.is_full() || metrics.audit.is_paused(), false);
+    assert!(!ledger.is_full() && !metrics.audit.is_paused());
     let truth: Vec<String> = simulator.entries_of(Scope::default()).map(|entry| entry.id).collect();
     assert_eq!(peer.taken_ids(), truth, "each once, oldest first");
     assert_eq!(counted(&metrics), simulator.truth_of(Scope::arrived_since(live.expect("it paused"))).total);

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension};
 
 /// The version of the schema that this program writes.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// The oldest program version, as a schema version, that can still read what this one writes.
 pub(super) const OLDEST_READER: i64 = 1;
@@ -20,7 +20,22 @@ pub(super) struct Step {
 }
 
 /// Every step there ever was, oldest first: a file of any version becomes one of this version.
-pub(super) const STEPS: &[Step] = &[];
+pub(super) const STEPS: &[Step] = &[Step { version: 2, oldest_reader: 1, sql: SHOWN }];
+
+/// Since version 2.
+const SHOWN: &str = "
+-- Counters of which the last scrape did not see all: only while no process has the file, and only where the last one ended in order.
+-- A counter without labels has neither scheme nor actor.
+CREATE TABLE shown (
+    scheme TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    actor  TEXT NOT NULL,
+    value  INTEGER NOT NULL,
+    -- When it was remembered, by this machine's clock.
+    at     INTEGER NOT NULL,
+    PRIMARY KEY (scheme, name, actor)
+) STRICT, WITHOUT ROWID;
+";
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
@@ -146,6 +161,7 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(SHOWN)?;
     transaction.commit()
 }
 
@@ -185,6 +201,7 @@ mod tests {
                              acknowledged INTEGER NOT NULL DEFAULT 0, block BLOB NOT NULL) STRICT;
         INSERT INTO outbox SELECT page, arrived / 1000, records, acknowledged, block FROM outbox_now;
         DROP TABLE outbox_now;
+        DROP TABLE shown;
         ALTER TABLE state DROP COLUMN recreated_at;
         UPDATE state SET schema_version = 0, oldest_reader = 0;";
     const FROM_PAST: Step = Step {
@@ -199,7 +216,7 @@ mod tests {
         DROP TABLE outbox_then;",
     };
     const TO_FUTURE: Step = Step {
-        version: 2,
+        version: 3,
         oldest_reader: 1,
         sql: "
         ALTER TABLE outbox ADD COLUMN retries INTEGER NOT NULL DEFAULT 0;
@@ -207,7 +224,7 @@ mod tests {
         INSERT INTO notes SELECT page, 'old' FROM outbox;",
     };
     const BROKEN: Step =
-        Step { version: 2, oldest_reader: 2, sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;" };
+        Step { version: 9, oldest_reader: 2, sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;" };
 
     fn open(path: &Path) -> (LedgerHandle, LedgerState, Metrics) {
         let metrics = Metrics::new(Duration::ZERO);
@@ -301,6 +318,7 @@ mod tests {
         Connection::open(&path).expect("opens").execute_batch(PAST).expect("runs");
         steps(&path, &[FROM_PAST]).expect("migrates");
         assert_eq!(version(&path), (1, 1));
+        // The rest of the way is taken when it is opened.
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, before);
         ledger.commit(page(200, 10)).await.expect("written");
@@ -318,8 +336,9 @@ mod tests {
 
         // The newer program comes by way of both steps, and is rolled back.
         Connection::open(&path).expect("opens").execute_batch(PAST).expect("runs");
-        steps(&path, &[FROM_PAST, TO_FUTURE]).expect("migrates");
-        assert_eq!(version(&path), (2, 1));
+        let all_steps = [&[FROM_PAST], STEPS, &[TO_FUTURE]].concat();
+        steps(&path, &all_steps).expect("migrates");
+        assert_eq!(version(&path), (3, 1));
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, before);
         ledger.commit(page(200, 10)).await.expect("written");
@@ -327,8 +346,8 @@ mod tests {
         drop(ledger);
 
         // And comes again: the step is not taken twice, and what this program wrote is there.
-        assert_eq!(version(&path), (2, 1), "what the newer one said stays");
-        steps(&path, &[FROM_PAST, TO_FUTURE]).expect("nothing to do");
+        assert_eq!(version(&path), (3, 1), "what the newer one said stays");
+        steps(&path, &all_steps).expect("nothing to do");
         let notes: i64 =
             Connection::open(&path).and_then(|file| file.query_row("SELECT count(*) FROM notes", [], |row| row.get(0))).expect("a row");
         assert_eq!(notes, 2);
@@ -345,17 +364,16 @@ mod tests {
         let before = all(&ledger, &state, &metrics).await;
         drop(ledger);
         steps(&path, &[BROKEN]).expect_err("it fails");
-        assert_eq!(version(&path), (1, 1));
+        assert_eq!(version(&path), (VERSION, OLDEST_READER));
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, before);
     }
 
     #[test]
     fn the_steps_lead_to_this_version_without_a_hole() {
-        let versions: Vec<i64> = STEPS.iter().map(|step| step.version).collect();
-        assert_eq!(versions, (2..=VERSION).collect::<Vec<_>>());
-        assert!(STEPS.last().is_none_or(|last| last.oldest_reader == OLDEST_READER));
-        assert!(OLDEST_READER <= VERSION);
+        assert!((2..).zip(STEPS).all(|(version, step)| step.version == version && step.oldest_reader <= version));
+        let last = STEPS.last().map_or((1, 1), |last| (last.version, last.oldest_reader));
+        assert_eq!(last, (VERSION, OLDEST_READER));
     }
 
     #[test]

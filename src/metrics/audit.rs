@@ -50,6 +50,8 @@ pub struct EventLabels {
 pub struct Delta {
     /// Label sets and the values they had before this transaction, where they were not shown yet.
     pub introduced: Vec<(EventLabels, u64)>,
+    /// What the ledger held beyond the introduced value when this process began: an earlier process counted it and never showed it.
+    pub held: Vec<(EventLabels, u64)>,
     /// Rises.
     pub events: Vec<(EventLabels, u64)>,
     /// Rises of the counters without labels.
@@ -91,6 +93,17 @@ struct Series {
     introduced: u64,
     /// The first scrape that showed it.
     first_shown: Option<Instant>,
+    /// The value that the last scrape saw; the introduced one where there was none yet.
+    last_shown: u64,
+}
+
+/// A counter that no scrape has seen in full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// An event counter.
+    Events(EventLabels),
+    /// One without labels.
+    Total(Total),
 }
 
 // === impl Total ===
@@ -161,7 +174,7 @@ impl AuditMetrics {
         for (labels, value) in delta.introduced {
             table.events.entry(labels).or_insert(Series::introduced(value));
         }
-        for (labels, rise) in delta.events {
+        for (labels, rise) in delta.held.into_iter().chain(delta.events) {
             table.events.entry(labels).or_default().total += rise;
         }
         for (total, rise) in delta.totals {
@@ -171,9 +184,22 @@ impl AuditMetrics {
         table.newest = table.newest.max(delta.newest);
     }
 
-    /// Sets the counters without labels to what an earlier process left.
-    pub fn restore(&self, total: Total, value: u64) {
-        self.lock().totals[total as usize] = Series::introduced(value);
+    /// Sets a counter without labels to what an earlier process left, and showed.
+    pub fn restore(&self, total: Total, value: u64, shown: u64) {
+        self.lock().totals[total as usize] = Series { total: value, ..Series::introduced(shown.min(value)) };
+    }
+
+    /// The counters that no scrape has seen in full, with the value that the last one saw. The next process begins with that one: under
+    /// another instance label nobody would see the rise otherwise.
+    pub fn held(&self) -> Vec<(Held, u64)> {
+        let table = self.lock();
+        let events = table.events.iter().map(|(labels, series)| (Held::Events(labels.clone()), series));
+        let totals = Total::ALL.into_iter().map(|total| (Held::Total(total), &table.totals[total as usize]));
+        events
+            .chain(totals)
+            .filter(|(_, series)| series.last_shown < series.total)
+            .map(|(held, series)| (held, series.last_shown))
+            .collect()
     }
 
     /// The walk under way, which way it goes, and its pages.
@@ -294,13 +320,15 @@ impl Collector for AuditMetrics {
 
 impl Series {
     fn introduced(value: u64) -> Self {
-        Self { total: value, introduced: value, first_shown: None }
+        Self { total: value, introduced: value, first_shown: None, last_shown: value }
     }
 
     /// What a scrape at `now` sees.
     fn show(&mut self, now: Instant, hold: Duration) -> u64 {
         let first_shown = *self.first_shown.get_or_insert(now);
-        if hold.is_zero() || (now > first_shown && now - first_shown >= hold) { self.total } else { self.introduced }
+        let risen = hold.is_zero() || (now > first_shown && now - first_shown >= hold);
+        self.last_shown = if risen { self.total } else { self.introduced };
+        self.last_shown
     }
 }
 
@@ -359,7 +387,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn counters_without_labels_exist_from_the_start_and_are_held_likewise() {
         let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
-        metrics.restore(Total::Gaps, 2);
+        metrics.restore(Total::Gaps, 2, 2);
         metrics.publish(Delta { totals: vec![(Total::Gaps, 1)], ..Delta::default() });
         assert_eq!(scrape(&metrics, "orgdata_audit_gaps_total").as_deref(), Some("2"));
         assert_eq!(scrape(&metrics, "orgdata_audit_events_late_total").as_deref(), Some("0"));
