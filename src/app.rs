@@ -181,6 +181,9 @@ impl App {
         stop_web.cancel();
         let _ = web.await;
         if let Ok(Ended::Stopped) = outcome {
+            if let Err(error) = ledger.remember_shown().await {
+                tracing::warn!(%error, "what was counted and not scraped yet is shown at once by the next process");
+            }
             tracing::info!(unsent = ledger.backlog().records, "stopped");
         }
         outcome

@@ -8,6 +8,7 @@ mod parts;
 mod tap;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use exporter::{Setup, event_counts};
 use orgdata_exporter::simulator::{Config, Fields, Scope, Simulator};
@@ -240,21 +241,36 @@ async fn first_and_rise(prometheus: &Prometheus, instance: &str) -> BTreeMap<Vec
     series
 }
 
-/// What happened while a server watched is what it has seen rise: series born live, a crash, a move to another address. Two servers, each
-/// scraping when it likes.
+/// The rise of a counter without labels, over both addresses.
+async fn rise_of(prometheus: &Prometheus, name: &str) -> f64 {
+    let answer = prometheus.query(&format!("{name}[10m]")).await;
+    let series = answer.as_array().expect("a matrix").iter().map(|one| {
+        let samples: Vec<f64> = one["values"].as_array().expect("samples").iter().map(|sample| number(&sample[1])).collect();
+        assert!(samples.is_sorted(), "{name} falls: {samples:?}");
+        samples[samples.len() - 1] - samples[0]
+    });
+    series.sum()
+}
+
+/// What happened while a server watched is what it has seen rise: series born live, late rows, a crash, a move to another address. Two
+/// servers with intervals of their own.
 #[tokio::test]
 #[ignore = "needs Prometheus 2.42 and 3"]
 async fn increase_sees_every_event() {
     let simulator = Simulator::spawn(history(20_000)).await.expect("a free port");
     let directory = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(&simulator).state(&directory.path().join("state.db")).flag("--metrics.zero-hold", "4s");
+    let setup = Setup::new(&simulator)
+        .state(&directory.path().join("state.db"))
+        .flag("--metrics.zero-hold", "4s")
+        .flag("--audit.reread-interval", "1s");
     let mut exporter = setup.start().await;
     exporter.born().await;
+    simulator.advance(Duration::from_secs(60));
     let born = simulator.mark();
     let (here, there) = (Tap::new(Some(exporter.address())).await, Tap::new(None).await);
     let targets = [here.address(), there.address()];
     let targets = [targets[0].as_str(), targets[1].as_str()];
-    let servers = [Prometheus::start(&targets, "1s").await, Prometheus::start_current(&targets, "1s").await];
+    let servers = [Prometheus::start(&targets, "1s").await, Prometheus::start_current(&targets, "3s").await];
     let rises = async |events: f64, instance: &str| {
         for server in &servers {
             server.query_until(&format!("sum(orgdata_audit_events_total{{instance=\"{instance}\"}})"), one(events)).await;
@@ -267,6 +283,8 @@ async fn increase_sees_every_event() {
     rises(300.0, targets[0]).await;
     simulator.add_events(50);
     rises(350.0, targets[0]).await;
+    simulator.add_late(7, Duration::from_secs(1));
+    rises(357.0, targets[0]).await;
 
     // A crash; the next process finds new events before anybody asks it.
     exporter.kill();
@@ -275,7 +293,7 @@ async fn increase_sees_every_event() {
     exporter = setup.start().await;
     exporter.born().await;
     here.lead(Some(exporter.address()));
-    rises(750.0, targets[0]).await;
+    rises(757.0, targets[0]).await;
 
     // A pod that moves: another instance, with events on the way.
     let moved = simulator.mark();
@@ -285,21 +303,65 @@ async fn increase_sees_every_event() {
     exporter = setup.start().await;
     exporter.born().await;
     there.lead(Some(exporter.address()));
-    rises(1000.0, targets[1]).await;
+    rises(1007.0, targets[1]).await;
 
     let truth = event_counts(&simulator.truth_of(Scope::arrived_since(born)));
     let after = event_counts(&simulator.truth_of(Scope::arrived_since(moved)));
     for server in &servers {
         let (first, second) = (first_and_rise(server, targets[0]).await, first_and_rise(server, targets[1]).await);
         assert!(first.values().all(|(began, _)| *began == 0.0), "a fresh ledger is no burst: {first:?}");
-        let rise = |series: &BTreeMap<Vec<String>, (f64, f64)>| series.iter().map(|(labels, (_, rise))| (labels.clone(), *rise)).collect();
-        assert_eq!(without_zeros(rise(&second)), after);
-        assert_eq!(sums(first.iter().chain(&second).map(|(labels, (_, rise))| (labels.clone(), *rise))), truth);
+        let rise = |series: &BTreeMap<Vec<String>, (f64, f64)>| -> BTreeMap<Vec<String>, f64> {
+            series.iter().map(|(labels, (_, rise))| (labels.clone(), *rise)).collect()
+        };
+        let second = rise(&second);
+        assert_eq!(without_zeros(second.clone()), after);
+        assert_eq!(rise_of(server, "orgdata_audit_events_late_total").await, 7.0);
+        assert_eq!(sums(rise(&first).into_iter().chain(second)), truth);
         server.query_until("max(resets(orgdata_audit_events_total[10m]))", one(0.0)).await;
         server
             .query_until("count(sum by (activity_type, actor) (increase(orgdata_audit_events_total[10m])) > 0)", one(truth.len() as f64))
             .await;
     }
+}
+
+/// What was counted after the last scrape before a pod moves, or was still held back then, is seen to rise at its new address.
+#[tokio::test]
+#[ignore = "needs Prometheus 2.42"]
+async fn a_move_loses_nothing_that_the_last_scrape_did_not_see() {
+    let simulator = Simulator::spawn(history(1_000)).await.expect("a free port");
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path().join("state.db");
+    let setup = Setup::new(&simulator).state(&state).flag("--metrics.zero-hold", "5s");
+    let mut exporter = setup.start().await;
+    exporter.born().await;
+    let born = simulator.mark();
+    let (here, there) = (Tap::new(Some(exporter.address())).await, Tap::new(None).await);
+    let server = Prometheus::start(&[&here.address(), &there.address()], "1s").await;
+    let of = |tap: &Tap| format!("sum(orgdata_audit_events_total{{instance=\"{}\"}})", tap.address());
+    // Nobody else scrapes from here on: the exporter cannot know who its scrapers are.
+    server.query_until(&of(&here), one(0.0)).await;
+    simulator.add_events(40);
+    server.query_until(&of(&here), one(40.0)).await;
+
+    for events in [60, 200] {
+        simulator.add_events(events);
+        let counted = 40 + if events == 60 { 60 } else { 260 };
+        let file = rusqlite::Connection::open(&state).expect("opens");
+        // The server has seen the new label sets at 0, or nothing of them yet.
+        while file.query_row("SELECT sum(count) FROM events", [], |row| row.get::<_, i64>(0)).expect("a row") < counted {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert!(exporter.terminate().await.success());
+    here.lead(None);
+    exporter = setup.start().await;
+    there.lead(Some(exporter.address()));
+    server.query_until(&of(&there), one(300.0)).await;
+
+    let (first, second) = (first_and_rise(&server, &here.address()).await, first_and_rise(&server, &there.address()).await);
+    let rises = first.iter().chain(&second).map(|(labels, (_, rise))| (labels.clone(), *rise));
+    assert_eq!(sums(rises), event_counts(&simulator.truth_of(Scope::arrived_since(born))));
+    assert!(second.values().any(|(_, rise)| *rise > 0.0), "the move came too late");
 }
 
 /// VictoriaMetrics takes the first value of a young series as its rise, so what a fresh ledger shows first has to be 0; and it

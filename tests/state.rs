@@ -243,15 +243,15 @@ async fn a_newer_file_is_read_where_it_allows_that_and_refused_where_not() {
     let change = |sql: &str| change(&path, sql);
     // A later version that added a column and a table, and says that this one may read the file.
     change(
-        "UPDATE state SET schema_version = 3, oldest_reader = 1; ALTER TABLE seen ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
+        "UPDATE state SET schema_version = 9, oldest_reader = 1; ALTER TABLE seen ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
     );
     let (ledger, _, metrics) = open(&path);
     ledger.commit(page(10, 10, Timestamp::now())).await.expect("written");
     assert_eq!((counted(&metrics), ledger.backlog().records), (20, 20));
     drop(ledger);
-    change("UPDATE state SET oldest_reader = 3");
+    change("UPDATE state SET oldest_reader = 9");
     let error = LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
-    assert!(matches!(error, OpenError::Newer { version: 3, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { version: 9, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -564,4 +564,42 @@ async fn dead_letters_never_fill_the_file() {
         .and_then(|file| file.query_row("SELECT substr(raw, 1, 2) FROM dead_letters ORDER BY id DESC LIMIT 1", [], |row| row.get(0)))
         .expect("readable");
     assert_eq!(newest, "39");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_counted_and_never_scraped_rises_in_the_next_process() {
+    let hold = Duration::from_secs(60);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let open = || {
+        let metrics = Metrics::new(hold);
+        (LedgerHandle::open(settings(&path), metrics.clone()).expect("opens").0, metrics)
+    };
+    let series = "orgdata_audit_events_total{activity_type=\"TYPE_0\",actor=\"0\"} ";
+    let scrape = |metrics: &Metrics, value: u64| shown(metrics, &format!("{series}{value}"));
+    let one = |metrics: &Metrics| metrics.audit.events().iter().find(|(labels, _)| *labels.activity_type == *"TYPE_0").map(|(_, n)| *n);
+
+    let (ledger, metrics) = open();
+    let mut commit = page(0, 1, Timestamp::now());
+    commit.duplicates = 3;
+    ledger.commit(commit).await.expect("written");
+    assert!(scrape(&metrics, 0) && one(&metrics) == Some(1));
+    ledger.remember_shown().await.expect("written");
+    drop(ledger);
+
+    // The next process, perhaps under another name: what the last scrape saw, and after the hold the rise.
+    let (ledger, metrics) = open();
+    assert!(scrape(&metrics, 0) && shown(&metrics, "orgdata_audit_events_duplicate_total 0"));
+    assert_eq!((one(&metrics), metrics.audit.per_minute().iter().sum::<u64>()), (Some(1), 0));
+    tokio::time::advance(hold).await;
+    assert!(scrape(&metrics, 1) && shown(&metrics, "orgdata_audit_events_duplicate_total 3"));
+    // This one was killed: whether the rise was seen is not known any more, and a counter must not fall.
+    drop(ledger);
+    let (ledger, metrics) = open();
+    assert!(scrape(&metrics, 1) && shown(&metrics, "orgdata_audit_events_duplicate_total 3"));
+    tokio::time::advance(hold).await;
+    assert!(scrape(&metrics, 1));
+    ledger.remember_shown().await.expect("written");
+    drop(ledger);
+    assert!(scrape(&open().1, 1), "all of it was seen");
 }

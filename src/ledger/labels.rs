@@ -1,6 +1,6 @@
 //! Under which label an event is counted: what was counted under a label stays there.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -25,6 +25,9 @@ pub(super) struct Labels {
     activity_types: HashSet<Arc<str>>,
 }
 
+/// By scheme, activity type and actor: what the scrapes of an earlier process saw at last, where that was not all.
+pub(super) type Shown = HashMap<(String, String, String), u64>;
+
 /// Counted events of one page, by label set.
 type Counts = BTreeMap<EventLabels, u64>;
 
@@ -45,7 +48,7 @@ impl Labels {
     }
 
     /// Introduces every label set with the value that an earlier process left.
-    pub(super) fn restore(&mut self, connection: &Connection, delta: &mut Delta) -> rusqlite::Result<()> {
+    pub(super) fn restore(&mut self, connection: &Connection, shown: &Shown, delta: &mut Delta) -> rusqlite::Result<()> {
         let now = Timestamp::now();
         let mut actors = connection.prepare("SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC")?;
         let actors =
@@ -68,10 +71,19 @@ impl Labels {
             let activity_type: Arc<str> = activity_type.into();
             self.activity_types.insert(activity_type.clone());
             if !hidden.contains(actor.as_str()) {
-                delta.introduced.push((EventLabels { activity_type, actor: shown_actor(&self.scheme, &actor) }, count.cast_unsigned()));
+                let shown = shown.get(&(self.scheme.clone(), activity_type.to_string(), actor.clone()));
+                let labels = EventLabels { activity_type, actor: shown_actor(&self.scheme, &actor) };
+                let (count, shown) = (count.cast_unsigned(), shown.copied().unwrap_or(u64::MAX));
+                delta.introduced.push((labels.clone(), count.min(shown)));
+                delta.held.extend((shown < count).then(|| (labels, count - shown)));
             }
         }
         Ok(())
+    }
+
+    /// How labels are made at present.
+    pub(super) fn scheme(&self) -> &str {
+        &self.scheme
     }
 
     /// Frees the slots of actors that were idle for too long.

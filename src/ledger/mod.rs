@@ -249,6 +249,15 @@ impl LedgerHandle {
         self.call(move |ledger| ledger.acknowledge(through, &dead)).await
     }
 
+    /// Remembers which counters the last scrape did not see in full, so that the next process shows their rise, perhaps under another
+    /// instance label. It is the last thing to do: nothing may be scraped any more.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub async fn remember_shown(&self) -> Result<(), LedgerError> {
+        self.call(|ledger| ledger.remember_shown()).await
+    }
+
     /// How much waits.
     pub fn backlog(&self) -> Backlog {
         *self.inner.backlog.lock().unwrap_or_else(PoisonError::into_inner)

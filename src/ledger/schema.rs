@@ -20,8 +20,25 @@ pub(super) struct Step {
 }
 
 /// Every step there ever was, oldest first: a file of any version becomes one of this version.
-pub(super) const STEPS: &[Step] =
-    &[Step { version: 2, oldest_reader: 1, sql: "ALTER TABLE dead_letters ADD COLUMN queued INTEGER NOT NULL DEFAULT 0" }];
+pub(super) const STEPS: &[Step] = &[Step { version: 2, oldest_reader: 1, sql: SECOND }];
+
+/// What version 2 added.
+const SECOND: &str = "
+-- Counters of which the last scrape did not see all: only while no process has the file, and only where the last one ended in order.
+-- A counter without labels has neither scheme nor actor.
+CREATE TABLE shown (
+    scheme TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    actor  TEXT NOT NULL,
+    value  INTEGER NOT NULL,
+    -- When it was remembered, by this machine's clock.
+    at     INTEGER NOT NULL,
+    PRIMARY KEY (scheme, name, actor)
+) STRICT, WITHOUT ROWID;
+
+-- 1 where an operator wants it sent again.
+ALTER TABLE dead_letters ADD COLUMN queued INTEGER NOT NULL DEFAULT 0;
+";
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
@@ -116,9 +133,7 @@ CREATE TABLE dead_letters (
     reason  TEXT NOT NULL,
     message TEXT NOT NULL,
     kind    INTEGER NOT NULL,
-    raw     TEXT NOT NULL,
-    -- 1 where an operator wants it sent again.
-    queued  INTEGER NOT NULL DEFAULT 0
+    raw     TEXT NOT NULL
 ) STRICT;
 ";
 
@@ -149,6 +164,7 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(SECOND)?;
     transaction.commit()
 }
 
@@ -188,6 +204,7 @@ mod tests {
                              acknowledged INTEGER NOT NULL DEFAULT 0, block BLOB NOT NULL) STRICT;
         INSERT INTO outbox SELECT page, arrived / 1000, records, acknowledged, block FROM outbox_now;
         DROP TABLE outbox_now;
+        DROP TABLE shown;
         ALTER TABLE state DROP COLUMN recreated_at;
         ALTER TABLE dead_letters DROP COLUMN queued;
         UPDATE state SET schema_version = 0, oldest_reader = 0;";
@@ -211,7 +228,7 @@ mod tests {
         INSERT INTO notes SELECT page, 'old' FROM outbox;",
     };
     const BROKEN: Step =
-        Step { version: 3, oldest_reader: 3, sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;" };
+        Step { version: 9, oldest_reader: 2, sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;" };
 
     fn open(path: &Path) -> (LedgerHandle, LedgerState, Metrics) {
         let metrics = Metrics::new(Duration::ZERO);
@@ -305,6 +322,7 @@ mod tests {
         Connection::open(&path).expect("opens").execute_batch(PAST).expect("runs");
         steps(&path, &[FROM_PAST]).expect("migrates");
         assert_eq!(version(&path), (1, 1));
+        // The rest of the way is taken when it is opened.
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, before);
         assert_eq!(version(&path), (VERSION, OLDEST_READER));
@@ -323,7 +341,8 @@ mod tests {
 
         // The newer program comes by way of both steps, and is rolled back.
         Connection::open(&path).expect("opens").execute_batch(PAST).expect("runs");
-        steps(&path, &[FROM_PAST, STEPS[0], TO_FUTURE]).expect("migrates");
+        let all_steps = [&[FROM_PAST], STEPS, &[TO_FUTURE]].concat();
+        steps(&path, &all_steps).expect("migrates");
         assert_eq!(version(&path), (3, 1));
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, before);
@@ -333,7 +352,7 @@ mod tests {
 
         // And comes again: the step is not taken twice, and what this program wrote is there.
         assert_eq!(version(&path), (3, 1), "what the newer one said stays");
-        steps(&path, &[FROM_PAST, STEPS[0], TO_FUTURE]).expect("nothing to do");
+        steps(&path, &all_steps).expect("nothing to do");
         let notes: i64 =
             Connection::open(&path).and_then(|file| file.query_row("SELECT count(*) FROM notes", [], |row| row.get(0))).expect("a row");
         assert_eq!(notes, 2);
@@ -357,10 +376,9 @@ mod tests {
 
     #[test]
     fn the_steps_lead_to_this_version_without_a_hole() {
-        let versions: Vec<i64> = STEPS.iter().map(|step| step.version).collect();
-        assert_eq!(versions, (2..=VERSION).collect::<Vec<_>>());
-        assert!(STEPS.last().is_none_or(|last| last.oldest_reader == OLDEST_READER));
-        const { assert!(OLDEST_READER <= VERSION) };
+        assert!((2..).zip(STEPS).all(|(version, step)| step.version == version && step.oldest_reader <= version));
+        let last = STEPS.last().map_or((1, 1), |last| (last.version, last.oldest_reader));
+        assert_eq!(last, (VERSION, OLDEST_READER));
     }
 
     #[test]

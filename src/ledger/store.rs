@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::block::{self, BlockWriter};
 use super::fill::Fill;
-use super::labels::Labels;
+use super::labels::{Labels, Shown};
 use super::open::{self, OpenError, Opened, StatePath};
 use super::types::{
     Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, Mark, RecordKind, Walk, WalkChange,
@@ -18,10 +18,13 @@ use super::types::{
 };
 use super::{LedgerError, LedgerState, Settings, letters, schema};
 use crate::metrics::Metrics;
-use crate::metrics::audit::{Delta, Total};
+use crate::metrics::audit::{Delta, Held, Total};
 
 /// Ids of this many newest entries are never pruned.
 const MIN_IDS: i64 = 10_000;
+
+/// How long it is believed what an earlier process showed: longer than a restart takes.
+const SHOWN_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// How many old ids are pruned in one transaction, roughly.
 const PRUNED_AT_ONCE: i64 = 20_000;
@@ -306,19 +309,53 @@ impl Ledger {
 
     fn restore_metrics(&mut self) -> rusqlite::Result<()> {
         let mut delta = Delta::default();
-        self.labels.restore(&self.connection, &mut delta)?;
+        let shown = self.take_shown()?;
+        self.labels.restore(&self.connection, &shown, &mut delta)?;
         delta.newest = self.connection.query_row("SELECT newest_at FROM state", [], |row| row.get::<_, Option<i64>>(0))?.map(timestamp);
         let mut totals = Vec::new();
         for total in Total::ALL {
             let value: Option<i64> =
                 self.connection.query_row("SELECT value FROM totals WHERE name = ?1", [total.as_str()], |row| row.get(0)).optional()?;
-            totals.push((total, value.unwrap_or(0).cast_unsigned()));
+            let shown = shown.get(&(String::new(), total.as_str().to_owned(), String::new()));
+            totals.push((total, value.unwrap_or(0).cast_unsigned(), shown.copied().unwrap_or(u64::MAX)));
         }
         self.metrics.audit.publish(delta);
-        for (total, value) in totals {
-            self.metrics.audit.restore(total, value);
+        for (total, value, shown) in totals {
+            self.metrics.audit.restore(total, value, shown);
         }
         Ok(())
+    }
+
+    /// Remembers which counters no scrape has seen in full, and what the last one saw. Nothing may be scraped any more.
+    pub(super) fn remember_shown(&self) -> Result<(), LedgerError> {
+        let transaction = self.connection.unchecked_transaction()?;
+        transaction.execute("DELETE FROM shown", [])?;
+        let mut insert =
+            transaction.prepare("INSERT OR REPLACE INTO shown (scheme, name, actor, value, at) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+        let now = micros(Timestamp::now());
+        for (held, value) in self.metrics.audit.held() {
+            match held {
+                Held::Events(labels) => {
+                    let actor = labels.actor.as_deref().unwrap_or_default();
+                    insert.execute(params![self.labels.scheme(), &*labels.activity_type, actor, value.cast_signed(), now])?
+                }
+                Held::Total(total) => insert.execute(params!["", total.as_str(), "", value.cast_signed(), now])?,
+            };
+        }
+        drop(insert);
+        Ok(transaction.commit()?)
+    }
+
+    /// What an earlier process remembered, once: this one shows more soon, and a counter that falls is taken for a reset.
+    fn take_shown(&self) -> rusqlite::Result<Shown> {
+        let mut shown = self.connection.prepare("DELETE FROM shown RETURNING scheme, name, actor, value, at")?;
+        let shown = shown.query_map([], |row| {
+            Ok((((row.get(0)?, row.get(1)?, row.get(2)?), row.get::<_, i64>(3)?.cast_unsigned()), timestamp(row.get(4)?)))
+        })?;
+        let shown: Vec<_> = shown.collect::<Result<_, _>>()?;
+        // Older ones may be from before a time with a version that shows all and does not know this table.
+        let now = Timestamp::now();
+        Ok(shown.into_iter().filter(|(_, at)| now.duration_since(*at).abs() < SHOWN_FOR).map(|(shown, _)| shown).collect())
     }
 }
 

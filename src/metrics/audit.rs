@@ -51,6 +51,8 @@ pub struct EventLabels {
 pub struct Delta {
     /// Label sets and the values they had before this transaction, where they were not shown yet.
     pub introduced: Vec<(EventLabels, u64)>,
+    /// What the ledger held beyond the introduced value when this process began: an earlier process counted it and never showed it.
+    pub held: Vec<(EventLabels, u64)>,
     /// Rises.
     pub events: Vec<(EventLabels, u64)>,
     /// Rises of the counters without labels.
@@ -95,6 +97,8 @@ struct Series {
     /// The first scrape that showed it.
     first_shown: Option<Instant>,
     last_rise: Option<Rise>,
+    /// The value that the last scrape saw; the introduced one where there was none yet.
+    last_shown: u64,
 }
 
 /// The last rise of a counter whose trace is known.
@@ -111,6 +115,15 @@ struct Shown {
     value: u64,
     /// Becomes the exemplar.
     last_rise: Option<Rise>,
+}
+
+/// A counter that no scrape has seen in full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// An event counter.
+    Events(EventLabels),
+    /// One without labels.
+    Total(Total),
 }
 
 // === impl Total ===
@@ -181,6 +194,9 @@ impl AuditMetrics {
         for (labels, value) in delta.introduced {
             table.events.entry(labels).or_insert(Series::introduced(value));
         }
+        for (labels, rise) in delta.held {
+            table.events.entry(labels).or_default().rise(rise, None);
+        }
         for (labels, rise) in delta.events {
             table.events.entry(labels).or_default().rise(rise, delta.trace);
         }
@@ -191,9 +207,22 @@ impl AuditMetrics {
         table.newest = table.newest.max(delta.newest);
     }
 
-    /// Sets the counters without labels to what an earlier process left.
-    pub fn restore(&self, total: Total, value: u64) {
-        self.lock().totals[total as usize] = Series::introduced(value);
+    /// Sets a counter without labels to what an earlier process left, and showed.
+    pub fn restore(&self, total: Total, value: u64, shown: u64) {
+        self.lock().totals[total as usize] = Series { total: value, ..Series::introduced(shown.min(value)) };
+    }
+
+    /// The counters that no scrape has seen in full, with the value that the last one saw. The next process begins with that one: under
+    /// another instance label nobody would see the rise otherwise.
+    pub fn held(&self) -> Vec<(Held, u64)> {
+        let table = self.lock();
+        let events = table.events.iter().map(|(labels, series)| (Held::Events(labels.clone()), series));
+        let totals = Total::ALL.into_iter().map(|total| (Held::Total(total), &table.totals[total as usize]));
+        events
+            .chain(totals)
+            .filter(|(_, series)| series.last_shown < series.total)
+            .map(|(held, series)| (held, series.last_shown))
+            .collect()
     }
 
     /// The walk under way, which way it goes, and its pages.
@@ -313,7 +342,7 @@ impl Collector for AuditMetrics {
 
 impl Series {
     fn introduced(value: u64) -> Self {
-        Self { total: value, introduced: value, ..Self::default() }
+        Self { total: value, introduced: value, last_shown: value, ..Self::default() }
     }
 
     fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
@@ -326,12 +355,10 @@ impl Series {
     /// What a scrape at `now` sees.
     fn show(&mut self, now: Instant, hold: Duration) -> Shown {
         let first_shown = *self.first_shown.get_or_insert(now);
-        if hold.is_zero() || (now > first_shown && now - first_shown >= hold) {
-            Shown { value: self.total, last_rise: self.last_rise }
-        } else {
-            // An exemplar would tell of a rise that is not shown yet.
-            Shown { value: self.introduced, last_rise: None }
-        }
+        let risen = hold.is_zero() || (now > first_shown && now - first_shown >= hold);
+        self.last_shown = if risen { self.total } else { self.introduced };
+        // An exemplar would tell of a rise that is not shown yet.
+        Shown { value: self.last_shown, last_rise: self.last_rise.filter(|_| risen) }
     }
 }
 
@@ -421,7 +448,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn counters_without_labels_exist_from_the_start_and_are_held_likewise() {
         let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
-        metrics.restore(Total::Gaps, 2);
+        metrics.restore(Total::Gaps, 2, 2);
         metrics.publish(Delta { totals: vec![(Total::Gaps, 1)], ..Delta::default() });
         assert_eq!(scrape(&metrics, "orgdata_audit_gaps_total").as_deref(), Some("2"));
         assert_eq!(scrape(&metrics, "orgdata_audit_events_late_total").as_deref(), Some("0"));

@@ -5,9 +5,10 @@
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ const SHOWN_LINES: usize = 40;
 pub(crate) struct Setup {
     flags: BTreeMap<String, String>,
     variables: BTreeMap<String, String>,
+    /// What is run instead of the built binary.
+    program: PathBuf,
+    /// What runs it.
+    wrapper: Vec<String>,
 }
 
 /// A running exporter.
@@ -67,7 +72,8 @@ impl Setup {
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let variables = [("ORGDATA_API_KEY".to_owned(), "demo-key".to_owned())];
-        Self { flags: flags.into(), variables: variables.into() }
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_orgdata-exporter"));
+        Self { flags: flags.into(), variables: variables.into(), program, wrapper: Vec::new() }
     }
 
     /// Gives a flag, or another value to one that was given.
@@ -79,6 +85,24 @@ impl Setup {
     /// Keeps the ledger in a file.
     pub(crate) fn state(self, file: &Path) -> Self {
         self.flag("--state.path", file.to_str().expect("a temporary path is text"))
+    }
+
+    /// Runs the release build, which has to be there: for tests of which a debug build would make something else.
+    pub(crate) fn release(mut self) -> Self {
+        let target = self.program.ancestors().nth(2).expect("a build is in a directory of its profile");
+        self.program = target.join("release").join(self.program.file_name().expect("a file"));
+        assert!(self.program.is_file(), "{} is missing: run cargo build --release first", self.program.display());
+        self
+    }
+
+    /// Mounts a file system in memory over a directory, for the exporter alone: [`Exporter::inside`] reaches it. It needs to be root, or
+    /// user namespaces.
+    pub(crate) fn mount(mut self, directory: &Path, options: &str) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+        let script = format!("mount -t tmpfs -o {options} tmpfs {} && exec \"$0\" \"$@\"", directory.display());
+        self.wrapper = ["unshare", if root { "-m" } else { "-rm" }, "sh", "-c", &script].map(ToOwned::to_owned).into();
+        self
     }
 
     /// Sets an environment variable.
@@ -109,9 +133,14 @@ impl Setup {
     pub(crate) fn spawn(&self) -> Exporter {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let log = File::create(dir.path().join("log")).expect("the temporary directory is writable");
-        let child = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"))
+        let mut line = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
+        let mut command = Command::new(line.next().expect("at least the program"));
+        command.args(line).env_clear();
+        if !self.wrapper.is_empty() {
+            command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        }
+        let child = command
             .args(self.flags.iter().map(|(name, value)| format!("{name}={value}")))
-            .env_clear()
             .envs(&self.variables)
             .current_dir(dir.path())
             .stdin(Stdio::null())
@@ -198,6 +227,52 @@ impl Exporter {
         for _ in 0..TRIES {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 return status;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("the exporter does not end");
+    }
+
+    /// A path as the exporter itself sees it, also below what is mounted for it alone.
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(path.strip_prefix("/").expect("an absolute path"))
+    }
+
+    /// Waits until it has said so many times that it listens.
+    ///
+    /// # Panics
+    ///
+    /// When it has not after a minute.
+    pub(crate) async fn listens_again(&self, times: usize) {
+        for _ in 0..TRIES {
+            if self.said("listening").len() >= times {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("it never listens again");
+    }
+
+    /// Its memory in MiB: what it has now, and the most it ever had.
+    pub(crate) fn memory(&self) -> (f64, f64) {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line of its own");
+            line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+        };
+        (of("VmRSS"), of("VmHWM"))
+    }
+
+    /// Waits until it has ended by itself; how, and what it said.
+    ///
+    /// # Panics
+    ///
+    /// When it still runs after a minute.
+    pub(crate) async fn ended(&mut self) -> (Option<i32>, String) {
+        for _ in 0..TRIES {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return (status.code(), fs::read_to_string(self.dir.path().join("log")).expect("text"));
             }
             tokio::time::sleep(PAUSE).await;
         }
