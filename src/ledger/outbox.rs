@@ -3,15 +3,16 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Transaction, params};
 
+use super::block::OpenPage;
 use super::store::{Ledger, micros, timestamp};
 use super::types::{DeadLetter, OutboxPosition, OutboxRecord, TraceContext};
-use super::{LedgerError, Settings, WAL_BYTES, block};
+use super::{LedgerError, Settings, WAL_BYTES};
 
 // === impl Ledger ===
 
 impl Ledger {
     /// The oldest records, at most `max_records` and `max_bytes` of JSON, but at least one.
-    pub(super) fn batch(&self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
+    pub(super) fn batch(&mut self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
         let mut records = Vec::new();
         let mut bytes = 0;
         let mut pages = self.connection.prepare_cached("SELECT page, arrived, acknowledged, trace, block FROM outbox ORDER BY page")?;
@@ -21,17 +22,28 @@ impl Ledger {
             let arrived_at = timestamp(row.get(1)?);
             let acknowledged: u32 = row.get(2)?;
             let trace = row.get::<_, Option<Vec<u8>>>(3)?.and_then(|trace| trace_context(&trace));
-            let block = block::read(row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?)?;
-            for (index, (kind, raw)) in (0u32..).zip(block).skip(acknowledged as usize) {
+            let open = match self.open_page.take().filter(|open| open.page == page) {
+                Some(open) => open,
+                None => OpenPage::new(page, row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?)?,
+            };
+            for (index, record) in (0u32..).zip(self.open_page.insert(open).records()) {
+                let (kind, raw) = record?;
+                if index < acknowledged {
+                    continue;
+                }
                 if !records.is_empty() && (records.len() >= max_records || bytes + raw.len() > max_bytes) {
                     return Ok(records);
                 }
                 bytes += raw.len();
+                let raw = String::from_utf8_lossy(raw).into_owned();
                 records.push(OutboxRecord { position: OutboxPosition { page, index }, kind, arrived_at, trace, raw });
             }
             if records.len() >= max_records {
                 break;
             }
+        }
+        if records.is_empty() {
+            self.open_page = None;
         }
         Ok(records)
     }

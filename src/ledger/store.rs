@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::block::{self, BlockWriter};
+use super::block::{self, BlockWriter, OpenPage};
 use super::labels::Labels;
 use super::open::{self, OpenError};
 use super::types::{
@@ -32,6 +32,8 @@ pub(super) struct Ledger {
     pub(super) known: Arc<RwLock<HashSet<EventId>>>,
     labels: Labels,
     pub(super) backlog: Arc<Mutex<Backlog>>,
+    /// The page that was read last, while records wait: a request rarely ends with a page, and the next one goes on inside it.
+    pub(super) open_page: Option<OpenPage>,
     pruned_at: Option<Timestamp>,
     /// The floor that ids were pruned to.
     prune_floor: Option<Timestamp>,
@@ -52,6 +54,7 @@ impl Ledger {
             metrics,
             known: Arc::default(),
             backlog: Arc::default(),
+            open_page: None,
             pruned_at: None,
             prune_floor: None,
         };
