@@ -133,12 +133,13 @@ impl Drop for Telemetry {
     }
 }
 
-/// The trace and span of the work under way; `None` where tracing is off.
+/// The trace and span of the work under way; `None` where tracing is off, or this trace is not sampled and so leads nowhere.
 pub fn current_trace() -> Option<TraceContext> {
     let context = tracing::Span::current().context();
     let span = context.span();
     let span = span.span_context();
-    span.is_valid().then(|| TraceContext { trace_id: span.trace_id().to_bytes(), span_id: span.span_id().to_bytes() })
+    (span.is_valid() && span.is_sampled())
+        .then(|| TraceContext { trace_id: span.trace_id().to_bytes(), span_id: span.span_id().to_bytes() })
 }
 
 #[cfg(test)]
