@@ -44,19 +44,41 @@ impl BlockWriter {
     }
 }
 
-/// The records of a block, oldest first.
-pub(super) fn read(block: &[u8]) -> Result<Vec<(RecordKind, String)>, BlockError> {
-    let bytes = decompress(block)?;
-    let mut rest = bytes.as_slice();
-    let mut records = Vec::new();
-    while let Some((head, tail)) = rest.split_first_chunk::<5>() {
-        let kind = if head[0] == 1 { RecordKind::Gap } else { RecordKind::Entry };
-        let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        let raw = tail.get(..length).ok_or_else(|| BlockError("a record ends early".to_owned()))?;
-        records.push((kind, String::from_utf8_lossy(raw).into_owned()));
-        rest = &tail[length..];
+/// A page whose block was unpacked.
+#[derive(Debug)]
+pub(super) struct OpenPage {
+    pub(super) page: i64,
+    bytes: Vec<u8>,
+}
+
+// === impl OpenPage ===
+
+impl OpenPage {
+    pub(super) fn new(page: i64, block: &[u8]) -> Result<Self, BlockError> {
+        Ok(Self { page, bytes: decompress(block)? })
     }
-    if rest.is_empty() { Ok(records) } else { Err(BlockError("bytes are left over".to_owned())) }
+
+    /// The records, oldest first. An error is the last one.
+    pub(super) fn records(&self) -> impl Iterator<Item = Result<(RecordKind, &[u8]), BlockError>> {
+        let mut rest = self.bytes.as_slice();
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let record = split(rest);
+            rest = record.map_or(&[], |(_, _, rest)| rest);
+            Some(record.map(|(kind, raw, _)| (kind, raw)).ok_or_else(|| BlockError("a record ends early".to_owned())))
+        })
+    }
+}
+
+/// The first record, and what follows it.
+fn split(bytes: &[u8]) -> Option<(RecordKind, &[u8], &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<5>()?;
+    let kind = if head[0] == 1 { RecordKind::Gap } else { RecordKind::Entry };
+    let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    let (raw, rest) = rest.split_at_checked(length)?;
+    Some((kind, raw, rest))
 }
 
 /// Compresses one text, for what is kept beside the outbox.
@@ -66,8 +88,7 @@ pub(super) fn pack(text: &str) -> Vec<u8> {
 
 /// Undoes [`pack`].
 pub(super) fn unpack(block: &[u8]) -> Result<String, BlockError> {
-    let bytes = decompress(block)?;
-    String::from_utf8(bytes).map_err(|error| BlockError(error.to_string()))
+    String::from_utf8(decompress(block)?).map_err(|error| BlockError(error.to_string()))
 }
 
 /// The size that a block names is not believed where lz4 could not have made it so small: it would be reserved, and the process ended.
@@ -76,7 +97,8 @@ fn decompress(block: &[u8]) -> Result<Vec<u8>, BlockError> {
     if size / MAX_RATIO > compressed.len() {
         return Err(BlockError(format!("{} bytes cannot hold {size}", compressed.len())));
     }
-    lz4_flex::block::decompress(compressed, size).map_err(|error| BlockError(error.to_string()))
+    let bytes = lz4_flex::block::decompress(compressed, size).map_err(|error| BlockError(error.to_string()))?;
+    if bytes.len() == size { Ok(bytes) } else { Err(BlockError("it ends early".to_owned())) }
 }
 
 #[cfg(test)]
@@ -91,8 +113,9 @@ mod tests {
             block.push(kind, raw);
         }
         assert_eq!(block.records(), 3);
-        let out = read(&block.finish()).expect("intact");
-        assert!(out.iter().map(|(kind, raw)| (*kind, raw.as_str())).eq(records));
+        let page = OpenPage::new(1, &block.finish()).expect("intact");
+        let out = page.records().map(|record| record.expect("whole"));
+        assert!(out.eq(records.map(|(kind, raw)| (kind, raw.as_bytes()))));
     }
 
     #[test]
@@ -101,15 +124,25 @@ mod tests {
         block.push(RecordKind::Entry, &"x".repeat(1000));
         let good = block.finish();
         for cut in 0..good.len() {
-            let _ = read(&good[..cut]);
+            assert!(OpenPage::new(1, &good[..cut]).is_err());
         }
-        assert!(read(&[0xff; 16]).is_err());
+        assert!(OpenPage::new(1, &[0xff; 16]).is_err());
         for bit in 0..good.len() * 8 {
             let mut flipped = good.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            let _ = read(&flipped);
+            let _ = OpenPage::new(1, &flipped).map(|page| page.records().count());
         }
-        let empty = BlockWriter::default().finish();
-        assert!(read(&empty).expect("intact").is_empty());
+        let empty = OpenPage::new(1, &BlockWriter::default().finish()).expect("intact");
+        assert_eq!(empty.records().count(), 0);
+    }
+
+    #[test]
+    fn what_follows_the_last_whole_record_is_an_error() {
+        for tail in [&b"\0"[..], b"\0\x05\0\0\0four", b"\0\xff\xff\xff\xff"] {
+            let bytes = [b"\0\x03\0\0\0one", tail].concat();
+            let page = OpenPage::new(1, &lz4_flex::compress_prepend_size(&bytes)).expect("unpacks");
+            let records: Vec<_> = page.records().collect();
+            assert!(matches!(records.as_slice(), [Ok((RecordKind::Entry, b"one")), Err(_)]), "{records:?}");
+        }
     }
 }

@@ -150,9 +150,13 @@ impl Ledger {
         self.connection.prepare_cached("SELECT count(*) FROM dead_letters")?.query_row([], |row| row.get(0))
     }
 
-    /// After a commit that added dead letters: the oldest leave where there are too many, or where they take too much of the file, which
+    /// After a commit that added so many dead letters: they are counted, and the oldest leave where there are too many, or where they take too much of the file, which
     /// they could fill for good.
-    pub(super) fn dead_letters_added(&self) {
+    pub(super) fn dead_letters_added(&self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        self.metrics.otlp.records_dead_lettered.inc_by(count as u64);
         match self.trim_dead_letters() {
             Ok(0) => {}
             Ok(evicted) => {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
-use super::block::{self, BlockError, BlockWriter};
+use super::block::{BlockError, BlockWriter, OpenPage};
 use super::store::{Ledger, gap_record, micros, timestamp};
 use super::types::{DeadLetter, Gap, GapReason, OutboxPosition, OutboxRecord, RecordKind, TraceContext};
 use super::{LedgerError, letters};
@@ -20,7 +20,7 @@ struct BadPage {
 
 impl Ledger {
     /// The oldest records, at most `max_records` and `max_bytes` of JSON, but at least one.
-    pub(super) fn batch(&self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
+    pub(super) fn batch(&mut self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
         loop {
             match self.read_batch(max_records, max_bytes)? {
                 Ok(records) => return Ok(records),
@@ -29,7 +29,7 @@ impl Ledger {
         }
     }
 
-    fn read_batch(&self, max_records: usize, max_bytes: usize) -> rusqlite::Result<Result<Vec<OutboxRecord>, BadPage>> {
+    fn read_batch(&mut self, max_records: usize, max_bytes: usize) -> rusqlite::Result<Result<Vec<OutboxRecord>, BadPage>> {
         let mut records = Vec::new();
         let mut bytes = 0;
         let mut pages = self.connection.prepare_cached("SELECT page, arrived, acknowledged, trace, block FROM outbox ORDER BY page")?;
@@ -39,28 +39,43 @@ impl Ledger {
             let arrived_at = timestamp(row.get(1)?);
             let acknowledged: u32 = row.get(2)?;
             let trace = row.get::<_, Option<Vec<u8>>>(3)?.and_then(|trace| trace_context(&trace));
-            let block = match block::read(row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?) {
-                Ok(block) => block,
+            let open = match self.open_page.take().filter(|open| open.page == page) {
+                Some(open) => Ok(open),
+                None => OpenPage::new(page, row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?),
+            };
+            let open = match open {
+                Ok(open) => self.open_page.insert(open),
                 // What is before it goes first.
-                Err(_) if !records.is_empty() => break,
+                Err(_) if !records.is_empty() => return Ok(Ok(records)),
                 Err(error) => return Ok(Err(BadPage { page, arrived_at, error })),
             };
-            for (index, (kind, raw)) in (0u32..).zip(block).skip(acknowledged as usize) {
+            for (index, record) in (0u32..).zip(open.records()) {
+                let (kind, raw) = match record {
+                    Ok(_) if index < acknowledged => continue,
+                    Ok(record) => record,
+                    Err(_) if !records.is_empty() => return Ok(Ok(records)),
+                    Err(error) => return Ok(Err(BadPage { page, arrived_at, error })),
+                };
                 if !records.is_empty() && (records.len() >= max_records || bytes + raw.len() > max_bytes) {
                     return Ok(Ok(records));
                 }
                 bytes += raw.len();
+                let raw = String::from_utf8_lossy(raw).into_owned();
                 records.push(OutboxRecord { position: OutboxPosition { page, index }, kind, arrived_at, trace, raw });
             }
             if records.len() >= max_records {
                 break;
             }
         }
+        if records.is_empty() {
+            self.open_page = None;
+        }
         Ok(Ok(records))
     }
 
     /// The records of a damaged page are lost, and would keep all others from leaving: a gap takes their place.
-    fn give_up(&self, bad: &BadPage) -> rusqlite::Result<()> {
+    fn give_up(&mut self, bad: &BadPage) -> rusqlite::Result<()> {
+        self.open_page = None;
         let transaction = self.connection.unchecked_transaction()?;
         let lost: i64 = transaction
             .prepare_cached("DELETE FROM outbox WHERE page = ?1 RETURNING records - acknowledged")?
@@ -99,9 +114,7 @@ impl Ledger {
                 // From here on nothing may fail: it would be done, and counted, again.
                 self.metrics.state.commits.inc();
                 self.backlog_changed(-left);
-                if !dead.is_empty() {
-                    self.dead_letters_added();
-                }
+                self.dead_letters_added(dead.len());
                 if let Err(error) = self.shrink() {
                     tracing::debug!(%error, "free pages of the state file are given back later");
                 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::block::{self, BlockWriter};
+use super::block::{self, BlockWriter, OpenPage};
 use super::fill::Fill;
 use super::labels::{Labels, Shown};
 use super::open::{self, OpenError, Opened, StatePath};
@@ -42,6 +42,8 @@ pub(super) struct Ledger {
     labels: Labels,
     pub(super) backlog: Arc<Mutex<Backlog>>,
     pub(super) fill: Arc<Fill>,
+    /// The page that was read last, while records wait: a request rarely ends with a page, and the next one goes on inside it.
+    pub(super) open_page: Option<OpenPage>,
     pruned_at: Option<Timestamp>,
     /// The floor that ids were pruned to.
     prune_floor: Option<Timestamp>,
@@ -86,6 +88,7 @@ impl Ledger {
             metrics,
             known: Arc::default(),
             backlog: Arc::default(),
+            open_page: None,
             pruned_at: None,
             prune_floor: None,
             replayed_until: None,
@@ -179,10 +182,7 @@ impl Ledger {
         delta.retired = self.labels.retire(commit.server_time);
         self.metrics.audit.publish(delta);
         let dead = commit.entries.iter().filter(|entry| entry.event.is_err() && entry.disposition != Disposition::Baseline).count();
-        self.metrics.otlp.records_dead_lettered.inc_by(dead as u64);
-        if dead > 0 {
-            self.dead_letters_added();
-        }
+        self.dead_letters_added(dead);
         self.backlog_changed(commit.records(self.settings.outbox));
         if let Err(error) = self.prune(commit.server_time) {
             tracing::warn!(%error, "cannot prune old ids; tried again later");

@@ -12,7 +12,7 @@ pub trait Outbox: Send + Sync {
     /// The oldest records: at most `max_records`, and no more than `max_bytes` of JSON (but at least one).
     fn batch(&self, max_records: usize, max_bytes: usize) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
 
-    /// In one transaction: everything through `through` leaves, and `dead` become dead letters.
+    /// In one transaction: everything through `through` leaves, and `dead` become dead letters, which are counted here.
     fn acknowledge(&self, through: OutboxPosition, dead: Vec<DeadLetter>) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// How much waits.

@@ -8,7 +8,7 @@ use super::fields::{Field, Fields};
 use super::node::{Content, encode};
 use super::scrub::Scrubber;
 use super::value::Mapped;
-use super::wire::{fixed64, part, varint};
+use super::wire::{fixed32, fixed64, part, varint};
 use crate::api::parse_time;
 use crate::ledger::{OutboxRecord, RecordKind};
 
@@ -24,6 +24,9 @@ const MAX_EVENT_NAME: usize = 128;
 /// At most the size of a record without its body and its attributes.
 const MAX_HEAD_BYTES: usize = 256;
 
+/// W3C trace flags, of a record with a trace: one that is not sampled is none here.
+const SAMPLED: u32 = 1;
+
 /// Field numbers of `LogRecord`, under the names they have there.
 mod field {
     pub(super) const TIME_UNIX_NANO: u8 = 1;
@@ -31,6 +34,7 @@ mod field {
     pub(super) const SEVERITY_TEXT: u8 = 3;
     pub(super) const BODY: u8 = 5;
     pub(super) const ATTRIBUTES: u8 = 6;
+    pub(super) const FLAGS: u8 = 8;
     pub(super) const TRACE_ID: u8 = 9;
     pub(super) const SPAN_ID: u8 = 10;
     pub(super) const OBSERVED_TIME_UNIX_NANO: u8 = 11;
@@ -89,6 +93,7 @@ impl Mapper {
             attribute.encode(field::ATTRIBUTES, &mut buffer);
         }
         if let Some(trace) = &record.trace {
+            fixed32(field::FLAGS, SAMPLED, &mut buffer);
             part(field::TRACE_ID, &trace.trace_id, &mut buffer);
             part(field::SPAN_ID, &trace.span_id, &mut buffer);
         }
@@ -193,7 +198,7 @@ mod tests {
         let mut out = String::new();
         let _ = writeln!(out, "Timestamp: {}\nObservedTimestamp: {}", record.time_unix_nano, record.observed_time_unix_nano);
         let _ = writeln!(out, "EventName: {}\nSeverity: {} {}", record.event_name, record.severity_number, record.severity_text);
-        let _ = writeln!(out, "TraceId: {}\nSpanId: {}", hex(&record.trace_id), hex(&record.span_id));
+        let _ = writeln!(out, "TraceId: {}\nSpanId: {}\nFlags: {}", hex(&record.trace_id), hex(&record.span_id), record.flags);
         for attribute in &record.attributes {
             let _ = write!(out, "  {}: ", attribute.key);
             value(attribute.value.as_ref(), &mut out);

@@ -32,6 +32,12 @@ pub(super) fn varint(field: u8, value: u64, buffer: &mut Vec<u8>) {
     encode_varint(value, buffer);
 }
 
+/// Four bytes: a `fixed32`.
+pub(super) fn fixed32(field: u8, value: u32, buffer: &mut Vec<u8>) {
+    buffer.push(tag(field, WireType::ThirtyTwoBit));
+    buffer.extend_from_slice(&value.to_le_bytes());
+}
+
 /// Eight bytes: a `double`'s bits or a `fixed64`.
 pub(super) fn fixed64(field: u8, value: u64, buffer: &mut Vec<u8>) {
     buffer.push(tag(field, WireType::SixtyFourBit));

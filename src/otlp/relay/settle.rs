@@ -71,7 +71,6 @@ impl<O: Outbox, S: Export> Relay<O, S> {
         self.unsettled.in_doubt = false;
         match written {
             Ok(()) => {
-                self.metrics.records_dead_lettered.inc_by(self.unsettled.dead.len() as u64);
                 if self.unsettled.retry_at.is_some() {
                     tracing::info!(records = self.unsettled.records, "acknowledgements are written down again");
                     self.loops.success(Loop::Otlp);
