@@ -1,5 +1,5 @@
-//! What delivery costs: log records per CPU-second from a ledger on disk to a collector, as a ratio to encoding and sending the same
-//! batches and nothing else.
+//! What delivery costs: log records per CPU-second from a ledger on disk to a collector, as a ratio to making the same batches of
+//! the same JSON with the protocol's own types and sending them, and nothing else.
 //!
 //! `cargo bench --bench otlp` starts itself a second time as the collector, so that only the exporter's own CPU time is counted here.
 //! `ORGDATA_BENCH_PAGES` sets the number of pages (of 1000 entries each) in the outbox; 300 unless set.
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
 use orgdata_exporter::ledger::{
     ActorLabel, Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, OutboxPosition, OutboxRecord, RecordKind,
     Settings as LedgerSettings, StatePath,
@@ -39,15 +41,19 @@ fn main() {
 
 async fn run(pages: u64) {
     println!("{pages} pages of {PAGE} entries, {BATCH} records a request");
-    println!("floor: the same batches, each made of the protocol's own types before, encoded and sent by tonic's LogsServiceClient");
+    println!("floor: bodies read from the same JSON into the protocol's own types, attributes given, sent by tonic's LogsServiceClient");
+    println!("bare floor: the bodies are given too, so that nothing is read, only encoded and sent");
     let peer = Peer::start(pages);
     for gzip in [false, true] {
         let name = if gzip { "with gzip" } else { "without compression" };
-        let floor = floor(&peer, pages, gzip).await;
         println!("\n{name}");
+        let bare = floor(&peer, pages, gzip, false).await;
+        report("bare floor", &peer, pages, bare);
+        let floor = floor(&peer, pages, gzip, true).await;
         report("floor", &peer, pages, floor);
         let relay = relay(&peer, pages, gzip).await;
         report("relay", &peer, pages, relay);
+        println!("  of the bare floor: {:.2}", bare / relay);
         let ratio = floor / relay;
         println!("  of the floor: {ratio:.2} (at least {OF_THE_FLOOR}){}", if ratio < OF_THE_FLOOR { "  BELOW THE LIMIT" } else { "" });
     }
@@ -66,47 +72,78 @@ fn report(name: &str, peer: &Peer, pages: u64, cpu: f64) {
     );
 }
 
+/// Some full requests, and the JSON of their records.
+struct Batches {
+    requests: Vec<ExportLogsServiceRequest>,
+    entries: Vec<String>,
+}
+
+// === impl Batches ===
+
+impl Batches {
+    fn new() -> Self {
+        let entries: Vec<String> = (1..=5).flat_map(support::entries).collect();
+        let (mapper, arrived_at) = (Mapper::default(), jiff::Timestamp::now());
+        let position = OutboxPosition { page: 1, index: 0 };
+        let record = |raw: &String| OutboxRecord { position, kind: RecordKind::Entry, arrived_at, trace: None, raw: raw.clone() };
+        let encoded: Vec<Vec<u8>> = entries.iter().map(|raw| mapper.encode(&record(raw))).collect();
+        let envelope = Envelope::new(&[("service.name".to_owned(), "orgdata-exporter".to_owned())]);
+        let request = |records: &[Vec<u8>]| envelope.request(records.iter().map(Vec::as_slice));
+        let requests = encoded.chunks_exact(BATCH).map(|records| ExportLogsServiceRequest::decode(request(records)).expect("decodes"));
+        Self { requests: requests.collect(), entries }
+    }
+
+    /// Copies of the batches in turn, until so many records are out.
+    fn in_turn(&self, mut left: usize) -> impl Iterator<Item = (ExportLogsServiceRequest, &[String])> {
+        let batches = self.requests.iter().zip(self.entries.chunks_exact(BATCH)).cycle();
+        batches.map_while(move |(request, entries)| {
+            let count = left.min(BATCH);
+            left -= count;
+            let mut request = request.clone();
+            request.resource_logs[0].scope_logs[0].log_records.truncate(count);
+            (count > 0).then_some((request, &entries[..count]))
+        })
+    }
+}
+
 /// Seconds of CPU. The client takes requests by value: they are copies, and what copying costs is measured beside and taken off.
-async fn floor(peer: &Peer, pages: u64, gzip: bool) -> f64 {
-    let batches = batches();
+async fn floor(peer: &Peer, pages: u64, gzip: bool, read: bool) -> f64 {
+    let records = usize::try_from(pages).expect("fewer pages") * PAGE;
+    let batches = Batches::new();
     let mut client = LogsServiceClient::connect(peer.collector()).await.expect("a connection");
     if gzip {
         client = client.send_compressed(CompressionEncoding::Gzip);
     }
-    let in_turn = || batches.iter().cycle().scan(pages as usize * PAGE, next_batch);
     let copying = Usage::now();
-    in_turn().for_each(|request| drop(std::hint::black_box(request)));
+    batches.in_turn(records).for_each(|batch| drop(std::hint::black_box(batch)));
     let copying = copying.elapsed().cpu;
     peer.show(pages);
     let sending = Usage::now();
-    for request in in_turn() {
+    for (mut request, entries) in batches.in_turn(records) {
+        if read {
+            for (record, entry) in request.resource_logs[0].scope_logs[0].log_records.iter_mut().zip(entries) {
+                record.body = Some(any_value(serde_json::from_str(entry).expect("JSON")));
+            }
+        }
         client.export(request).await.expect("taken");
     }
     sending.elapsed().cpu.saturating_sub(copying).as_secs_f64()
 }
 
-/// A copy of a batch, cut to what is left to send.
-fn next_batch(left: &mut usize, batch: &ExportLogsServiceRequest) -> Option<ExportLogsServiceRequest> {
-    if *left == 0 {
-        return None;
-    }
-    let mut batch = batch.clone();
-    let records = &mut batch.resource_logs[0].scope_logs[0].log_records;
-    records.truncate(*left);
-    *left -= records.len();
-    Some(batch)
-}
-
-/// Some full requests, as the relay would send them.
-fn batches() -> Vec<ExportLogsServiceRequest> {
-    let mapper = Mapper::default();
-    let arrived_at = jiff::Timestamp::now();
-    let position = OutboxPosition { page: 1, index: 0 };
-    let record = |raw| OutboxRecord { position, kind: RecordKind::Entry, arrived_at, trace: None, raw };
-    let encoded: Vec<Vec<u8>> = (1..=5).flat_map(support::entries).map(|raw| mapper.encode(&record(raw))).collect();
-    let envelope = Envelope::new(&[("service.name".to_owned(), "orgdata-exporter".to_owned())]);
-    let request = |records: &[Vec<u8>]| envelope.request(records.iter().map(Vec::as_slice));
-    encoded.chunks_exact(BATCH).map(|records| ExportLogsServiceRequest::decode(request(records)).expect("decodes")).collect()
+fn any_value(json: serde_json::Value) -> AnyValue {
+    use serde_json::Value as Json;
+    let value = match json {
+        Json::Null => return AnyValue { value: None },
+        Json::Bool(value) => Value::BoolValue(value),
+        Json::Number(number) => number.as_i64().map_or_else(|| Value::DoubleValue(number.as_f64().expect("finite")), Value::IntValue),
+        Json::String(text) => Value::StringValue(text),
+        Json::Array(items) => Value::ArrayValue(ArrayValue { values: items.into_iter().map(any_value).collect() }),
+        Json::Object(members) => {
+            let member = |(key, value)| KeyValue { key, value: Some(any_value(value)), ..KeyValue::default() };
+            Value::KvlistValue(KeyValueList { values: members.into_iter().map(member).collect() })
+        }
+    };
+    AnyValue { value: Some(value) }
 }
 
 /// Seconds of CPU from the start of a relay with a full outbox until the last acknowledgement is written down.
