@@ -1,5 +1,8 @@
 //! The other side of the benchmarks, in a process of its own; and what this process has used.
 
+#![allow(dead_code, unused_imports, reason = "each benchmark uses its part")]
+
+mod counted;
 mod usage;
 
 use std::io::{BufRead, BufReader, Write};
@@ -11,8 +14,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::routing::get;
+use futures_util::TryStreamExt;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
 use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use orgdata_exporter::api::AuditPage;
+use tonic::codec::CompressionEncoding;
+
+use counted::Counted;
 
 pub(crate) use self::usage::{Usage, peak_resident_mib, resident_mib};
 
@@ -44,10 +52,17 @@ struct Service {
     template: Arc<Template>,
     shown: Arc<AtomicU64>,
     requests: Arc<AtomicU64>,
+    sink: Sink,
     started: jiff::Timestamp,
 }
 
-struct Sink;
+/// What the collector took.
+#[derive(Clone, Default)]
+struct Sink {
+    requests: Arc<AtomicU64>,
+    records: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
+}
 
 // === impl Peer ===
 
@@ -85,6 +100,13 @@ impl Peer {
         self.ask("/requests").trim().parse().expect("a number")
     }
 
+    /// Requests, records and bytes that reached the collector since the last call of `show`.
+    pub(crate) fn collected(&self) -> [f64; 3] {
+        let answer = self.ask("/collected");
+        let mut numbers = answer.split_whitespace().map(|number| number.parse().expect("a number"));
+        [(); 3].map(|()| numbers.next().expect("three numbers"))
+    }
+
     /// One request over a connection of its own: a client would cost memory that is measured.
     fn ask(&self, path: &str) -> String {
         use std::io::Read;
@@ -101,6 +123,13 @@ impl Drop for Peer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The entries of a page as the service wrote them, oldest first.
+pub(crate) fn entries(page: u64) -> Vec<String> {
+    let started = jiff::Timestamp::now() - Duration::from_secs(1200);
+    let (page, _) = AuditPage::parse(Template::new().page(page, started, page), started).expect("a page");
+    page.items().rev().map(str::to_owned).collect()
 }
 
 pub(crate) fn page_bytes() -> usize {
@@ -161,7 +190,7 @@ impl Template {
             text[*place..*place + 24].copy_from_slice(format!("{at:.3}").as_bytes());
         }
         let mut text = String::from_utf8(text).expect("JSON");
-        let (start, end) = (cursor(page + 1), cursor(page));
+        let (start, end) = (cursor(page + 1), format!("e{page}"));
         text.push_str(&format!("{start}\",\"endCursor\":\"{end}\",\"hasPrevious\":{},\"hasMore\":true}}", page < shown));
         text
     }
@@ -175,20 +204,25 @@ pub(crate) fn serve() {
             template: Arc::new(Template::new()),
             shown: Arc::default(),
             requests: Arc::default(),
+            sink: Sink::default(),
             started: jiff::Timestamp::now() - Duration::from_secs(1200),
         };
+        let sink = service.sink.clone();
         let router = Router::new()
             .route("/v1/audit-logs", get(audit_logs))
             .route("/show/{pages}", get(show))
             .route("/requests", get(requests))
+            .route("/collected", get(collected))
             .with_state(service);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let collector = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         println!("{}", listener.local_addr().expect("an address"));
         println!("{}", collector.local_addr().expect("an address"));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let incoming = tonic::transport::server::TcpIncoming::from(collector);
-        let service = LogsServiceServer::new(Sink).max_decoding_message_size(64 << 20);
+        let bytes = sink.bytes.clone();
+        let incoming =
+            tonic::transport::server::TcpIncoming::from(collector).map_ok(move |stream| Counted { stream, bytes: bytes.clone() });
+        let service = LogsServiceServer::new(sink).max_decoding_message_size(64 << 20).accept_compressed(CompressionEncoding::Gzip);
         tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
         tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.expect("no panic");
     });
@@ -205,7 +239,9 @@ struct Asked {
 async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) -> String {
     service.requests.fetch_add(1, Ordering::Relaxed);
     let shown = service.shown.load(Ordering::Relaxed);
-    let number = |cursor: &str| cursor.trim_start_matches('c').parse::<u64>().expect("a cursor");
+    let number = |cursor: &str| cursor[1..].parse::<u64>().expect("a cursor");
+    // Below the newest entry of a page is the rest of that page; below its oldest one, the next.
+    let inside = asked.before.as_ref().is_some_and(|before| before.starts_with('c'));
     let page = match (&asked.after, &asked.before) {
         (Some(after), _) if number(after) > shown => return empty(after),
         (Some(after), _) => number(after),
@@ -213,7 +249,11 @@ async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) 
         (None, Some(before)) => number(before) - 1,
         (None, None) => shown,
     };
-    let text = service.template.page(page, service.started, shown);
+    let mut text = service.template.page(page, service.started, shown);
+    if inside {
+        let second = text.find("},{\"id\"").expect("two entries") + 2;
+        text.replace_range("{\"items\":[".len()..second, "");
+    }
     if asked.limit >= PAGE {
         return text;
     }
@@ -229,11 +269,17 @@ fn empty(cursor: &str) -> String {
 
 async fn show(State(service): State<Service>, axum::extract::Path(pages): axum::extract::Path<u64>) {
     service.shown.store(pages, Ordering::Relaxed);
-    service.requests.store(0, Ordering::Relaxed);
+    for count in [&service.requests, &service.sink.requests, &service.sink.records, &service.sink.bytes] {
+        count.store(0, Ordering::Relaxed);
+    }
 }
 
 async fn requests(State(service): State<Service>) -> String {
     service.requests.load(Ordering::Relaxed).to_string()
+}
+
+async fn collected(State(Service { sink, .. }): State<Service>) -> String {
+    [sink.requests, sink.records, sink.bytes].map(|count| count.load(Ordering::Relaxed).to_string()).join(" ")
 }
 
 #[tonic::async_trait]
@@ -242,7 +288,9 @@ impl LogsService for Sink {
         &self,
         request: tonic::Request<ExportLogsServiceRequest>,
     ) -> Result<tonic::Response<ExportLogsServiceResponse>, tonic::Status> {
-        drop(request);
+        let scopes = request.get_ref().resource_logs.iter().flat_map(|logs| &logs.scope_logs);
+        self.records.fetch_add(scopes.map(|logs| logs.log_records.len() as u64).sum(), Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         Ok(tonic::Response::new(ExportLogsServiceResponse::default()))
     }
 }

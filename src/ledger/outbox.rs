@@ -60,7 +60,7 @@ impl Ledger {
                     return Ok(Ok(records));
                 }
                 bytes += raw.len();
-                let raw = String::from_utf8_lossy(raw).into_owned();
+                let raw = std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw).into_owned(), str::to_owned);
                 records.push(OutboxRecord { position: OutboxPosition { page, index }, kind, arrived_at, trace, raw });
             }
             if records.len() >= max_records {
