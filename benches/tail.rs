@@ -12,7 +12,9 @@ use orgdata_exporter::api::{AuditPage, AuditQuery, BaseUrl, Client, Entry, Filte
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::otlp::{Flags, Relay, Sender, Settings as OtlpSettings};
+use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
 use secrecy::SecretString;
 use support::{PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +24,9 @@ const METRICS_ONLY: f64 = 0.5;
 
 /// At least this share, with every record acknowledged over gRPC.
 const WITH_RECORDS: f64 = 0.2;
+
+/// The poll interval of the measurement of delay.
+const LIVE_POLL: Duration = Duration::from_secs(1);
 
 /// Most memory above idle, over the whole run, in MiB.
 const MEMORY: f64 = 48.0;
@@ -54,6 +59,8 @@ async fn run(pages: u64) {
     with_records.print(events);
 
     let peak = support::peak_resident_mib() - idle;
+    let delay = live_delay().await.as_secs_f64();
+    println!("\nfrom createdAt to counted, mean, at 50 events a second and a poll a second: {delay:.2} s");
     println!("\npeak resident memory above idle: {peak:.1} MiB over {} events (limit {MEMORY})", 2 * events);
     if peak > MEMORY {
         println!("  ABOVE THE LIMIT");
@@ -94,25 +101,30 @@ impl Run {
     }
 }
 
-/// The tail into a ledger on disk; with a relay to the collector in the other process when asked for.
-async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
+/// An exporter's reading half, with a ledger on disk.
+struct Reader {
+    client: Client,
+    ledger: LedgerHandle,
+    metrics: Metrics,
+    tail: Tail,
+}
+
+fn reader(base_url: &str, key: &str, path: &std::path::Path, outbox: bool, poll_interval: Duration) -> Reader {
     let metrics = Metrics::new(Duration::ZERO);
     let api = ApiSettings {
-        base_url: BaseUrl::parse(&peer.base_url()).expect("a base address"),
-        key: KeySource::Value(SecretString::from("k".to_owned())),
+        base_url: BaseUrl::parse(base_url).expect("a base address"),
+        key: KeySource::Value(SecretString::from(key.to_owned())),
         timeout: Duration::from_secs(30),
         max_requests_per_second: 1e6,
         ca_file: None,
         filters: Filters::default(),
     };
     let ledger_settings = LedgerSettings {
-        path: StatePath::File(path.clone()),
+        path: StatePath::File(path.to_owned()),
         max_size: 256 << 20,
-        base_url: peer.base_url(),
+        base_url: base_url.to_owned(),
         filters: api.filters.fingerprint(),
-        outbox: records,
+        outbox,
         actor_label: ActorLabel::Id,
         max_actors: 1000,
         actor_idle: Duration::from_secs(30 * 86_400),
@@ -124,13 +136,40 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
     let settings = Settings {
-        poll_interval: Duration::from_secs(3600),
+        poll_interval,
         start: Start::Now,
         reread_interval: Duration::from_secs(3600),
         reread_window: Duration::from_secs(3600),
         page_size: PAGE as u32,
     };
-    let mut tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings);
+    let tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings);
+    Reader { client, ledger, metrics, tail }
+}
+
+/// The mean time from `createdAt` to counted, of events that come one by one.
+async fn live_delay() -> Duration {
+    let config = Config { history: 10, rate: 50.0, clock: ClockSource::Real, ..Config::quiet() };
+    let simulator = Simulator::spawn(config).await.expect("a free port");
+    let directory = tempfile::tempdir().expect("a directory");
+    let reader = reader(&simulator.base_url(), "demo-key", &directory.path().join("state.db"), false, LIVE_POLL);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(reader.tail.run(stop.clone()));
+    tokio::time::sleep(10 * LIVE_POLL).await;
+    stop.cancel();
+    running.await.expect("no panic");
+    let text = Format::Text.encode(reader.metrics.registry(), 0).expect("encodes");
+    let value = |suffix: &str| -> f64 {
+        let name = format!("orgdata_audit_event_delay_seconds_{suffix} ");
+        text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).expect("a histogram")
+    };
+    Duration::from_secs_f64(value("sum") / value("count"))
+}
+
+/// The tail into a ledger on disk; with a relay to the collector in the other process when asked for.
+async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let Reader { client, ledger, metrics, mut tail } = reader(&peer.base_url(), "k", &path, records, Duration::from_secs(3600));
     peer.show(0);
     tail.round().await;
     peer.show(pages);
