@@ -35,6 +35,13 @@ impl Default for Wish {
     }
 }
 
+/// How a clock is set.
+#[derive(Clone, Copy, Debug)]
+enum Jump {
+    Ahead(Duration),
+    Back(Duration),
+}
+
 impl Bench {
     async fn new(config: Config, wish: Wish) -> Self {
         let running = Simulator::spawn(config).await.expect("a free port");
@@ -287,6 +294,55 @@ async fn a_restart_goes_on_where_it_was() {
         bench.settle().await;
         assert_eq!((bench.counted(), bench.delivered().await.len() as u64), (added, 190 + added), "{readings:?}");
         assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_walk_of_a_thousand_pages_goes_on_where_it_was_killed() {
+    let directory = quick_directory();
+    let wish = Wish { path: StatePath::File(directory.path().join("state.db")), start: Start::Oldest, page_size: 2, ..Wish::default() };
+    let mut bench = Bench::new(config(2000, Readings::default()), wish.clone()).await;
+    let mut dice = fastrand::Rng::with_seed(7);
+    let (mut killed, mut rounds) = (0, 0_u64);
+    // The way down, the way up, and what comes afterwards: a page a round, killed about every fiftieth.
+    while rounds < 2_100 {
+        let until = rounds + dice.u64(1..100);
+        while rounds < until {
+            bench.tail.round().await;
+            rounds += 1;
+        }
+        let Bench { running, client, tail, ledger, metrics } = bench;
+        drop((tail, ledger, metrics));
+        bench = Bench::beside(running, client, wish.clone());
+        killed += 1;
+    }
+    bench.sim().add_events(3);
+    bench.settle().await;
+    assert_eq!((bench.counted(), bench.delivered().await.len()), (3, 2003), "killed {killed} times");
+    assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
+    // A thousand pages down, as many up, and a few where it was killed; begun again even once it would be a thousand more.
+    assert!((20..80).contains(&killed) && bench.requests() < 2_400, "{killed} kills, {} requests", bench.requests());
+}
+
+#[tokio::test]
+async fn a_clock_of_the_service_that_jumps_loses_nothing() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    for readings in readings() {
+        let mut bench = Bench::new(config(50, readings), Wish { page_size: 7, ..Wish::default() }).await;
+        bench.settle().await;
+        let mut added = 0;
+        for jump in [Jump::Ahead(10 * DAY), Jump::Back(6 * DAY), Jump::Back(DAY / 48), Jump::Ahead(20 * DAY), Jump::Back(19 * DAY)] {
+            match jump {
+                Jump::Ahead(by) => bench.sim().advance(by),
+                Jump::Back(by) => bench.sim().set_clock(bench.sim().now() - by),
+            }
+            bench.sim().add_events(30);
+            added += 30;
+            bench.settle().await;
+            bench.settle().await;
+            assert_eq!((bench.counted(), bench.delivered().await.len()), (added, added as usize), "{readings:?} {jump:?}");
+        }
+        assert_eq!(bench.metrics.audit.total(Total::Gaps), 0, "{readings:?}");
     }
 }
 

@@ -107,7 +107,7 @@ impl Tail {
 }
 
 /// The latest creation time that is not in the future, for a service whose clock shows `now`.
-pub(super) fn latest(now: Timestamp) -> Timestamp {
+fn latest(now: Timestamp) -> Timestamp {
     now.checked_add(FUTURE).unwrap_or(Timestamp::MAX)
 }
 

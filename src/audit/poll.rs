@@ -4,7 +4,6 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::fetch::{Fetched, Place, STRIKES};
-use super::follow::latest;
 use super::tail::{Tail, TailError};
 use super::view::{Rule, View};
 use crate::api::{Cursor, Priority};
@@ -172,16 +171,13 @@ impl Tail {
         self.state.filter_floor.is_some() && self.state.filter_floor == self.state.frontier_at
     }
 
-    /// How far down a re-read looks: it overlaps the one before by the window, so after a time without contact it reaches back
-    /// to the last one; and it reaches below the newest entry by the window, also where the service's clock is far from its entries.
+    /// How far down a re-read looks: it overlaps the one before by the window, so after a time without contact it reaches back to the last
+    /// one; and it reaches below the newest entry and below the present of the service by the window, also where its clock was set, or is
+    /// far from its entries.
     fn reread_floor(&self, now: Timestamp) -> Timestamp {
         let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
         let contact = self.state.reread_at.or(self.state.birth.as_ref().map(|birth| birth.born_at)).unwrap_or(now).min(now);
-        let base = match self.state.frontier_at {
-            Some(newest) if newest > latest(now) => newest,
-            Some(newest) => newest.min(contact),
-            None => contact,
-        };
+        let base = self.state.frontier_at.map_or(contact, |newest| newest.min(contact));
         base.checked_sub(window).unwrap_or(Timestamp::MIN)
     }
 }
