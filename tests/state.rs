@@ -11,6 +11,7 @@ use orgdata_exporter::ledger::{
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
+use orgdata_exporter::metrics::exposition::Format;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -188,6 +189,22 @@ async fn a_year_of_events_leaves_a_bounded_file_and_a_floor() {
     assert!(bytes(&path) < 5 << 20, "{} bytes", bytes(&path));
     let (old, new) = (entry(0, start).id, entry(364_999, start).id);
     assert_eq!(ledger.holds([old, new]), [false, true]);
+}
+
+#[tokio::test]
+async fn the_delay_is_told_to_less_than_a_second_where_both_clocks_agree() {
+    for (ahead, expected) in [(700, 1.7), (3_600_000, 1.0), (-5_000, 1.0)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (ledger, _, metrics) = open(&directory.path().join("state.db"));
+        let now = Timestamp::from_second(1_800_000_000).expect("in range");
+        let mut commit = page(0, 10, now - Duration::from_secs(1));
+        commit.server_time = now;
+        commit.arrived_at = now + jiff::SignedDuration::from_millis(ahead);
+        ledger.commit(commit).await.expect("written");
+        let text = Format::Text.encode(metrics.registry(), 0).expect("encodes");
+        let sum = text.lines().find_map(|line| line.strip_prefix("orgdata_audit_event_delay_seconds_sum ")?.parse::<f64>().ok());
+        assert!(sum.is_some_and(|sum| (sum - 10.0 * expected).abs() < 0.1), "{sum:?}");
+    }
 }
 
 #[tokio::test]

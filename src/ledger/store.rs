@@ -26,6 +26,9 @@ const MIN_IDS: i64 = 10_000;
 /// How long it is believed what an earlier process showed: longer than a restart takes.
 const SHOWN_FOR: SignedDuration = SignedDuration::from_hours(1);
 
+/// Two clocks that differ by less show the same time: a `Date` is cut to the second, and the answer took a moment.
+const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
+
 /// How many old ids are pruned in one transaction, roughly.
 const PRUNED_AT_ONCE: i64 = 20_000;
 
@@ -177,7 +180,8 @@ impl Ledger {
     fn shown(&mut self, commit: &Commit, mut delta: Delta) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).extend(commit.entries.iter().map(|entry| entry.id));
         let live = commit.entries.iter().filter(|entry| entry.disposition == Disposition::Live && entry.event.is_ok());
-        delta.delays = live.map(|entry| commit.server_time.duration_since(entry.created_at).as_secs_f64().max(0.0)).collect();
+        let now = present(commit);
+        delta.delays = live.map(|entry| now.duration_since(entry.created_at).as_secs_f64().max(0.0)).collect();
         delta.newest = commit.entries.iter().map(|entry| entry.created_at).max();
         delta.retired = self.labels.retire(commit.server_time);
         self.metrics.audit.publish(delta);
@@ -357,6 +361,12 @@ impl Ledger {
         let now = Timestamp::now();
         Ok(shown.into_iter().filter(|(_, at)| now.duration_since(*at).abs() < SHOWN_FOR).map(|(shown, _)| shown).collect())
     }
+}
+
+/// The present by the service's clock. It tells whole seconds; where this machine's clock agrees with it, that one tells the rest.
+fn present(commit: &Commit) -> Timestamp {
+    let ahead = commit.arrived_at.duration_since(commit.server_time);
+    if ahead >= SignedDuration::ZERO && ahead <= CLOCKS_AGREE { commit.arrived_at } else { commit.server_time }
 }
 
 fn write_state(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
