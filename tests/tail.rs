@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
-use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Order, Readings, Running, Simulator};
@@ -259,6 +259,36 @@ async fn what_the_service_lost_is_a_gap() {
         bench.sim().add_events(5);
         bench.settle().await;
         assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (405, 1), "{readings:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_in_the_place_of_a_damaged_one_says_so_once() {
+    for start in [Start::Now, Start::Oldest] {
+        let directory = quick_directory();
+        let path = directory.path().join("state.db");
+        let wish = Wish { path: StatePath::File(path.clone()), start, ..Wish::default() };
+        let mut bench = Bench::new(config(30, Readings::default()), wish.clone()).await;
+        bench.settle().await;
+        assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
+        let Bench { running, client, tail, ledger, metrics } = bench;
+        drop((tail, ledger, metrics));
+        // What happens now is in no file.
+        std::fs::write(&path, "no database any more").expect("written");
+        running.simulator().add_events(5);
+        let mut bench = Bench::beside(running, client, wish.clone());
+        bench.settle().await;
+        let Bench { running, client, tail, ledger, metrics } = bench;
+        drop((tail, ledger, metrics));
+        bench = Bench::beside(running, client, wish);
+        bench.sim().add_events(1);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (1, 1), "{start}");
+        let records = bench.ledger.outbox_batch(usize::MAX, usize::MAX).await.expect("readable");
+        let gaps: Vec<&str> = records.iter().filter(|record| record.kind == RecordKind::Gap).map(|record| record.raw.as_str()).collect();
+        let [gap] = gaps[..] else { panic!("{gaps:?}") };
+        assert!(gap.contains("state_recreated") && gap.contains("is not delivered") == (start == Start::Now), "{gap}");
+        assert_eq!(records.len(), if start == Start::Now { 2 } else { 37 });
     }
 }
 

@@ -270,6 +270,7 @@ impl Ledger {
                     }
                     None => None,
                 },
+                recreated_at: time(row, "recreated_at")?,
                 filter_floor: time(row, "filter_floor")?,
                 prune_floor: time(row, "prune_floor")?,
                 frontier: Frontier {

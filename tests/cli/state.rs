@@ -111,4 +111,5 @@ async fn a_damaged_file_is_set_aside_and_the_exporter_works() {
     assert_eq!(exporter.value("orgdata_state_recreated_total").await, Some(1.0));
     assert!(exporter.value("orgdata_state_recreated_timestamp_seconds").await.is_some_and(|at| at > 1.6e9));
     exporter.stderr().until("where it is now", |line| line.contains("damaged") && line.contains(aside.as_str())).await;
+    exporter.stderr().until("the gap", |line| line.contains("gap in the audit trail") && line.contains("state_recreated")).await;
 }
