@@ -9,7 +9,7 @@ use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Order, Readings, Running, Simulator};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, Order, Readings, Running, Simulator};
 use secrecy::SecretString;
 
 /// An exporter's tail beside a simulator, driven round by round.
@@ -290,6 +290,16 @@ async fn a_ledger_in_the_place_of_a_damaged_one_says_so_once() {
         assert!(gap.contains("state_recreated") && gap.contains("is not delivered") == (start == Start::Now), "{gap}");
         assert_eq!(records.len(), if start == Start::Now { 2 } else { 37 });
     }
+}
+
+#[tokio::test]
+async fn an_entry_without_a_readable_organization_does_not_hold_the_tail() {
+    let mut bench = Bench::new(config(20, Readings::default()), Wish::default()).await;
+    bench.settle().await;
+    bench.sim().add_entry(&Fields::new().unchecked().with("organizationId", "odd")).expect("unchecked");
+    bench.sim().add_events(3);
+    bench.settle().await;
+    assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Malformed)), (4, 1));
 }
 
 #[tokio::test]
