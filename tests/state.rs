@@ -311,6 +311,28 @@ async fn dead_letters_are_bounded_and_leave_with_the_position() {
 }
 
 #[tokio::test]
+async fn an_acknowledgement_waits_for_whoever_writes_to_the_file() {
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, metrics) = open(&path);
+    ledger.commit(page(0, 100, Timestamp::now())).await.expect("written");
+    let other = rusqlite::Connection::open(&path).expect("opens");
+    for record in ledger.outbox_batch(100, usize::MAX).await.expect("readable") {
+        other.execute_batch("BEGIN IMMEDIATE; UPDATE dead_letters SET queued = 1").expect("runs");
+        let acknowledged = tokio::spawn({
+            let ledger = ledger.clone();
+            async move { ledger.outbox_acknowledge(record.position, Vec::new()).await }
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        other.execute_batch("COMMIT").expect("runs");
+        acknowledged.await.expect("ends").expect("written");
+    }
+    assert_eq!((ledger.backlog().records, metrics.state.commit_failures.get()), (0, 0));
+}
+
+#[tokio::test]
 async fn a_full_disk_changes_nothing_until_there_is_room() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("state.db");

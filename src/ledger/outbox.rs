@@ -129,7 +129,7 @@ impl Ledger {
 
     /// Returns how many records left.
     fn write_acknowledged(&self, through: OutboxPosition, dead: &[DeadLetter]) -> rusqlite::Result<i64> {
-        let transaction = self.connection.unchecked_transaction()?;
+        let transaction = self.write_transaction()?;
         // The sum visits only the pages that leave, never the whole outbox.
         let left: i64 = transaction
             .prepare_cached(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::block::{self, BlockWriter, OpenPage};
 use super::fill::Fill;
@@ -140,6 +140,12 @@ impl Ledger {
         }
     }
 
+    /// A transaction that reads before it writes. It takes the right to write first: one that reads first is refused at once where another
+    /// program is writing, and where it waits it gets its turn.
+    pub(super) fn write_transaction(&self) -> rusqlite::Result<Transaction<'_>> {
+        Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
+    }
+
     fn write(&mut self, commit: &Commit, granted: &mut Vec<Arc<str>>) -> rusqlite::Result<Delta> {
         let mut delta = Delta { trace: commit.trace, ..Delta::default() };
         let transaction = self.connection.unchecked_transaction()?;
@@ -264,13 +270,13 @@ impl Ledger {
                 instance_id: row.get("instance_id")?,
                 organization: row.get("organization")?,
                 filters: row.get("filters")?,
+                recreated_at: time(row, "recreated_at")?,
                 birth: match born_at {
                     Some(born_at) => {
                         Some(Birth { born_at, start_floor: time(row, "start_floor")?, count_floor: time(row, "count_floor")? })
                     }
                     None => None,
                 },
-                recreated_at: time(row, "recreated_at")?,
                 filter_floor: time(row, "filter_floor")?,
                 prune_floor: time(row, "prune_floor")?,
                 frontier: Frontier {
