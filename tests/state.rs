@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_exporter::ledger::{
-    ActorLabel, ActorRef, Birth, Commit, DeadLetter, DeadReason, Disposition, EventId, Frontier, Gap, GapReason, LedgerError, LedgerHandle,
-    LedgerState, NewEntry, NewEvent, OpenError, RecordKind, Settings, StatePath,
+    ActorLabel, ActorRef, Birth, Commit, DeadLetter, DeadLetters, DeadReason, Disposition, EventId, Frontier, Gap, GapReason, LedgerError,
+    LedgerHandle, LedgerState, NewEntry, NewEvent, OpenError, RecordKind, Selection, Settings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
@@ -330,6 +330,48 @@ async fn an_acknowledgement_waits_for_whoever_writes_to_the_file() {
         acknowledged.await.expect("ends").expect("written");
     }
     assert_eq!((ledger.backlog().records, metrics.state.commit_failures.get()), (0, 0));
+}
+
+#[tokio::test]
+async fn large_dead_letters_go_back_a_few_at_a_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let settings = Settings { max_size: 256 << 20, ..settings(&path) };
+    let (ledger, _) = LedgerHandle::open(settings, Metrics::new(Duration::ZERO)).expect("opens");
+    let mut commit = page(0, 20, Timestamp::now());
+    for (number, entry) in commit.entries.iter_mut().enumerate() {
+        entry.event = Err("unreadable".to_owned());
+        entry.raw = format!("{number:02}{}", "x".repeat(1 << 20));
+    }
+    ledger.commit(commit).await.expect("written");
+    assert_eq!(DeadLetters::open(&path).and_then(|letters| letters.replay(&Selection::All)).expect("queued"), 20);
+    assert_eq!(ledger.replay_dead_letters().await.expect("moved"), 20);
+    let together: u32 = rusqlite::Connection::open(&path)
+        .and_then(|file| file.query_row("SELECT max(records) FROM outbox", [], |row| row.get(0)))
+        .expect("readable");
+    assert!(together <= 4, "{together} MiB of them are in memory at once");
+    let order: Vec<String> = drain(&ledger).await.iter().map(|raw| raw[..2].to_owned()).collect();
+    assert_eq!(order, (0..20).map(|number| format!("{number:02}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn dead_letters_that_an_operator_deletes_make_room() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    let now = Timestamp::now();
+    let mut commit = page(0, 1, now);
+    commit.entries[0].event = Err("unreadable".to_owned());
+    commit.entries[0].raw = "x".repeat(1 << 20);
+    ledger.commit(commit).await.expect("written");
+    let mut committed = 1;
+    while !ledger.is_full() {
+        ledger.commit(page(committed, 1000, now)).await.expect("written");
+        committed += 1000;
+    }
+    assert_eq!(DeadLetters::open(&path).and_then(|letters| letters.drop_letters(&Selection::All)).expect("deleted"), 1);
+    assert_eq!(ledger.replay_dead_letters().await.expect("looked"), 0);
+    assert!(!ledger.is_full());
 }
 
 #[tokio::test]
