@@ -311,6 +311,29 @@ async fn dead_letters_are_bounded_and_leave_with_the_position() {
 }
 
 #[tokio::test]
+async fn a_user_called_none_or_other_never_takes_the_events_of_others_away() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let settings =
+        Settings { actor_label: ActorLabel::Name, max_actors: 2, actor_idle: Duration::from_secs(3600), outbox: false, ..settings(&path) };
+    let metrics = Metrics::new(Duration::ZERO);
+    let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("opens");
+    let now = Timestamp::now();
+    let names = [Some("none"), Some("other"), None, Some("Ada, who is one too many")];
+    for (number, name) in (0..).zip(names) {
+        let mut commit = page(number, 1, now);
+        let actor = name.map(|name| ActorRef { id: number.to_string(), name: Some(name.to_owned()) });
+        commit.entries[0].event = Ok(NewEvent { activity_type: "T".to_owned(), actor, malformed: false });
+        ledger.commit(commit).await.expect("written");
+    }
+    ledger.commit(Commit::new(now + 2 * Duration::from_secs(3600))).await.expect("written");
+    for actor in ["none", "other"] {
+        let line = format!("orgdata_audit_events_total{{activity_type=\"T\",actor=\"{actor}\"}} 1");
+        assert!(shown(&metrics, &line), "{actor}: {:?}", metrics.audit.events());
+    }
+}
+
+#[tokio::test]
 async fn an_acknowledgement_waits_for_whoever_writes_to_the_file() {
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
     let path = directory.path().join("state.db");
