@@ -334,6 +334,36 @@ async fn a_user_called_none_or_other_never_takes_the_events_of_others_away() {
 }
 
 #[tokio::test]
+async fn who_was_active_long_ago_takes_no_label_from_who_is_active_now() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let open = || {
+        let metrics = Metrics::new(Duration::ZERO);
+        let settings = Settings { max_actors: 2, outbox: false, ..settings(&path) };
+        (LedgerHandle::open(settings, metrics.clone()).expect("opens").0, metrics)
+    };
+    let (ledger, metrics) = open();
+    let now = Timestamp::now();
+    // A first start: the actors 0 to 4 of years ago, and 5 of the day before yesterday.
+    let mut history = page(0, 6, now - 1000 * DAY);
+    history.server_time = now;
+    history.entries[5].created_at = now - 2 * DAY;
+    for entry in &mut history.entries {
+        entry.disposition = Disposition::History;
+    }
+    ledger.commit(history).await.expect("written");
+    ledger.commit(page(6, 1, now)).await.expect("written");
+    for metrics in [metrics, {
+        drop(ledger);
+        open().1
+    }] {
+        let actors: Vec<String> =
+            metrics.audit.events().iter().filter_map(|(labels, _)| labels.actor.as_deref().map(str::to_owned)).collect();
+        assert_eq!((actors, counted(&metrics), metrics.audit.total(Total::Folded)), (vec!["5".to_owned(), "6".to_owned()], 1, 0));
+    }
+}
+
+#[tokio::test]
 async fn an_acknowledgement_waits_for_whoever_writes_to_the_file() {
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
     let path = directory.path().join("state.db");

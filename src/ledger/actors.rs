@@ -122,7 +122,8 @@ impl Slots {
         self.last_at.remove(actor);
     }
 
-    fn is_idle(&self, last_at: Timestamp, now: Timestamp) -> bool {
+    /// Whether an actor who was active last at `last_at` has no label any more.
+    pub(super) fn is_idle(&self, last_at: Timestamp, now: Timestamp) -> bool {
         now.duration_since(last_at) > self.idle.try_into().unwrap_or(jiff::SignedDuration::MAX)
     }
 }
