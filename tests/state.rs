@@ -545,6 +545,17 @@ async fn damage_found_while_it_runs_sets_the_file_aside_and_never_counts_twice()
 }
 
 #[tokio::test]
+async fn every_damaged_file_is_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    for _ in 0..3 {
+        std::fs::write(&path, "damaged").expect("written");
+        drop(open(&path));
+    }
+    assert_eq!(asides(directory.path()), 3);
+}
+
+#[tokio::test]
 async fn a_file_that_is_whole_and_still_unusable_is_set_aside() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("state.db");
