@@ -1,6 +1,7 @@
 //! The tail against the simulator: whatever is new, and however the service reads its own specification, each event is counted once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -9,7 +10,7 @@ use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, Order, Readings, Running, Simulator};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, KeyReading, Order, Readings, Running, Simulator};
 use secrecy::SecretString;
 
 /// An exporter's tail beside a simulator, driven round by round.
@@ -66,7 +67,7 @@ impl Bench {
             reread_window: Duration::from_secs(3600),
             id_retention: Duration::from_secs(86400),
             max_dead_letters: 1000,
-            redact: std::sync::Arc::new(str::to_owned),
+            redact: Arc::new(str::to_owned),
         };
         let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
         let settings = Settings {
@@ -300,6 +301,22 @@ async fn an_entry_without_a_readable_organization_does_not_hold_the_tail() {
     bench.sim().add_events(3);
     bench.settle().await;
     assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Malformed)), (4, 1));
+}
+
+#[tokio::test]
+async fn an_event_dated_long_ago_is_counted_once_wherever_it_stands() {
+    let readings = Readings { key: KeyReading::Arrival, ..Readings::default() };
+    let wish = Wish { start: Start::Oldest, page_size: 1000, ..Wish::default() };
+    let mut bench = Bench::new(config(10_500, readings), wish).await;
+    bench.settle().await;
+    // More ids than are never forgotten, and the time to forget some.
+    bench.sim().advance(Duration::from_secs(2 * 3600));
+    bench.sim().add_entry(&Fields::new().unchecked().with("createdAt", "2001-01-01T00:00:00.000Z")).expect("unchecked");
+    for _ in 0..3 {
+        bench.settle().await;
+        bench.sim().advance(Duration::from_secs(2 * 3600));
+        assert_eq!((bench.counted(), bench.delivered().await.len()), (1, 10_501));
+    }
 }
 
 #[tokio::test]
