@@ -196,7 +196,11 @@ impl Tail {
         // What is above something new is new.
         let joined = self.is_passed(&walk, &view) || commit.entries.iter().any(|entry| entry.disposition == Disposition::Live);
         self.finish(&mut commit, &walk, joined);
-        self.write(commit).await?;
+        if let Err(error) = self.write(commit).await {
+            // The top page cannot be asked for again: without it the way up would end below it, and the hole be found anew.
+            self.passed.push_back((walk.depth, view));
+            return Err(error);
+        }
         // Cursors that grow old on the way up of a long walk are met again only after progress.
         self.rewalked &= !walk.kind.moves_frontier();
         Ok(())
