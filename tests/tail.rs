@@ -376,6 +376,28 @@ async fn a_gap_is_told_and_counted_once_however_often_it_cannot_be_written() {
 }
 
 #[tokio::test]
+async fn a_gap_is_counted_once_when_the_process_dies_behind_it() {
+    for readings in readings() {
+        let directory = quick_directory();
+        let wish = Wish { path: StatePath::File(directory.path().join("state.db")), ..Wish::default() };
+        let mut bench = Bench::new(config(300, readings), wish.clone()).await;
+        bench.settle().await;
+        bench.sim().add_events(50);
+        bench.sim().retain(20);
+        bench.tail.hurry();
+        while bench.metrics.audit.total(Total::Gaps) == 0 {
+            bench.tail.round().await;
+        }
+        let Bench { running, client, tail, ledger, metrics } = bench;
+        drop((tail, ledger, metrics));
+        bench = Bench::beside(running, client, wish);
+        bench.sim().add_events(5);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (25, 1), "{readings:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_restart_goes_on_where_it_was() {
     for readings in readings() {
         let directory = quick_directory();
