@@ -48,6 +48,8 @@ pub struct App {
     tail: Option<Tail>,
     sender: Option<Sender>,
     bound: Bound,
+    /// Damaged state files that this process has set aside.
+    damages: u32,
 }
 
 /// How a run ended that did not fail.
@@ -80,7 +82,7 @@ impl App {
     /// # Errors
     /// Where one of them, or a certificate, cannot be had.
     pub async fn open(settings: Settings) -> Result<Self, RunError> {
-        let metrics = Metrics::new(settings.zero_hold);
+        let (metrics, began) = (Metrics::new(settings.zero_hold), Timestamp::now());
         let client =
             Client::new(settings.api.clone(), metrics.api.clone()).map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
         let sender = match &settings.otlp {
@@ -89,8 +91,9 @@ impl App {
         };
         let (ledger, state) = LedgerHandle::open(settings.ledger.clone(), metrics.clone())?;
         let bound = web::bind(&settings.web).await?;
+        let damages = u32::from(state.recreated_at.is_some_and(|at| at.as_microsecond() >= began.as_microsecond()));
         let tail = settings.audit.clone().map(|audit| Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), audit));
-        Ok(Self { settings, metrics, client, ledger, tail, sender, bound })
+        Ok(Self { settings, metrics, client, ledger, tail, sender, bound, damages })
     }
 
     /// The addresses it listens on.
@@ -108,19 +111,23 @@ impl App {
         // What took a free port keeps that one.
         settings.web.listen_addresses = self.bound.addresses().into_iter().map(ListenAddress::Socket).collect();
         loop {
-            let ledger = self.ledger.clone();
+            let (ledger, damages) = (self.ledger.clone(), self.damages + 1);
             if self.run_once(shutdown.clone()).await? == Ended::Stopped {
                 return Ok(());
             }
             ledger.set_aside().await?;
             drop(ledger);
             self = Self::open(settings.clone()).await?;
-            self.metrics.state.recreated(Timestamp::now(), true);
+            // Its metrics begin at 0, where a second damage would look like the first.
+            for _ in 0..damages {
+                self.metrics.state.recreated(Timestamp::now(), true);
+            }
+            self.damages += damages;
         }
     }
 
     async fn run_once(self, shutdown: CancellationToken) -> Result<Ended, RunError> {
-        let Self { settings, metrics, client, ledger, tail, sender, bound } = self;
+        let Self { settings, metrics, client, ledger, tail, sender, bound, damages: _ } = self;
         let health = Health::default();
         let state = WebState { metrics: metrics.clone(), health: health.clone(), overview: overview::gather(&settings, &metrics, &ledger) };
         let listening = bound.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");

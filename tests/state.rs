@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_exporter::ledger::{
-    ActorLabel, ActorRef, Birth, Commit, DeadLetter, DeadReason, Disposition, EventId, Frontier, Gap, GapReason, LedgerError, LedgerHandle,
-    LedgerState, NewEntry, NewEvent, OpenError, RecordKind, Settings, StatePath,
+    ActorLabel, ActorRef, Birth, Commit, DeadLetter, DeadLetters, DeadReason, Disposition, EventId, Frontier, Gap, GapReason, LedgerError,
+    LedgerHandle, LedgerState, NewEntry, NewEvent, OpenError, RecordKind, Selection, Settings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
@@ -328,6 +328,123 @@ async fn dead_letters_are_bounded_and_leave_with_the_position() {
 }
 
 #[tokio::test]
+async fn a_user_called_none_or_other_never_takes_the_events_of_others_away() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let settings =
+        Settings { actor_label: ActorLabel::Name, max_actors: 2, actor_idle: Duration::from_secs(3600), outbox: false, ..settings(&path) };
+    let metrics = Metrics::new(Duration::ZERO);
+    let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("opens");
+    let now = Timestamp::now();
+    let names = [Some("none"), Some("other"), None, Some("Ada, who is one too many")];
+    for (number, name) in (0..).zip(names) {
+        let mut commit = page(number, 1, now);
+        let actor = name.map(|name| ActorRef { id: number.to_string(), name: Some(name.to_owned()) });
+        commit.entries[0].event = Ok(NewEvent { activity_type: "T".to_owned(), actor, malformed: false });
+        ledger.commit(commit).await.expect("written");
+    }
+    ledger.commit(Commit::new(now + 2 * Duration::from_secs(3600))).await.expect("written");
+    for actor in ["none", "other"] {
+        let line = format!("orgdata_audit_events_total{{activity_type=\"T\",actor=\"{actor}\"}} 1");
+        assert!(shown(&metrics, &line), "{actor}: {:?}", metrics.audit.events());
+    }
+}
+
+#[tokio::test]
+async fn who_was_active_long_ago_takes_no_label_from_who_is_active_now() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let open = || {
+        let metrics = Metrics::new(Duration::ZERO);
+        let settings = Settings { max_actors: 2, outbox: false, ..settings(&path) };
+        (LedgerHandle::open(settings, metrics.clone()).expect("opens").0, metrics)
+    };
+    let (ledger, metrics) = open();
+    let now = Timestamp::now();
+    // A first start: the actors 0 to 4 of years ago, and 5 of the day before yesterday.
+    let mut history = page(0, 6, now - 1000 * DAY);
+    history.server_time = now;
+    history.entries[5].created_at = now - 2 * DAY;
+    for entry in &mut history.entries {
+        entry.disposition = Disposition::History;
+    }
+    ledger.commit(history).await.expect("written");
+    ledger.commit(page(6, 1, now)).await.expect("written");
+    for metrics in [metrics, {
+        drop(ledger);
+        open().1
+    }] {
+        let actors: Vec<String> =
+            metrics.audit.events().iter().filter_map(|(labels, _)| labels.actor.as_deref().map(str::to_owned)).collect();
+        assert_eq!((actors, counted(&metrics), metrics.audit.total(Total::Folded)), (vec!["5".to_owned(), "6".to_owned()], 1, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_acknowledgement_waits_for_whoever_writes_to_the_file() {
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, metrics) = open(&path);
+    ledger.commit(page(0, 100, Timestamp::now())).await.expect("written");
+    let other = rusqlite::Connection::open(&path).expect("opens");
+    for record in ledger.outbox_batch(100, usize::MAX).await.expect("readable") {
+        other.execute_batch("BEGIN IMMEDIATE; UPDATE dead_letters SET queued = 1").expect("runs");
+        let acknowledged = tokio::spawn({
+            let ledger = ledger.clone();
+            async move { ledger.outbox_acknowledge(record.position, Vec::new()).await }
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        other.execute_batch("COMMIT").expect("runs");
+        acknowledged.await.expect("ends").expect("written");
+    }
+    assert_eq!((ledger.backlog().records, metrics.state.commit_failures.get()), (0, 0));
+}
+
+#[tokio::test]
+async fn large_dead_letters_go_back_a_few_at_a_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let settings = Settings { max_size: 256 << 20, ..settings(&path) };
+    let (ledger, _) = LedgerHandle::open(settings, Metrics::new(Duration::ZERO)).expect("opens");
+    let mut commit = page(0, 20, Timestamp::now());
+    for (number, entry) in commit.entries.iter_mut().enumerate() {
+        entry.event = Err("unreadable".to_owned());
+        entry.raw = format!("{number:02}{}", "x".repeat(1 << 20));
+    }
+    ledger.commit(commit).await.expect("written");
+    assert_eq!(DeadLetters::open(&path).and_then(|letters| letters.replay(&Selection::All)).expect("queued"), 20);
+    assert_eq!(ledger.replay_dead_letters().await.expect("moved"), 20);
+    let together: u32 = rusqlite::Connection::open(&path)
+        .and_then(|file| file.query_row("SELECT max(records) FROM outbox", [], |row| row.get(0)))
+        .expect("readable");
+    assert!(together <= 4, "{together} MiB of them are in memory at once");
+    let order: Vec<String> = drain(&ledger).await.iter().map(|raw| raw[..2].to_owned()).collect();
+    assert_eq!(order, (0..20).map(|number| format!("{number:02}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn dead_letters_that_an_operator_deletes_make_room() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let (ledger, _, _) = open(&path);
+    let now = Timestamp::now();
+    let mut commit = page(0, 1, now);
+    commit.entries[0].event = Err("unreadable".to_owned());
+    commit.entries[0].raw = "x".repeat(1 << 20);
+    ledger.commit(commit).await.expect("written");
+    let mut committed = 1;
+    while !ledger.is_full() {
+        ledger.commit(page(committed, 1000, now)).await.expect("written");
+        committed += 1000;
+    }
+    assert_eq!(DeadLetters::open(&path).and_then(|letters| letters.drop_letters(&Selection::All)).expect("deleted"), 1);
+    assert_eq!(ledger.replay_dead_letters().await.expect("looked"), 0);
+    assert!(!ledger.is_full());
+}
+
+#[tokio::test]
 async fn a_full_disk_changes_nothing_until_there_is_room() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("state.db");
@@ -442,6 +559,17 @@ async fn damage_found_while_it_runs_sets_the_file_aside_and_never_counts_twice()
     assert!(!shown(&metrics, "orgdata_state_recreated_timestamp_seconds 0.0"), "an alert needs the time");
     fresh.commit(page(70_000, 10, now)).await.expect("written");
     assert_eq!((counted(&metrics), fresh.backlog().records), (10, 10));
+}
+
+#[tokio::test]
+async fn every_damaged_file_is_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    for _ in 0..3 {
+        std::fs::write(&path, "damaged").expect("written");
+        drop(open(&path));
+    }
+    assert_eq!(asides(directory.path()), 3);
 }
 
 #[tokio::test]

@@ -1,16 +1,18 @@
 //! The tail against the simulator: whatever is new, and however the service reads its own specification, each event is counted once.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
 use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
-use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Order, Readings, Running, Simulator};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, KeyReading, Order, Readings, Running, Simulator};
 use secrecy::SecretString;
+use tracing_subscriber::fmt::MakeWriter;
 
 /// An exporter's tail beside a simulator, driven round by round.
 struct Bench {
@@ -73,7 +75,7 @@ impl Bench {
             reread_window: Duration::from_secs(3600),
             id_retention: Duration::from_secs(86400),
             max_dead_letters: 1000,
-            redact: std::sync::Arc::new(str::to_owned),
+            redact: Arc::new(str::to_owned),
         };
         let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
         let settings = Settings {
@@ -119,6 +121,29 @@ impl Bench {
 
     fn requests(&self) -> u64 {
         self.sim().requests().audit
+    }
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("lock").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
     }
 }
 
@@ -266,6 +291,116 @@ async fn what_the_service_lost_is_a_gap() {
         bench.sim().add_events(5);
         bench.settle().await;
         assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (405, 1), "{readings:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_in_the_place_of_a_damaged_one_says_so_once() {
+    for start in [Start::Now, Start::Oldest] {
+        let directory = quick_directory();
+        let path = directory.path().join("state.db");
+        let wish = Wish { path: StatePath::File(path.clone()), start, ..Wish::default() };
+        let mut bench = Bench::new(config(30, Readings::default()), wish.clone()).await;
+        bench.settle().await;
+        assert_eq!(bench.metrics.audit.total(Total::Gaps), 0);
+        let Bench { running, client, tail, ledger, metrics } = bench;
+        drop((tail, ledger, metrics));
+        // What happens now is in no file.
+        std::fs::write(&path, "no database any more").expect("written");
+        running.simulator().add_events(5);
+        let mut bench = Bench::beside(running, client, wish.clone());
+        bench.settle().await;
+        let Bench { running, client, tail, ledger, metrics } = bench;
+        drop((tail, ledger, metrics));
+        bench = Bench::beside(running, client, wish);
+        bench.sim().add_events(1);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (1, 1), "{start}");
+        let records = bench.ledger.outbox_batch(usize::MAX, usize::MAX).await.expect("readable");
+        let gaps: Vec<&str> = records.iter().filter(|record| record.kind == RecordKind::Gap).map(|record| record.raw.as_str()).collect();
+        let [gap] = gaps[..] else { panic!("{gaps:?}") };
+        assert!(gap.contains("state_recreated") && gap.contains("is not delivered") == (start == Start::Now), "{gap}");
+        assert_eq!(records.len(), if start == Start::Now { 2 } else { 37 });
+    }
+}
+
+#[tokio::test]
+async fn an_entry_without_a_readable_organization_does_not_hold_the_tail() {
+    let mut bench = Bench::new(config(20, Readings::default()), Wish::default()).await;
+    bench.settle().await;
+    bench.sim().add_entry(&Fields::new().unchecked().with("organizationId", "odd")).expect("unchecked");
+    bench.sim().add_events(3);
+    bench.settle().await;
+    assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Malformed)), (4, 1));
+}
+
+#[tokio::test]
+async fn an_event_dated_long_ago_is_counted_once_wherever_it_stands() {
+    let readings = Readings { key: KeyReading::Arrival, ..Readings::default() };
+    let wish = Wish { start: Start::Oldest, page_size: 1000, ..Wish::default() };
+    let mut bench = Bench::new(config(10_500, readings), wish).await;
+    bench.settle().await;
+    // More ids than are never forgotten, and the time to forget some.
+    bench.sim().advance(Duration::from_secs(2 * 3600));
+    bench.sim().add_entry(&Fields::new().unchecked().with("createdAt", "2001-01-01T00:00:00.000Z")).expect("unchecked");
+    for _ in 0..3 {
+        bench.settle().await;
+        bench.sim().advance(Duration::from_secs(2 * 3600));
+        assert_eq!((bench.counted(), bench.delivered().await.len()), (1, 10_501));
+    }
+}
+
+#[tokio::test]
+async fn a_gap_is_told_and_counted_once_however_often_it_cannot_be_written() {
+    // After one round the hole is found, after the second the gap is written, and what is above it has yet to be taken.
+    for rounds in [1, 2] {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_max_level(tracing::Level::ERROR).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let directory = quick_directory();
+        let path = directory.path().join("state.db");
+        let wish = Wish { path: StatePath::File(path.clone()), ..Wish::default() };
+        let mut bench = Bench::new(config(300, Readings::default()), wish).await;
+        bench.settle().await;
+        let file = rusqlite::Connection::open(&path).expect("opens");
+        bench.sim().add_events(50);
+        bench.sim().retain(20);
+        bench.tail.hurry();
+        for _ in 0..rounds {
+            bench.tail.round().await;
+        }
+        let written = bench.metrics.audit.total(Total::Gaps);
+        file.execute_batch("CREATE TRIGGER no BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'no'); END").expect("runs");
+        for _ in 0..3 {
+            bench.tail.round().await;
+        }
+        let told = || String::from_utf8_lossy(&log.0.lock().expect("lock")).matches("gap in the audit trail").count() as u64;
+        assert_eq!((told(), bench.metrics.audit.total(Total::Gaps), rounds), (written, written, 1 + written));
+        file.execute_batch("DROP TRIGGER no").expect("runs");
+        bench.settle().await;
+        assert_eq!((told(), bench.metrics.audit.total(Total::Gaps), bench.counted()), (1, 1, 20));
+    }
+}
+
+#[tokio::test]
+async fn a_gap_is_counted_once_when_the_process_dies_behind_it() {
+    for readings in readings() {
+        let directory = quick_directory();
+        let wish = Wish { path: StatePath::File(directory.path().join("state.db")), ..Wish::default() };
+        let mut bench = Bench::new(config(300, readings), wish.clone()).await;
+        bench.settle().await;
+        bench.sim().add_events(50);
+        bench.sim().retain(20);
+        bench.tail.hurry();
+        while bench.metrics.audit.total(Total::Gaps) == 0 {
+            bench.tail.round().await;
+        }
+        let Bench { running, client, tail, ledger, metrics } = bench;
+        drop((tail, ledger, metrics));
+        bench = Bench::beside(running, client, wish);
+        bench.sim().add_events(5);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (25, 1), "{readings:?}");
     }
 }
 

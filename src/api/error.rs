@@ -1,5 +1,6 @@
 //! What can go wrong with a request, each thing told apart; and the bounded word for it that becomes a label.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use super::key::KeyError;
 
 /// The longest text of the service that is repeated in a message, in characters.
 const MAX_QUOTE: usize = 300;
+
+/// Stands for an e-mail address in the service's words: it repeats what it was asked for, and filters are asked for by address.
+const ADDRESS: &str = "[e-mail address]";
 
 /// How many issues of a validation error are shown.
 const MAX_ISSUES: usize = 10;
@@ -223,7 +227,9 @@ impl ApiError {
 
     /// A redirect that was not followed.
     pub fn redirect(status: u16, location: &str) -> Self {
-        Self::Redirect { status, location: quote(location) }
+        // Without the query: it repeats the one that was sent, in whatever encoding.
+        let place = location.split(['?', '#']).next().unwrap_or_default();
+        Self::Redirect { status, location: quote(place) }
     }
 
     /// The error that a status other than success and its body stand for.
@@ -258,7 +264,7 @@ impl ApiError {
             Self::Truncated { bytes }
         } else {
             // An error body under a success: its words, and never a page's data.
-            Self::Malformed(format!("{error}{}", detail(&said(body).unwrap_or_default())))
+            Self::Malformed(format!("{}{}", without_addresses(&error.to_string()), detail(&said(body).unwrap_or_default())))
         }
     }
 }
@@ -372,13 +378,41 @@ fn said(body: &str) -> Option<String> {
     ["message", "error"].iter().filter_map(|name| value.get(name)).find_map(Value::as_str).map(quote)
 }
 
-/// One line, without control characters, of bounded length.
+/// One line, without control characters and e-mail addresses, of bounded length.
 fn quote(text: &str) -> String {
-    let mut line: String = text.trim().chars().take(MAX_QUOTE).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.trim().chars().count() > MAX_QUOTE {
+    let text = without_addresses(text.trim());
+    let mut line: String = text.chars().take(MAX_QUOTE).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().count() > MAX_QUOTE {
         line.push('…');
     }
     line
+}
+
+/// The text with a mark in the place of each e-mail address, also of one that is percent-encoded in an address of the web.
+fn without_addresses(text: &str) -> Cow<'_, str> {
+    let mut shown = String::new();
+    let mut rest = text;
+    // What was looked at and holds no address's end.
+    let mut from = 0;
+    while let Some((at, sign)) = ["@", "%40", "%2540"].iter().filter_map(|sign| Some((from + rest[from..].find(sign)?, sign))).min() {
+        let begins = |letter: char| letter.is_alphanumeric() || "._%+-!#$'*^`{|}~".contains(letter);
+        let start = rest[..at].trim_end_matches(begins).len();
+        let after = at + sign.len();
+        let domain = rest[after..].trim_start_matches(|letter: char| letter.is_alphanumeric() || ".-_".contains(letter));
+        let end = rest.len() - domain.len();
+        if start == at || end == after {
+            from = after;
+            continue;
+        }
+        shown.push_str(&rest[..start]);
+        shown.push_str(ADDRESS);
+        (rest, from) = (&rest[end..], 0);
+    }
+    if rest.len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
 }
 
 fn detail(text: &str) -> String {
@@ -483,6 +517,28 @@ mod tests {
         assert_eq!(of("application/json", "[1, 2"), FailureReason::Truncated);
         assert_eq!(of("application/json", "{\"items\":1}"), FailureReason::Malformed);
         assert_eq!(from(502, "text/html", "<html>bad gateway</html>").reason(), FailureReason::NotJson);
+    }
+
+    #[test]
+    fn an_address_that_the_service_repeats_is_not_shown() {
+        let body = r#"{"error":"Bad request from ada.l@example.com","issues":[{"path":["actorUserEmails"],"code":"invalid_string",
+            "message":"'o'brien+x@mail.example.com' is no e-mail","received":["ada.l@example.com","b@c.example"]}]}"#;
+        assert_eq!(
+            from(400, "application/json", body).to_string(),
+            "HTTP 400: Bad request from [e-mail address]; actorUserEmails: [e-mail address]' is no e-mail (invalid_string), received \
+             [\"[e-mail address]\",\"[e-mail address]\"]"
+        );
+        for words in ["/v1/audit-logs?actorUserEmails=ada%40example.com&limit=1", "?next=%3FactorUserEmails%3Dada%2540example.com"] {
+            let shown = from(502, "text/html", &format!("<p>{words}</p>")).to_string();
+            assert!(!shown.contains("ada") && shown.contains(ADDRESS), "{shown}");
+        }
+        let shown = ApiError::redirect(302, "https://login.example/a?next=ada%252540example.com#x").to_string();
+        assert!(!shown.contains("ada") && shown.contains("https://login.example/a;"), "{shown}");
+        let long = format!("{}ada@example.com", "x ".repeat(MAX_QUOTE / 2 - 2));
+        assert!(!from(500, "", &long).to_string().contains("ada"));
+        for words in ["5 @ 6", "@here", "a@", "100%40", "é@"] {
+            assert_eq!(quote(words), words);
+        }
     }
 
     #[test]

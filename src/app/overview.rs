@@ -18,7 +18,7 @@ pub(super) fn gather(settings: &Settings, metrics: &Metrics, ledger: &LedgerHand
     let priorities = settings.tickets.as_ref().map(|tickets| tickets.priorities.clone()).unwrap_or_default();
     let path = settings.ledger.path.to_string();
     let endpoint = settings.otlp.as_ref().map(|otlp| match &otlp.target {
-        Target::Collector(connection) => connection.endpoint.to_string(),
+        Target::Collector(connection) => connection.place(),
         Target::Stdout => "standard output".to_owned(),
     });
     Arc::new(move || Overview {

@@ -8,7 +8,7 @@ use super::fetch::{Fetched, Place, STRIKES};
 use super::tail::{Tail, TailError};
 use super::view::{Floors, Rule};
 use crate::api::Priority;
-use crate::ledger::{Birth, Commit, WalkChange, WalkKind};
+use crate::ledger::{Birth, Commit, Gap, GapReason, WalkChange, WalkKind};
 
 /// The smallest step between two times in the ledger.
 const TICK: SignedDuration = SignedDuration::from_micros(1);
@@ -38,6 +38,8 @@ impl Tail {
         commit.organization = view.organization().map(str::to_owned);
         commit.filters = Some((self.filters.clone(), None));
         commit.reread_at = Some(now);
+        // With the first commit of the fresh ledger: it is told once, whatever happens before and after.
+        commit.gaps.extend(self.state.recreated_at.map(|_| recreated(&birth)));
         let whole = view.is_empty() || view.end().is_none() || self.settings.start == Start::Now || view.is_below(start_floor);
         if whole {
             // With `now` all of the page is only remembered, so that the next page has something to join.
@@ -69,4 +71,16 @@ impl Tail {
         self.state.filter_floor = floor;
         Ok(())
     }
+}
+
+/// The hole before a ledger that took the place of a damaged one: nobody knows any more how far that one reached.
+fn recreated(birth: &Birth) -> Gap {
+    let mut message = format!(
+        "the state file was damaged, and a fresh one is in its place: what it had not counted of the time before {} is not counted",
+        birth.born_at
+    );
+    if let Some(floor) = birth.start_floor {
+        message.push_str(&format!(", and what it had not delivered of the time before {floor} is not delivered"));
+    }
+    Gap { reason: GapReason::StateRecreated, from: None, to: Some(birth.born_at), message }
 }

@@ -85,7 +85,14 @@ impl Tail {
 
     /// Writes a commit and follows it in memory. Only here does the tail's own state move.
     pub(super) async fn write(&mut self, commit: Commit) -> Result<(), TailError> {
-        for gap in &commit.gaps {
+        let gaps = commit.gaps.clone();
+        let late = commit.entries.iter().filter(|entry| entry.disposition == Disposition::Late).count();
+        let next = Followed::of(&commit);
+        let prune_floor = self.ledger.commit(commit).await?;
+        next.apply(&mut self.state);
+        self.state.prune_floor = prune_floor;
+        // Told once it is on disk: what cannot be written is found again with each attempt.
+        for gap in gaps {
             tracing::error!(
                 reason = gap.reason.as_str(),
                 from = gap.from.map(tracing::field::display),
@@ -94,14 +101,9 @@ impl Tail {
                 gap.message
             );
         }
-        let late = commit.entries.iter().filter(|entry| entry.disposition == Disposition::Late).count();
         if late > 0 {
             tracing::info!(entries = late, "late entries found behind the newest ones");
         }
-        let next = Followed::of(&commit);
-        let prune_floor = self.ledger.commit(commit).await?;
-        next.apply(&mut self.state);
-        self.state.prune_floor = prune_floor;
         Ok(())
     }
 }

@@ -196,7 +196,11 @@ impl Tail {
         // What is above something new is new.
         let joined = self.is_passed(&walk, &view) || commit.entries.iter().any(|entry| entry.disposition == Disposition::Live);
         self.finish(&mut commit, &walk, joined);
-        self.write(commit).await?;
+        if let Err(error) = self.write(commit).await {
+            // The top page cannot be asked for again: without it the way up would end below it, and the hole be found anew.
+            self.passed.push_back((walk.depth, view));
+            return Err(error);
+        }
         // Cursors that grow old on the way up of a long walk are met again only after progress.
         self.rewalked &= !walk.kind.moves_frontier();
         Ok(())
@@ -212,11 +216,22 @@ impl Tail {
             });
         }
         // The top page cannot be asked for again. A first start has kept the one it began with; for the others the poll goes on from the page below.
-        let Some(body) = self.state.walk_top.clone() else { return Ok(Again::Skip) };
+        let Some(body) = self.state.walk_top.clone() else { return self.top_again(walk).await };
         match AuditPage::parse(body, walk.started_at) {
             Ok((page, _)) => Ok(Again::Page(self.view(page).await?)),
             Err(_) => Ok(Again::Skip),
         }
+    }
+
+    /// The newest page in the place of the one that a walk began with, where that stands on a hole: the poll would find the hole, which is
+    /// told of already, anew.
+    async fn top_again(&mut self, walk: &Head) -> Result<Again, TailError> {
+        if walk.joined || !walk.kind.moves_frontier() {
+            return Ok(Again::Skip);
+        }
+        let Fetched::Page(page) = self.fetcher.page(&Place::Top, self.priority(walk.kind), STRIKES).await? else { return Ok(Again::Skip) };
+        let view = self.view(page).await?;
+        Ok(if view.contains(walk.bottom) { Again::Page(view) } else { Again::Skip })
     }
 
     async fn skip(&mut self, gap: Option<Gap>) -> Result<(), TailError> {

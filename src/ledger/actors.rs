@@ -67,8 +67,8 @@ impl ActorLabel {
     pub fn label(&self, actor: Option<&ActorRef>) -> Option<String> {
         let Some(actor) = actor else { return (!matches!(self, Self::None)).then(|| NO_ACTOR.to_owned()) };
         match self {
-            Self::Id => Some(cut(&actor.id)),
-            Self::Name => Some(cut(actor.name.as_deref().unwrap_or(&actor.id))),
+            Self::Id => Some(own(cut(&actor.id))),
+            Self::Name => Some(own(cut(actor.name.as_deref().unwrap_or(&actor.id)))),
             Self::Hash(key) => Some(hex(&hmac::sign(key, actor.id.as_bytes()).as_ref()[..8])),
             Self::None => None,
         }
@@ -122,7 +122,8 @@ impl Slots {
         self.last_at.remove(actor);
     }
 
-    fn is_idle(&self, last_at: Timestamp, now: Timestamp) -> bool {
+    /// Whether an actor who was active last at `last_at` has no label any more.
+    pub(super) fn is_idle(&self, last_at: Timestamp, now: Timestamp) -> bool {
         now.duration_since(last_at) > self.idle.try_into().unwrap_or(jiff::SignedDuration::MAX)
     }
 }
@@ -133,6 +134,11 @@ pub(super) fn cut(text: &str) -> String {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }
+}
+
+/// A user who is called like one of the labels that stand for something else has a label of his own: idle, he would take that one away.
+fn own(label: String) -> String {
+    if label == NO_ACTOR || label == OTHER_ACTORS { format!("{label} (user)") } else { label }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -106,7 +106,7 @@ impl Labels {
     ) -> rusqlite::Result<()> {
         let mut counts = Counts::new();
         let mut folded = 0;
-        let mut seen: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
+        let mut seen: BTreeMap<Arc<str>, (Option<String>, Timestamp)> = BTreeMap::new();
         for entry in &commit.entries {
             let Ok(event) = &entry.event else { continue };
             let counted = match entry.disposition {
@@ -114,9 +114,17 @@ impl Labels {
                 Disposition::Live => true,
                 Disposition::Late => commit.count_floor.is_none_or(|floor| entry.created_at >= floor),
             };
+            let mut active_at = commit.server_time;
+            if entry.disposition == Disposition::History && event.actor.is_some() {
+                // Whoever was active long ago has no label, and keeps none from those who are active now.
+                active_at = active_at.min(entry.created_at);
+                if self.slots.is_idle(active_at, commit.server_time) {
+                    continue;
+                }
+            }
             let label = self.actor_label.label(event.actor.as_ref());
             let actor = match label {
-                Some(label) if event.actor.is_some() => Some(match self.slots.take(&label, commit.server_time) {
+                Some(label) if event.actor.is_some() => Some(match self.slots.take(&label, active_at) {
                     Slot::Held(actor) => actor,
                     Slot::New(actor) => {
                         granted.push(actor.clone());
@@ -134,7 +142,8 @@ impl Labels {
                 && &**label != OTHER_ACTORS
             {
                 // Once a page and actor, not once an event; the newest name wins.
-                let name = seen.entry(label.clone()).or_default();
+                let (name, last_at) = seen.entry(label.clone()).or_insert((None, active_at));
+                *last_at = active_at.max(*last_at);
                 if reference.name.is_some() {
                     name.clone_from(&reference.name);
                 }
@@ -142,8 +151,8 @@ impl Labels {
             let activity_type = self.activity_type(&event.activity_type);
             *counts.entry(EventLabels { activity_type, actor }).or_default() += u64::from(counted);
         }
-        for (label, name) in seen {
-            transaction.prepare_cached(UPSERT_ACTOR)?.execute(params![self.scheme, &*label, name, micros(commit.server_time)])?;
+        for (label, (name, last_at)) in seen {
+            transaction.prepare_cached(UPSERT_ACTOR)?.execute(params![self.scheme, &*label, name, micros(last_at)])?;
             if let (Some(name), "id") = (name, self.scheme.as_str()) {
                 delta.names.push((label, cut(&name)));
             }

@@ -17,6 +17,9 @@ const SHARE: u64 = 4;
 /// How many dead letters go back to the outbox in one transaction.
 const REPLAYED_AT_ONCE: usize = 256;
 
+/// How many bytes of them, but at least one letter: all of a transaction is in memory, here and again when its page is sent.
+const REPLAYED_BYTES: usize = 4 * 1024 * 1024;
+
 /// A dead letter as the state file holds it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredLetter {
@@ -214,6 +217,8 @@ impl Ledger {
         }
         self.replayed_until = Some(version);
         self.show_dead_letters();
+        // Letters that were deleted made room, and the tail may be waiting for it.
+        self.look()?;
         if replayed > 0 {
             tracing::info!(records = replayed, "dead letters are sent again");
         }
@@ -222,10 +227,19 @@ impl Ledger {
 
     fn move_queued(&self) -> rusqlite::Result<usize> {
         let transaction = self.connection.unchecked_transaction()?;
-        let letters: Vec<(i64, i64, i64, String)> = transaction
-            .prepare_cached("SELECT id, arrived, kind, raw FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1")?
-            .query_map([REPLAYED_AT_ONCE as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
-            .collect::<Result<_, _>>()?;
+        let mut letters: Vec<(i64, i64, i64, String)> = Vec::new();
+        {
+            let mut queued =
+                transaction.prepare_cached("SELECT id, arrived, kind, raw FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1")?;
+            let mut queued = queued.query([REPLAYED_AT_ONCE as i64])?;
+            let mut bytes = 0;
+            while bytes < REPLAYED_BYTES
+                && let Some(row) = queued.next()?
+            {
+                letters.push((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+                bytes += letters.last().map_or(0, |(.., raw)| raw.len());
+            }
+        }
         // A page has one time of arrival.
         for page in letters.chunk_by(|(_, one, ..), (_, other, ..)| one == other) {
             let mut block = BlockWriter::default();

@@ -79,6 +79,8 @@ pub struct LedgerState {
     pub organization: Option<String>,
     /// The filters it was kept with last.
     pub filters: String,
+    /// When it took the place of a damaged one.
+    pub recreated_at: Option<Timestamp>,
     /// How it began; `None` before the first answer of the service.
     pub birth: Option<Birth>,
     /// No late row is older than the last change of the filters.

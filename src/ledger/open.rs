@@ -224,7 +224,15 @@ fn private() -> OpenOptions {
 
 /// Renames the file and what SQLite keeps beside it.
 fn put_aside(path: &Path) -> io::Result<PathBuf> {
-    let aside = with_suffix(path, &format!(".damaged-{}", Timestamp::now().as_second()));
+    let second = Timestamp::now().as_second();
+    let mut aside = with_suffix(path, &format!(".damaged-{second}"));
+    // Another one may have been set aside in the same second.
+    for number in 2.. {
+        if !aside.exists() {
+            break;
+        }
+        aside = with_suffix(path, &format!(".damaged-{second}-{number}"));
+    }
     std::fs::rename(path, &aside)?;
     for suffix in ["-wal", "-shm"] {
         match std::fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::block::{BlockError, BlockWriter, OpenPage};
-use super::store::{Ledger, gap_record, micros, timestamp};
+use super::store::{Ledger, gap_record, micros, timestamp, write_transaction};
 use super::types::{DeadLetter, Gap, GapReason, OutboxPosition, OutboxRecord, RecordKind, TraceContext};
 use super::{LedgerError, letters};
 use crate::metrics::audit::{Delta, Total};
@@ -129,7 +129,7 @@ impl Ledger {
 
     /// Returns how many records left.
     fn write_acknowledged(&self, through: OutboxPosition, dead: &[DeadLetter]) -> rusqlite::Result<i64> {
-        let transaction = self.connection.unchecked_transaction()?;
+        let transaction = write_transaction(&self.connection)?;
         // The sum visits only the pages that leave, never the whole outbox.
         let left: i64 = transaction
             .prepare_cached(

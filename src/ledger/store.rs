@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::block::{self, BlockWriter, OpenPage};
 use super::fill::Fill;
@@ -145,13 +145,17 @@ impl Ledger {
 
     fn write(&mut self, commit: &Commit, granted: &mut Vec<Arc<str>>) -> rusqlite::Result<Delta> {
         let mut delta = Delta { trace: commit.trace, ..Delta::default() };
-        let transaction = self.connection.unchecked_transaction()?;
+        let transaction = write_transaction(&self.connection)?;
         write_state(&transaction, commit)?;
         write_walk(&transaction, commit.walk.as_ref())?;
         {
+            // What is dated before the frontier stands among the newest all the same, where the service's order is that of arrival: it is
+            // forgotten with them, or it would pass for new again.
+            let frontier_at: Option<i64> = transaction.prepare_cached("SELECT frontier_at FROM state")?.query_row([], |row| row.get(0))?;
+            let reached = frontier_at.map_or(i64::MIN, |at| at.min(micros(commit.server_time)));
             let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO seen (created, id) VALUES (?1, ?2)")?;
             for entry in &commit.entries {
-                insert.execute(params![micros(entry.created_at), entry.id.0.cast_signed()])?;
+                insert.execute(params![micros(entry.created_at).max(reached), entry.id.0.cast_signed()])?;
             }
         }
         self.labels.count(&transaction, commit, &mut delta, granted)?;
@@ -268,6 +272,7 @@ impl Ledger {
                 instance_id: row.get("instance_id")?,
                 organization: row.get("organization")?,
                 filters: row.get("filters")?,
+                recreated_at: time(row, "recreated_at")?,
                 birth: match born_at {
                     Some(born_at) => {
                         Some(Birth { born_at, start_floor: time(row, "start_floor")?, count_floor: time(row, "count_floor")? })
@@ -367,6 +372,12 @@ impl Ledger {
 fn present(commit: &Commit) -> Timestamp {
     let ahead = commit.arrived_at.duration_since(commit.server_time);
     if ahead >= SignedDuration::ZERO && ahead <= CLOCKS_AGREE { commit.arrived_at } else { commit.server_time }
+}
+
+/// A transaction that reads before it writes. It takes the right to write first: one that reads first is refused at once where another
+/// program is writing, and where it waits it gets its turn.
+pub(super) fn write_transaction(connection: &Connection) -> rusqlite::Result<Transaction<'_>> {
+    Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
 }
 
 fn write_state(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {

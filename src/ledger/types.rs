@@ -177,6 +177,8 @@ pub enum GapReason {
     NoProgress,
     /// A page of the state file's outbox was damaged: its events are counted, their records are lost.
     DamagedPage,
+    /// The state file was damaged as a whole: what happened until the fresh one began is not known of.
+    StateRecreated,
 }
 
 /// A hole in the audit trail.
@@ -274,6 +276,7 @@ impl GapReason {
             Self::UnreadablePage => "unreadable_page",
             Self::NoProgress => "no_progress",
             Self::DamagedPage => "damaged_page",
+            Self::StateRecreated => "state_recreated",
         }
     }
 }

@@ -56,6 +56,11 @@ impl Scrubber {
         let mut found = Vec::new();
         for (name, value) in parts(json) {
             if self.hide_user_names && USERS.contains(&&*name) {
+                if value.get().starts_with(['"', '[']) {
+                    // Not what the contract says a user is: it may be the name itself.
+                    found.push(Replacement::new(json, value, "null"));
+                    continue;
+                }
                 for (field, value) in parts(value.get()) {
                     if PERSONAL.contains(&&*field) {
                         found.push(Replacement::new(json, value, "null"));
@@ -200,6 +205,15 @@ mod tests {
         }
         let (entry, unknown) = crate::api::Entry::parse(&scrubbed).expect("still an entry");
         assert_eq!((unknown, entry.actor_user.expect("kept").id.to_string().as_str()), (0, "13"));
+    }
+
+    #[test]
+    fn a_user_who_is_no_object_goes_as_a_whole() {
+        let json = r#"{"actorUser": "Ada","targetUser":[{"firstName":"B"}],"modifiedTargetUser":null,"task":"Ada"}"#;
+        assert_eq!(
+            Scrubber { hide_user_names: true, redact: Vec::new() }.scrub(json),
+            r#"{"actorUser": null,"targetUser":null,"modifiedTargetUser":null,"task":"Ada"}"#
+        );
     }
 
     #[test]

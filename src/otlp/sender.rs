@@ -66,8 +66,7 @@ impl Sender {
                 otel.name = format!("POST {}", connection.endpoint.path()),
                 otel.kind = "client",
                 http.request.method = "POST",
-                // A query may hold a token.
-                url.full = without_query(&connection.endpoint),
+                url.full = connection.place(),
                 server.address = host,
                 server.port = port,
                 http.request.body.size = bytes,
@@ -96,10 +95,4 @@ impl Export for Sender {
         }
         verdict
     }
-}
-
-fn without_query(url: &url::Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.into()
 }

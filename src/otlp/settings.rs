@@ -184,6 +184,13 @@ impl Settings {
 // === impl Connection ===
 
 impl Connection {
+    /// The endpoint as it may be shown: a query may hold a token.
+    pub fn place(&self) -> String {
+        let mut place = self.endpoint.clone();
+        place.set_query(None);
+        place.into()
+    }
+
     /// The collector's host is this machine.
     pub fn is_loopback(&self) -> bool {
         match self.endpoint.host() {

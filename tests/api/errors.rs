@@ -124,7 +124,7 @@ async fn a_service_that_repeats_the_key_does_not_make_the_exporter_repeat_it() {
     for reply in [
         json("401 Unauthorized", format!(r#"{{"message":"Unknown key {KEY}"}}"#)),
         json("200 OK", format!(r#"{{"message":"Unknown key {KEY}"}}"#)),
-        answer("307 Temporary Redirect", &[&format!("location: https://login.example/?key={KEY}")], ""),
+        answer("307 Temporary Redirect", &[&format!("location: https://login.example/{KEY}")], ""),
     ] {
         let peer = Peer::always(reply).await;
         let text = Subject::new(&peer.url()).refused().await.to_string();

@@ -106,3 +106,16 @@ async fn the_key_is_in_no_line_at_the_finest_level() {
     let log = exporter.stderr().text();
     assert!(log.contains("listening") && !log.contains(KEY), "{log}");
 }
+
+#[tokio::test]
+async fn a_token_in_the_collector_s_address_is_shown_nowhere() {
+    let sim = Simulator::spawn(Config { history: 1, ..Config::quiet() }).await.expect("a simulator");
+    let endpoint = "--otlp.endpoint=http://127.0.0.1:1/v1/logs?token=open-sesame";
+    let exporter = exporter(&sim.base_url()).arg("--audit.start=oldest").arg("--otlp.protocol=http/protobuf").arg(endpoint).start();
+    exporter.until_value("orgdata_up{loop=\"otlp\"}", 0.0).await;
+    let page = exporter.get("/").await.1;
+    assert!(page.contains("http://127.0.0.1:1/v1/logs"), "{page}");
+    for text in [page, exporter.metrics().await, exporter.stderr().text()] {
+        assert!(!text.contains("sesame"), "{text}");
+    }
+}

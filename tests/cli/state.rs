@@ -4,7 +4,7 @@ use std::path::Path;
 
 use orgdata_exporter::simulator::{Config, Simulator};
 
-use crate::binary::{Launch, exporter};
+use crate::binary::{Launch, exporter, until};
 
 const UP: &str = "orgdata_up{loop=\"audit\"}";
 
@@ -111,4 +111,34 @@ async fn a_damaged_file_is_set_aside_and_the_exporter_works() {
     assert_eq!(exporter.value("orgdata_state_recreated_total").await, Some(1.0));
     assert!(exporter.value("orgdata_state_recreated_timestamp_seconds").await.is_some_and(|at| at > 1.6e9));
     exporter.stderr().until("where it is now", |line| line.contains("damaged") && line.contains(aside.as_str())).await;
+    exporter.stderr().until("the gap", |line| line.contains("gap in the audit trail") && line.contains("state_recreated")).await;
+}
+
+/// What a failing disk does while nobody looks: all but the first page is something else, and nothing of it is in memory any more.
+fn damage(file: &Path) {
+    let database = rusqlite::Connection::open(file).expect("opens");
+    database.pragma_update(None, "user_version", 7).expect("written");
+    database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).expect("runs");
+    let mut bytes = std::fs::read(file).expect("readable");
+    bytes[4096..].fill(0x5a);
+    std::fs::write(file, bytes).expect("writable");
+}
+
+#[tokio::test]
+async fn every_damage_is_counted_also_while_it_runs() {
+    let sim = Simulator::spawn(Config::quiet()).await.expect("a simulator");
+    let launch = with_file(&sim.base_url());
+    let file = launch.dir().join("state.db");
+    std::fs::write(&file, "no database").expect("writable");
+    let mut exporter = launch.start();
+    exporter.until_value(UP, 1.0).await;
+    for damages in [2_u8, 3] {
+        damage(&file);
+        sim.add_events(1);
+        let listens = usize::from(damages);
+        until("it begins anew", async || (exporter.stderr().text().matches("listening").count() == listens).then_some(())).await;
+        exporter.until_value(UP, 1.0).await;
+        assert_eq!(exporter.value("orgdata_state_recreated_total").await, Some(damages.into()));
+    }
+    assert_eq!(exporter.stop().await, Some(0));
 }
