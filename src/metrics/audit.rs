@@ -210,7 +210,7 @@ impl AuditMetrics {
             table.events.entry(labels).or_default().rise(rise, delta.trace);
         }
         for (total, rise) in delta.totals {
-            table.totals[total as usize].rise(rise, delta.trace);
+            table.totals[total as usize].rise(rise, None);
         }
         table.names.extend(delta.names);
         table.newest = table.newest.max(delta.newest);
@@ -352,7 +352,8 @@ impl Collector for AuditMetrics {
         }
         for (total, shown) in totals {
             let (name, help) = total.family();
-            shown.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            // Without an exemplar: after a sample without labels VictoriaMetrics takes its braces for the sample's own.
+            ConstCounter::new(shown.value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         if let Some(newest) = newest {
             let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch.";

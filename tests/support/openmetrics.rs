@@ -238,7 +238,7 @@ fn label_set(text: &str) -> Result<(Labels, &str), String> {
     }
 }
 
-/// A text up to its end, or to a quote where it ends with one. Prometheus takes a NUL for the end of everything.
+/// A text up to its end, or to a quote where it ends with one.
 fn escaped(chars: &mut Chars<'_>, end: Option<char>) -> Result<String, String> {
     let mut text = String::new();
     loop {
@@ -249,7 +249,6 @@ fn escaped(chars: &mut Chars<'_>, end: Option<char>) -> Result<String, String> {
                 other => return Err(format!("the escape \\{other:?}")),
             },
             Some('"') if end.is_none() => return Err("a quote that is not escaped".to_owned()),
-            Some('\0') => return Err("a NUL".to_owned()),
             c if c == end => return Ok(text),
             Some(c) => text.push(c),
             None => return Err("a text without its end".to_owned()),
