@@ -120,7 +120,7 @@ pub enum ApiError {
 }
 
 /// The reason of a failure as a label value: a bounded set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "each is the kind of `ApiError` with the same name")]
 pub enum FailureReason {
     Key,

@@ -27,7 +27,7 @@ pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
 pub use time::{format_time, parse_time};
 
 /// One of the two listings (specification, section 4); its name is the value of the label `endpoint`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
     /// `GET /v1/audit-logs`.
     AuditLogs,

@@ -51,7 +51,7 @@ fn audit(metrics: &Metrics) -> AuditOverview {
     }
     let rows = |counts: BTreeMap<String, u64>| counts.into_iter().map(|(name, count)| Count::new(name, count)).collect();
     AuditOverview {
-        events: events.iter().map(|(_, count)| count).sum(),
+        events: metrics.audit.counted(),
         newest: metrics.audit.newest(),
         per_minute: metrics.audit.per_minute(),
         activity_types: rows(types),

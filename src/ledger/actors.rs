@@ -18,6 +18,9 @@ pub const OTHER_ACTORS: &str = "other";
 /// The longest label value, in characters; a longer one is cut and marked.
 pub const MAX_LABEL: usize = 200;
 
+/// The activity type of an event that names none: an empty label is the same as none.
+pub const UNKNOWN_TYPE: &str = "unknown";
+
 /// How the label `actor` is made (`--metrics.actor-label`).
 #[derive(Clone, Debug)]
 pub enum ActorLabel {
@@ -67,8 +70,12 @@ impl ActorLabel {
     pub fn label(&self, actor: Option<&ActorRef>) -> Option<String> {
         let Some(actor) = actor else { return (!matches!(self, Self::None)).then(|| NO_ACTOR.to_owned()) };
         match self {
-            Self::Id => Some(own(cut(&actor.id))),
-            Self::Name => Some(own(cut(actor.name.as_deref().unwrap_or(&actor.id)))),
+            Self::Id => Some(cut(&actor.id)),
+            Self::Name => {
+                // Somebody called like a label of ours is known by the id.
+                let name = actor.name.as_deref().filter(|name| !is_reserved(name));
+                Some(cut(name.unwrap_or(&actor.id)))
+            }
             Self::Hash(key) => Some(hex(&hmac::sign(key, actor.id.as_bytes()).as_ref()[..8])),
             Self::None => None,
         }
@@ -107,11 +114,15 @@ impl Slots {
         Slot::New(label)
     }
 
-    /// Frees the slots of actors that were idle for too long.
-    pub(super) fn retire(&mut self, now: Timestamp) -> Vec<Arc<str>> {
-        let idle: Vec<Arc<str>> =
-            self.last_at.iter().filter(|(_, last_at)| self.is_idle(**last_at, now)).map(|(actor, _)| actor.clone()).collect();
-        for actor in &idle {
+    /// Frees the slots of actors that were idle for too long, and tells when each was active last.
+    pub(super) fn retire(&mut self, now: Timestamp) -> Vec<(Arc<str>, Timestamp)> {
+        let idle: Vec<_> = self
+            .last_at
+            .iter()
+            .filter(|(_, last_at)| self.is_idle(**last_at, now))
+            .map(|(actor, last_at)| (actor.clone(), *last_at))
+            .collect();
+        for (actor, _) in &idle {
             self.last_at.remove(actor);
         }
         idle
@@ -122,7 +133,22 @@ impl Slots {
         self.last_at.remove(actor);
     }
 
-    /// Whether an actor who was active last at `last_at` has no label any more.
+    /// Gives a slot back: the transaction that freed it failed.
+    pub(super) fn give_back(&mut self, actor: Arc<str>, last_at: Timestamp) {
+        self.last_at.insert(actor, last_at);
+    }
+
+    /// Whether an actor has a label of its own.
+    pub(super) fn holds(&self, actor: &str) -> bool {
+        self.last_at.contains_key(actor)
+    }
+
+    /// How many actors can have one.
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Whether an actor that was active last at `last_at` has been idle for too long.
     pub(super) fn is_idle(&self, last_at: Timestamp, now: Timestamp) -> bool {
         now.duration_since(last_at) > self.idle.try_into().unwrap_or(jiff::SignedDuration::MAX)
     }
@@ -136,9 +162,9 @@ pub(super) fn cut(text: &str) -> String {
     }
 }
 
-/// A user who is called like one of the labels that stand for something else has a label of his own: idle, he would take that one away.
-fn own(label: String) -> String {
-    if label == NO_ACTOR || label == OTHER_ACTORS { format!("{label} (user)") } else { label }
+/// Whether a label is one of ours, which no actor owns.
+pub(super) fn is_reserved(label: &str) -> bool {
+    [NO_ACTOR, OTHER_ACTORS, ""].contains(&label)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -180,8 +206,16 @@ mod tests {
         assert_eq!(slots.take("b", at(1)), Slot::Folded);
         assert_eq!(slots.take("a", at(5)), Slot::Held("a".into()));
         assert!(slots.retire(at(15)).is_empty());
-        assert_eq!(slots.retire(at(16)), ["a".into()]);
+        assert_eq!(slots.retire(at(16)), [("a".into(), at(5))]);
         assert_eq!(slots.take("b", at(16)), Slot::New("b".into()));
+    }
+
+    #[test]
+    fn somebody_called_like_a_label_of_ours_is_known_by_the_id() {
+        for name in [NO_ACTOR, OTHER_ACTORS, ""] {
+            let actor = ActorRef { id: "7".into(), name: Some(name.into()) };
+            assert_eq!(ActorLabel::Name.label(Some(&actor)).as_deref(), Some("7"));
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub use actors::{ActorLabel, MAX_LABEL, NO_ACTOR, OTHER_ACTORS};
+pub use actors::{ActorLabel, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
 pub use letters::{DeadLetters, Selection, StoredLetter};
 pub use open::{OpenError, StatePath};
 pub use types::{

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 
 use super::block::{self, BlockWriter, OpenPage};
 use super::fill::Fill;
-use super::labels::{Labels, Shown};
+use super::labels::{self, Changed, Labels, Shown};
 use super::open::{self, OpenError, Opened, StatePath};
 use super::types::{
     Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, Mark, RecordKind, Walk, WalkChange,
@@ -125,8 +125,8 @@ impl Ledger {
 
     /// Writes one commit; nothing of it shows, in memory or on `/metrics`, before it is on disk.
     pub(super) fn commit(&mut self, commit: &Commit) -> Result<Option<Timestamp>, LedgerError> {
-        let mut granted = Vec::new();
-        match self.write(commit, &mut granted) {
+        let mut changed = Changed::default();
+        match self.write(commit, &mut changed) {
             Ok(written) => {
                 self.metrics.state.commits.inc();
                 self.shown(commit, written);
@@ -134,16 +134,14 @@ impl Ledger {
                 Ok(self.prune_floor)
             }
             Err(error) => {
-                for actor in granted {
-                    self.labels.release(&actor);
-                }
+                self.labels.undo(changed);
                 self.metrics.state.commit_failures.inc();
                 Err(LedgerError::from(error))
             }
         }
     }
 
-    fn write(&mut self, commit: &Commit, granted: &mut Vec<Arc<str>>) -> rusqlite::Result<Delta> {
+    fn write(&mut self, commit: &Commit, changed: &mut Changed) -> rusqlite::Result<Delta> {
         let mut delta = Delta { trace: commit.trace, ..Delta::default() };
         let transaction = write_transaction(&self.connection)?;
         write_state(&transaction, commit)?;
@@ -158,7 +156,7 @@ impl Ledger {
                 insert.execute(params![micros(entry.created_at).max(reached), entry.id.0.cast_signed()])?;
             }
         }
-        self.labels.count(&transaction, commit, &mut delta, granted)?;
+        self.labels.count(&transaction, commit, &mut delta, changed)?;
         add_totals(&transaction, commit, &mut delta)?;
         if self.settings.outbox {
             write_outbox(&transaction, commit)?;
@@ -187,7 +185,6 @@ impl Ledger {
         let now = present(commit);
         delta.delays = live.map(|entry| now.duration_since(entry.created_at).as_secs_f64().max(0.0)).collect();
         delta.newest = commit.entries.iter().map(|entry| entry.created_at).max();
-        delta.retired = self.labels.retire(commit.server_time);
         self.metrics.audit.publish(delta);
         let dead = commit.entries.iter().filter(|entry| entry.event.is_err() && entry.disposition != Disposition::Baseline).count();
         self.dead_letters_added(dead);
@@ -319,6 +316,11 @@ impl Ledger {
     fn restore_metrics(&mut self) -> rusqlite::Result<()> {
         let mut delta = Delta::default();
         let shown = self.take_shown()?;
+        // A full disk must not keep the exporter from its start.
+        if let Err(error) = labels::forget_schemes(&self.connection, self.labels.scheme()) {
+            tracing::debug!(%error, "counters under labels that are not in use cannot be deleted yet");
+        }
+        self.metrics.audit.restore_counted(labels::counted(&self.connection)?);
         self.labels.restore(&self.connection, &shown, &mut delta)?;
         delta.newest = self.connection.query_row("SELECT newest_at FROM state", [], |row| row.get::<_, Option<i64>>(0))?.map(timestamp);
         let mut totals = Vec::new();

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::family::Family;
 use crate::api::{Endpoint, FailureReason};
 
 /// Upper bounds of `orgdata_api_request_duration_seconds`, in seconds.
@@ -19,18 +19,18 @@ const DURATION_BUCKETS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 pub struct ApiMetrics {
     requests: Family<EndpointLabel, Counter>,
     failures: Family<FailureLabels, Counter>,
-    duration: Family<EndpointLabel, Histogram, fn() -> Histogram>,
+    duration: Family<EndpointLabel, Histogram>,
     response_bytes: Family<EndpointLabel, Counter>,
     throttled: Counter<f64, AtomicU64>,
     unknown_fields: Counter,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct EndpointLabel {
     endpoint: Endpoint,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct FailureLabels {
     endpoint: Endpoint,
     reason: FailureReason,
@@ -54,10 +54,10 @@ impl ApiMetrics {
     /// Registers the families; every endpoint and every reason exists from the start, at 0.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            requests: Family::default(),
-            failures: Family::default(),
-            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
-            response_bytes: Family::default(),
+            requests: Family::new(Counter::default),
+            failures: Family::new(Counter::default),
+            duration: Family::new(|| Histogram::new(DURATION_BUCKETS)),
+            response_bytes: Family::new(Counter::default),
             throttled: Counter::default(),
             unknown_fields: Counter::default(),
         };
@@ -88,11 +88,11 @@ impl ApiMetrics {
             metrics.unknown_fields.clone(),
         );
         for endpoint in Endpoint::ALL {
-            drop(metrics.requests.get_or_create(&EndpointLabel { endpoint }));
-            drop(metrics.duration.get_or_create(&EndpointLabel { endpoint }));
-            drop(metrics.response_bytes.get_or_create(&EndpointLabel { endpoint }));
+            drop(metrics.requests.get(&EndpointLabel { endpoint }));
+            drop(metrics.duration.get(&EndpointLabel { endpoint }));
+            drop(metrics.response_bytes.get(&EndpointLabel { endpoint }));
             for reason in FailureReason::ALL {
-                drop(metrics.failures.get_or_create(&FailureLabels { endpoint, reason }));
+                drop(metrics.failures.get(&FailureLabels { endpoint, reason }));
             }
         }
         metrics
@@ -101,14 +101,14 @@ impl ApiMetrics {
     /// One request was sent and took `duration`; its answer had `bytes` bytes.
     pub fn observe(&self, endpoint: Endpoint, duration: Duration, bytes: u64) {
         let label = EndpointLabel { endpoint };
-        self.requests.get_or_create(&label).inc();
-        self.duration.get_or_create(&label).observe(duration.as_secs_f64());
-        self.response_bytes.get_or_create(&label).inc_by(bytes);
+        self.requests.get(&label).inc();
+        self.duration.get(&label).observe(duration.as_secs_f64());
+        self.response_bytes.get(&label).inc_by(bytes);
     }
 
     /// One request brought no usable answer.
     pub fn failed(&self, endpoint: Endpoint, reason: FailureReason) {
-        self.failures.get_or_create(&FailureLabels { endpoint, reason }).inc();
+        self.failures.get(&FailureLabels { endpoint, reason }).inc();
     }
 
     /// A request waited for the rate limit or for the service.

@@ -1,6 +1,7 @@
 //! Audit events as the ledger has committed them; each series shows its value from before it rose first, so that `increase()` sees the rise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +20,9 @@ use crate::ledger::{Direction, TraceContext, WalkKind};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`, in seconds: from a quick poll to a day's outage.
 const DELAY_BUCKETS: [f64; 12] = [1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0];
+
+/// How many series a scrape writes before it lets the tail go on: some 50 microseconds.
+const AT_ONCE: usize = 256;
 
 /// A counter of the ledger without labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +87,8 @@ struct Table {
     events: BTreeMap<EventLabels, Series>,
     totals: [Series; Total::ALL.len()],
     names: BTreeMap<Arc<str>, String>,
+    /// Events counted under any label, also such as are shown no more.
+    counted: u64,
     newest: Option<Timestamp>,
     walk: Option<(WalkKind, Direction, usize)>,
     paused: bool,
@@ -185,11 +191,14 @@ impl AuditMetrics {
         for seconds in &delta.delays {
             self.delay.observe(*seconds);
         }
-        self.recent.record(delta.events.iter().map(|(_, rise)| rise).sum());
+        let counted = delta.events.iter().map(|(_, rise)| rise).sum();
+        self.recent.record(counted);
         let mut table = self.lock();
-        for actor in &delta.retired {
-            table.events.retain(|labels, _| labels.actor.as_ref() != Some(actor));
-            table.names.remove(actor);
+        table.counted += counted;
+        if !delta.retired.is_empty() {
+            let retired: HashSet<Arc<str>> = delta.retired.into_iter().collect();
+            table.events.retain(|labels, _| labels.actor.as_ref().is_none_or(|actor| !retired.contains(actor)));
+            table.names.retain(|actor, _| !retired.contains(actor));
         }
         for (labels, value) in delta.introduced {
             table.events.entry(labels).or_insert(Series::introduced(value));
@@ -201,7 +210,7 @@ impl AuditMetrics {
             table.events.entry(labels).or_default().rise(rise, delta.trace);
         }
         for (total, rise) in delta.totals {
-            table.totals[total as usize].rise(rise, delta.trace);
+            table.totals[total as usize].rise(rise, None);
         }
         table.names.extend(delta.names);
         table.newest = table.newest.max(delta.newest);
@@ -210,6 +219,16 @@ impl AuditMetrics {
     /// Sets a counter without labels to what an earlier process left, and showed.
     pub fn restore(&self, total: Total, value: u64, shown: u64) {
         self.lock().totals[total as usize] = Series { total: value, ..Series::introduced(shown.min(value)) };
+    }
+
+    /// Sets the number of all events to what the ledger holds.
+    pub fn restore_counted(&self, counted: u64) {
+        self.lock().counted = counted;
+    }
+
+    /// Events counted since the ledger was born, also those of actors that are shown no more.
+    pub fn counted(&self) -> u64 {
+        self.lock().counted
     }
 
     /// The counters that no scrape has seen in full, with the value that the last one saw. The next process begins with that one: under
@@ -270,6 +289,41 @@ impl AuditMetrics {
         self.lock().newest
     }
 
+    /// Writes the event counters a few at a time: nothing is copied, and the tail waits for a few of them at most.
+    fn encode_events(&self, encoder: &mut DescriptorEncoder<'_>, now: Instant) -> Result<(), std::fmt::Error> {
+        if self.lock().events.is_empty() {
+            return Ok(());
+        }
+        let mut family = encoder.encode_descriptor(
+            "orgdata_audit_events",
+            "Audit events since the state file was begun, by activity type and actor; history that was there before is not counted. \
+             Read by the exporter's own loop, not by the scrape.",
+            None,
+            MetricType::Counter,
+        )?;
+        let mut written: Option<EventLabels> = None;
+        loop {
+            let mut table = self.lock();
+            let after = written.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut rest = table.events.range_mut((after, Bound::Unbounded)).take(AT_ONCE).peekable();
+            if rest.peek().is_none() {
+                return Ok(());
+            }
+            let mut last = None;
+            for (labels, series) in rest {
+                let shown = series.show(now, self.zero_hold);
+                match &labels.actor {
+                    Some(actor) => {
+                        shown.encode(family.encode_family(&[("activity_type", &*labels.activity_type), ("actor", &**actor)])?)?;
+                    }
+                    None => shown.encode(family.encode_family(&[("activity_type", &*labels.activity_type)])?)?,
+                }
+                last = Some(labels);
+            }
+            written = last.cloned();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -277,33 +331,14 @@ impl AuditMetrics {
 
 impl Collector for AuditMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        // The rows are copied out, so that writing them does not hold the tail.
         let now = Instant::now();
+        self.encode_events(&mut encoder, now)?;
         let mut table = self.lock();
-        let events: Vec<(EventLabels, Shown)> =
-            table.events.iter_mut().map(|(labels, series)| (labels.clone(), series.show(now, self.zero_hold))).collect();
         let totals = Total::ALL.map(|total| (total, table.totals[total as usize].show(now, self.zero_hold)));
         let names = table.names.clone();
         let (newest, walk, paused) = (table.newest, table.walk, table.paused);
         drop(table);
 
-        if !events.is_empty() {
-            let mut family = encoder.encode_descriptor(
-                "orgdata_audit_events",
-                "Audit events since the state file was begun, by activity type and actor; history that was there before is not counted. \
-                 Read by the exporter's own loop, not by the scrape.",
-                None,
-                MetricType::Counter,
-            )?;
-            for (labels, shown) in &events {
-                match &labels.actor {
-                    Some(actor) => {
-                        shown.encode(family.encode_family(&[("activity_type", &*labels.activity_type), ("actor", &**actor)])?)?
-                    }
-                    None => shown.encode(family.encode_family(&[("activity_type", &*labels.activity_type)])?)?,
-                }
-            }
-        }
         if !names.is_empty() {
             let mut family = encoder.encode_descriptor(
                 "orgdata_audit_actor_info",
@@ -317,7 +352,8 @@ impl Collector for AuditMetrics {
         }
         for (total, shown) in totals {
             let (name, help) = total.family();
-            shown.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            // Without an exemplar: after a sample without labels VictoriaMetrics takes its braces for the sample's own.
+            ConstCounter::new(shown.value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         if let Some(newest) = newest {
             let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch.";

@@ -5,12 +5,13 @@ use std::sync::atomic::AtomicU64;
 
 use jiff::Timestamp;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::family::Family;
+
 /// One of the exporter's loops; its name is the value of the label `loop`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loop {
     /// Tails the audit logs.
     Audit,
@@ -50,7 +51,7 @@ pub struct Loops {
     states: Mutex<[LoopState; 3]>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct LoopLabel {
     r#loop: Loop,
 }
@@ -82,8 +83,8 @@ impl EncodeLabelValue for Loop {
 impl Loops {
     /// Registers the families. A loop has its series from the moment it is enabled: one that is switched off must not look like one that fails.
     pub fn register(registry: &mut Registry) -> Self {
-        let up = Family::<LoopLabel, Gauge>::default();
-        let last_success = Family::<LoopLabel, Gauge<f64, AtomicU64>>::default();
+        let up = Family::<LoopLabel, Gauge>::new(Gauge::default);
+        let last_success = Family::<LoopLabel, Gauge<f64, AtomicU64>>::new(Gauge::default);
         registry.register(
             "orgdata_up",
             "Whether the last round of a loop succeeded: audit (tail of the audit logs), tickets (scan), otlp (delivery of log records). \
@@ -100,16 +101,16 @@ impl Loops {
 
     /// Marks a loop as one that runs.
     pub fn enable(&self, which: Loop) {
-        drop(self.up.get_or_create(&LoopLabel { r#loop: which }));
-        drop(self.last_success.get_or_create(&LoopLabel { r#loop: which }));
+        drop(self.up.get(&LoopLabel { r#loop: which }));
+        drop(self.last_success.get(&LoopLabel { r#loop: which }));
         self.with(which, |state| state.enabled = true);
     }
 
     /// A round succeeded now.
     pub fn success(&self, which: Loop) {
         let now = Timestamp::now();
-        self.up.get_or_create(&LoopLabel { r#loop: which }).set(1);
-        self.last_success.get_or_create(&LoopLabel { r#loop: which }).set(now.as_duration().as_secs_f64());
+        self.up.get(&LoopLabel { r#loop: which }).set(1);
+        self.last_success.get(&LoopLabel { r#loop: which }).set(now.as_duration().as_secs_f64());
         self.with(which, |state| {
             state.up = Some(true);
             state.last_success = Some(now);
@@ -118,7 +119,7 @@ impl Loops {
 
     /// A round failed now; `message` is one sentence for an operator.
     pub fn failure(&self, which: Loop, message: impl Into<String>) {
-        self.up.get_or_create(&LoopLabel { r#loop: which }).set(0);
+        self.up.get(&LoopLabel { r#loop: which }).set(0);
         let failure = Failure { at: Timestamp::now(), message: message.into() };
         self.with(which, |state| {
             state.up = Some(false);

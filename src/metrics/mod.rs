@@ -4,6 +4,7 @@ pub mod api;
 pub mod audit;
 pub mod build;
 pub mod exposition;
+mod family;
 pub mod loops;
 pub mod negotiate;
 pub mod otlp;

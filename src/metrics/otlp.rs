@@ -8,11 +8,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::family::Family;
 use crate::otlp::FailureReason;
 
 /// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`, in seconds: from a healthy collector to a day's outage.
@@ -44,7 +44,7 @@ pub struct OtlpMetrics {
 #[derive(Debug, Default)]
 struct OldestUnsent(Mutex<Option<Timestamp>>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct ReasonLabel {
     reason: FailureReason,
 }
@@ -68,7 +68,7 @@ impl OtlpMetrics {
             records_replayed: Counter::default(),
             dead_letters: Gauge::default(),
             requests: Counter::default(),
-            failures: Family::default(),
+            failures: Family::new(Counter::default),
             backlog: Gauge::default(),
             acknowledgement_delay: Histogram::new(DELAY_BUCKETS),
             oldest_unsent: std::sync::Arc::default(),
@@ -117,14 +117,14 @@ impl OtlpMetrics {
         );
         registry.register_collector(Box::new(metrics.oldest_unsent.clone()));
         for reason in FailureReason::ALL {
-            drop(metrics.failures.get_or_create(&ReasonLabel { reason }));
+            drop(metrics.failures.get(&ReasonLabel { reason }));
         }
         metrics
     }
 
     /// One export request was not acknowledged.
     pub fn failed(&self, reason: FailureReason) {
-        self.failures.get_or_create(&ReasonLabel { reason }).inc();
+        self.failures.get(&ReasonLabel { reason }).inc();
     }
 
     /// `records` records of a page that arrived `delay` ago were acknowledged; observed once a page and request.

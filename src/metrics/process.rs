@@ -20,6 +20,7 @@ struct Reading {
     cpu_seconds: Option<f64>,
     resident_bytes: Option<u64>,
     virtual_bytes: Option<u64>,
+    max_virtual_bytes: Option<u64>,
     open_fds: Option<u64>,
     max_fds: Option<u64>,
 }
@@ -54,6 +55,8 @@ impl Collector for ProcessCollector {
         };
         gauge("process_resident_memory_bytes", "Resident memory size, in bytes.", reading.resident_bytes.map(to_f64))?;
         gauge("process_virtual_memory_bytes", "Virtual memory size, in bytes.", reading.virtual_bytes.map(to_f64))?;
+        let help = "Maximum amount of virtual memory available, in bytes.";
+        gauge("process_virtual_memory_max_bytes", help, reading.max_virtual_bytes.map(to_f64))?;
         gauge("process_open_fds", "Number of open file descriptors.", reading.open_fds.map(to_f64))?;
         gauge("process_max_fds", "Maximum number of open file descriptors.", reading.max_fds.map(to_f64))?;
         gauge("process_start_time_seconds", "Start time of the process, in seconds since the epoch.", self.start_time)
@@ -77,16 +80,19 @@ fn read() -> Reading {
     use procfs::process::{LimitValue, Process};
 
     let Ok(process) = Process::myself() else { return Reading::default() };
-    let stat = process.stat().ok();
+    let (stat, limits) = (process.stat().ok(), process.limits().ok());
+    // Without a limit it is the largest number that there is, as in the client libraries.
+    let limit = |value: LimitValue| match value {
+        LimitValue::Value(limit) => limit,
+        LimitValue::Unlimited => u64::MAX,
+    };
     Reading {
         cpu_seconds: stat.as_ref().map(|stat| to_f64(stat.utime + stat.stime) / to_f64(procfs::ticks_per_second())),
         resident_bytes: stat.as_ref().map(|stat| stat.rss * procfs::page_size()),
         virtual_bytes: stat.as_ref().map(|stat| stat.vsize),
+        max_virtual_bytes: limits.as_ref().map(|limits| limit(limits.max_address_space.soft_limit)),
         open_fds: process.fd_count().ok().and_then(|count| u64::try_from(count).ok()),
-        max_fds: process.limits().ok().map(|limits| match limits.max_open_files.soft_limit {
-            LimitValue::Value(limit) => limit,
-            LimitValue::Unlimited => u64::MAX,
-        }),
+        max_fds: limits.as_ref().map(|limits| limit(limits.max_open_files.soft_limit)),
     }
 }
 
@@ -123,7 +129,13 @@ mod tests {
     #[test]
     fn every_family_of_the_client_libraries_is_there() {
         let scrape = scrape();
-        for name in ["process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds", "process_max_fds"] {
+        for name in [
+            "process_resident_memory_bytes",
+            "process_virtual_memory_bytes",
+            "process_virtual_memory_max_bytes",
+            "process_open_fds",
+            "process_max_fds",
+        ] {
             assert!(value(&scrape, name) > 1.0, "{name}");
         }
         assert!(value(&scrape, "process_cpu_seconds_total") >= 0.0);

@@ -36,7 +36,7 @@ pub use verdict::{Refusal, Verdict};
 const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));
 
 /// Why an export request was not acknowledged: a bounded set, the value of the label `reason`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names say it; the table of verdicts has the details")]
 pub enum FailureReason {
     Connect,

@@ -16,6 +16,9 @@ const STYLE: &str = include_str!("landing.css");
 /// How many rows a list of the most frequent has.
 const TOP: usize = 10;
 
+/// Instead of a list of actors, where events were counted.
+const NO_ACTORS: &str = "No actor has a label: --metrics.actor-label is none, or all were idle for --metrics.actor-idle.";
+
 /// The page reloads itself after so many seconds.
 const REFRESH_SECONDS: u32 = 10;
 
@@ -141,8 +144,8 @@ impl Landing<'_> {
                 }
             }
             div."grid wide" {
-                (top("By activity type", &audit.activity_types))
-                (top("By actor", &audit.actors))
+                (top("By activity type", &audit.activity_types, "Nothing counted yet."))
+                (top("By actor", &audit.actors, if audit.events > 0 { NO_ACTORS } else { "Nothing counted yet." }))
             }
         }
     }
@@ -276,7 +279,7 @@ fn counted_fault(number: u64) -> Markup {
 }
 
 /// The most frequent rows, with a bar behind each.
-fn top(title: &str, rows: &[Count]) -> Markup {
+fn top(title: &str, rows: &[Count], without: &str) -> Markup {
     let mut rows: Vec<_> = rows.iter().filter(|row| row.count > 0).collect();
     rows.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
     let (shown, rest) = rows.split_at(rows.len().min(TOP));
@@ -294,7 +297,7 @@ fn top(title: &str, rows: &[Count]) -> Markup {
                     }
                 }
             }
-            @if shown.is_empty() { p.muted { "Nothing counted yet." } }
+            @if shown.is_empty() { p.muted { (without) } }
             @if !rest.is_empty() {
                 p."muted more" { "and " (count(rest.len() as u64)) " more with " (count(rest.iter().map(|row| row.count).sum())) " events" }
             }

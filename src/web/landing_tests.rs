@@ -171,6 +171,15 @@ fn a_loop_is_starting_until_its_first_round() {
 }
 
 #[test]
+fn without_labels_for_actors_the_page_says_why() {
+    let mut landing = landing();
+    landing.overview.audit.as_mut().unwrap().actors.clear();
+    assert!(text(&landing.render()).contains("By actorNo actor has a label: --metrics.actor-label is none"));
+    landing.overview.audit = Some(AuditOverview::default());
+    assert!(text(&landing.render()).contains("By actorNothing counted yet."));
+}
+
+#[test]
 fn a_stuck_loop_is_named() {
     let html = Landing { stuck: vec![Stuck { which: Loop::Tickets, silent: Duration::from_secs(600) }], ..landing() }.render();
     assert!(html.contains("<title>Stuck"));

@@ -1,0 +1,84 @@
+//! An exporter's metrics with something in every family, label values that have to be escaped among them.
+
+use std::future::{Future, ready};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use orgdata_exporter::api::{self, ApiError, Endpoint, TicketPage};
+use orgdata_exporter::ledger::{Direction, TraceContext, WalkKind};
+use orgdata_exporter::metrics::audit::{Delta, EventLabels, Total};
+use orgdata_exporter::metrics::exposition::Format;
+use orgdata_exporter::metrics::{Loop, Metrics};
+use orgdata_exporter::otlp;
+use orgdata_exporter::tickets::{PageSource, Scanner, Settings};
+
+const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
+    {"id":1,"type":"BUG","state":"OPEN","createdAt":"2026-01-01T00:00:00Z","targetDueDate":"2026-02-01T00:00:00Z","dealAmountSum":1250000.5,
+     "linkedDeals":[{"id":7,"priority":"HIGH"},{"id":8,"priority":"BLOCKER"}]},
+    {"id":2,"type":"FEATURE_REQUEST","state":"OPEN","createdAt":"2026-03-05T00:00:00Z","linkedDeals":[]},
+    {"id":3,"type":"BUG","state":"CLOSED","createdAt":"2025-03-05T00:00:00Z","dealAmountSum":0.25,"linkedDeals":[{"id":7,"priority":"LOW"}]},
+    {"id":4,"type":"say \"no\"\\ \n twice","state":"OPEN","createdAt":"no time","linkedDeals":[{"id":9,"priority":"URGENT"}]}]}"#;
+
+struct Listing;
+
+impl PageSource for Listing {
+    fn page(&self, _limit: u32, _offset: u64) -> impl Future<Output = Result<TicketPage, ApiError>> + Send {
+        let noon = "2026-03-10T12:00:00Z".parse().expect("a time");
+        ready(Ok(TicketPage::parse(TICKETS.to_owned(), noon).expect("a page").0))
+    }
+}
+
+/// An exporter in the middle of everything, with every family that there is.
+pub(crate) async fn busy() -> Metrics {
+    let metrics = Metrics::new(Duration::ZERO);
+    let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+    Loop::ALL.into_iter().for_each(|which| metrics.loops.enable(which));
+    metrics.loops.success(Loop::Audit);
+    metrics.loops.failure(Loop::Otlp, "the collector is away");
+
+    let labels = |kind: &str, actor: &str| EventLabels { activity_type: kind.into(), actor: Some(actor.into()) };
+    let trace = TraceContext { trace_id: [0x0a; 16], span_id: [0xb0; 8] };
+    metrics.audit.publish(Delta {
+        introduced: vec![(labels("DEAL_UPDATED", "9"), 41), (labels("DEAL_UPDATED", "10"), 7), (labels("TASK_DONE", "none"), 0)],
+        names: vec![("9".into(), "Zoë \"Zed\" \\ back\nslash # {a=\"b\"} 1".to_owned()), ("10".into(), "Ada Lovelace".to_owned())],
+        newest: Some(at("2026-03-10T11:59:58.5Z")),
+        ..Delta::default()
+    });
+    metrics.audit.publish(Delta {
+        events: vec![(labels("DEAL_UPDATED", "9"), 1), (labels("odd \"type\"\n\\", "other"), 3)],
+        totals: vec![(Total::Folded, 3), (Total::Late, 1), (Total::Gaps, 2)],
+        delays: vec![0.5, 3.0, 100_000.0],
+        trace: Some(trace),
+        ..Delta::default()
+    });
+    metrics.audit.walk(Some((WalkKind::CatchUp, Direction::Up, 12)));
+    metrics.audit.paused(true);
+
+    metrics.api.observe(Endpoint::AuditLogs, Duration::from_millis(30), 1000);
+    metrics.api.observe(Endpoint::Tickets, Duration::from_secs(40), 7);
+    metrics.api.failed(Endpoint::Tickets, api::FailureReason::ALL[0]);
+    metrics.api.throttled(Duration::from_millis(1500));
+    metrics.api.unknown_fields(3);
+    metrics.otlp.failed(otlp::FailureReason::ALL[1]);
+    metrics.otlp.requests.inc_by(4);
+    metrics.otlp.acknowledged(512, Duration::from_millis(75));
+    metrics.otlp.backlog(17, Some(at("2026-03-10T11:00:00Z")));
+    metrics.state.size_bytes.set(1 << 20);
+    metrics.state.max_size_bytes.set(256 << 20);
+    metrics.state.recreated(at("2026-03-01T00:00:00Z"), true);
+
+    let settings = Settings {
+        scan_interval: Duration::from_secs(60),
+        max_age: Duration::from_secs(900),
+        open_states: vec!["OPEN".to_owned()],
+        priorities: ["BLOCKER", "HIGH", "MEDIUM", "LOW"].map(str::to_owned).to_vec(),
+        page_size: 100,
+    };
+    let snapshot = Scanner::new(settings, metrics.tickets.retries().clone()).round(&Listing).await.expect("a snapshot");
+    metrics.tickets.publish(snapshot, Duration::from_secs(900));
+    metrics
+}
+
+pub(crate) fn encode(metrics: &Metrics, format: Format) -> String {
+    format.encode(metrics.registry(), 0).expect("encodes")
+}
