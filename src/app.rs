@@ -16,7 +16,7 @@ use crate::ledger::{LedgerHandle, OpenError};
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Relay, Sender};
 use crate::tickets;
-use crate::web::{self, BindError, Bound, Health, ListenAddress, WebState};
+use crate::web::{self, BindError, Bound, Health, WebState};
 
 /// How often queued dead letters are looked for: whoever queues them waits for it.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
@@ -80,6 +80,10 @@ impl App {
     /// # Errors
     /// Where one of them, or a certificate, cannot be had.
     pub async fn open(settings: Settings) -> Result<Self, RunError> {
+        Self::open_with(settings, None).await
+    }
+
+    async fn open_with(settings: Settings, bound: Option<Bound>) -> Result<Self, RunError> {
         let metrics = Metrics::new(settings.zero_hold);
         let client =
             Client::new(settings.api.clone(), metrics.api.clone()).map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
@@ -88,12 +92,15 @@ impl App {
             None => None,
         };
         let (ledger, state) = LedgerHandle::open(settings.ledger.clone(), metrics.clone())?;
-        let bound = web::bind(&settings.web).await?;
+        let bound = match bound {
+            Some(bound) => bound,
+            None => web::bind(&settings.web).await?,
+        };
         let tail = settings.audit.clone().map(|audit| Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), audit));
         Ok(Self { settings, metrics, client, ledger, tail, sender, bound })
     }
 
-    /// The addresses it listens on.
+    /// What it listens on.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
@@ -104,9 +111,9 @@ impl App {
     /// # Errors
     /// Where a loop ends by itself, or it cannot begin anew.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), RunError> {
-        let mut settings = self.settings.clone();
-        // What took a free port keeps that one.
-        settings.web.listen_addresses = self.bound.addresses().into_iter().map(ListenAddress::Socket).collect();
+        let settings = self.settings.clone();
+        // What begins anew keeps the sockets: a free port stays the same, and what systemd handed over comes only once.
+        let bound = self.bound.clone();
         loop {
             let ledger = self.ledger.clone();
             if self.run_once(shutdown.clone()).await? == Ended::Stopped {
@@ -114,7 +121,7 @@ impl App {
             }
             ledger.set_aside().await?;
             drop(ledger);
-            self = Self::open(settings.clone()).await?;
+            self = Self::open_with(settings.clone(), Some(bound.clone())).await?;
             self.metrics.state.recreated(Timestamp::now(), true);
         }
     }
@@ -123,7 +130,7 @@ impl App {
         let Self { settings, metrics, client, ledger, tail, sender, bound } = self;
         let health = Health::default();
         let state = WebState { metrics: metrics.clone(), health: health.clone(), overview: overview::gather(&settings, &metrics, &ledger) };
-        let listening = bound.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let listening = bound.names().join(",");
         let stop_web = CancellationToken::new();
         let web = tokio::spawn(web::serve(bound, state, stop_web.clone()));
 

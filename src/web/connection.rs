@@ -1,5 +1,6 @@
 //! One connection: what it is doing, and a stream that ends when the client is too slow.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::Limits;
@@ -16,26 +17,31 @@ use super::Limits;
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<State>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct State {
     phase: Phase,
     since: Instant,
+    /// When each answer that is on its way was begun.
+    answers: BTreeMap<u64, Instant>,
+    /// How many answers were begun.
+    begun: u64,
     /// The client does not read what was written to it.
     blocked: bool,
+    /// Bytes are not the beginning of a request: HTTP/2 has others.
+    multiplexed: bool,
 }
 
+/// What a connection waits for while nothing is being answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The headers of a request are awaited: from the connection, or from the first byte of a further request.
+    /// The headers of a request: from the connection, or from the first byte of a further request.
     Headers,
-    /// A request is being answered.
-    Answering,
-    /// Between two requests.
+    /// A further request.
     Idle,
 }
 
-/// Keeps its connection in [`Phase::Answering`] for as long as it lives.
-pub(super) struct Answering(Arc<Activity>);
+/// One answer, on its way for as long as this lives.
+pub(super) struct Answering(Arc<Activity>, u64);
 
 /// An answer's body, which ends the answer when it ends.
 struct AnswerBody {
@@ -51,6 +57,8 @@ struct AnswerBody {
 #[derive(Debug)]
 pub(super) struct Guarded<S> {
     stream: S,
+    /// What was read to see what the client speaks, and is to be read again.
+    first: Option<u8>,
     activity: Arc<Activity>,
     limits: Limits,
     read_deadline: Deadline,
@@ -68,38 +76,53 @@ struct Deadline(Option<Pin<Box<Sleep>>>);
 impl Activity {
     /// A connection that was just accepted.
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { phase: Phase::Headers, since: Instant::now(), blocked: false })))
+        Arc::new(Self(Mutex::new(State {
+            phase: Phase::Headers,
+            since: Instant::now(),
+            answers: BTreeMap::new(),
+            begun: 0,
+            blocked: false,
+            multiplexed: false,
+        })))
     }
 
     /// A request arrived; it is being answered until the guard is dropped.
     pub(super) fn answering(self: &Arc<Self>) -> Answering {
-        self.enter(Phase::Answering);
-        Answering(self.clone())
+        let mut state = self.state();
+        let id = state.begun;
+        state.begun += 1;
+        state.answers.insert(id, Instant::now());
+        Answering(self.clone(), id)
+    }
+
+    /// The connection speaks HTTP/2.
+    pub(super) fn multiplexes(&self) {
+        self.state().multiplexed = true;
+    }
+
+    /// When the oldest answer was begun that is still on its way.
+    pub(super) fn oldest_answer(&self) -> Option<Instant> {
+        self.state().answers.first_key_value().map(|(_, since)| *since)
     }
 
     /// Since when nothing would be lost if the connection were closed; `None` while an answer is on its way.
     pub(super) fn disposable_since(&self) -> Option<Instant> {
-        let state = *self.state();
-        (state.phase != Phase::Answering && !state.blocked).then_some(state.since)
+        let state = self.state();
+        (state.answers.is_empty() && !state.blocked).then_some(state.since)
     }
 
     /// Bytes arrived from the client.
     fn received(&self) {
         let mut state = self.state();
-        if state.phase == Phase::Idle {
-            *state = State { phase: Phase::Headers, since: Instant::now(), ..*state };
+        if state.phase == Phase::Idle && state.answers.is_empty() && !state.multiplexed {
+            (state.phase, state.since) = (Phase::Headers, Instant::now());
         }
     }
 
     /// Since when the headers of a request are awaited.
     fn headers_since(&self) -> Option<Instant> {
-        let state = *self.state();
-        (state.phase == Phase::Headers).then_some(state.since)
-    }
-
-    fn enter(&self, phase: Phase) {
-        let mut state = self.state();
-        *state = State { phase, since: Instant::now(), ..*state };
+        let state = self.state();
+        (state.answers.is_empty() && state.phase == Phase::Headers).then_some(state.since)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -118,7 +141,9 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.enter(Phase::Idle);
+        let mut state = self.0.state();
+        state.answers.remove(&self.1);
+        (state.phase, state.since) = (Phase::Idle, Instant::now());
     }
 }
 
@@ -145,7 +170,25 @@ impl HttpBody for AnswerBody {
 
 impl<S> Guarded<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>, limits: Limits) -> Self {
-        Self { stream, activity, limits, read_deadline: Deadline::default(), write_deadline: Deadline::default(), blocked_since: None }
+        Self {
+            stream,
+            first: None,
+            activity,
+            limits,
+            read_deadline: Deadline::default(),
+            write_deadline: Deadline::default(),
+            blocked_since: None,
+        }
+    }
+
+    /// The first byte that the client sends; it is read again.
+    pub(super) async fn first_byte(&mut self) -> io::Result<u8>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let byte = self.read_u8().await?;
+        self.first = Some(byte);
+        Ok(byte)
     }
 
     /// Follows one write: `length` bytes were ready, and `written` says how many were taken.
@@ -171,6 +214,10 @@ impl<S> Guarded<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Some(byte) = this.first.take() {
+            buffer.put_slice(&[byte]);
+            return Poll::Ready(Ok(()));
+        }
         let filled = buffer.filled().len();
         match Pin::new(&mut this.stream).poll_read(cx, buffer) {
             Poll::Pending => {

@@ -2,14 +2,21 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use super::WebConfig;
 
 /// The settings of the web surface.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `--web.listen-address`: every address is served alike.
     pub listen_addresses: Vec<ListenAddress>,
+    /// `--web.systemd-socket`: the sockets that systemd hands over, instead of the addresses.
+    pub systemd_socket: bool,
+    /// `--web.config.file`.
+    pub config: Option<WebConfig>,
     /// `--web.telemetry-path`.
     pub telemetry_path: TelemetryPath,
     /// What one client, and all of them together, may take.
@@ -25,6 +32,8 @@ pub enum ListenAddress {
     Socket(SocketAddr),
     /// `localhost:10917`: every address the name has.
     Name(String, u16),
+    /// `unix:/run/orgdata-exporter.sock`: a socket in the file system.
+    Unix(PathBuf),
 }
 
 /// The path of the metrics; never one that the exporter needs for something else.
@@ -65,6 +74,9 @@ pub enum ListenAddressError {
     /// An IPv6 address without brackets cannot be told from its port.
     #[error("an IPv6 address needs brackets, like [::1]:10917")]
     Brackets,
+    /// A Unix socket without a path.
+    #[error("it has no path; give a Unix socket like unix:/run/orgdata-exporter.sock")]
+    NoPath,
 }
 
 /// Why a telemetry path was refused.
@@ -89,6 +101,10 @@ impl FromStr for ListenAddress {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() {
             return Err(ListenAddressError::Empty);
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            let plain = !path.is_empty() && !path.ends_with('/') && !path.contains(char::is_control);
+            return if plain { Ok(Self::Unix(PathBuf::from(path))) } else { Err(ListenAddressError::NoPath) };
         }
         if text.contains("://") || text.contains(|c: char| c == '/' || c == '@' || c.is_whitespace() || c.is_control()) {
             return Err(ListenAddressError::NotAnAddress);
@@ -128,16 +144,18 @@ impl fmt::Display for ListenAddress {
             Self::Any(port) => write!(f, ":{port}"),
             Self::Socket(address) => address.fmt(f),
             Self::Name(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
 impl ListenAddress {
-    /// The port, 0 for any free one.
+    /// The port, 0 for any free one; a Unix socket has none, which is 0 too.
     pub fn port(&self) -> u16 {
         match self {
             Self::Any(port) | Self::Name(_, port) => *port,
             Self::Socket(address) => address.port(),
+            Self::Unix(_) => 0,
         }
     }
 
@@ -186,6 +204,14 @@ impl fmt::Display for TelemetryPath {
 
 // === impl Limits ===
 
+impl Limits {
+    /// How long one answer over HTTP/2 may take, from the request to the last byte read: as long again as a client may take to
+    /// read it, for the scrape to have its turn and be encoded.
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.write_timeout * 2
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -204,8 +230,18 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_shown_alike() {
-        for text in [":10917", ":0", "127.0.0.1:0", "0.0.0.0:80", "[::]:10917", "[::1]:65535", "localhost:10917", "exporter.example.org:1"]
-        {
+        for text in [
+            ":10917",
+            ":0",
+            "127.0.0.1:0",
+            "0.0.0.0:80",
+            "[::]:10917",
+            "[::1]:65535",
+            "localhost:10917",
+            "exporter.example.org:1",
+            "unix:/run/x.sock",
+            "unix:x.sock",
+        ] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
         assert_eq!(":10917".parse(), Ok(ListenAddress::Any(10917)));
@@ -234,6 +270,8 @@ mod tests {
             ("127.0.0.256:80", E::NotAnAddress),
             ("[::g]:80", E::NotAnAddress),
             ("local host:80", E::NotAnAddress),
+            ("unix:", E::NoPath),
+            ("unix:/run/", E::NoPath),
         ] {
             assert_eq!(text.parse::<ListenAddress>(), Err(error), "{text}");
         }
