@@ -138,16 +138,17 @@ impl App {
         let reading = shutdown.child_token();
         let mut readers = JoinSet::new();
         if let Some(tail) = tail {
-            let token = reading.clone();
+            let (health, token) = (health.clone(), reading.clone());
             readers.spawn(async move {
-                tail.run(token).await;
+                tail.run(health, token).await;
                 Loop::Audit
             });
         }
         if let Some(tickets) = settings.tickets.clone() {
-            let (token, published, loops) = (reading.clone(), metrics.tickets.clone(), metrics.loops.clone());
+            let (health, token) = (health.clone(), reading.clone());
+            let (published, loops) = (metrics.tickets.clone(), metrics.loops.clone());
             readers.spawn(async move {
-                tickets::run(client, tickets, published, loops, token).await;
+                tickets::run(client, tickets, published, loops, health, token).await;
                 Loop::Tickets
             });
         }
@@ -155,7 +156,7 @@ impl App {
         let relay = match (sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
-                let relay = relay(&ledger, sender, otlp, &metrics).run(sending.clone(), settings.shutdown_grace);
+                let relay = relay(&ledger, sender, otlp, &metrics).run(health.clone(), sending.clone(), settings.shutdown_grace);
                 tokio::spawn(beside_replays(relay, ledger.clone()))
             }
             _ => tokio::spawn(idle(sending.clone())),
