@@ -61,8 +61,8 @@ fn credentials(headers: &HeaderMap) -> Option<(String, SecretString)> {
     Some((user.to_owned(), password.into()))
 }
 
-/// Headers of every answer: nothing here is to be kept, framed, guessed at or told to others. What the configuration file
-/// says comes first.
+/// Headers of every answer: nothing here is to be kept, framed, guessed at or told to others. What the configuration file says
+/// comes before that, and after what a page needs for itself, as in the toolkit.
 fn secured(mut response: Response, configured: &[(HeaderName, HeaderValue)]) -> Response {
     const HEADERS: [(HeaderName, HeaderValue); 5] = [
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -72,8 +72,7 @@ fn secured(mut response: Response, configured: &[(HeaderName, HeaderValue)]) -> 
         (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     ];
     let headers = response.headers_mut();
-    headers.extend(configured.iter().cloned());
-    for (name, value) in HEADERS {
+    for (name, value) in configured.iter().cloned().chain(HEADERS) {
         headers.entry(name).or_insert(value);
     }
     response

@@ -1,5 +1,7 @@
 //! The web surface: metrics for scrapers, health for probes, and a page for people.
 
+mod activity;
+pub mod address;
 pub mod config;
 mod connection;
 mod format;
@@ -26,11 +28,12 @@ use http::{Method, StatusCode, Uri};
 
 pub use crate::health::Health;
 pub use crate::metrics::Recent;
+pub use address::{ListenAddress, ListenAddressError};
 pub use config::{ConfigError, WebConfig};
 pub use listen::{BindError, Bound, bind};
 pub use overview::Overview;
 pub use server::serve;
-pub use settings::{Limits, ListenAddress, ListenAddressError, Settings, TelemetryPath, TelemetryPathError};
+pub use settings::{Limits, Settings, TelemetryPath, TelemetryPathError};
 
 use crate::metrics::Metrics;
 

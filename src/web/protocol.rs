@@ -12,8 +12,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::ServiceExt as _;
 
+use super::activity::Activity;
 use super::config::Peer;
-use super::connection::Activity;
 use super::server::Shared;
 
 /// The largest request line and headers together, in bytes. Prometheus sends some 400.

@@ -12,8 +12,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::activity::Activity;
 use super::config::{Peer, WebConfig};
-use super::connection::{Activity, Guarded};
+use super::connection::Guarded;
 use super::listen::Listener;
 use super::pool::Pool;
 use super::{Bound, Limits, WebState, protocol};

@@ -75,7 +75,7 @@ async fn a_flood_of_wrong_passwords_does_not_stall_a_scraper() {
 
 #[tokio::test]
 async fn configured_headers_are_on_every_answer_before_the_usual_ones() {
-    let headers = "http_server_config:\n  headers:\n    X-Frame-Options: sameorigin\n    Strict-Transport-Security: max-age=600\n    X-XSS-Protection: 1\n";
+    let headers = "http_server_config:\n  headers:\n    X-Frame-Options: sameorigin\n    Strict-Transport-Security: max-age=600\n    X-XSS-Protection: 1\n    Content-Security-Policy: \"default-src 'self'\"\n";
     let server = Server::start(&format!("{headers}{}", users())).await;
     for (path, password) in [("/metrics", "right"), ("/no", "right"), ("/metrics", "wrong")] {
         let response = ask(&server, path, "alice", password).await;
@@ -85,7 +85,10 @@ async fn configured_headers_are_on_every_answer_before_the_usual_ones() {
         assert_eq!(header("strict-transport-security"), ["max-age=600"]);
         assert_eq!(header("x-xss-protection"), ["1"]);
         assert_eq!(header("referrer-policy"), ["no-referrer"]);
+        assert_eq!(header("content-security-policy"), ["default-src 'self'"]);
     }
+    // The page for people has one of its own, without which it would have no style.
+    assert!(ask(&server, "/", "alice", "right").await.headers()["content-security-policy"].to_str().unwrap().contains("nonce-"));
 }
 
 #[tokio::test]

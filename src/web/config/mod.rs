@@ -2,6 +2,7 @@
 //! Prometheus' exporter-toolkit.
 
 mod client;
+mod doorman;
 mod file;
 mod headers;
 mod names;
@@ -22,7 +23,7 @@ use rate::Bucket;
 use tls::Tls;
 use users::Users;
 
-pub(super) use users::Verdict;
+pub(super) use doorman::Verdict;
 pub use watch::WebConfig;
 
 /// What is wrong with a web configuration file: the field, and what would be right.

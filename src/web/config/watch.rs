@@ -2,6 +2,7 @@
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -9,11 +10,14 @@ use arc_swap::ArcSwap;
 use secrecy::SecretString;
 use tokio::time::Instant;
 
-use super::users::{Doorman, Verdict};
+use super::doorman::{Doorman, Verdict};
 use super::{ConfigError, Current, Peer};
 
 /// How often the files are looked at while there are requests.
 const RECHECK: Duration = Duration::from_secs(1);
+
+/// How long a request waits for a look at the files. A file system that hangs must not hold requests.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
 /// A web configuration file and what it says at present; cheap to clone, every clone is the same handle.
 #[derive(Clone, Debug)]
@@ -29,6 +33,8 @@ struct Shared {
     watch: Mutex<Watch>,
     /// When the files were looked at.
     looked: Mutex<Instant>,
+    /// One look at a time: where one hangs, the others would hang too.
+    looking: AtomicBool,
     doorman: Arc<Doorman>,
 }
 
@@ -64,6 +70,7 @@ impl WebConfig {
             current: ArcSwap::from_pointee(current),
             watch: Mutex::new(watch),
             looked: Mutex::new(Instant::now()),
+            looking: AtomicBool::new(false),
             doorman: Doorman::new(),
         };
         Ok(Self { shared: Arc::new(shared), recheck: RECHECK })
@@ -104,8 +111,11 @@ impl WebConfig {
     pub(in crate::web) async fn current(&self) -> Arc<Current> {
         if self.is_due() {
             let config = self.clone();
-            // A file system may hang; the look does not take a thread of the runtime with it.
-            let _ = tokio::task::spawn_blocking(move || config.look(false)).await;
+            let look = tokio::task::spawn_blocking(move || {
+                config.look(false);
+                config.shared.looking.store(false, Ordering::Release);
+            });
+            let _ = tokio::time::timeout(LONGEST_LOOK, look).await;
         }
         self.shared.current.load_full()
     }
@@ -117,7 +127,7 @@ impl WebConfig {
 
     fn is_due(&self) -> bool {
         let mut looked = self.shared.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = looked.elapsed() >= self.recheck;
+        let due = looked.elapsed() >= self.recheck && !self.shared.looking.swap(true, Ordering::Acquire);
         if due {
             *looked = Instant::now();
         }
