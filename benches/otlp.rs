@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
+use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
     ActorLabel, Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, OutboxPosition, OutboxRecord, RecordKind,
     Settings as LedgerSettings, StatePath,
@@ -187,7 +188,7 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     peer.show(pages);
     let stop = CancellationToken::new();
     let delivering = Usage::now();
-    let relay = tokio::spawn(relay.run(stop.clone(), Duration::from_secs(1)));
+    let relay = tokio::spawn(relay.run(Health::default(), stop.clone(), Duration::from_secs(1)));
     while ledger.backlog().records > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -171,7 +171,9 @@ async fn over_http(series: usize) {
     metrics.audit.publish(Delta { introduced: labels(series), ..Delta::default() });
     let settings = WebSettings {
         listen_addresses: vec!["127.0.0.1:0".parse().expect("an address")],
+        systemd_socket: false,
         telemetry_path: TelemetryPath::default(),
+        config: None,
         limits: Limits::default(),
     };
     let bound = web::bind(&settings).await.expect("a port");

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{AuditPage, AuditQuery, BaseUrl, Client, Entry, Filters, KeySource, Priority, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
+use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
@@ -153,7 +154,7 @@ async fn live_delay() -> Duration {
     let directory = tempfile::tempdir().expect("a directory");
     let reader = reader(&simulator.base_url(), "demo-key", &directory.path().join("state.db"), false, LIVE_POLL);
     let stop = CancellationToken::new();
-    let running = tokio::spawn(reader.tail.run(stop.clone()));
+    let running = tokio::spawn(reader.tail.run(Health::default(), stop.clone()));
     tokio::time::sleep(10 * LIVE_POLL).await;
     stop.cancel();
     running.await.expect("no panic");
@@ -186,7 +187,7 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
         let settings = OtlpSettings::from_env(&flags, &|_| None).expect("settings").expect("an endpoint");
         let sender = Sender::new(&settings).expect("a sender");
         let relay = Relay::new(ledger.clone(), &ledger.instance_id(), sender, &settings, metrics.otlp.clone(), metrics.loops.clone());
-        tokio::spawn(relay.run(stop.clone(), Duration::from_secs(1)))
+        tokio::spawn(relay.run(Health::default(), stop.clone(), Duration::from_secs(1)))
     });
     let started = Usage::now();
     let wall = Instant::now();

@@ -16,7 +16,7 @@ use crate::ledger::{LedgerHandle, OpenError};
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Relay, Sender};
 use crate::tickets;
-use crate::web::{self, BindError, Bound, Health, ListenAddress, WebState};
+use crate::web::{self, BindError, Bound, Health, WebState};
 
 /// How often queued dead letters are looked for: whoever queues them waits for it.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
@@ -82,6 +82,10 @@ impl App {
     /// # Errors
     /// Where one of them, or a certificate, cannot be had.
     pub async fn open(settings: Settings) -> Result<Self, RunError> {
+        Self::open_with(settings, None).await
+    }
+
+    async fn open_with(settings: Settings, bound: Option<Bound>) -> Result<Self, RunError> {
         let (metrics, began) = (Metrics::new(settings.zero_hold), Timestamp::now());
         let client =
             Client::new(settings.api.clone(), metrics.api.clone()).map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
@@ -90,13 +94,16 @@ impl App {
             None => None,
         };
         let (ledger, state) = LedgerHandle::open(settings.ledger.clone(), metrics.clone())?;
-        let bound = web::bind(&settings.web).await?;
+        let bound = match bound {
+            Some(bound) => bound,
+            None => web::bind(&settings.web).await?,
+        };
         let damages = u32::from(state.recreated_at.is_some_and(|at| at.as_microsecond() >= began.as_microsecond()));
         let tail = settings.audit.clone().map(|audit| Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), audit));
         Ok(Self { settings, metrics, client, ledger, tail, sender, bound, damages })
     }
 
-    /// The addresses it listens on.
+    /// What it listens on.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
@@ -107,9 +114,9 @@ impl App {
     /// # Errors
     /// Where a loop ends by itself, or it cannot begin anew.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), RunError> {
-        let mut settings = self.settings.clone();
-        // What took a free port keeps that one.
-        settings.web.listen_addresses = self.bound.addresses().into_iter().map(ListenAddress::Socket).collect();
+        let settings = self.settings.clone();
+        // What begins anew keeps the sockets: a free port stays the same, and what systemd handed over comes only once.
+        let bound = self.bound.clone();
         loop {
             let (ledger, damages) = (self.ledger.clone(), self.damages + 1);
             if self.run_once(shutdown.clone()).await? == Ended::Stopped {
@@ -117,7 +124,7 @@ impl App {
             }
             ledger.set_aside().await?;
             drop(ledger);
-            self = Self::open(settings.clone()).await?;
+            self = Self::open_with(settings.clone(), Some(bound.clone())).await?;
             // Its metrics begin at 0, where a second damage would look like the first.
             for _ in 0..damages {
                 self.metrics.state.recreated(Timestamp::now(), true);
@@ -130,7 +137,7 @@ impl App {
         let Self { settings, metrics, client, ledger, tail, sender, bound, damages: _ } = self;
         let health = Health::default();
         let state = WebState { metrics: metrics.clone(), health: health.clone(), overview: overview::gather(&settings, &metrics, &ledger) };
-        let listening = bound.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let listening = bound.names().join(",");
         let stop_web = CancellationToken::new();
         let web = tokio::spawn(web::serve(bound, state, stop_web.clone()));
 
@@ -138,16 +145,17 @@ impl App {
         let reading = shutdown.child_token();
         let mut readers = JoinSet::new();
         if let Some(tail) = tail {
-            let token = reading.clone();
+            let (health, token) = (health.clone(), reading.clone());
             readers.spawn(async move {
-                tail.run(token).await;
+                tail.run(health, token).await;
                 Loop::Audit
             });
         }
         if let Some(tickets) = settings.tickets.clone() {
-            let (token, published, loops) = (reading.clone(), metrics.tickets.clone(), metrics.loops.clone());
+            let (health, token) = (health.clone(), reading.clone());
+            let (published, loops) = (metrics.tickets.clone(), metrics.loops.clone());
             readers.spawn(async move {
-                tickets::run(client, tickets, published, loops, token).await;
+                tickets::run(client, tickets, published, loops, health, token).await;
                 Loop::Tickets
             });
         }
@@ -155,7 +163,7 @@ impl App {
         let relay = match (sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
-                let relay = relay(&ledger, sender, otlp, &metrics).run(sending.clone(), settings.shutdown_grace);
+                let relay = relay(&ledger, sender, otlp, &metrics).run(health.clone(), sending.clone(), settings.shutdown_grace);
                 tokio::spawn(beside_replays(relay, ledger.clone()))
             }
             _ => tokio::spawn(idle(sending.clone())),

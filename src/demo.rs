@@ -65,7 +65,7 @@ pub async fn run(mut flags: Flags, given: &Given, env: &dyn Fn(&str) -> Option<S
         }
         other => other?,
     };
-    let url = app.bound().url().unwrap_or_default();
+    let url = app.bound().url().unwrap_or_else(|| app.bound().names().join(" "));
     let url = url.trim_end_matches('/');
     let path = flags.web.telemetry_path.as_str();
     let simulator_url = simulator.base_url();

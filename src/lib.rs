@@ -26,6 +26,7 @@ pub mod audit;
 pub mod cli;
 pub mod dead_letters;
 pub mod demo;
+pub mod health;
 pub mod ledger;
 pub mod metrics;
 pub mod otlp;

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let run = async {
         // A signal that comes while the state file is opened stops the exporter once it is open.
         let shutdown = shutdown::on_signal();
-        shutdown::on_hangup();
+        shutdown::on_hangup(settings.web.config.clone());
         app::App::open(settings).await?.run(shutdown).await
     };
     ended(runtime.block_on(run), &given)

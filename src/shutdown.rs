@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::web::WebConfig;
+
 /// Some tools send a signal twice, to the process and to its group (`timeout` does); so soon after the first one a second one is its echo.
 const ECHO: Duration = Duration::from_millis(300);
 
@@ -25,16 +27,22 @@ pub fn on_signal() -> CancellationToken {
     token
 }
 
-/// Keeps SIGHUP from ending the process; a service manager sends it to have files read again. Call it inside the runtime.
-pub fn on_hangup() {
+/// Reads files again on SIGHUP, which then does not end the process. Call it inside the runtime.
+pub fn on_hangup(web: Option<WebConfig>) {
+    #[cfg(not(unix))]
+    drop(web);
     #[cfg(unix)]
     match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) {
         Ok(mut hangups) => {
             tokio::spawn(async move {
                 while hangups.recv().await.is_some() {
                     tracing::info!(
-                        "SIGHUP: the key file is read for every request in any case; all other files are read at the start alone"
+                        "SIGHUP: the web configuration is read again; the key file is read for every request in any case, all other files at the start alone"
                     );
+                    if let Some(web) = web.clone() {
+                        // A file system may hang.
+                        let _ = tokio::task::spawn_blocking(move || web.reload()).await;
+                    }
                 }
             });
         }

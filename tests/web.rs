@@ -33,6 +33,8 @@ struct Server {
 fn settings(addresses: &[&str]) -> Settings {
     Settings {
         listen_addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        systemd_socket: false,
+        config: None,
         telemetry_path: TelemetryPath::default(),
         limits: Limits::default(),
     }

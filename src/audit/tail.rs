@@ -11,6 +11,7 @@ use super::Settings;
 use super::fetch::Fetcher;
 use super::view::{Order, View};
 use crate::api::{ApiError, Client};
+use crate::health::Health;
 use crate::ledger::{EventId, LedgerError, LedgerHandle, LedgerState};
 use crate::metrics::{Loop, Metrics};
 
@@ -97,18 +98,19 @@ impl Tail {
     }
 
     /// Tails until `shutdown`.
-    pub async fn run(mut self, shutdown: CancellationToken) {
+    pub async fn run(mut self, health: Health, shutdown: CancellationToken) {
+        let _watched = health.watched(Loop::Audit);
         self.metrics.loops.enable(Loop::Audit);
         loop {
             let wait = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                wait = self.round() => wait,
+                wait = health.round(Loop::Audit, self.round()) => wait,
             };
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(wait) => {}
+                () = health.waiting(Loop::Audit, tokio::time::sleep(wait)) => {}
             }
         }
     }

@@ -319,9 +319,29 @@ pub struct WebFlags {
         value_name = "ADDRESS",
         default_value = ":10917",
         value_delimiter = ',',
-        help = "Where to listen; repeatable"
+        help = "Where to listen: :PORT, HOST:PORT, [IPV6]:PORT or unix:PATH; repeatable"
     )]
     pub listen_addresses: Vec<ListenAddress>,
+    #[arg(
+        id = "web.systemd-socket", long = "web.systemd-socket",
+        env = "ORGDATA_WEB_SYSTEMD_SOCKET",
+        value_name = "BOOL",
+        default_value = "false",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set,
+        value_parser = BoolishValueParser::new(),
+        help = "Listen on the sockets that systemd hands over, instead of --web.listen-address"
+    )]
+    pub systemd_socket: bool,
+    #[arg(
+        id = "web.config.file",
+        long = "web.config.file",
+        env = "ORGDATA_WEB_CONFIG_FILE",
+        value_name = "FILE",
+        help = "TLS, client certificates, basic auth, headers and a rate limit, in the format of Prometheus' exporter-toolkit; read again when it changes"
+    )]
+    pub config_file: Option<PathBuf>,
     #[arg(
         id = "web.telemetry-path",
         long = "web.telemetry-path",

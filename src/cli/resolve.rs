@@ -130,6 +130,8 @@ impl Settings {
             otlp,
             web: web::Settings {
                 listen_addresses: flags.web.listen_addresses.clone(),
+                systemd_socket: flags.web.systemd_socket,
+                config: web_config(flags)?,
                 telemetry_path: flags.web.telemetry_path.clone(),
                 limits: web::Limits::default(),
             },
@@ -177,6 +179,16 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
         None => SettingsError(error.to_string()),
     })?;
     Ok(source)
+}
+
+fn web_config(flags: &Flags) -> Result<Option<web::WebConfig>, SettingsError> {
+    let Some(path) = &flags.web.config_file else { return Ok(None) };
+    // As in the toolkit: an empty name is no file.
+    if path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let load = web::WebConfig::load(path);
+    load.map(Some).map_err(|error| SettingsError(format!("--web.config.file {:?}: {error}", path.display().to_string())))
 }
 
 fn filters(flags: &Flags) -> Result<Filters, SettingsError> {

@@ -11,6 +11,7 @@ use super::pages::PageSource;
 use super::scan::{ScanError, Scanner};
 use super::snapshot::Snapshot;
 use crate::api::FailureReason;
+use crate::health::Health;
 use crate::metrics::{Loop, Loops, TicketMetrics};
 
 /// What the log has been told, so that it is told again only when it changes.
@@ -36,8 +37,10 @@ pub async fn run<S: PageSource>(
     settings: Settings,
     published: Arc<TicketMetrics>,
     loops: Arc<Loops>,
+    health: Health,
     shutdown: CancellationToken,
 ) {
+    let _watched = health.watched(Loop::Tickets);
     loops.enable(Loop::Tickets);
     published.start();
     let mut timer = interval(settings.scan_interval.max(std::time::Duration::from_millis(1)));
@@ -46,8 +49,8 @@ pub async fn run<S: PageSource>(
     let mut told = Told::default();
     let rounds = async {
         loop {
-            timer.tick().await;
-            match scanner.round(&source).await {
+            health.waiting(Loop::Tickets, timer.tick()).await;
+            match health.round(Loop::Tickets, scanner.round(&source)).await {
                 Ok(snapshot) => {
                     told.success(&snapshot);
                     published.publish(snapshot, settings.max_age);

@@ -1,47 +1,16 @@
-//! One connection: what it is doing, and a stream that ends when the client is too slow.
+//! A connection's stream, which ends when the client is too slow.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::Limits;
-
-/// What a connection is doing, shared between its stream, its service and the acceptor.
-#[derive(Debug)]
-pub(super) struct Activity(Mutex<State>);
-
-#[derive(Clone, Copy, Debug)]
-struct State {
-    phase: Phase,
-    since: Instant,
-    /// The client does not read what was written to it.
-    blocked: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// The headers of a request are awaited: from the connection, or from the first byte of a further request.
-    Headers,
-    /// A request is being answered.
-    Answering,
-    /// Between two requests.
-    Idle,
-}
-
-/// Keeps its connection in [`Phase::Answering`] for as long as it lives.
-pub(super) struct Answering(Arc<Activity>);
-
-/// An answer's body, which ends the answer when it ends.
-struct AnswerBody {
-    body: Body,
-    _answering: Answering,
-}
+use super::activity::Activity;
 
 /// A stream with two deadlines of [`Limits`]: for the headers of a request, and for reading an answer.
 ///
@@ -51,6 +20,8 @@ struct AnswerBody {
 #[derive(Debug)]
 pub(super) struct Guarded<S> {
     stream: S,
+    /// What was read to see what the client speaks, and is to be read again.
+    first: Option<u8>,
     activity: Arc<Activity>,
     limits: Limits,
     read_deadline: Deadline,
@@ -63,89 +34,29 @@ pub(super) struct Guarded<S> {
 #[derive(Debug, Default)]
 struct Deadline(Option<Pin<Box<Sleep>>>);
 
-// === impl Activity ===
-
-impl Activity {
-    /// A connection that was just accepted.
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { phase: Phase::Headers, since: Instant::now(), blocked: false })))
-    }
-
-    /// A request arrived; it is being answered until the guard is dropped.
-    pub(super) fn answering(self: &Arc<Self>) -> Answering {
-        self.enter(Phase::Answering);
-        Answering(self.clone())
-    }
-
-    /// Since when nothing would be lost if the connection were closed; `None` while an answer is on its way.
-    pub(super) fn disposable_since(&self) -> Option<Instant> {
-        let state = *self.state();
-        (state.phase != Phase::Answering && !state.blocked).then_some(state.since)
-    }
-
-    /// Bytes arrived from the client.
-    fn received(&self) {
-        let mut state = self.state();
-        if state.phase == Phase::Idle {
-            *state = State { phase: Phase::Headers, since: Instant::now(), ..*state };
-        }
-    }
-
-    /// Since when the headers of a request are awaited.
-    fn headers_since(&self) -> Option<Instant> {
-        let state = *self.state();
-        (state.phase == Phase::Headers).then_some(state.since)
-    }
-
-    fn enter(&self, phase: Phase) {
-        let mut state = self.state();
-        *state = State { phase, since: Instant::now(), ..*state };
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Answering ===
-
-impl Answering {
-    /// Ties the guard to a body: hyper drops it when it has written the last of it.
-    pub(super) fn until_end_of(self, body: Body) -> Body {
-        Body::new(AnswerBody { body, _answering: self })
-    }
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.0.enter(Phase::Idle);
-    }
-}
-
-// === impl AnswerBody ===
-
-impl HttpBody for AnswerBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> hyper::body::SizeHint {
-        self.body.size_hint()
-    }
-}
-
 // === impl Guarded ===
 
 impl<S> Guarded<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>, limits: Limits) -> Self {
-        Self { stream, activity, limits, read_deadline: Deadline::default(), write_deadline: Deadline::default(), blocked_since: None }
+        Self {
+            stream,
+            first: None,
+            activity,
+            limits,
+            read_deadline: Deadline::default(),
+            write_deadline: Deadline::default(),
+            blocked_since: None,
+        }
+    }
+
+    /// The first byte that the client sends; it is read again.
+    pub(super) async fn first_byte(&mut self) -> io::Result<u8>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let byte = self.read_u8().await?;
+        self.first = Some(byte);
+        Ok(byte)
     }
 
     /// Follows one write: `length` bytes were ready, and `written` says how many were taken.
@@ -157,7 +68,7 @@ impl<S> Guarded<S> {
             self.blocked_since.get_or_insert_with(Instant::now);
         }
         let blocked = self.blocked_since.is_some();
-        self.activity.state().blocked = blocked;
+        self.activity.set_blocked(blocked);
         match (written, self.blocked_since) {
             (Poll::Pending, Some(since)) => {
                 ready!(self.write_deadline.poll(cx, since, self.limits.write_timeout));
@@ -171,6 +82,10 @@ impl<S> Guarded<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Some(byte) = this.first.take() {
+            buffer.put_slice(&[byte]);
+            return Poll::Ready(Ok(()));
+        }
         let filled = buffer.filled().len();
         match Pin::new(&mut this.stream).poll_read(cx, buffer) {
             Poll::Pending => {

@@ -5,9 +5,9 @@ use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::format::{age, amount, bytes, count, duration, name};
-use super::health::Stuck;
 use super::overview::{AuditOverview, Count, DeliveryOverview, Overview, StateOverview, TicketsOverview};
 use super::{HEALTHY_PATH, READY_PATH};
+use crate::health::Stuck;
 use crate::metrics::build::{REVISION, RUSTC, VERSION};
 use crate::metrics::loops::{Loop, LoopState};
 

@@ -1,99 +1,66 @@
 //! Listening sockets, and why one cannot be had.
 
+mod error;
+#[cfg(unix)]
+mod systemd;
+#[cfg(unix)]
+mod unix;
+
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 
-use tokio::net::TcpListener;
+pub use error::BindError;
+use error::NameError;
 
-use super::{Limits, ListenAddress, Settings, TelemetryPath};
+use super::{Limits, ListenAddress, Settings, TelemetryPath, WebConfig};
 
 /// Connections that the kernel holds until they are accepted; scrapers and probes are few.
 const BACKLOG: i32 = 1024;
 
-/// Listening sockets: from here on clients can connect, and are answered once [`serve`](super::serve) runs.
-#[derive(Debug)]
+/// Listening sockets: from here on clients can connect, and are answered once [`serve`](super::serve) runs. A clone has the
+/// same sockets, so that one can serve after the other, and no client finds the port closed in between.
+#[derive(Clone, Debug)]
 pub struct Bound {
-    pub(super) listeners: Vec<TcpListener>,
+    pub(super) listeners: Vec<Listener>,
     pub(super) telemetry_path: TelemetryPath,
     pub(super) limits: Limits,
+    pub(super) config: Option<WebConfig>,
 }
 
-/// Why an address cannot be listened on, and what to do about it.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// Another socket is there.
-    #[error(
-        "cannot listen on {address}: the port is in use; stop what listens there (`ss -ltnp 'sport = :{port}'` names it), or choose another with --web.listen-address"
-    )]
-    InUse {
-        /// The address as it was given.
-        address: String,
-        /// Its port.
-        port: u16,
-    },
-    /// The process may not.
-    #[error(
-        "cannot listen on {address}: not permitted; ports below 1024 are for privileged processes, choose a higher one with --web.listen-address"
-    )]
-    Denied {
-        /// The address as it was given.
-        address: String,
-    },
-    /// No interface of this machine has the address.
-    #[error(
-        "cannot listen on {address}: no interface of this machine has that address; choose another with --web.listen-address, :{port} for all"
-    )]
-    NotLocal {
-        /// The address as it was given.
-        address: String,
-        /// Its port.
-        port: u16,
-    },
-    /// The name has no address.
-    #[error("cannot listen on {address}: the name is not known ({source}); give an IP address with --web.listen-address")]
-    Name {
-        /// The address as it was given.
-        address: String,
-        /// What the resolver said.
-        source: io::Error,
-    },
-    /// No address was given.
-    #[error("nothing to listen on; give at least one --web.listen-address, like :10917")]
-    Nothing,
-    /// Anything else.
-    #[error("cannot listen on {address}: {source}")]
-    Io {
-        /// The address as it was given.
-        address: String,
-        /// What the system said.
-        source: io::Error,
-    },
+/// One listening socket.
+#[derive(Clone, Debug)]
+pub(super) enum Listener {
+    Tcp(Arc<TcpListener>),
+    #[cfg(unix)]
+    Unix(Arc<unix::Socket>),
 }
 
-/// Marks an error of the resolver, which has the same kinds as one of the socket.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NameError(io::Error);
-
-/// Opens every address of the settings.
+/// Opens every address of the settings, or takes the sockets that systemd hands over.
 ///
 /// # Errors
 ///
 /// On the first address that cannot be listened on.
 pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
-    let mut listeners = Vec::new();
-    for address in &settings.listen_addresses {
-        // `[::]` takes IPv4 too, unless IPv4 is asked for on its own.
-        let only_v6 = settings.listen_addresses.iter().any(|other| other.is_ipv4_wildcard() && other.port() == address.port());
-        bind_one(address, only_v6, &mut listeners).await.map_err(|source| BindError::new(address, source))?;
-    }
+    let listeners = if settings.systemd_socket { inherited()? } else { open(&settings.listen_addresses).await? };
     if listeners.is_empty() {
         return Err(BindError::Nothing);
     }
-    Ok(Bound { listeners, telemetry_path: settings.telemetry_path.clone(), limits: settings.limits })
+    let (telemetry_path, limits, config) = (settings.telemetry_path.clone(), settings.limits, settings.config.clone());
+    Ok(Bound { listeners, telemetry_path, limits, config })
 }
 
-async fn bind_one(address: &ListenAddress, only_v6: bool, listeners: &mut Vec<TcpListener>) -> io::Result<()> {
+async fn open(addresses: &[ListenAddress]) -> Result<Vec<Listener>, BindError> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        // `[::]` takes IPv4 too, unless IPv4 is asked for on its own.
+        let only_v6 = addresses.iter().any(|other| other.is_ipv4_wildcard() && other.port() == address.port());
+        open_one(address, only_v6, &mut listeners).await.map_err(|source| BindError::new(address, source))?;
+    }
+    Ok(listeners)
+}
+
+async fn open_one(address: &ListenAddress, only_v6: bool, listeners: &mut Vec<Listener>) -> io::Result<()> {
     match address {
         ListenAddress::Any(port) => {
             let everywhere = listen((Ipv6Addr::UNSPECIFIED, *port).into(), only_v6);
@@ -120,11 +87,25 @@ async fn bind_one(address: &ListenAddress, only_v6: bool, listeners: &mut Vec<Tc
                 return Err(failure.unwrap_or_else(|| NameError::wrap(io::ErrorKind::NotFound.into())));
             }
         }
+        #[cfg(unix)]
+        ListenAddress::Unix(path) => listeners.push(Listener::Unix(Arc::new(unix::Socket::open(path)?))),
+        #[cfg(not(unix))]
+        ListenAddress::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
     }
     Ok(())
 }
 
-fn listen(address: SocketAddr, only_v6: bool) -> io::Result<TcpListener> {
+#[cfg(unix)]
+fn inherited() -> Result<Vec<Listener>, BindError> {
+    systemd::sockets().map_err(BindError::Systemd)
+}
+
+#[cfg(not(unix))]
+fn inherited() -> Result<Vec<Listener>, BindError> {
+    Err(BindError::Systemd("there is no systemd on this system".to_owned()))
+}
+
+fn listen(address: SocketAddr, only_v6: bool) -> io::Result<Listener> {
     use socket2::{Domain, Protocol, Socket, Type};
 
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -138,15 +119,30 @@ fn listen(address: SocketAddr, only_v6: bool) -> io::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
+    Ok(Listener::Tcp(Arc::new(socket.into())))
 }
 
 // === impl Bound ===
 
 impl Bound {
-    /// The addresses that are listened on, with the port that was free where 0 was asked for.
+    /// The network addresses that are listened on, with the port that was free where 0 was asked for.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+        let address = |listener: &Listener| match listener {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            #[cfg(unix)]
+            Listener::Unix(_) => None,
+        };
+        self.listeners.iter().filter_map(address).collect()
+    }
+
+    /// Everything that is listened on, as it is given to `--web.listen-address`.
+    pub fn names(&self) -> Vec<String> {
+        let name = |listener: &Listener| match listener {
+            Listener::Tcp(listener) => listener.local_addr().map_or_else(|_| "unknown".to_owned(), |address| address.to_string()),
+            #[cfg(unix)]
+            Listener::Unix(socket) => socket.to_string(),
+        };
+        self.listeners.iter().map(name).collect()
     }
 
     /// Where a person on this machine finds the server, without a trailing slash.
@@ -155,36 +151,12 @@ impl Bound {
         if address.ip().is_unspecified() {
             address.set_ip(Ipv4Addr::LOCALHOST.into());
         }
-        Some(format!("http://{address}"))
+        let scheme = if self.config.as_ref().is_some_and(WebConfig::is_tls) { "https" } else { "http" };
+        Some(format!("{scheme}://{address}"))
     }
 
     /// The path of the metrics.
     pub fn telemetry_path(&self) -> &TelemetryPath {
         &self.telemetry_path
-    }
-}
-
-// === impl NameError ===
-
-impl NameError {
-    fn wrap(error: io::Error) -> io::Error {
-        io::Error::other(Self(error))
-    }
-}
-
-// === impl BindError ===
-
-impl BindError {
-    fn new(address: &ListenAddress, source: io::Error) -> Self {
-        let (address, port) = (address.to_string(), address.port());
-        if source.get_ref().is_some_and(|inner| inner.is::<NameError>()) {
-            return Self::Name { address, source };
-        }
-        match source.kind() {
-            io::ErrorKind::AddrInUse => Self::InUse { address, port },
-            io::ErrorKind::PermissionDenied => Self::Denied { address },
-            io::ErrorKind::AddrNotAvailable => Self::NotLocal { address, port },
-            _ => Self::Io { address, source },
-        }
     }
 }

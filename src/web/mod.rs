@@ -1,12 +1,16 @@
 //! The web surface: metrics for scrapers, health for probes, and a page for people.
 
+mod activity;
+pub mod address;
+pub mod config;
 mod connection;
 mod format;
-pub mod health;
+mod guard;
 mod landing;
 pub mod listen;
 pub mod overview;
 mod pool;
+mod protocol;
 mod scrape;
 pub mod server;
 pub mod settings;
@@ -16,20 +20,20 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::middleware::map_response;
+use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
+use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Method, StatusCode, Uri};
 
+pub use crate::health::Health;
 pub use crate::metrics::Recent;
-pub use health::Health;
+pub use address::{ListenAddress, ListenAddressError};
+pub use config::{ConfigError, WebConfig};
 pub use listen::{BindError, Bound, bind};
 pub use overview::Overview;
 pub use server::serve;
-pub use settings::{Limits, ListenAddress, ListenAddressError, Settings, TelemetryPath, TelemetryPathError};
+pub use settings::{Limits, Settings, TelemetryPath, TelemetryPathError};
 
 use crate::metrics::Metrics;
 
@@ -65,7 +69,7 @@ impl fmt::Debug for WebState {
 }
 
 /// The routes. A `HEAD` of the metrics has its own handler: axum would run the one of `GET`, and that counts as a scrape.
-fn router(state: WebState, telemetry_path: &TelemetryPath) -> Router {
+fn router(state: WebState, telemetry_path: &TelemetryPath, config: Option<WebConfig>) -> Router {
     let nowhere = not_found(telemetry_path);
     Router::new()
         .route(telemetry_path.as_str(), get(scrape::get).head(scrape::head))
@@ -77,7 +81,7 @@ fn router(state: WebState, telemetry_path: &TelemetryPath) -> Router {
         .with_state(Page { state, telemetry_path: telemetry_path.clone() })
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(move |uri: Uri| async move { (StatusCode::NOT_FOUND, format!("There is nothing at {}. {nowhere}", uri.path())) })
-        .layer(map_response(secured))
+        .layer(from_fn_with_state(config, guard::guard))
 }
 
 async fn healthy(State(health): State<Health>) -> Response {
@@ -136,20 +140,4 @@ async fn method_not_allowed(method: Method) -> Response {
 
 fn not_found(telemetry_path: &TelemetryPath) -> String {
     format!("The metrics are at {telemetry_path}, probes at {HEALTHY_PATH} and {READY_PATH}, a page for people at /.\n")
-}
-
-/// Headers of every answer: nothing here is to be kept, framed, guessed at or told to others.
-async fn secured(mut response: Response) -> Response {
-    const HEADERS: [(HeaderName, HeaderValue); 5] = [
-        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        (CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
-        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-    ];
-    let headers = response.headers_mut();
-    for (name, value) in HEADERS {
-        headers.entry(name).or_insert(value);
-    }
-    response
 }

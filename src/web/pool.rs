@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Activity;
+use super::activity::Activity;
 
 /// The open connections of one server.
 #[derive(Debug)]

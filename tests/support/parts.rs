@@ -132,6 +132,11 @@ pub(crate) fn promtool_check_metrics(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// One job over these targets.
+fn jobs(targets: &[&str]) -> Value {
+    json!([{ "job_name": "orgdata-exporter", "static_configs": [{ "targets": targets }] }])
+}
+
 // === impl Prometheus ===
 
 impl Prometheus {
@@ -141,7 +146,7 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start(targets: &[&str], scrape_interval: &str) -> Self {
-        Self::start_program("prometheus", targets, scrape_interval).await
+        Self::start_jobs("prometheus", jobs(targets), scrape_interval).await
     }
 
     /// Starts the current Prometheus (3.x), otherwise as [`start`](Self::start).
@@ -150,7 +155,7 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_current(targets: &[&str], scrape_interval: &str) -> Self {
-        Self::start_program("prometheus3", targets, scrape_interval).await
+        Self::start_jobs("prometheus3", jobs(targets), scrape_interval).await
     }
 
     /// Starts VictoriaMetrics, which answers the same queries in its own way; otherwise as [`start`](Self::start).
@@ -159,7 +164,7 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_victoria_metrics(targets: &[&str], scrape_interval: &str) -> Self {
-        let server = Self::start_with("victoria-metrics", targets, scrape_interval, |config, data, port| {
+        let server = Self::start_with("victoria-metrics", jobs(targets), scrape_interval, |config, data, port| {
             vec![
                 format!("-promscrape.config={config}"),
                 format!("-storageDataPath={data}"),
@@ -173,8 +178,13 @@ impl Prometheus {
         Self { flush: Some(format!("{}/internal/force_flush", server.base)), ..server }
     }
 
-    async fn start_program(program: &str, targets: &[&str], scrape_interval: &str) -> Self {
-        Self::start_with(program, targets, scrape_interval, |config, data, port| {
+    /// Starts `prometheus` or `prometheus3` with jobs of one's own, as in `scrape_configs`; otherwise as [`start`](Self::start).
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or the server does not become ready.
+    pub(crate) async fn start_jobs(program: &str, jobs: Value, scrape_interval: &str) -> Self {
+        Self::start_with(program, jobs, scrape_interval, |config, data, port| {
             vec![
                 format!("--config.file={config}"),
                 format!("--storage.tsdb.path={data}"),
@@ -189,17 +199,14 @@ impl Prometheus {
 
     async fn start_with(
         program: &str,
-        targets: &[&str],
+        jobs: Value,
         scrape_interval: &str,
         arguments: impl Fn(std::path::Display<'_>, std::path::Display<'_>, u16) -> Vec<String>,
     ) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let config = json!({
             "global": { "scrape_interval": scrape_interval },
-            "scrape_configs": [{
-                "job_name": "orgdata-exporter",
-                "static_configs": [{ "targets": targets }],
-            }],
+            "scrape_configs": jobs,
         });
         // JSON is YAML.
         let config_file = dir.path().join("prometheus.yml");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orgdata_exporter::api::ApiError;
+use orgdata_exporter::health::Health;
 use orgdata_exporter::metrics::{Loop, Loops, TicketMetrics};
 use orgdata_exporter::tickets::{self, PageSource};
 use prometheus_client::registry::Registry;
@@ -50,7 +51,7 @@ fn start<S: PageSource + Send + 'static>(source: S) -> Running {
     let published = TicketMetrics::register(&mut registry);
     let loops = Arc::new(Loops::register(&mut registry));
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(tickets::run(source, settings(10), published.clone(), loops.clone(), shutdown.clone()));
+    let task = tokio::spawn(tickets::run(source, settings(10), published.clone(), loops.clone(), Health::default(), shutdown.clone()));
     Running { registry, published, loops, shutdown, task }
 }
 

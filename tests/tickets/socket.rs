@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings};
+use orgdata_exporter::health::Health;
 use orgdata_exporter::metrics::{ApiMetrics, Loops, TicketMetrics};
 use orgdata_exporter::tickets;
 use prometheus_client::metrics::counter::Counter;
@@ -90,7 +91,7 @@ async fn a_key_without_the_scope_is_a_state_and_not_a_crash() {
     let published = TicketMetrics::register(&mut registry);
     let loops = Arc::new(Loops::register(&mut registry));
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(tickets::run(client, settings(10), published.clone(), loops.clone(), shutdown.clone()));
+    let task = tokio::spawn(tickets::run(client, settings(10), published.clone(), loops.clone(), Health::default(), shutdown.clone()));
     let state = loop {
         let state = loops.state(orgdata_exporter::metrics::Loop::Tickets);
         if state.up.is_some() {

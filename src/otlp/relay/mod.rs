@@ -22,6 +22,7 @@ use self::size::RequestSize;
 use self::trouble::Trouble;
 use self::wait::Backoff;
 use self::window::{Batch, Window};
+use crate::health::Health;
 use crate::metrics::{Loop, Loops, OtlpMetrics};
 use crate::otlp::envelope::Envelope;
 use crate::otlp::outbox::Outbox;
@@ -99,7 +100,8 @@ impl<O: Outbox, S: Export> Relay<O, S> {
     }
 
     /// Delivers until `shutdown`, and then what it can within `grace`; what is left stays in the outbox.
-    pub async fn run(mut self, shutdown: CancellationToken, grace: Duration) {
+    pub async fn run(mut self, health: Health, shutdown: CancellationToken, grace: Duration) {
+        let _watched = health.watched(Loop::Otlp);
         let deadline = async {
             shutdown.cancelled().await;
             tokio::time::sleep(grace).await;
@@ -107,7 +109,7 @@ impl<O: Outbox, S: Export> Relay<O, S> {
         tokio::select! {
             biased;
             () = deadline => {}
-            () = self.drive(&shutdown) => {}
+            () = self.drive(&health, &shutdown) => {}
         }
         self.settle_at_last(LAST_SETTLEMENT).await;
         self.publish_backlog();
@@ -117,11 +119,11 @@ impl<O: Outbox, S: Export> Relay<O, S> {
         }
     }
 
-    async fn drive(&mut self, shutdown: &CancellationToken) {
+    async fn drive(&mut self, health: &Health, shutdown: &CancellationToken) {
         loop {
             // Looked at before the round: a failed attempt that began after the signal was the last one.
             let last = shutdown.is_cancelled();
-            let next = self.round().await;
+            let next = health.round(Loop::Otlp, self.round()).await;
             self.publish_backlog();
             match next {
                 Next::Now => {}
@@ -130,13 +132,13 @@ impl<O: Outbox, S: Export> Relay<O, S> {
                     tokio::select! {
                         () = shutdown.cancelled() => {}
                         () = self.outbox.changed() => {}
-                        () = tokio::time::sleep(LONGEST_IDLE) => {}
+                        () = health.waiting(Loop::Otlp, tokio::time::sleep(LONGEST_IDLE)) => {}
                     }
                 }
                 Next::After(wait) => {
                     tokio::select! {
                         () = shutdown.cancelled() => {}
-                        () = tokio::time::sleep(wait) => {}
+                        () = health.waiting(Loop::Otlp, tokio::time::sleep(wait)) => {}
                     }
                 }
             }

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::*;
+use crate::health::{Health, LONGEST_RELAY_ROUND};
 use crate::ledger::{Backlog, DeadLetter, DeadReason, OutboxPosition, OutboxRecord, RecordKind};
 use crate::otlp::{FailureReason, Flags, Refusal, Verdict};
 
@@ -413,7 +414,7 @@ async fn shutdown_sends_what_is_there_and_ends() {
     let bench = Bench::new(1000, 100);
     let shutdown = CancellationToken::new();
     shutdown.cancel();
-    bench.relay.run(shutdown, Duration::from_secs(10)).await;
+    bench.relay.run(Health::default(), shutdown, Duration::from_secs(10)).await;
     assert_eq!((bench.sink.received.lock().expect("lock").len(), bench.outbox.waiting()), (1000, 0));
 }
 
@@ -421,7 +422,7 @@ async fn shutdown_sends_what_is_there_and_ends() {
 async fn shutdown_does_not_wait_for_a_collector_that_is_down() {
     let bench = Bench::new(1000, 100).always(Verdict::Hold(Refusal::new(FailureReason::Connect, "refused")));
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(bench.relay.run(shutdown.clone(), Duration::from_secs(10)));
+    let task = tokio::spawn(bench.relay.run(Health::default(), shutdown.clone(), Duration::from_secs(10)));
     tokio::time::sleep(Duration::from_secs(90)).await;
     let signal = Instant::now();
     shutdown.cancel();
@@ -431,10 +432,52 @@ async fn shutdown_does_not_wait_for_a_collector_that_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_relay_that_has_nothing_to_send_or_a_collector_that_is_down_turns() {
+    for always in [None, Some(Verdict::Hold(Refusal::new(FailureReason::Connect, "refused")))] {
+        let bench = Bench::new(10, 100);
+        *bench.sink.always.lock().expect("lock") = always;
+        let (health, shutdown) = (Health::default(), CancellationToken::new());
+        let task = tokio::spawn(bench.relay.run(health.clone(), shutdown.clone(), Duration::from_secs(10)));
+        for _ in 0..48 {
+            tokio::time::sleep(Duration::from_secs(1800)).await;
+            assert_eq!(health.stuck(), []);
+        }
+        shutdown.cancel();
+        task.await.expect("no panic");
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(health.stuck(), [], "it ended as it should");
+    }
+}
+
+/// A request without an end, which no time-out cuts off.
+struct Endless;
+
+impl Export for Endless {
+    async fn export(&self, _: Bytes) -> Verdict {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_whose_request_never_ends_is_stuck() {
+    let bench = Bench::new(10, 100);
+    let flags = Flags { endpoint: None, protocol: None, batch_size: 100, user_names: true, redact: Vec::new() };
+    let settings = Settings::stdout(&flags, &|_| None).expect("settings");
+    let relay = Relay::new(bench.outbox.clone(), "instance", Endless, &settings, bench.metrics.clone(), bench.loops.clone());
+    let health = Health::default();
+    let task = tokio::spawn(relay.run(health.clone(), CancellationToken::new(), Duration::from_secs(10)));
+    tokio::time::sleep(LONGEST_RELAY_ROUND).await;
+    assert_eq!(health.stuck(), []);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(health.stuck().iter().map(|stuck| stuck.which).collect::<Vec<_>>(), [Loop::Otlp]);
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_records_wake_the_relay() {
     let bench = Bench::new(0, 100);
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(bench.relay.run(shutdown.clone(), Duration::from_secs(10)));
+    let task = tokio::spawn(bench.relay.run(Health::default(), shutdown.clone(), Duration::from_secs(10)));
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench.outbox.add(0..3);
     tokio::time::sleep(Duration::from_millis(10)).await;

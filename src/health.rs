@@ -1,4 +1,4 @@
-//! Whether the process turns and whether it is set up; never whether the upstream is well.
+//! Whether the loops turn and whether the process is set up; never whether the upstream is well.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,23 @@ use tokio::time::Instant;
 
 use crate::metrics::Loop;
 
+/// A loop that has not been seen to turn for so long is stuck: it sits in a computation or a lock, and lets nothing else of
+/// itself run. No computation of a round takes more than a second or two.
+const SILENCE: Duration = Duration::from_secs(5 * 60);
+
+/// A round that takes longer waits for something that will not come. All that a round waits for is bounded: a request by its
+/// time-out and its few attempts, the pause that the service asks for by an hour, and a scan by three times
+/// [`MAX_SCAN`](crate::tickets::MAX_SCAN), which is also how long it may keep a walk from the shared budget of requests.
+/// Together that is half of this.
+pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
+
+/// The same for the relay, whose round is one request and a few lines in the state file.
+pub const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
+
 /// What `/-/healthy` and `/-/ready` answer from; cheap to clone, every clone is the same handle.
 ///
-/// A loop that is watched has to beat. It beats once a step and, through [`Health::waiting`], while it waits: for an
-/// upstream, a disk or a backlog. What never beats is stuck, and a restart is what helps.
+/// A loop that is watched has to beat: once a round, and while a round waits for an upstream or a disk ([`Health::round`]),
+/// and while it pauses ([`Health::waiting`]). What never beats is stuck, and a restart is what helps.
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<Inner>);
 
@@ -37,10 +50,21 @@ pub struct Stuck {
     pub silent: Duration,
 }
 
+/// A loop that is watched for as long as this lives.
+#[derive(Debug)]
+pub struct Watched(Health, Loop);
+
 // === impl Health ===
 
 impl Health {
-    /// From now on the loop has to beat at least once in `deadline`: longer than its longest single step, time-outs included.
+    /// From now on the loop is watched, until the guard is dropped: it ended as it should, and its silence means nothing more.
+    #[must_use]
+    pub fn watched(&self, which: Loop) -> Watched {
+        self.watch(which, SILENCE);
+        Watched(self.clone(), which)
+    }
+
+    /// From now on the loop has to beat at least once in `deadline`: longer than its longest single computation.
     pub fn watch(&self, which: Loop, deadline: Duration) {
         self.beats()[which as usize] = Some(Beat { last: Instant::now(), deadline });
     }
@@ -75,6 +99,23 @@ impl Health {
         }
     }
 
+    /// One round of a loop: beats while it waits for an upstream or a disk, as long as that can last at most. A round that
+    /// computes for ever never comes to its beats, and one that waits for ever has none after [`LONGEST_ROUND`], the relay's
+    /// after [`LONGEST_RELAY_ROUND`].
+    pub async fn round<F: Future>(&self, which: Loop, round: F) -> F::Output {
+        tokio::pin!(round);
+        let longest = if which == Loop::Otlp { LONGEST_RELAY_ROUND } else { LONGEST_ROUND };
+        match tokio::time::timeout(longest, self.waiting(which, &mut round)).await {
+            Ok(output) => output,
+            Err(_) => {
+                tracing::error!(loop = which.as_str(), "a round does not end; /-/healthy fails from now on, so that whoever watches it starts the exporter again");
+                let output = round.await;
+                self.beat(which);
+                output
+            }
+        }
+    }
+
     /// The watched loops that have not beaten in time.
     pub fn stuck(&self) -> Vec<Stuck> {
         let beats = *self.beats();
@@ -98,6 +139,14 @@ impl Health {
 
     fn beats(&self) -> MutexGuard<'_, [Option<Beat>; Loop::ALL.len()]> {
         self.0.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Watched ===
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.unwatch(self.1);
     }
 }
 
@@ -154,6 +203,42 @@ mod tests {
         waiting.await.unwrap();
         tokio::time::advance(DEADLINE * 2).await;
         assert_eq!(health.stuck().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_waits_is_well_and_one_that_never_ends_is_stuck() {
+        let health = Health::default();
+        let _watched = health.watched(Loop::Audit);
+        let round = tokio::spawn({
+            let health = health.clone();
+            async move { health.round(Loop::Audit, std::future::pending::<()>()).await }
+        });
+        tokio::time::sleep(LONGEST_ROUND - Duration::from_secs(1)).await;
+        assert_eq!(health.stuck(), []);
+        tokio::time::sleep(SILENCE * 2).await;
+        assert_eq!(health.stuck().len(), 1);
+        round.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_computes_for_ever_is_stuck() {
+        let health = Health::default();
+        let _watched = health.watched(Loop::Tickets);
+        let mut round = Box::pin(health.round(Loop::Tickets, std::future::pending::<()>()));
+        assert!(futures_util::poll!(round.as_mut()).is_pending());
+        // Whoever computes does not let the round be polled.
+        tokio::time::advance(SILENCE + Duration::from_secs(1)).await;
+        assert_eq!(health.stuck().len(), 1);
+        assert!(futures_util::poll!(round.as_mut()).is_pending());
+        assert_eq!(health.stuck(), [], "it goes on after all");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_ended_as_it_should_is_watched_no_more() {
+        let health = Health::default();
+        drop(health.watched(Loop::Otlp));
+        tokio::time::advance(SILENCE * 2).await;
+        assert_eq!(health.stuck(), []);
     }
 
     #[test]
