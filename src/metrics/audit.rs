@@ -102,7 +102,8 @@ struct Series {
     introduced: u64,
     /// The first scrape that showed it.
     first_shown: Option<Instant>,
-    last_rise: Option<Rise>,
+    /// Apart, since few series have one and a scrape goes through all of them.
+    last_rise: Option<Box<Rise>>,
     /// The value that the last scrape saw; the introduced one where there was none yet.
     last_shown: u64,
 }
@@ -117,10 +118,10 @@ struct Rise {
 
 /// What a scrape sees of a counter.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct Shown<'a> {
     value: u64,
     /// Becomes the exemplar.
-    last_rise: Option<Rise>,
+    last_rise: Option<&'a Rise>,
 }
 
 /// A counter that no scrape has seen in full.
@@ -334,7 +335,7 @@ impl Collector for AuditMetrics {
         let now = Instant::now();
         self.encode_events(&mut encoder, now)?;
         let mut table = self.lock();
-        let totals = Total::ALL.map(|total| (total, table.totals[total as usize].show(now, self.zero_hold)));
+        let totals = Total::ALL.map(|total| (total, table.totals[total as usize].show(now, self.zero_hold).value));
         let names = table.names.clone();
         let (newest, walk, paused) = (table.newest, table.walk, table.paused);
         drop(table);
@@ -350,10 +351,10 @@ impl Collector for AuditMetrics {
                 ConstGauge::new(1i64).encode(family.encode_family(&[("actor", &**actor), ("name", name.as_str())])?)?;
             }
         }
-        for (total, shown) in totals {
+        for (total, value) in totals {
             let (name, help) = total.family();
             // Without an exemplar: after a sample without labels VictoriaMetrics takes its braces for the sample's own.
-            ConstCounter::new(shown.value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         if let Some(newest) = newest {
             let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch.";
@@ -384,23 +385,27 @@ impl Series {
     fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
         self.total += by;
         if let Some(trace) = trace {
-            self.last_rise = Some(Rise { by, trace, at: SystemTime::now() });
+            self.last_rise = Some(Box::new(Rise { by, trace, at: SystemTime::now() }));
         }
     }
 
     /// What a scrape at `now` sees.
-    fn show(&mut self, now: Instant, hold: Duration) -> Shown {
+    fn show(&mut self, now: Instant, hold: Duration) -> Shown<'_> {
         let first_shown = *self.first_shown.get_or_insert(now);
         let risen = hold.is_zero() || (now > first_shown && now - first_shown >= hold);
-        self.last_shown = if risen { self.total } else { self.introduced };
+        let value = if risen { self.total } else { self.introduced };
+        // Most are as they were: what is not written to need not be written back to memory.
+        if self.last_shown != value {
+            self.last_shown = value;
+        }
         // An exemplar would tell of a rise that is not shown yet.
-        Shown { value: self.last_shown, last_rise: self.last_rise.filter(|_| risen) }
+        Shown { value, last_rise: self.last_rise.as_deref().filter(|_| risen) }
     }
 }
 
 // === impl Shown ===
 
-impl Shown {
+impl Shown<'_> {
     /// Writes the sample; the last rise, where its trace is known, as the exemplar (OpenMetrics 1.0, "Exemplars").
     fn encode(self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(rise) = self.last_rise else { return ConstCounter::new(self.value).encode(encoder) };
