@@ -94,18 +94,24 @@ struct Table {
     paused: bool,
 }
 
-/// One counter: what the ledger holds, and what is shown.
-#[derive(Clone, Debug, Default)]
+/// One counter: what the ledger holds, and what is shown. It is small, since a scrape goes through all of them.
+#[derive(Clone, Debug)]
 struct Series {
     total: u64,
+    /// The value that the last scrape saw; the introduced one where there was none yet.
+    last_shown: u64,
+    /// Until the first scrape that shows it risen.
+    young: Option<Box<Young>>,
+    last_rise: Option<Box<Rise>>,
+}
+
+/// A counter that shows the value from before it rose.
+#[derive(Clone, Copy, Debug)]
+struct Young {
     /// The value it was introduced with in this process.
     introduced: u64,
     /// The first scrape that showed it.
     first_shown: Option<Instant>,
-    /// Apart, since few series have one and a scrape goes through all of them.
-    last_rise: Option<Box<Rise>>,
-    /// The value that the last scrape saw; the introduced one where there was none yet.
-    last_shown: u64,
 }
 
 /// The last rise of a counter whose trace is known.
@@ -201,8 +207,14 @@ impl AuditMetrics {
             table.events.retain(|labels, _| labels.actor.as_ref().is_none_or(|actor| !retired.contains(actor)));
             table.names.retain(|actor, _| !retired.contains(actor));
         }
-        for (labels, value) in delta.introduced {
-            table.events.entry(labels).or_insert(Series::introduced(value));
+        if table.events.is_empty() {
+            // Sorted and at once, as after a restart, the map takes half the memory. The first value of a label set is the one that counts.
+            let introduced = delta.introduced.into_iter().rev();
+            table.events = introduced.map(|(labels, value)| (labels, Series::introduced(value))).collect();
+        } else {
+            for (labels, value) in delta.introduced {
+                table.events.entry(labels).or_insert_with(|| Series::introduced(value));
+            }
         }
         for (labels, rise) in delta.held {
             table.events.entry(labels).or_default().rise(rise, None);
@@ -377,9 +389,15 @@ impl Collector for AuditMetrics {
 
 // === impl Series ===
 
+impl Default for Series {
+    fn default() -> Self {
+        Self::introduced(0)
+    }
+}
+
 impl Series {
     fn introduced(value: u64) -> Self {
-        Self { total: value, introduced: value, last_shown: value, ..Self::default() }
+        Self { total: value, last_shown: value, young: Some(Box::new(Young { introduced: value, first_shown: None })), last_rise: None }
     }
 
     fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
@@ -391,15 +409,19 @@ impl Series {
 
     /// What a scrape at `now` sees.
     fn show(&mut self, now: Instant, hold: Duration) -> Shown<'_> {
-        let first_shown = *self.first_shown.get_or_insert(now);
-        let risen = hold.is_zero() || (now > first_shown && now - first_shown >= hold);
-        let value = if risen { self.total } else { self.introduced };
+        if let Some(young) = &mut self.young {
+            let first_shown = *young.first_shown.get_or_insert(now);
+            if hold.is_zero() || (now > first_shown && now - first_shown >= hold) {
+                self.young = None;
+            }
+        }
+        let value = self.young.as_ref().map_or(self.total, |young| young.introduced);
         // Most are as they were: what is not written to need not be written back to memory.
         if self.last_shown != value {
             self.last_shown = value;
         }
         // An exemplar would tell of a rise that is not shown yet.
-        Shown { value, last_rise: self.last_rise.as_deref().filter(|_| risen) }
+        Shown { value, last_rise: self.last_rise.as_deref().filter(|_| self.young.is_none()) }
     }
 }
 
