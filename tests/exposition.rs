@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use openmetrics::{parse, series};
 use orgdata_exporter::ledger::MAX_LABEL;
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::audit::{Delta, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 
 /// What differs from process to process and from run to run. A family's name stands for all its series.
@@ -105,6 +106,35 @@ async fn both_forms_have_the_same_series_and_only_one_has_exemplars() {
     same.push_str("# EOF\n");
     let values = |families| series(families).into_iter().filter(|((name, _), _)| !name.starts_with("process_")).collect::<Vec<_>>();
     assert_eq!(values(&families), values(&parse(&same).expect("the same samples")));
+}
+
+/// A scrape lets the tail go on in the middle of a family: what was there at its beginning is in it once, whatever comes and goes.
+#[test]
+fn a_scrape_beside_a_tail_that_never_rests_is_whole() {
+    let metrics = Metrics::new(Duration::ZERO);
+    let set = |actor: u32| EventLabels { activity_type: "A".into(), actor: Some(format!("{actor:04}").into()) };
+    let stays = || (0..4000).step_by(2);
+    metrics.audit.publish(Delta { introduced: stays().map(|actor| (set(actor), 1)).collect(), ..Delta::default() });
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for actor in (1..4000).step_by(2).cycle().take_while(|_| !done.load(std::sync::atomic::Ordering::Relaxed)) {
+                metrics.audit.publish(Delta { events: vec![(set(actor), 1)], ..Delta::default() });
+                if actor % 400 == 399 {
+                    let retired = (1..actor).step_by(2).filter_map(|actor| set(actor).actor).collect();
+                    metrics.audit.publish(Delta { retired, ..Delta::default() });
+                }
+            }
+        });
+        for _ in 0..10 {
+            let shown = series(&parse(&encode(&metrics, Format::OpenMetrics)).expect("strict OpenMetrics"));
+            for actor in stays() {
+                let labels = vec![("activity_type".to_owned(), "A".to_owned()), ("actor".to_owned(), format!("{actor:04}"))];
+                assert_eq!(shown.get(&("orgdata_audit_events_total".to_owned(), labels)), Some(&1.0), "{actor}");
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 /// What a stranger reads in a graph's tooltip: a sentence or two, and a unit where the name has one.

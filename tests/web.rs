@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use orgdata_exporter::metrics::audit::{Delta, EventLabels};
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::web::overview::{AuditOverview, Count, Overview};
 use orgdata_exporter::web::{self, BindError, Health, Limits, ListenAddress, Settings, TelemetryPath, WebState};
@@ -170,6 +171,30 @@ async fn many_scrapes_at_once_are_all_answered() {
         assert_eq!(response.status(), StatusCode::OK);
         assert!(response.text().await.unwrap().contains("process_open_fds"));
     }
+}
+
+/// One thread for everything: were it the one that encodes, nobody else would be answered meanwhile.
+#[tokio::test(flavor = "current_thread")]
+async fn a_scrape_of_very_many_series_holds_up_nobody() {
+    let server = Server::start().await;
+    let set = |number: u32| EventLabels { activity_type: "A".into(), actor: Some(number.to_string().into()) };
+    server.metrics.audit.publish(Delta { introduced: (0..100_000).map(|number| (set(number), 1)).collect(), ..Delta::default() });
+    let scrape = server.get("/metrics", &[("accept", PROMETHEUS)]);
+    tokio::pin!(scrape);
+    let mut answered = 0;
+    loop {
+        tokio::select! {
+            response = &mut scrape => {
+                assert_eq!(response.status(), StatusCode::OK);
+                break;
+            }
+            response = server.get("/-/healthy", &[]) => {
+                assert_eq!(response.status(), StatusCode::OK);
+                answered += 1;
+            }
+        }
+    }
+    assert!(answered >= 3, "{answered} answers while a scrape was encoded");
 }
 
 #[tokio::test]

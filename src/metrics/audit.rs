@@ -94,17 +94,24 @@ struct Table {
     paused: bool,
 }
 
-/// One counter: what the ledger holds, and what is shown.
-#[derive(Clone, Debug, Default)]
+/// One counter: what the ledger holds, and what is shown. It is small, since a scrape goes through all of them.
+#[derive(Clone, Debug)]
 struct Series {
     total: u64,
+    /// The value that the last scrape saw; the introduced one where there was none yet.
+    last_shown: u64,
+    /// Until the first scrape that shows it risen.
+    young: Option<Box<Young>>,
+    last_rise: Option<Box<Rise>>,
+}
+
+/// A counter that shows the value from before it rose.
+#[derive(Clone, Copy, Debug)]
+struct Young {
     /// The value it was introduced with in this process.
     introduced: u64,
     /// The first scrape that showed it.
     first_shown: Option<Instant>,
-    last_rise: Option<Rise>,
-    /// The value that the last scrape saw; the introduced one where there was none yet.
-    last_shown: u64,
 }
 
 /// The last rise of a counter whose trace is known.
@@ -117,10 +124,10 @@ struct Rise {
 
 /// What a scrape sees of a counter.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct Shown<'a> {
     value: u64,
     /// Becomes the exemplar.
-    last_rise: Option<Rise>,
+    last_rise: Option<&'a Rise>,
 }
 
 /// A counter that no scrape has seen in full.
@@ -200,8 +207,14 @@ impl AuditMetrics {
             table.events.retain(|labels, _| labels.actor.as_ref().is_none_or(|actor| !retired.contains(actor)));
             table.names.retain(|actor, _| !retired.contains(actor));
         }
-        for (labels, value) in delta.introduced {
-            table.events.entry(labels).or_insert(Series::introduced(value));
+        if table.events.is_empty() {
+            // Sorted and at once, as after a restart, the map takes half the memory. The first value of a label set is the one that counts.
+            let introduced = delta.introduced.into_iter().rev();
+            table.events = introduced.map(|(labels, value)| (labels, Series::introduced(value))).collect();
+        } else {
+            for (labels, value) in delta.introduced {
+                table.events.entry(labels).or_insert_with(|| Series::introduced(value));
+            }
         }
         for (labels, rise) in delta.held {
             table.events.entry(labels).or_default().rise(rise, None);
@@ -334,7 +347,7 @@ impl Collector for AuditMetrics {
         let now = Instant::now();
         self.encode_events(&mut encoder, now)?;
         let mut table = self.lock();
-        let totals = Total::ALL.map(|total| (total, table.totals[total as usize].show(now, self.zero_hold)));
+        let totals = Total::ALL.map(|total| (total, table.totals[total as usize].show(now, self.zero_hold).value));
         let names = table.names.clone();
         let (newest, walk, paused) = (table.newest, table.walk, table.paused);
         drop(table);
@@ -350,10 +363,10 @@ impl Collector for AuditMetrics {
                 ConstGauge::new(1i64).encode(family.encode_family(&[("actor", &**actor), ("name", name.as_str())])?)?;
             }
         }
-        for (total, shown) in totals {
+        for (total, value) in totals {
             let (name, help) = total.family();
             // Without an exemplar: after a sample without labels VictoriaMetrics takes its braces for the sample's own.
-            ConstCounter::new(shown.value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         if let Some(newest) = newest {
             let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch.";
@@ -376,31 +389,45 @@ impl Collector for AuditMetrics {
 
 // === impl Series ===
 
+impl Default for Series {
+    fn default() -> Self {
+        Self::introduced(0)
+    }
+}
+
 impl Series {
     fn introduced(value: u64) -> Self {
-        Self { total: value, introduced: value, last_shown: value, ..Self::default() }
+        Self { total: value, last_shown: value, young: Some(Box::new(Young { introduced: value, first_shown: None })), last_rise: None }
     }
 
     fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
         self.total += by;
         if let Some(trace) = trace {
-            self.last_rise = Some(Rise { by, trace, at: SystemTime::now() });
+            self.last_rise = Some(Box::new(Rise { by, trace, at: SystemTime::now() }));
         }
     }
 
     /// What a scrape at `now` sees.
-    fn show(&mut self, now: Instant, hold: Duration) -> Shown {
-        let first_shown = *self.first_shown.get_or_insert(now);
-        let risen = hold.is_zero() || (now > first_shown && now - first_shown >= hold);
-        self.last_shown = if risen { self.total } else { self.introduced };
+    fn show(&mut self, now: Instant, hold: Duration) -> Shown<'_> {
+        if let Some(young) = &mut self.young {
+            let first_shown = *young.first_shown.get_or_insert(now);
+            if hold.is_zero() || (now > first_shown && now - first_shown >= hold) {
+                self.young = None;
+            }
+        }
+        let value = self.young.as_ref().map_or(self.total, |young| young.introduced);
+        // Most are as they were: what is not written to need not be written back to memory.
+        if self.last_shown != value {
+            self.last_shown = value;
+        }
         // An exemplar would tell of a rise that is not shown yet.
-        Shown { value: self.last_shown, last_rise: self.last_rise.filter(|_| risen) }
+        Shown { value, last_rise: self.last_rise.as_deref().filter(|_| self.young.is_none()) }
     }
 }
 
 // === impl Shown ===
 
-impl Shown {
+impl Shown<'_> {
     /// Writes the sample; the last rise, where its trace is known, as the exemplar (OpenMetrics 1.0, "Exemplars").
     fn encode(self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(rise) = self.last_rise else { return ConstCounter::new(self.value).encode(encoder) };

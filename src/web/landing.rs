@@ -19,6 +19,9 @@ const TOP: usize = 10;
 /// Instead of a list of actors, where events were counted.
 const NO_ACTORS: &str = "No actor has a label: --metrics.actor-label is none, or all were idle for --metrics.actor-idle.";
 
+/// The minutes that the page shows.
+const HOUR: usize = 60;
+
 /// The page reloads itself after so many seconds.
 const REFRESH_SECONDS: u32 = 10;
 
@@ -57,7 +60,7 @@ impl Landing<'_> {
                     main {
                         div.grid { @for (which, state) in &self.loops { (self.loop_card(*which, state)) } }
                         @if let Some(audit) = &self.overview.audit { (self.audit(audit)) }
-                        div."grid wide" {
+                        div."grid wide tops" {
                             @if let Some(tickets) = &self.overview.tickets { (self.tickets(tickets)) }
                             (self.delivery(self.overview.delivery.as_ref(), self.overview.state.as_ref()))
                         }
@@ -305,24 +308,26 @@ fn top(title: &str, rows: &[Count], without: &str) -> Markup {
     }
 }
 
-/// Events in each of the last minutes.
+/// Events in each of the last minutes, at the right of an hour: in the first minutes of a process there are few.
 fn minutes(per_minute: &[u64]) -> Markup {
+    let per_minute = &per_minute[per_minute.len().saturating_sub(HOUR)..];
+    let before = HOUR - per_minute.len();
     let most = per_minute.iter().copied().max().unwrap_or(0);
     let sum = per_minute.iter().sum();
     html! {
-        svg.minutes role="img" aria-label=(format!("{} events in the last {} minutes", count(sum), per_minute.len()))
-            preserveAspectRatio="none" viewBox=(format!("0 0 {} 1000", per_minute.len() * 10)) {
-            line.base x1="0" x2=(per_minute.len() * 10) y1="1000" y2="1000" vector-effect="non-scaling-stroke" {}
+        svg.minutes role="img" aria-label=(format!("{} events in the last {} min", count(sum), per_minute.len()))
+            preserveAspectRatio="none" viewBox=(format!("0 0 {} 1000", HOUR * 10)) {
+            line.base x1="0" x2=(HOUR * 10) y1="1000" y2="1000" vector-effect="non-scaling-stroke" {}
             @for (index, events) in per_minute.iter().enumerate() {
                 @if *events > 0 {
                     // A single event beside a burst is still to be seen.
                     @let height = thousandths(*events, most).max(30);
-                    rect.bar x=(index * 10 + 1) width="8" y=(1000 - height) height=(height) {}
+                    rect.bar x=((before + index) * 10 + 1) width="8" y=(1000 - height) height=(height) {}
                 }
             }
         }
         div."axis muted" {
-            span { (per_minute.len()) " min ago" }
+            span { (HOUR) " min ago" }
             span { (count(sum)) " events, " (count(most)) " in the busiest minute" }
             span { "now" }
         }

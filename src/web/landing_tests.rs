@@ -180,6 +180,15 @@ fn without_labels_for_actors_the_page_says_why() {
 }
 
 #[test]
+fn the_minutes_of_a_young_process_are_at_the_right_of_the_hour() {
+    let mut landing = landing();
+    landing.overview.audit.as_mut().unwrap().per_minute = vec![3, 1];
+    let html = landing.render();
+    assert!(html.contains("viewBox=\"0 0 600 1000\"") && html.contains("<rect class=\"bar\" x=\"591\""), "{html}");
+    assert!(text(&html).contains("60 min ago4 events, 3 in the busiest minutenow"));
+}
+
+#[test]
 fn a_stuck_loop_is_named() {
     let html = Landing { stuck: vec![Stuck { which: Loop::Tickets, silent: Duration::from_secs(600) }], ..landing() }.render();
     assert!(html.contains("<title>Stuck"));
