@@ -27,9 +27,9 @@ const VARIABLES: [(&str, &str); 9] = [
     ("$actor", ".*"),
     ("$quiet_from", "20"),
     ("$quiet_until", "6"),
-    ("$__rate_interval", "10s"),
+    ("$__rate_interval", "11s"),
     ("$__range", "10m"),
-    ("$__interval", "5s"),
+    ("$__interval", "10s"),
 ];
 
 /// How often a message is waited for: a minute and a half.
@@ -118,7 +118,7 @@ async fn shows_a_busy_organization(start: impl AsyncFn(&str) -> Prometheus) {
     let exporter =
         Setup::new(&simulator).flag("--otlp.endpoint", &collector.http_endpoint()).flag("--metrics.zero-hold", "3s").start().await;
     exporter.born().await;
-    let born = simulator.mark();
+    let (born, begun) = (simulator.mark(), jiff::Timestamp::now().as_second());
     let prometheus = start(&exporter.address().to_string()).await;
     // Prometheus takes its time until the first scrape, and what it has not seen before it rose it cannot see rise.
     prometheus.query_until("min(orgdata_up) == 1", is_filled).await;
@@ -140,6 +140,13 @@ async fn shows_a_busy_organization(start: impl AsyncFn(&str) -> Prometheus) {
     prometheus.query_until(&panel(&activity, "Open tickets"), one(open_tickets as f64)).await;
     prometheus.query_until(&panel(&activity, "Exporter"), one(1.0)).await;
     prometheus.query_until(&panel(&health, "Backlog"), one(0.0)).await;
+    // A bar reaches back to the last scrape of the one before it: none counts twice, and none falls between two bars.
+    let bars = panel(&activity, "Events over time by activity");
+    let (start, end) = (begun.to_string(), (jiff::Timestamp::now().as_second() + 10).to_string());
+    let range = [("query", bars.as_str()), ("start", start.as_str()), ("end", end.as_str()), ("step", "10")];
+    let bars = prometheus.api("query_range", &range).await["result"].take();
+    let values = bars.as_array().expect("series").iter().flat_map(|series| series["values"].as_array().expect("values"));
+    assert_eq!(values.map(|sample| number(&sample[1])).sum::<f64>(), 80.0, "{bars}");
     let by_activity = prometheus.query(&panel(&activity, "Activities")).await;
     let sum: f64 = by_activity.as_array().expect("rows").iter().map(|row| number(&row["value"][1])).sum();
     assert_eq!(sum, 80.0, "{by_activity}");
@@ -191,6 +198,7 @@ async fn every_panel_shows_data_on_the_current_prometheus() {
 fn every_alert_fires_when_it_should_and_on_nothing_else() {
     promtool(&["check", "rules", "--lint=all", "--lint-fatal", "dashboards/alerts.yaml"]).expect("no remark");
     promtool(&["test", "rules", "dashboards/alerts.test.yaml"]).expect("every alert as expected");
+    promtool(&["check", "config", "deploy/prometheus/prometheus.yml"]).expect("the example finds the rules");
 }
 
 /// Keeps every alert that it is told of.
