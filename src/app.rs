@@ -166,7 +166,7 @@ impl App {
                 let relay = relay(&ledger, sender, otlp, &metrics).run(health.clone(), sending.clone(), settings.shutdown_grace);
                 tokio::spawn(beside_replays(relay, ledger.clone()))
             }
-            _ => tokio::spawn(idle(sending.clone())),
+            _ => tokio::spawn(idle(sending.clone(), ledger.clone())),
         };
         health.set_ready(true);
         tracing::info!(addresses = %listening, service = %settings.api.base_url, state = %settings.ledger.path, "listening");
@@ -225,7 +225,18 @@ async fn beside_replays(relay: impl Future<Output = ()>, ledger: LedgerHandle) {
     }
 }
 
-/// Stands where the relay would, without a collector.
-async fn idle(stop: CancellationToken) {
-    stop.cancelled().await;
+/// Stands where the relay would, without a collector. An operator can delete dead letters all the same; those that are queued wait for one.
+async fn idle(stop: CancellationToken, ledger: LedgerHandle) {
+    let recount = async {
+        loop {
+            if let Err(error) = ledger.recount_dead_letters().await {
+                tracing::debug!(%error, "cannot count the dead letters");
+            }
+            tokio::time::sleep(REPLAY_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = recount => {}
+    }
 }

@@ -112,6 +112,24 @@ async fn what_is_queued_while_no_exporter_runs_is_sent_by_the_next_one() {
 }
 
 #[tokio::test]
+async fn without_a_collector_the_gauge_follows_what_is_deleted_too() {
+    let simulator = Simulator::spawn(Config::quiet()).await.expect("a free port");
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = state(&directory);
+    let exporter = exporter(&simulator.base_url())
+        .without_env("ORGDATA_STATE_PATH")
+        .arg(&format!("--state.path={}", state.display()))
+        .arg("--audit.start=oldest")
+        .start();
+    exporter.until_value("orgdata_up{loop=\"audit\"}", 1.0).await;
+    let unreadable = Fields::new().unchecked().with("type", Value::Null).with("id", "odd");
+    simulator.simulator().add_entry(&unreadable).expect("unchecked");
+    exporter.until_value(KEPT, 1.0).await;
+    assert_eq!(dead_letters(&state, &["drop", "--all"]).await.stdout, "1 deleted\n");
+    exporter.until_value(KEPT, 0.0).await;
+}
+
+#[tokio::test]
 async fn what_is_no_state_file_is_refused_and_nothing_is_made() {
     let directory = tempfile::tempdir().expect("a directory");
     let missing = state(&directory);

@@ -225,6 +225,16 @@ impl Ledger {
         Ok(replayed)
     }
 
+    /// The gauge follows what another process has written.
+    pub(super) fn recount_letters(&mut self) -> Result<(), LedgerError> {
+        let version: i64 = self.connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        if self.recounted_at != Some(version) {
+            self.show_dead_letters();
+            self.recounted_at = Some(version);
+        }
+        Ok(())
+    }
+
     fn move_queued(&self) -> rusqlite::Result<usize> {
         let transaction = self.connection.unchecked_transaction()?;
         let mut letters: Vec<(i64, i64, i64, String)> = Vec::new();

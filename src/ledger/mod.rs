@@ -285,6 +285,14 @@ impl LedgerHandle {
         Ok(replayed)
     }
 
+    /// Shows how many dead letters there are, where another process has changed the file; cheap where none has.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub async fn recount_dead_letters(&self) -> Result<(), LedgerError> {
+        self.call(Ledger::recount_letters).await
+    }
+
     /// Completes when records were added to the outbox since the last call (or at once when that happened already).
     pub async fn outbox_changed(&self) {
         self.inner.outbox_grew.notified().await;

@@ -52,6 +52,8 @@ pub(super) struct Ledger {
     prune_floor: Option<Timestamp>,
     /// The version of the data, as SQLite counts what others wrote, in which queued dead letters were looked for last.
     pub(super) replayed_until: Option<i64>,
+    /// The same of the last count of dead letters without a collector.
+    pub(super) recounted_at: Option<i64>,
 }
 
 // === impl Ledger ===
@@ -95,6 +97,7 @@ impl Ledger {
             pruned_at: None,
             prune_floor: None,
             replayed_until: None,
+            recounted_at: None,
         }
     }
 

@@ -52,6 +52,13 @@ pub(crate) struct Collector {
     dir: TempDir,
 }
 
+/// An Alertmanager that sends every alert to one address at once.
+pub(crate) struct Alertmanager {
+    _process: Process,
+    port: u16,
+    _dir: TempDir,
+}
+
 /// rotel, a collector of another house, that prints every record it takes.
 pub(crate) struct Rotel {
     process: Process,
@@ -137,6 +144,20 @@ fn jobs(targets: &[&str]) -> Value {
     json!([{ "job_name": "orgdata-exporter", "static_configs": [{ "targets": targets }] }])
 }
 
+/// Runs the promtool of the oldest supported Prometheus and the current one in the repository; the error is what the first of them that
+/// finds fault printed.
+pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
+    for name in ["promtool", "promtool3"] {
+        let output =
+            Command::new(binary(name)).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("promtool can be run");
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if !output.status.success() {
+            return Err(format!("{name}: {}\n{said}", output.status));
+        }
+    }
+    Ok(())
+}
+
 // === impl Prometheus ===
 
 impl Prometheus {
@@ -158,13 +179,27 @@ impl Prometheus {
         Self::start_jobs("prometheus3", jobs(targets), scrape_interval).await
     }
 
+    /// Starts the current Prometheus with rules, looked at every second, that tell an Alertmanager; otherwise as [`start`](Self::start).
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or the server does not become ready.
+    pub(crate) async fn start_alerting(targets: &[&str], rules: &Path, alertmanager: &Alertmanager) -> Self {
+        let more = json!({
+            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
+            "rule_files": [rules],
+            "alerting": { "alertmanagers": [{ "static_configs": [{ "targets": [format!("127.0.0.1:{}", alertmanager.port)] }] }] },
+        });
+        Self::start_program("prometheus3", jobs(targets), "1s", more).await
+    }
+
     /// Starts VictoriaMetrics, which answers the same queries in its own way; otherwise as [`start`](Self::start).
     ///
     /// # Panics
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_victoria_metrics(targets: &[&str], scrape_interval: &str) -> Self {
-        let server = Self::start_with("victoria-metrics", jobs(targets), scrape_interval, |config, data, port| {
+        let server = Self::start_with("victoria-metrics", jobs(targets), scrape_interval, json!({}), |config, data, port| {
             vec![
                 format!("-promscrape.config={config}"),
                 format!("-storageDataPath={data}"),
@@ -184,7 +219,11 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_jobs(program: &str, jobs: Value, scrape_interval: &str) -> Self {
-        Self::start_with(program, jobs, scrape_interval, |config, data, port| {
+        Self::start_program(program, jobs, scrape_interval, json!({})).await
+    }
+
+    async fn start_program(program: &str, jobs: Value, scrape_interval: &str, more: Value) -> Self {
+        Self::start_with(program, jobs, scrape_interval, more, |config, data, port| {
             vec![
                 format!("--config.file={config}"),
                 format!("--storage.tsdb.path={data}"),
@@ -201,13 +240,17 @@ impl Prometheus {
         program: &str,
         jobs: Value,
         scrape_interval: &str,
+        more: Value,
         arguments: impl Fn(std::path::Display<'_>, std::path::Display<'_>, u16) -> Vec<String>,
     ) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let config = json!({
+        let mut config = json!({
             "global": { "scrape_interval": scrape_interval },
             "scrape_configs": jobs,
         });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
         // JSON is YAML.
         let config_file = dir.path().join("prometheus.yml");
         fs::write(&config_file, config.to_string()).expect("the temporary directory is writable");
@@ -455,6 +498,43 @@ impl Collector {
         if let Err(why) = self.process.ready(&self.client, &health).await {
             panic!("{why}");
         }
+    }
+}
+
+// === impl Alertmanager ===
+
+impl Alertmanager {
+    /// Starts it; `webhook` is the URL that it posts to.
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or it does not become ready.
+    pub(crate) async fn start(webhook: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let config = json!({
+            "route": { "receiver": "webhook", "group_by": ["alertname"], "group_wait": "1s", "group_interval": "1s", "repeat_interval": "1h" },
+            "receivers": [{ "name": "webhook", "webhook_configs": [{ "url": webhook }] }],
+        });
+        let file = dir.path().join("alertmanager.yml");
+        // JSON is YAML.
+        fs::write(&file, config.to_string()).expect("the temporary directory is writable");
+        let (process, [port]) = start(
+            &client(),
+            "alertmanager",
+            dir.path(),
+            |[port]| {
+                vec![
+                    format!("--config.file={}", file.display()),
+                    format!("--storage.path={}", dir.path().join("data").display()),
+                    format!("--web.listen-address=127.0.0.1:{port}"),
+                    // It is alone.
+                    "--cluster.listen-address=".to_owned(),
+                ]
+            },
+            |[port]| format!("http://127.0.0.1:{port}/-/ready"),
+        )
+        .await;
+        Self { _process: process, port, _dir: dir }
     }
 }
 
