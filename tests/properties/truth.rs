@@ -52,7 +52,10 @@ impl Bench {
         let actor = |actor: Option<i64>| actor.map_or_else(|| "none".to_owned(), |actor| actor.to_string());
         let truth: BTreeMap<(String, String), u64> = counts.map(|((kind, id), count)| ((kind, actor(id)), count)).collect();
         assert_eq!(self.counted(), truth, "counters");
-        assert!(self.total(Total::Late) <= world.late, "{} rows are called late, {} were", self.total(Total::Late), world.late);
+        // Below a page full of entries from the future only the re-read finds anything, also what came in the very moment of the newest.
+        if !self.case.has_future() {
+            assert!(self.total(Total::Late) <= world.late, "{} rows are called late, {} were", self.total(Total::Late), world.late);
+        }
         assert_eq!([Total::Gaps, Total::Malformed].map(|total| self.total(total)), [0, 0], "gaps, malformed");
         if self.case.faults() == 0 {
             assert_eq!([Total::Recoveries, Total::Duplicate].map(|total| self.total(total)), [0, 0], "recoveries, duplicates");
