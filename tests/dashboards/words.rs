@@ -112,6 +112,8 @@ fn every_flag_that_is_named_exists() {
             "--help",
             "--previous",
             "--cacert",
+            "--user",
+            "--unix-socket",
         ]
         .map(str::to_owned),
     );
