@@ -16,7 +16,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use exporter::Setup;
 use orgdata_exporter::simulator::{Config, Fields, Scope, Simulator};
-use parts::{Alertmanager, Collector, Prometheus, number, promtool};
+use parts::{Alertmanager, Collector, Prometheus, number, promtool, tool};
 use serde_json::{Value, json};
 
 /// What Grafana puts in place of a variable; every choice is *All*.
@@ -199,6 +199,17 @@ fn every_alert_fires_when_it_should_and_on_nothing_else() {
     promtool(&["check", "rules", "--lint=all", "--lint-fatal", "dashboards/alerts.yaml"]).expect("no remark");
     promtool(&["test", "rules", "dashboards/alerts.test.yaml"]).expect("every alert as expected");
     promtool(&["check", "config", "deploy/prometheus/prometheus.yml"]).expect("the example finds the rules");
+}
+
+#[test]
+#[ignore = "needs Grafana's schema"]
+fn grafana_knows_every_key_of_the_dashboards() {
+    tool("grafana-schema", &["dashboards/organization-activity.json", "dashboards/exporter-health.json"]).expect("nothing is lost");
+    let directory = tempfile::tempdir().expect("a directory");
+    let unknown = directory.path().join("unknown.json");
+    std::fs::write(&unknown, r#"{ "title": "a", "panels": [{ "type": "stat", "span": 4 }] }"#).expect("the directory is writable");
+    let fault = tool("grafana-schema", &[unknown.to_str().expect("text")]).expect_err("a key that Grafana does not know");
+    assert!(fault.contains(".panels[].span"), "{fault}");
 }
 
 /// Keeps every alert that it is told of.

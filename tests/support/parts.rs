@@ -142,15 +142,17 @@ pub(crate) fn promtool_check_metrics(text: &str) -> Result<(), String> {
 /// Runs the promtool of the oldest supported Prometheus and the current one in the repository; the error is what the first of them that
 /// finds fault printed.
 pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
-    for name in ["promtool", "promtool3"] {
-        let output =
-            Command::new(binary(name)).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("promtool can be run");
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        if !output.status.success() {
-            return Err(format!("{name}: {}\n{said}", output.status));
-        }
+    ["promtool", "promtool3"].into_iter().try_for_each(|name| tool(name, arguments))
+}
+
+/// Runs a program in the repository; the error is what it printed when it did not succeed.
+pub(crate) fn tool(name: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(binary(name)).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("it can be run");
+    if output.status.success() {
+        return Ok(());
     }
-    Ok(())
+    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    Err(format!("{name}: {}\n{}", output.status, said.concat()))
 }
 
 // === impl Prometheus ===
