@@ -262,8 +262,7 @@ async fn alerts_arrive_through_an_alertmanager_and_end_when_the_runbook_is_follo
 
     let (address, told) = webhook().await;
     let alertmanager = Alertmanager::start(&format!("http://{address}/")).await;
-    let prometheus =
-        Prometheus::start_alerting(&[&exporter.address().to_string()], &impatient_rules(directory.path()), &alertmanager).await;
+    let prometheus = Prometheus::start_alerting(&exporter.address().to_string(), &impatient_rules(directory.path()), &alertmanager).await;
     // Healthy: all rules were looked at, and not even an impatient one fires.
     prometheus.query_until("count_over_time(up[10m]) > 5", is_filled).await;
     assert_eq!(prometheus.query("ALERTS{alertname!=\"OrgdataExporterDown\"}").await, json!([]));

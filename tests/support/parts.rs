@@ -52,13 +52,6 @@ pub(crate) struct Collector {
     dir: TempDir,
 }
 
-/// An Alertmanager that sends every alert to one address at once.
-pub(crate) struct Alertmanager {
-    _process: Process,
-    port: u16,
-    _dir: TempDir,
-}
-
 /// rotel, a collector of another house, that prints every record it takes.
 pub(crate) struct Rotel {
     process: Process,
@@ -139,22 +132,6 @@ pub(crate) fn promtool_check_metrics(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the promtool of the oldest supported Prometheus and the current one in the repository; the error is what the first of them that
-/// finds fault printed.
-pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
-    ["promtool", "promtool3"].into_iter().try_for_each(|name| tool(name, arguments))
-}
-
-/// Runs a program in the repository; the error is what it printed when it did not succeed.
-pub(crate) fn tool(name: &str, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new(binary(name)).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("it can be run");
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    Err(format!("{name}: {}\n{}", output.status, said.concat()))
-}
-
 // === impl Prometheus ===
 
 impl Prometheus {
@@ -164,7 +141,7 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start(targets: &[&str], scrape_interval: &str) -> Self {
-        Self::start_program("prometheus", targets, scrape_interval, json!({})).await
+        Self::start_program("prometheus", targets, scrape_interval).await
     }
 
     /// Starts the current Prometheus (3.x), otherwise as [`start`](Self::start).
@@ -173,21 +150,7 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_current(targets: &[&str], scrape_interval: &str) -> Self {
-        Self::start_program("prometheus3", targets, scrape_interval, json!({})).await
-    }
-
-    /// Starts the current Prometheus with rules, looked at every second, that tell an Alertmanager; otherwise as [`start`](Self::start).
-    ///
-    /// # Panics
-    ///
-    /// When the binary is missing or the server does not become ready.
-    pub(crate) async fn start_alerting(targets: &[&str], rules: &Path, alertmanager: &Alertmanager) -> Self {
-        let more = json!({
-            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
-            "rule_files": [rules],
-            "alerting": { "alertmanagers": [{ "static_configs": [{ "targets": [format!("127.0.0.1:{}", alertmanager.port)] }] }] },
-        });
-        Self::start_program("prometheus3", targets, "1s", more).await
+        Self::start_program("prometheus3", targets, scrape_interval).await
     }
 
     /// Starts VictoriaMetrics, which answers the same queries in its own way; otherwise as [`start`](Self::start).
@@ -196,7 +159,7 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_victoria_metrics(targets: &[&str], scrape_interval: &str) -> Self {
-        let server = Self::start_with("victoria-metrics", targets, scrape_interval, json!({}), |config, data, port| {
+        let server = Self::start_with("victoria-metrics", targets, scrape_interval, |config, data, port| {
             vec![
                 format!("-promscrape.config={config}"),
                 format!("-storageDataPath={data}"),
@@ -210,8 +173,8 @@ impl Prometheus {
         Self { flush: Some(format!("{}/internal/force_flush", server.base)), ..server }
     }
 
-    async fn start_program(program: &str, targets: &[&str], scrape_interval: &str, more: Value) -> Self {
-        Self::start_with(program, targets, scrape_interval, more, |config, data, port| {
+    async fn start_program(program: &str, targets: &[&str], scrape_interval: &str) -> Self {
+        Self::start_with(program, targets, scrape_interval, |config, data, port| {
             vec![
                 format!("--config.file={config}"),
                 format!("--storage.tsdb.path={data}"),
@@ -228,20 +191,16 @@ impl Prometheus {
         program: &str,
         targets: &[&str],
         scrape_interval: &str,
-        more: Value,
         arguments: impl Fn(std::path::Display<'_>, std::path::Display<'_>, u16) -> Vec<String>,
     ) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let mut config = json!({
+        let config = json!({
             "global": { "scrape_interval": scrape_interval },
             "scrape_configs": [{
                 "job_name": "orgdata-exporter",
                 "static_configs": [{ "targets": targets }],
             }],
         });
-        for (key, value) in more.as_object().into_iter().flatten() {
-            config[key] = value.clone();
-        }
         // JSON is YAML.
         let config_file = dir.path().join("prometheus.yml");
         fs::write(&config_file, config.to_string()).expect("the temporary directory is writable");
@@ -489,43 +448,6 @@ impl Collector {
         if let Err(why) = self.process.ready(&self.client, &health).await {
             panic!("{why}");
         }
-    }
-}
-
-// === impl Alertmanager ===
-
-impl Alertmanager {
-    /// Starts it; `webhook` is the URL that it posts to.
-    ///
-    /// # Panics
-    ///
-    /// When the binary is missing or it does not become ready.
-    pub(crate) async fn start(webhook: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let config = json!({
-            "route": { "receiver": "webhook", "group_by": ["alertname"], "group_wait": "1s", "group_interval": "1s", "repeat_interval": "1h" },
-            "receivers": [{ "name": "webhook", "webhook_configs": [{ "url": webhook }] }],
-        });
-        let file = dir.path().join("alertmanager.yml");
-        // JSON is YAML.
-        fs::write(&file, config.to_string()).expect("the temporary directory is writable");
-        let (process, [port]) = start(
-            &client(),
-            "alertmanager",
-            dir.path(),
-            |[port]| {
-                vec![
-                    format!("--config.file={}", file.display()),
-                    format!("--storage.path={}", dir.path().join("data").display()),
-                    format!("--web.listen-address=127.0.0.1:{port}"),
-                    // It is alone.
-                    "--cluster.listen-address=".to_owned(),
-                ]
-            },
-            |[port]| format!("http://127.0.0.1:{port}/-/ready"),
-        )
-        .await;
-        Self { _process: process, port, _dir: dir }
     }
 }
 
@@ -814,4 +736,100 @@ fn binary(name: &str) -> PathBuf {
     let program = directory.join(name);
     assert!(program.is_file(), "{} is missing: run .ci/setup first", program.display());
     program
+}
+
+/// Runs the promtool of the oldest supported Prometheus and the current one in the repository; the error is what the first of them that
+/// finds fault printed.
+pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
+    ["promtool", "promtool3"].into_iter().try_for_each(|name| tool(name, arguments))
+}
+
+/// Runs a program in the repository; the error is what it printed when it did not succeed.
+pub(crate) fn tool(name: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(binary(name)).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("it can be run");
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    Err(format!("{name}: {}\n{}", output.status, said.concat()))
+}
+
+/// An Alertmanager that sends every alert to one address at once.
+pub(crate) struct Alertmanager {
+    _process: Process,
+    port: u16,
+    _dir: TempDir,
+}
+
+// === impl Alertmanager ===
+
+impl Alertmanager {
+    /// Starts it; `webhook` is the URL that it posts to.
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or it does not become ready.
+    pub(crate) async fn start(webhook: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let config = json!({
+            "route": { "receiver": "webhook", "group_by": ["alertname"], "group_wait": "1s", "group_interval": "1s", "repeat_interval": "1h" },
+            "receivers": [{ "name": "webhook", "webhook_configs": [{ "url": webhook }] }],
+        });
+        let file = dir.path().join("alertmanager.yml");
+        // JSON is YAML.
+        fs::write(&file, config.to_string()).expect("the temporary directory is writable");
+        let (process, [port]) = start(
+            &client(),
+            "alertmanager",
+            dir.path(),
+            |[port]| {
+                vec![
+                    format!("--config.file={}", file.display()),
+                    format!("--storage.path={}", dir.path().join("data").display()),
+                    format!("--web.listen-address=127.0.0.1:{port}"),
+                    // It is alone.
+                    "--cluster.listen-address=".to_owned(),
+                ]
+            },
+            |[port]| format!("http://127.0.0.1:{port}/-/ready"),
+        )
+        .await;
+        Self { _process: process, port, _dir: dir }
+    }
+}
+
+impl Prometheus {
+    /// Starts the current Prometheus with rules, looked at every second, that tell an Alertmanager; otherwise as [`start`](Self::start).
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or the server does not become ready.
+    pub(crate) async fn start_alerting(target: &str, rules: &Path, alertmanager: &Alertmanager) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let config = json!({
+            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
+            "scrape_configs": [{ "job_name": "orgdata-exporter", "static_configs": [{ "targets": [target] }] }],
+            "rule_files": [rules],
+            "alerting": { "alertmanagers": [{ "static_configs": [{ "targets": [format!("127.0.0.1:{}", alertmanager.port)] }] }] },
+        });
+        let file = dir.path().join("prometheus.yml");
+        // JSON is YAML.
+        fs::write(&file, config.to_string()).expect("the temporary directory is writable");
+        let client = client();
+        let (process, [port]) = start(
+            &client,
+            "prometheus3",
+            dir.path(),
+            |[port]| {
+                vec![
+                    format!("--config.file={}", file.display()),
+                    format!("--storage.tsdb.path={}", dir.path().join("data").display()),
+                    format!("--web.listen-address=127.0.0.1:{port}"),
+                ]
+            },
+            |[port]| format!("http://127.0.0.1:{port}/-/ready"),
+        )
+        .await;
+        Self { process, client, base: format!("http://127.0.0.1:{port}"), flush: None, _dir: dir }
+    }
 }
