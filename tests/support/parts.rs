@@ -52,13 +52,6 @@ pub(crate) struct Collector {
     dir: TempDir,
 }
 
-/// An Alertmanager that sends every alert to one address at once.
-pub(crate) struct Alertmanager {
-    _process: Process,
-    port: u16,
-    _dir: TempDir,
-}
-
 /// rotel, a collector of another house, that prints every record it takes.
 pub(crate) struct Rotel {
     process: Process,
@@ -144,20 +137,6 @@ fn jobs(targets: &[&str]) -> Value {
     json!([{ "job_name": "orgdata-exporter", "static_configs": [{ "targets": targets }] }])
 }
 
-/// Runs the promtool of the oldest supported Prometheus and the current one in the repository; the error is what the first of them that
-/// finds fault printed.
-pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
-    for name in ["promtool", "promtool3"] {
-        let output =
-            Command::new(binary(name)).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("promtool can be run");
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        if !output.status.success() {
-            return Err(format!("{name}: {}\n{said}", output.status));
-        }
-    }
-    Ok(())
-}
-
 // === impl Prometheus ===
 
 impl Prometheus {
@@ -179,27 +158,13 @@ impl Prometheus {
         Self::start_jobs("prometheus3", jobs(targets), scrape_interval).await
     }
 
-    /// Starts the current Prometheus with rules, looked at every second, that tell an Alertmanager; otherwise as [`start`](Self::start).
-    ///
-    /// # Panics
-    ///
-    /// When the binary is missing or the server does not become ready.
-    pub(crate) async fn start_alerting(targets: &[&str], rules: &Path, alertmanager: &Alertmanager) -> Self {
-        let more = json!({
-            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
-            "rule_files": [rules],
-            "alerting": { "alertmanagers": [{ "static_configs": [{ "targets": [format!("127.0.0.1:{}", alertmanager.port)] }] }] },
-        });
-        Self::start_program("prometheus3", jobs(targets), "1s", more).await
-    }
-
     /// Starts VictoriaMetrics, which answers the same queries in its own way; otherwise as [`start`](Self::start).
     ///
     /// # Panics
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_victoria_metrics(targets: &[&str], scrape_interval: &str) -> Self {
-        let server = Self::start_with("victoria-metrics", jobs(targets), scrape_interval, json!({}), |config, data, port| {
+        let server = Self::start_with("victoria-metrics", jobs(targets), scrape_interval, |config, data, port| {
             vec![
                 format!("-promscrape.config={config}"),
                 format!("-storageDataPath={data}"),
@@ -219,11 +184,7 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_jobs(program: &str, jobs: Value, scrape_interval: &str) -> Self {
-        Self::start_program(program, jobs, scrape_interval, json!({})).await
-    }
-
-    async fn start_program(program: &str, jobs: Value, scrape_interval: &str, more: Value) -> Self {
-        Self::start_with(program, jobs, scrape_interval, more, |config, data, port| {
+        Self::start_with(program, jobs, scrape_interval, |config, data, port| {
             vec![
                 format!("--config.file={config}"),
                 format!("--storage.tsdb.path={data}"),
@@ -240,17 +201,13 @@ impl Prometheus {
         program: &str,
         jobs: Value,
         scrape_interval: &str,
-        more: Value,
         arguments: impl Fn(std::path::Display<'_>, std::path::Display<'_>, u16) -> Vec<String>,
     ) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let mut config = json!({
+        let config = json!({
             "global": { "scrape_interval": scrape_interval },
             "scrape_configs": jobs,
         });
-        for (key, value) in more.as_object().into_iter().flatten() {
-            config[key] = value.clone();
-        }
         // JSON is YAML.
         let config_file = dir.path().join("prometheus.yml");
         fs::write(&config_file, config.to_string()).expect("the temporary directory is writable");
@@ -498,43 +455,6 @@ impl Collector {
         if let Err(why) = self.process.ready(&self.client, &health).await {
             panic!("{why}");
         }
-    }
-}
-
-// === impl Alertmanager ===
-
-impl Alertmanager {
-    /// Starts it; `webhook` is the URL that it posts to.
-    ///
-    /// # Panics
-    ///
-    /// When the binary is missing or it does not become ready.
-    pub(crate) async fn start(webhook: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let config = json!({
-            "route": { "receiver": "webhook", "group_by": ["alertname"], "group_wait": "1s", "group_interval": "1s", "repeat_interval": "1h" },
-            "receivers": [{ "name": "webhook", "webhook_configs": [{ "url": webhook }] }],
-        });
-        let file = dir.path().join("alertmanager.yml");
-        // JSON is YAML.
-        fs::write(&file, config.to_string()).expect("the temporary directory is writable");
-        let (process, [port]) = start(
-            &client(),
-            "alertmanager",
-            dir.path(),
-            |[port]| {
-                vec![
-                    format!("--config.file={}", file.display()),
-                    format!("--storage.path={}", dir.path().join("data").display()),
-                    format!("--web.listen-address=127.0.0.1:{port}"),
-                    // It is alone.
-                    "--cluster.listen-address=".to_owned(),
-                ]
-            },
-            |[port]| format!("http://127.0.0.1:{port}/-/ready"),
-        )
-        .await;
-        Self { _process: process, port, _dir: dir }
     }
 }
 
@@ -823,4 +743,100 @@ fn binary(name: &str) -> PathBuf {
     let program = directory.join(name);
     assert!(program.is_file(), "{} is missing: run .ci/setup first", program.display());
     program
+}
+
+/// Runs the promtool of the oldest supported Prometheus and the current one in the repository; the error is what the first of them that
+/// finds fault printed.
+pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
+    ["promtool", "promtool3"].into_iter().try_for_each(|name| tool(name, arguments))
+}
+
+/// Runs a program in the repository; the error is what it printed when it did not succeed.
+pub(crate) fn tool(name: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(binary(name)).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("it can be run");
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    Err(format!("{name}: {}\n{}", output.status, said.concat()))
+}
+
+/// An Alertmanager that sends every alert to one address at once.
+pub(crate) struct Alertmanager {
+    _process: Process,
+    port: u16,
+    _dir: TempDir,
+}
+
+// === impl Alertmanager ===
+
+impl Alertmanager {
+    /// Starts it; `webhook` is the URL that it posts to.
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or it does not become ready.
+    pub(crate) async fn start(webhook: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let config = json!({
+            "route": { "receiver": "webhook", "group_by": ["alertname"], "group_wait": "1s", "group_interval": "1s", "repeat_interval": "1h" },
+            "receivers": [{ "name": "webhook", "webhook_configs": [{ "url": webhook }] }],
+        });
+        let file = dir.path().join("alertmanager.yml");
+        // JSON is YAML.
+        fs::write(&file, config.to_string()).expect("the temporary directory is writable");
+        let (process, [port]) = start(
+            &client(),
+            "alertmanager",
+            dir.path(),
+            |[port]| {
+                vec![
+                    format!("--config.file={}", file.display()),
+                    format!("--storage.path={}", dir.path().join("data").display()),
+                    format!("--web.listen-address=127.0.0.1:{port}"),
+                    // It is alone.
+                    "--cluster.listen-address=".to_owned(),
+                ]
+            },
+            |[port]| format!("http://127.0.0.1:{port}/-/ready"),
+        )
+        .await;
+        Self { _process: process, port, _dir: dir }
+    }
+}
+
+impl Prometheus {
+    /// Starts the current Prometheus with rules, looked at every second, that tell an Alertmanager; otherwise as [`start`](Self::start).
+    ///
+    /// # Panics
+    ///
+    /// When the binary is missing or the server does not become ready.
+    pub(crate) async fn start_alerting(target: &str, rules: &Path, alertmanager: &Alertmanager) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let config = json!({
+            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
+            "scrape_configs": [{ "job_name": "orgdata-exporter", "static_configs": [{ "targets": [target] }] }],
+            "rule_files": [rules],
+            "alerting": { "alertmanagers": [{ "static_configs": [{ "targets": [format!("127.0.0.1:{}", alertmanager.port)] }] }] },
+        });
+        let file = dir.path().join("prometheus.yml");
+        // JSON is YAML.
+        fs::write(&file, config.to_string()).expect("the temporary directory is writable");
+        let client = client();
+        let (process, [port]) = start(
+            &client,
+            "prometheus3",
+            dir.path(),
+            |[port]| {
+                vec![
+                    format!("--config.file={}", file.display()),
+                    format!("--storage.tsdb.path={}", dir.path().join("data").display()),
+                    format!("--web.listen-address=127.0.0.1:{port}"),
+                ]
+            },
+            |[port]| format!("http://127.0.0.1:{port}/-/ready"),
+        )
+        .await;
+        Self { process, client, base: format!("http://127.0.0.1:{port}"), flush: None, _dir: dir }
+    }
 }
