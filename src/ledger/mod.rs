@@ -6,6 +6,7 @@
 mod actors;
 mod block;
 mod fill;
+mod known;
 mod labels;
 mod letters;
 mod open;
@@ -14,7 +15,6 @@ mod schema;
 mod store;
 mod types;
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -33,6 +33,7 @@ pub use types::{
 
 use crate::metrics::Metrics;
 use fill::Fill;
+use known::Known;
 use store::Ledger;
 
 /// The write-ahead log beside the file is written back, and cut, at this size, in bytes.
@@ -110,7 +111,7 @@ pub struct LedgerHandle {
 #[derive(Debug)]
 struct Inner {
     ledger: Mutex<Ledger>,
-    known: Arc<RwLock<HashSet<EventId>>>,
+    known: Arc<RwLock<Known>>,
     backlog: Arc<Mutex<Backlog>>,
     fill: Arc<Fill>,
     /// The log beside the file is being written back.
@@ -192,7 +193,7 @@ impl LedgerHandle {
     /// Which of these entries the ledger holds.
     pub fn holds(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<bool> {
         let known = self.inner.known.read().unwrap_or_else(PoisonError::into_inner);
-        ids.into_iter().map(|id| known.contains(&id)).collect()
+        ids.into_iter().map(|id| known.contains(id)).collect()
     }
 
     /// Whether it holds any entry at all.

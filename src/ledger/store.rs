@@ -1,6 +1,5 @@
 //! The ledger itself: what one transaction changes, on disk first and shown after.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -10,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 
 use super::block::{self, BlockWriter, OpenPage};
 use super::fill::Fill;
+use super::known::Known;
 use super::labels::{self, Changed, Labels, Shown};
 use super::open::{self, OpenError, Opened, StatePath};
 use super::types::{
@@ -41,7 +41,7 @@ pub(super) struct Ledger {
     pub(super) settings: Settings,
     pub(super) metrics: Metrics,
     /// Every id that the table `seen` holds. A look-up on disk would touch the whole tree.
-    pub(super) known: Arc<RwLock<HashSet<EventId>>>,
+    pub(super) known: Arc<RwLock<Known>>,
     labels: Labels,
     pub(super) backlog: Arc<Mutex<Backlog>>,
     pub(super) fill: Arc<Fill>,
@@ -183,7 +183,9 @@ impl Ledger {
 
     /// After the transaction: what it changed becomes visible.
     fn shown(&mut self, commit: &Commit, mut delta: Delta) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).extend(commit.entries.iter().map(|entry| entry.id));
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        commit.entries.iter().for_each(|entry| known.insert(entry.id));
+        drop(known);
         let live = commit.entries.iter().filter(|entry| entry.disposition == Disposition::Live && entry.event.is_ok());
         let now = present(commit);
         delta.delays = live.map(|entry| now.duration_since(entry.created_at).as_secs_f64().max(0.0)).collect();
@@ -239,7 +241,7 @@ impl Ledger {
         self.prune_floor = self.prune_floor.max(Some(timestamp(cutoff)));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         for id in gone {
-            known.remove(&EventId(id.cast_unsigned()));
+            known.remove(EventId(id.cast_unsigned()));
         }
         Ok(())
     }
