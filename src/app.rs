@@ -164,9 +164,9 @@ impl App {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
                 let relay = relay(&ledger, sender, otlp, &metrics).run(health.clone(), sending.clone(), settings.shutdown_grace);
-                tokio::spawn(beside_replays(relay, ledger.clone()))
+                tokio::spawn(beside_dead_letters(relay, ledger.clone(), true))
             }
-            _ => tokio::spawn(idle(sending.clone(), ledger.clone())),
+            _ => tokio::spawn(beside_dead_letters(sending.clone().cancelled_owned(), ledger.clone(), false)),
         };
         health.set_ready(true);
         tracing::info!(addresses = %listening, service = %settings.api.base_url, state = %settings.ledger.path, "listening");
@@ -209,34 +209,20 @@ fn relay(ledger: &LedgerHandle, sender: Sender, settings: &otlp::Settings, metri
     Relay::new(ledger.clone(), &ledger.instance_id(), sender, settings, metrics.otlp.clone(), Arc::clone(&metrics.loops))
 }
 
-/// Runs the relay, and meanwhile puts the dead letters that an operator has queued back into the outbox.
-async fn beside_replays(relay: impl Future<Output = ()>, ledger: LedgerHandle) {
-    let replays = async {
+/// Does `work` and meanwhile follows what an operator does to the dead letters: those that are queued go back into the outbox where there
+/// is a collector, and wait for one where there is none; those that are deleted are no longer counted.
+async fn beside_dead_letters(work: impl Future<Output = ()>, ledger: LedgerHandle, collector: bool) {
+    let following = async {
         loop {
-            if let Err(error) = ledger.replay_dead_letters().await {
-                tracing::debug!(%error, "cannot look for dead letters to be sent again");
+            let followed = if collector { ledger.replay_dead_letters().await.map(drop) } else { ledger.recount_dead_letters().await };
+            if let Err(error) = followed {
+                tracing::debug!(%error, "cannot look for what was done to the dead letters");
             }
             tokio::time::sleep(REPLAY_INTERVAL).await;
         }
     };
     tokio::select! {
-        () = relay => {}
-        () = replays => {}
-    }
-}
-
-/// Stands where the relay would, without a collector. An operator can delete dead letters all the same; those that are queued wait for one.
-async fn idle(stop: CancellationToken, ledger: LedgerHandle) {
-    let recount = async {
-        loop {
-            if let Err(error) = ledger.recount_dead_letters().await {
-                tracing::debug!(%error, "cannot count the dead letters");
-            }
-            tokio::time::sleep(REPLAY_INTERVAL).await;
-        }
-    };
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = recount => {}
+        () = work => {}
+        () = following => {}
     }
 }

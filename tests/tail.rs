@@ -89,6 +89,13 @@ impl Bench {
         Self { running, client, tail, ledger, metrics }
     }
 
+    /// A process that begins where this one died.
+    fn restarted(self, wish: Wish) -> Self {
+        let Self { running, client, tail, ledger, metrics } = self;
+        drop((tail, ledger, metrics));
+        Self::beside(running, client, wish)
+    }
+
     fn sim(&self) -> &Simulator {
         self.running.simulator()
     }
@@ -310,9 +317,7 @@ async fn a_ledger_in_the_place_of_a_damaged_one_says_so_once() {
         running.simulator().add_events(5);
         let mut bench = Bench::beside(running, client, wish.clone());
         bench.settle().await;
-        let Bench { running, client, tail, ledger, metrics } = bench;
-        drop((tail, ledger, metrics));
-        bench = Bench::beside(running, client, wish);
+        bench = bench.restarted(wish);
         bench.sim().add_events(1);
         bench.settle().await;
         assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (1, 1), "{start}");
@@ -395,9 +400,7 @@ async fn a_gap_is_counted_once_when_the_process_dies_behind_it() {
         while bench.metrics.audit.total(Total::Gaps) == 0 {
             bench.tail.round().await;
         }
-        let Bench { running, client, tail, ledger, metrics } = bench;
-        drop((tail, ledger, metrics));
-        bench = Bench::beside(running, client, wish);
+        bench = bench.restarted(wish);
         bench.sim().add_events(5);
         bench.settle().await;
         assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (25, 1), "{readings:?}");
@@ -422,9 +425,7 @@ async fn a_restart_goes_on_where_it_was() {
                 added += round;
                 bench.sim().add_events(round);
             }
-            let Bench { running, client, tail, ledger, metrics } = bench;
-            drop((tail, ledger, metrics));
-            bench = Bench::beside(running, client, wish.clone());
+            bench = bench.restarted(wish.clone());
         }
         bench.settle().await;
         assert_eq!((bench.counted(), bench.delivered().await.len() as u64), (added, 190 + added), "{readings:?}");
@@ -446,9 +447,7 @@ async fn a_walk_of_a_thousand_pages_goes_on_where_it_was_killed() {
             bench.tail.round().await;
             rounds += 1;
         }
-        let Bench { running, client, tail, ledger, metrics } = bench;
-        drop((tail, ledger, metrics));
-        bench = Bench::beside(running, client, wish.clone());
+        bench = bench.restarted(wish.clone());
         killed += 1;
     }
     bench.sim().add_events(3);
@@ -523,9 +522,7 @@ async fn what_comes_during_a_first_start_that_begins_again_is_counted() {
         }
         assert!(bench.sim().remove_fault(refused));
         if restart {
-            let Bench { running, client, tail, ledger, metrics } = bench;
-            drop((tail, ledger, metrics));
-            bench = Bench::beside(running, client, wish);
+            bench = bench.restarted(wish);
         }
         bench.settle().await;
         assert_eq!((bench.counted(), bench.delivered().await.len()), (300, 2300), "restarted: {restart}");
@@ -551,9 +548,7 @@ async fn a_first_start_that_begins_again_counts_nothing_of_the_past() {
         }
         assert!(bench.sim().remove_fault(refused));
         if restart {
-            let Bench { running, client, tail, ledger, metrics } = bench;
-            drop((tail, ledger, metrics));
-            bench = Bench::beside(running, client, wish);
+            bench = bench.restarted(wish);
         }
         bench.settle().await;
         assert_eq!((bench.counted(), bench.delivered().await.len()), (1, 2001), "restarted: {restart}");

@@ -22,10 +22,7 @@ pub(super) struct BlockError(String);
 impl BlockWriter {
     /// Adds one record.
     pub(super) fn push(&mut self, kind: RecordKind, raw: &str) {
-        self.bytes.push(match kind {
-            RecordKind::Entry => 0,
-            RecordKind::Gap => 1,
-        });
+        self.bytes.push(kind as u8);
         // A page is capped far below four gigabytes.
         let length = u32::try_from(raw.len()).unwrap_or(u32::MAX);
         self.bytes.extend_from_slice(&length.to_le_bytes());
@@ -75,7 +72,7 @@ impl OpenPage {
 /// The first record, and what follows it.
 fn split(bytes: &[u8]) -> Option<(RecordKind, &[u8], &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<5>()?;
-    let kind = if head[0] == 1 { RecordKind::Gap } else { RecordKind::Entry };
+    let kind = RecordKind::from_code(head[0].into());
     let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
     let (raw, rest) = rest.split_at_checked(length)?;
     Some((kind, raw, rest))

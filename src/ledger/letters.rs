@@ -107,7 +107,7 @@ impl DeadLetters {
                     arrived_at: timestamp(row.get(2)?),
                     reason: DeadReason::parse(&row.get::<_, String>(3)?).unwrap_or(DeadReason::Refused),
                     message: row.get(4)?,
-                    kind: if row.get::<_, i64>(5)? == RecordKind::Gap as i64 { RecordKind::Gap } else { RecordKind::Entry },
+                    kind: RecordKind::from_code(row.get(5)?),
                     raw: row.get(6)?,
                 };
                 let stored = StoredLetter { id: row.get(0)?, condemned_at: timestamp(row.get(1)?), queued: row.get(7)?, letter };
@@ -200,7 +200,7 @@ impl Ledger {
     /// Letters that an operator has queued since the last look go to the end of the outbox. Returns how many.
     pub(super) fn replay_queued(&mut self) -> Result<usize, LedgerError> {
         // It changes only when another connection has written: almost every look ends here.
-        let version: i64 = self.connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        let version = self.data_version()?;
         if self.replayed_until == Some(version) {
             return Ok(0);
         }
@@ -227,12 +227,17 @@ impl Ledger {
 
     /// The gauge follows what another process has written.
     pub(super) fn recount_letters(&mut self) -> Result<(), LedgerError> {
-        let version: i64 = self.connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        let version = self.data_version()?;
         if self.recounted_at != Some(version) {
             self.show_dead_letters();
             self.recounted_at = Some(version);
         }
         Ok(())
+    }
+
+    /// Changes when another connection has written, and only then.
+    fn data_version(&self) -> rusqlite::Result<i64> {
+        self.connection.pragma_query_value(None, "data_version", |row| row.get(0))
     }
 
     fn move_queued(&self) -> rusqlite::Result<usize> {
@@ -254,7 +259,7 @@ impl Ledger {
         for page in letters.chunk_by(|(_, one, ..), (_, other, ..)| one == other) {
             let mut block = BlockWriter::default();
             for (_, _, kind, raw) in page {
-                block.push(if *kind == RecordKind::Gap as i64 { RecordKind::Gap } else { RecordKind::Entry }, raw);
+                block.push(RecordKind::from_code(*kind), raw);
             }
             transaction.prepare_cached("INSERT INTO outbox (arrived, records, block) VALUES (?1, ?2, ?3)")?.execute(params![
                 page[0].1,

@@ -171,12 +171,13 @@ impl Ledger {
 
     /// Entries that cannot be read: nothing else holds them from now on.
     fn malformed(&self, commit: &Commit) -> Vec<DeadLetter> {
-        let taken = commit.entries.iter().filter(|entry| entry.disposition != Disposition::Baseline);
-        taken
-            .filter_map(|entry| {
-                let message = entry.event.as_ref().err()?.clone();
-                let raw = (self.settings.redact)(&entry.raw);
-                Some(DeadLetter { reason: DeadReason::Malformed, message, kind: RecordKind::Entry, arrived_at: commit.arrived_at, raw })
+        unreadable(commit)
+            .map(|(entry, message)| DeadLetter {
+                reason: DeadReason::Malformed,
+                message: message.clone(),
+                kind: RecordKind::Entry,
+                arrived_at: commit.arrived_at,
+                raw: (self.settings.redact)(&entry.raw),
             })
             .collect()
     }
@@ -191,8 +192,7 @@ impl Ledger {
         delta.delays = live.map(|entry| now.duration_since(entry.created_at).as_secs_f64().max(0.0)).collect();
         delta.newest = commit.entries.iter().map(|entry| entry.created_at).max();
         self.metrics.audit.publish(delta);
-        let dead = commit.entries.iter().filter(|entry| entry.event.is_err() && entry.disposition != Disposition::Baseline).count();
-        self.dead_letters_added(dead);
+        self.dead_letters_added(unreadable(commit).count());
         self.backlog_changed(commit.records(self.settings.outbox));
         if let Err(error) = self.prune(commit.server_time) {
             tracing::warn!(%error, "cannot prune old ids; tried again later");
@@ -373,6 +373,12 @@ impl Ledger {
         let now = Timestamp::now();
         Ok(shown.into_iter().filter(|(_, at)| now.duration_since(*at).abs() < SHOWN_FOR).map(|(shown, _)| shown).collect())
     }
+}
+
+/// Entries that become dead letters, and what is wrong with each.
+fn unreadable(commit: &Commit) -> impl Iterator<Item = (&super::NewEntry, &String)> {
+    let taken = commit.entries.iter().filter(|entry| entry.disposition != Disposition::Baseline);
+    taken.filter_map(|entry| Some((entry, entry.event.as_ref().err()?)))
 }
 
 /// The present by the service's clock. It tells whole seconds; where this machine's clock agrees with it, that one tells the rest.

@@ -81,6 +81,15 @@ pub struct DeadLetter {
     pub raw: String,
 }
 
+// === impl RecordKind ===
+
+impl RecordKind {
+    /// Reads what the file holds: the kind as a number.
+    pub(super) fn from_code(code: i64) -> Self {
+        if code == Self::Gap as i64 { Self::Gap } else { Self::Entry }
+    }
+}
+
 // === impl DeadReason ===
 
 impl DeadReason {

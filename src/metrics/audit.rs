@@ -433,14 +433,13 @@ impl Shown<'_> {
         let Some(rise) = self.last_rise else { return ConstCounter::new(self.value).encode(encoder) };
         let counter = CounterWithExemplar::<[(&str, String); 2]>::default();
         counter.inc_by(self.value.saturating_sub(rise.by), None, None);
-        let labels = [("trace_id", hex(&rise.trace.trace_id)), ("span_id", hex(&rise.trace.span_id))];
+        let labels = [
+            ("trace_id", format!("{:032x}", u128::from_be_bytes(rise.trace.trace_id))),
+            ("span_id", format!("{:016x}", u64::from_be_bytes(rise.trace.span_id))),
+        ];
         counter.inc_by(rise.by, Some(labels), Some(rise.at));
         counter.encode(encoder)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
