@@ -9,7 +9,7 @@ mod manifests;
 mod parts;
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -304,7 +304,7 @@ fn a_sidecar_keeps_out_of_the_way() {
             mounts.iter().any(|mount| mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"),
             "the application's token"
         );
-        restricted(&json!({ "spec": container["securityContext"] }), container);
+        user(&container["securityContext"]);
         mounted(container, settings);
         probes(container);
 
@@ -319,13 +319,9 @@ fn a_sidecar_keeps_out_of_the_way() {
     }
 }
 
-/// What Pod Security calls restricted, with the user and the root directory that the image is for.
-fn restricted(pod: &Value, container: &Value) {
-    let (of_pod, of_container) = (&pod["spec"], &container["securityContext"]);
-    assert_eq!((&of_pod["runAsNonRoot"], &of_pod["runAsUser"], &of_pod["runAsGroup"]), (&json!(true), &json!(65532), &json!(65532)));
-    assert_eq!(of_pod["seccompProfile"]["type"], "RuntimeDefault");
-    assert_eq!((&of_container["allowPrivilegeEscalation"], &of_container["readOnlyRootFilesystem"]), (&json!(false), &json!(true)));
-    assert_eq!(of_container["capabilities"], json!({ "drop": ["ALL"] }));
+/// The user that the image is for, said by the pod or by the container.
+fn user(context: &Value) {
+    assert_eq!((&context["runAsUser"], &context["runAsGroup"]), (&json!(65532), &json!(65532)));
 }
 
 /// The paths in the settings are below what is mounted, and a rotated key can be seen.
@@ -363,7 +359,7 @@ fn the_base_is_one_restricted_pod_with_a_volume() {
     let container = named(&pod["containers"], "orgdata-exporter");
     let settings = settings_of(&objects, container);
     assert_ne!(container["envFrom"][0]["configMapRef"]["name"], "orgdata-exporter", "a changed setting is a new name, and so a new pod");
-    restricted(&json!({ "spec": pod["securityContext"] }), container);
+    user(&pod["securityContext"]);
     mounted(container, settings);
     probes(container);
     assert_eq!(container["readinessProbe"]["httpGet"], json!({ "path": "/-/ready", "port": 10917 }));
@@ -519,6 +515,66 @@ async fn a_restart_stays_one_series() {
             let labels: Vec<&Value> = targets.as_array().expect("targets").iter().map(|target| &target["labels"]).collect();
             let one = json!({ "instance": "orgdata/orgdata-exporter-0", "job": "orgdata-exporter" });
             assert_eq!(labels, [&one, &one], "{program}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs util-linux, and the right to make a namespace of mounts"]
+fn nothing_is_written_but_the_state() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [state, key] = ["state", "key"].map(|name| dir.path().join(name));
+    fs::create_dir(&state).expect("writable");
+    fs::write(&key, "key\n").expect("writable");
+    let (exporter, state_dir) = (env!("CARGO_BIN_EXE_orgdata-exporter"), state.display());
+    let script = format!(
+        "set -e; mount --bind '{state_dir}' '{state_dir}'; mount -o remount,bind,ro /; grep -q ' / / ro' /proc/self/mountinfo; exec '{exporter}'"
+    );
+    // Where it says nothing that is waited for, it ends, and so does this test.
+    let mut command = Command::new("timeout");
+    command.args(["30", "unshare", "--map-root-user", "--mount", "--propagation", "private", "sh", "-c", &script]).stderr(Stdio::piped());
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0");
+    // Nothing listens there.
+    command
+        .env("ORGDATA_API_BASE_URL", "http://127.0.0.1:9")
+        .env("ORGDATA_API_KEY_FILE", &key)
+        .env("ORGDATA_STATE_PATH", state.join("state.db"));
+    let mut child = command.spawn().expect("it can be run");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let said: Vec<String> = lines.by_ref().take_while(|line| !line.contains("cannot read audit logs")).collect();
+    let stopped = Command::new("kill").arg(child.id().to_string()).status().expect("it can be run");
+    assert!(stopped.success(), "{said:?}");
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{said:?} {rest:?}");
+    assert!(said.iter().any(|line| line.contains("listening")), "{said:?}");
+    assert!(fs::metadata(state.join("state.db")).expect("a state file").len() > 0);
+}
+
+#[test]
+#[ignore = "needs kustomize, and the schemas and servers that .ci/setup installs beside it"]
+fn every_pod_is_one_that_the_restricted_standard_admits() {
+    for overlay in ["standalone", "sidecar"] {
+        let objects = documents(&kustomize(&repository(&format!("overlays/{overlay}"))).expect("it builds"));
+        let pods: Vec<&Value> = objects.iter().map(|object| &object["spec"]["template"]["spec"]).filter(|pod| pod.is_object()).collect();
+        assert!(!pods.is_empty());
+        for pod in pods {
+            for key in ["hostNetwork", "hostPID", "hostIPC"] {
+                assert!(pod.get(key).is_none(), "{key}");
+            }
+            for volume in pod["volumes"].as_array().expect("volumes") {
+                let kinds = ["configMap", "emptyDir", "secret", "persistentVolumeClaim"];
+                assert!(volume.as_object().expect("a volume").keys().all(|key| key == "name" || kinds.contains(&key.as_str())), "{volume}");
+            }
+            let lists = ["initContainers", "containers"].iter().filter_map(|list| pod[list].as_array());
+            for container in lists.flatten() {
+                let own = &container["securityContext"];
+                let setting = |key: &str| if own[key].is_null() { &pod["securityContext"][key] } else { &own[key] };
+                assert_eq!((setting("runAsNonRoot"), &setting("seccompProfile")["type"]), (&json!(true), &json!("RuntimeDefault")));
+                assert!(setting("runAsUser").as_u64() >= Some(10_000), "{}", container["name"]);
+                assert_eq!((&own["allowPrivilegeEscalation"], &own["readOnlyRootFilesystem"]), (&json!(false), &json!(true)));
+                assert_eq!(own["capabilities"], json!({ "drop": ["ALL"] }));
+                assert!(container["ports"].as_array().into_iter().flatten().all(|port| port.get("hostPort").is_none()));
+            }
         }
     }
 }
