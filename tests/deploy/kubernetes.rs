@@ -1,4 +1,4 @@
-//! `deploy/kubernetes`: what its files say. What kustomize makes of them is looked at in `tests/real_kubernetes.rs`.
+//! `deploy/kubernetes`: what its files say. What kustomize makes of them is looked at in `tests/real_kubernetes/`.
 
 use std::collections::BTreeMap;
 use std::fs;
