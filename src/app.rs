@@ -1,6 +1,7 @@
 //! Wires the parts, starts the loops, and stops them in order: readers first, then the relay, the web surface last.
 
 mod overview;
+mod report;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,13 +170,14 @@ impl App {
             _ => tokio::spawn(beside_dead_letters(sending.clone().cancelled_owned(), ledger.clone(), false)),
         };
         health.set_ready(true);
-        tracing::info!(addresses = %listening, service = %settings.api.base_url, state = %settings.ledger.path, "listening");
+        report::begin(&settings, &listening);
 
         let mut relay = relay;
         let mut outcome = Ok(Ended::Stopped);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
+            never = report::each_hour(&metrics, &ledger) => match never {},
             () = ledger.damaged() => {
                 tracing::error!("the state file is damaged: everything stops, and begins anew with a fresh file");
                 outcome = Ok(Ended::Damaged);
