@@ -70,7 +70,7 @@ async fn the_example_for_prometheus_scrapes_and_knows_the_alerts() {
         })
         .await;
         let rules = ask("rules?type=alert").await.expect("the rules");
-        assert_eq!(rules["data"]["groups"][0]["rules"].as_array().map(Vec::len), Some(25), "{program}: {rules}");
+        assert_eq!(rules["data"]["groups"][0]["rules"].as_array().map(Vec::len), Some(26), "{program}: {rules}");
     }
 }
 
