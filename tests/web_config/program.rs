@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 use orgdata_exporter::simulator::{Config, Simulator};
+use reqwest::Certificate;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -149,7 +150,8 @@ async fn the_metrics_say_when_its_certificates_end() {
         .env("OTEL_EXPORTER_OTLP_CLIENT_KEY", &file("client.key"))
         .start();
     let url = exporter.url().await.replace("http://", "https://");
-    let client = super::client().build().unwrap();
+    let roots = ["ca.pem", "stranger.pem"].map(|name| Certificate::from_pem(&std::fs::read(tls_file(name)).unwrap()).unwrap());
+    let client = super::client().tls_certs_only(roots).build().unwrap();
     let metrics = async || client.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
     let series = |used_for: &str, end: &str| format!("orgdata_certificate_not_after_timestamp_seconds{{used_for=\"{used_for}\"}} {end}\n");
     let shown = metrics().await;
