@@ -1,0 +1,214 @@
+//! One listing of the service: a page of one item, and then one as large as the exporter asks for.
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::sample::Sample;
+use super::{Finding, What, advice};
+use crate::api::{ApiError, Client, Endpoint};
+use crate::cli::Settings;
+
+/// A page of one item that takes longer than this is slow.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// A failure is asked about again when it came sooner than this.
+const QUICK: Duration = Duration::from_secs(1);
+
+/// What a listing answered.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) endpoint: Endpoint,
+    /// The page of one.
+    pub(super) result: Result<Sample, ApiError>,
+    /// Why the first attempt failed, where a second one went well.
+    hiccup: Option<ApiError>,
+    took: Duration,
+    /// How far this machine's clock is ahead of the service's.
+    pub(super) ahead: Option<SignedDuration>,
+    /// The large page, and for one that failed whether a small one at the same place did.
+    large: Option<(Result<Sample, ApiError>, Option<ApiError>)>,
+}
+
+// === impl Listing ===
+
+impl Listing {
+    pub(super) async fn audit(client: &Client, page_size: u32) -> Self {
+        let ask = async |limit, before| {
+            let query = crate::api::AuditQuery { limit, before, after: None };
+            client.probe_audit(&query).await.map(Sample::of_audit)
+        };
+        let mut listing = Self::first(Endpoint::AuditLogs, async || ask(1, None).await).await;
+        if let Ok(Sample { older: Some(older), .. }) = &listing.result {
+            let large = ask(page_size, Some(older.clone())).await;
+            let small = match &large {
+                Err(_) => ask(1, Some(older.clone())).await.err(),
+                Ok(_) => None,
+            };
+            listing.large = Some((large, small));
+        }
+        listing
+    }
+
+    pub(super) async fn tickets(client: &Client, page_size: u32) -> Self {
+        let ask = async |limit| client.probe_tickets(limit, 0).await.map(Sample::of_tickets);
+        let mut listing = Self::first(Endpoint::Tickets, async || ask(1).await).await;
+        if listing.result.as_ref().is_ok_and(|sample| sample.items > 0) {
+            listing.large = Some((ask(page_size).await, None));
+        }
+        listing
+    }
+
+    /// A page of one, asked for twice where the first attempt failed at once and another one may help.
+    async fn first(endpoint: Endpoint, ask: impl AsyncFn() -> Result<Sample, ApiError>) -> Self {
+        let mut hiccup = None;
+        loop {
+            let started = Instant::now();
+            let result = ask().await;
+            let (took, arrived) = (started.elapsed(), Timestamp::now());
+            match result {
+                Err(error) if hiccup.is_none() && error.is_transient() && took < QUICK => hiccup = Some(error),
+                result => {
+                    let ahead = result.as_ref().ok().and_then(|sample| ahead(sample.date?, arrived, took));
+                    return Self { endpoint, result, hiccup, took, ahead, large: None };
+                }
+            }
+        }
+    }
+
+    pub(super) fn check(&self) -> What {
+        match self.endpoint {
+            Endpoint::AuditLogs => What::AuditLogs,
+            Endpoint::Tickets => What::Tickets,
+        }
+    }
+
+    /// What is to be said of the listing.
+    pub(super) fn findings(&self, settings: &Settings) -> Vec<Finding> {
+        let check = self.check();
+        let sample = match &self.result {
+            Ok(sample) => sample,
+            Err(error) => return vec![advice::finding(check, error, settings)],
+        };
+        let mut findings = Vec::new();
+        let mut warn = |said: String, advice: &str| findings.push(Finding::warning(check, said, advice));
+        if let Some(error) = &self.hiccup {
+            warn(
+                format!("the first of two requests failed: {error}"),
+                "the exporter tries again by itself; look at the service, and at what is between, if that is often so",
+            );
+        }
+        if self.took >= SLOW {
+            let took = humantime::format_duration(Duration::from_millis(u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX)));
+            warn(
+                format!("slow: a page of one item took {took}"),
+                "look at the service and the way to it; --api.timeout bounds each request",
+            );
+        }
+        let whole = match &self.large {
+            Some((Ok(large), _)) => large,
+            _ => sample,
+        };
+        if let Some((count, error)) = sample.malformed.as_ref().map(|(_, error)| (whole.malformed.as_ref().map_or(1, |it| it.0), error)) {
+            warn(malformed(count, error), MALFORMED);
+        } else if let Some((count, error)) = &whole.malformed {
+            warn(malformed(*count, error), MALFORMED);
+        }
+        if sample.repeated || whole.repeated {
+            warn("the same item is twice on a page".to_owned(), "the exporter counts it once; tell the service's operators");
+        }
+        match self.endpoint {
+            Endpoint::AuditLogs if sample.items == 0 => warn(
+                "there is no entry".to_owned(),
+                if settings.api.filters.is_empty() {
+                    "is the key one of the right organization?"
+                } else {
+                    "do the --audit filters let anything through, and is the key one of the right organization?"
+                },
+            ),
+            Endpoint::Tickets if sample.items == 0 && sample.total.is_some_and(|total| total > 0) => warn(
+                format!("the service counts {} tickets and sends none", sample.total.unwrap_or_default()),
+                "the exporter calls such a snapshot inconsistent; tell the service's operators",
+            ),
+            _ => {}
+        }
+        findings.extend(self.large_page(settings));
+        if findings.is_empty() {
+            findings.push(Finding::good(check, self.all_well(sample, whole, page_size(settings, self.endpoint))));
+        }
+        findings
+    }
+
+    /// What is wrong with a large page where a small one was well.
+    fn large_page(&self, settings: &Settings) -> Option<Finding> {
+        let check = self.check();
+        let size = page_size(settings, self.endpoint);
+        let (error, small) = match self.large.as_ref()? {
+            (Ok(large), _) if self.endpoint == Endpoint::AuditLogs && large.items == 0 && self.says_more() => {
+                return Some(Finding::warning(
+                    check,
+                    "the service says that there are older entries, and sends none for its own cursor",
+                    "the exporter cannot look back then, for a late entry or after an outage; tell the service's operators",
+                ));
+            }
+            (Ok(_), _) => return None,
+            (Err(error), small) => (error, small),
+        };
+        if let Some(error) = small {
+            return Some(Finding::warning(
+                check,
+                format!("the service refuses the cursor that it has just sent: {error}"),
+                "the exporter cannot look back then, for a late entry or after an outage; tell the service's operators",
+            ));
+        }
+        let said = format!("a page of 1 can be read, and one of {size} cannot: {error}");
+        let advice = "lower --api.page-size, or ask the service's operators about such a page";
+        // The tail makes its pages smaller by itself, the scan only those that are too large to be read.
+        let copes = self.endpoint == Endpoint::AuditLogs || matches!(error, ApiError::TooLarge { .. });
+        Some(if copes { Finding::warning(check, said, advice) } else { Finding::bad(check, said, advice) })
+    }
+
+    fn says_more(&self) -> bool {
+        self.result.as_ref().is_ok_and(|sample| sample.has_more)
+    }
+
+    fn all_well(&self, sample: &Sample, whole: &Sample, page_size: u32) -> String {
+        let mut said = format!("pages of 1 and of {page_size} can be read");
+        match (self.endpoint, sample.total, sample.newest) {
+            (Endpoint::Tickets, ..) if sample.items == 0 => "there are none".clone_into(&mut said),
+            (Endpoint::Tickets, Some(total), _) => said.push_str(&format!("; there are {total}")),
+            (Endpoint::AuditLogs, _, Some(newest)) => {
+                said.push_str(&format!("; the newest entry is of {}", newest.strftime("%Y-%m-%dT%H:%M:%SZ")));
+            }
+            _ => {}
+        }
+        let unknown = sample.unknown_fields.max(whole.unknown_fields);
+        if unknown > 0 {
+            said.push_str(&format!("; {unknown} fields that the specification does not name, which do no harm"));
+        }
+        said
+    }
+}
+
+const MALFORMED: &str = "the exporter counts what can be read of it, and keeps an entry that cannot be counted as a dead letter; tell the \
+                         service's operators";
+
+fn malformed(count: usize, error: &str) -> String {
+    let noun = if count == 1 { "1 item is".to_owned() } else { format!("{count} items are") };
+    format!("{noun} not as documented: {error}")
+}
+
+fn page_size(settings: &Settings, endpoint: Endpoint) -> u32 {
+    let sizes = (settings.audit.as_ref().map(|audit| audit.page_size), settings.tickets.as_ref().map(|tickets| tickets.page_size));
+    match endpoint {
+        Endpoint::AuditLogs => sizes.0,
+        Endpoint::Tickets => sizes.1,
+    }
+    .unwrap_or_default()
+}
+
+/// How far this machine's clock is ahead. The date is cut to seconds, and of the middle of the exchange at best.
+fn ahead(date: Timestamp, arrived: Timestamp, took: Duration) -> Option<SignedDuration> {
+    let half = SignedDuration::try_from(took / 2).ok()?;
+    Some(arrived.duration_since(date).saturating_sub(half).saturating_sub(SignedDuration::from_millis(500)))
+}
