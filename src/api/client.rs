@@ -276,7 +276,8 @@ impl Client {
         let exchange = self.exchange(url, pairs, key, &mut received);
         let result = match tokio::time::timeout(self.settings.timeout, exchange).await {
             Ok(result) => result,
-            Err(_) => Err(ApiError::Timeout(self.settings.timeout)),
+            Err(_) if received.bytes.is_empty() => Err(ApiError::Timeout(self.settings.timeout)),
+            Err(_) => Err(ApiError::Stalled { limit: self.settings.timeout, bytes: received.bytes.len() }),
         };
         let Received { bytes, refusal } = received;
         self.metrics.observe(endpoint, started.elapsed(), bytes.len() as u64);

@@ -23,6 +23,10 @@ fn advice(error: &ApiError, settings: &Settings) -> String {
         ApiError::Timeout(_) => "the service hangs or is slow, or a firewall swallows the way to it: see whether --api.base-url answers \
                                  from this machine at all"
             .to_owned(),
+        ApiError::Stalled { .. } => {
+            "the service, or something on the way, stops in the middle: look at both, or allow more with --api.timeout if it is only slow"
+                .to_owned()
+        }
         ApiError::Unauthorized(_) => {
             let place = match &settings.api.key {
                 KeySource::File(path) => path.display().to_string(),
@@ -34,7 +38,7 @@ fn advice(error: &ApiError, settings: &Settings) -> String {
             let flag = if *scope == crate::api::Endpoint::Tickets.scope() { "--tickets.enabled=false" } else { "--audit.enabled=false" };
             format!("give the key that scope in the service's settings, or do without: {flag}")
         }
-        ApiError::NotFound(_) => "it is the address up to, and without, /v1".to_owned(),
+        ApiError::NotFound(_) => "--api.base-url is the address up to, and without, /v1".to_owned(),
         ApiError::Validation { .. } if !settings.api.filters.is_empty() => {
             "correct the filter that it names: --audit.activity-types, --audit.deal-ids, --audit.actor-emails, --audit.target-emails"
                 .to_owned()

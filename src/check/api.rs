@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::listing::Listing;
 use super::{Finding, What, advice};
-use crate::api::{self, ApiError, Client, Endpoint, KeySource};
+use crate::api::{self, ApiError, Client, Endpoint, FailureReason, KeySource};
 use crate::cli::{KEY_VARIABLE, Settings};
 use crate::metrics::ApiMetrics;
 
@@ -54,12 +54,16 @@ pub(super) async fn look(settings: &Settings, limit: Duration) -> Service {
 fn findings(listings: &[Listing], settings: &Settings) -> Vec<Finding> {
     let errors = || listings.iter().filter_map(|listing| listing.result.as_ref().err());
     let all = |test: fn(&ApiError) -> bool| errors().filter(|error| test(error)).count() == listings.len();
-    let no_way = |error: &ApiError| matches!(error, ApiError::Connect(_) | ApiError::Timeout(_));
+    let no_way = |error: &ApiError| matches!(error.reason(), FailureReason::Connect | FailureReason::Timeout);
     if let (true, Some(error)) = (all(no_way), errors().next()) {
         return vec![advice::finding(What::Service, error, settings)];
     }
     if let Some(error) = errors().find(|error| matches!(error, ApiError::Key(_))) {
         return vec![advice::finding(What::Key, error, settings)];
+    }
+    // What is wrong with both in the same way is said once; a scope is a listing's own.
+    if let (true, Some(error)) = (all_alike(listings), errors().next()) {
+        return vec![advice::finding(What::Service, error, settings)];
     }
     let mut findings = vec![reached(settings)];
     let refused = |error: &ApiError| matches!(error, ApiError::Unauthorized(_));
@@ -87,6 +91,12 @@ fn findings(listings: &[Listing], settings: &Settings) -> Vec<Finding> {
     }
     findings.extend(clock(listings));
     findings
+}
+
+fn all_alike(listings: &[Listing]) -> bool {
+    let reasons: Vec<_> = listings.iter().filter_map(|listing| Some(listing.result.as_ref().err()?.reason())).collect();
+    let own = [FailureReason::Unauthorized, FailureReason::Forbidden];
+    reasons.len() > 1 && reasons.len() == listings.len() && reasons.iter().all(|reason| *reason == reasons[0] && !own.contains(reason))
 }
 
 fn reached(settings: &Settings) -> Finding {

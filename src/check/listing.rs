@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::sample::Sample;
 use super::{Finding, What, advice};
-use crate::api::{ApiError, Client, Endpoint};
+use crate::api::{ApiError, AuditQuery, Client, Endpoint};
 use crate::cli::Settings;
 
 /// A page of one item that takes longer than this is slow.
@@ -14,6 +14,12 @@ const SLOW: Duration = Duration::from_secs(2);
 
 /// A failure is asked about again when it came sooner than this.
 const QUICK: Duration = Duration::from_secs(1);
+
+/// How often one page is asked for, the first time included.
+const ATTEMPTS: u32 = 3;
+
+/// Between two attempts, in milliseconds; never the same, so that two listings do not keep step.
+const PAUSE: std::ops::Range<u64> = 50..200;
 
 /// What a listing answered.
 #[derive(Debug)]
@@ -30,50 +36,74 @@ pub(super) struct Listing {
     large: Option<(Result<Sample, ApiError>, Option<ApiError>)>,
 }
 
-// === impl Listing ===
+/// What came of one request.
+struct Asked {
+    result: Result<Sample, ApiError>,
+    hiccup: Option<ApiError>,
+    took: Duration,
+    arrived: Timestamp,
+}
 
-impl Listing {
-    pub(super) async fn audit(client: &Client, page_size: u32) -> Self {
-        let ask = async |limit, before| {
-            let query = crate::api::AuditQuery { limit, before, after: None };
-            client.probe_audit(&query).await.map(Sample::of_audit)
-        };
-        let mut listing = Self::first(Endpoint::AuditLogs, async || ask(1, None).await).await;
-        if let Ok(Sample { older: Some(older), .. }) = &listing.result {
-            let large = ask(page_size, Some(older.clone())).await;
-            let small = match &large {
-                Err(_) => ask(1, Some(older.clone())).await.err(),
-                Ok(_) => None,
-            };
-            listing.large = Some((large, small));
-        }
-        listing
-    }
+// === impl Asked ===
 
-    pub(super) async fn tickets(client: &Client, page_size: u32) -> Self {
-        let ask = async |limit| client.probe_tickets(limit, 0).await.map(Sample::of_tickets);
-        let mut listing = Self::first(Endpoint::Tickets, async || ask(1).await).await;
-        if listing.result.as_ref().is_ok_and(|sample| sample.items > 0) {
-            listing.large = Some((ask(page_size).await, None));
-        }
-        listing
-    }
-
-    /// A page of one, asked for twice where the first attempt failed at once and another one may help.
-    async fn first(endpoint: Endpoint, ask: impl AsyncFn() -> Result<Sample, ApiError>) -> Self {
-        let mut hiccup = None;
+impl Asked {
+    /// Asks, and again where the first attempt failed at once and another one may help.
+    async fn of(ask: impl AsyncFn() -> Result<Sample, ApiError>) -> Self {
+        let (mut hiccup, mut attempt) = (None, 1);
         loop {
             let started = Instant::now();
             let result = ask().await;
             let (took, arrived) = (started.elapsed(), Timestamp::now());
             match result {
-                Err(error) if hiccup.is_none() && error.is_transient() && took < QUICK => hiccup = Some(error),
-                result => {
-                    let ahead = result.as_ref().ok().and_then(|sample| ahead(sample.date?, arrived, took));
-                    return Self { endpoint, result, hiccup, took, ahead, large: None };
+                Err(error) if attempt < ATTEMPTS && error.is_transient() && took < QUICK => {
+                    hiccup = Some(error);
+                    attempt += 1;
+                    tokio::time::sleep(Duration::from_millis(fastrand::u64(PAUSE))).await;
                 }
+                // Only one that another attempt healed is a hiccup.
+                result => return Self { hiccup: hiccup.filter(|_| result.is_ok()), result, took, arrived },
             }
         }
+    }
+}
+
+// === impl Listing ===
+
+impl Listing {
+    pub(super) async fn audit(client: &Client, page_size: u32) -> Self {
+        let ask = async |limit, before| {
+            let query = AuditQuery { limit, before, after: None };
+            client.probe_audit(&query).await.map(Sample::of_audit)
+        };
+        let first = Asked::of(async || ask(1, None).await).await;
+        let Ok(Sample { older: Some(older), .. }) = &first.result else { return Self::new(Endpoint::AuditLogs, first, None, None) };
+        let large = Asked::of(async || ask(page_size, Some(older.clone())).await).await;
+        // Whether its size is at fault, or its place.
+        let small = match &large.result {
+            Err(_) => ask(1, Some(older.clone())).await.err(),
+            Ok(_) => None,
+        };
+        Self::new(Endpoint::AuditLogs, first, Some(large), small)
+    }
+
+    pub(super) async fn tickets(client: &Client, page_size: u32) -> Self {
+        let ask = async |limit| client.probe_tickets(limit, 0).await.map(Sample::of_tickets);
+        let first = Asked::of(async || ask(1).await).await;
+        let large = match &first.result {
+            Ok(sample) if sample.items > 0 => Some(Asked::of(async || ask(page_size).await).await),
+            _ => None,
+        };
+        Self::new(Endpoint::Tickets, first, large, None)
+    }
+
+    fn new(endpoint: Endpoint, first: Asked, large: Option<Asked>, small: Option<ApiError>) -> Self {
+        let ahead = first.result.as_ref().ok().and_then(|sample| ahead(sample.date?, first.arrived, first.took));
+        let mut hiccup = first.hiccup;
+        let large = large.map(|large| {
+            hiccup = hiccup.take().or(large.hiccup);
+            (large.result, small)
+        });
+        Self { endpoint, result: first.result, hiccup, took: first.took, ahead, large }
     }
 
     pub(super) fn check(&self) -> What {
@@ -94,7 +124,7 @@ impl Listing {
         let mut warn = |said: String, advice: &str| findings.push(Finding::warning(check, said, advice));
         if let Some(error) = &self.hiccup {
             warn(
-                format!("the first of two requests failed: {error}"),
+                format!("only a second attempt went well: {error}"),
                 "the exporter tries again by itself; look at the service, and at what is between, if that is often so",
             );
         }
@@ -109,10 +139,13 @@ impl Listing {
             Some((Ok(large), _)) => large,
             _ => sample,
         };
-        if let Some((count, error)) = sample.malformed.as_ref().map(|(_, error)| (whole.malformed.as_ref().map_or(1, |it| it.0), error)) {
-            warn(malformed(count, error), MALFORMED);
-        } else if let Some((count, error)) = &whole.malformed {
-            warn(malformed(*count, error), MALFORMED);
+        if let Some((count, error)) = whole.malformed.as_ref().or(sample.malformed.as_ref()) {
+            let items = if *count == 1 { "1 item is".to_owned() } else { format!("{count} items are") };
+            let kept = match self.endpoint {
+                Endpoint::AuditLogs => "the exporter counts what can be read of it, and keeps what cannot be counted as a dead letter",
+                Endpoint::Tickets => "the exporter counts what can be read of it, and says so in orgdata_tickets_malformed",
+            };
+            warn(format!("{items} not as documented: {error}"), &format!("{kept}; tell the service's operators"));
         }
         if sample.repeated || whole.repeated {
             warn("the same item is twice on a page".to_owned(), "the exporter counts it once; tell the service's operators");
@@ -188,14 +221,6 @@ impl Listing {
         }
         said
     }
-}
-
-const MALFORMED: &str = "the exporter counts what can be read of it, and keeps an entry that cannot be counted as a dead letter; tell the \
-                         service's operators";
-
-fn malformed(count: usize, error: &str) -> String {
-    let noun = if count == 1 { "1 item is".to_owned() } else { format!("{count} items are") };
-    format!("{noun} not as documented: {error}")
 }
 
 fn page_size(settings: &Settings, endpoint: Endpoint) -> u32 {

@@ -82,8 +82,8 @@ impl Report {
             (0, 0) => "All is well.".to_owned(),
             (0, 1) => "The exporter would work; 1 warning.".to_owned(),
             (0, warnings) => format!("The exporter would work; {warnings} warnings."),
-            (1, _) => "The exporter would not work as configured: 1 thing is wrong.".to_owned(),
-            (bad, _) => format!("The exporter would not work as configured: {bad} things are wrong."),
+            (1, _) => "The exporter would not work: 1 thing is wrong.".to_owned(),
+            (bad, _) => format!("The exporter would not work: {bad} things are wrong."),
         }
     }
 }
