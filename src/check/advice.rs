@@ -4,6 +4,9 @@ use super::{Finding, Level, What};
 use crate::api::{ApiError, KeySource};
 use crate::cli::Settings;
 
+const SILENCE: &str =
+    "the service hangs or is slow, or a firewall swallows the way to it: see whether --api.base-url answers from this machine at all";
+
 /// A failure of the service, or on the way to it, as a finding.
 pub(super) fn finding(check: What, error: &ApiError, settings: &Settings) -> Finding {
     let level = if matches!(error, ApiError::RateLimited { .. }) { Level::Warning } else { Level::Bad };
@@ -20,9 +23,7 @@ fn advice(error: &ApiError, settings: &Settings) -> String {
     match error {
         ApiError::Key(_) => "put the key into it, on one line, and let this user read it".to_owned(),
         ApiError::Connect(said) => connect(said, settings),
-        ApiError::Timeout(_) => "the service hangs or is slow, or a firewall swallows the way to it: see whether --api.base-url answers \
-                                 from this machine at all"
-            .to_owned(),
+        ApiError::Timeout(_) => SILENCE.to_owned(),
         ApiError::Stalled { .. } => {
             "the service, or something on the way, stops in the middle: look at both, or allow more with --api.timeout if it is only slow"
                 .to_owned()
@@ -71,6 +72,8 @@ fn connect(said: &str, settings: &Settings) -> String {
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if has(&["dns error", "failed to lookup"]) {
         "the host has no address: check the name in --api.base-url, and this machine's DNS"
+    } else if has(&["timed out"]) {
+        SILENCE
     } else if has(&["tunnel", "proxy"]) {
         "the proxy does not let it through: check HTTPS_PROXY and NO_PROXY"
     } else if has(&["InvalidContentType", "WrongVersion", "corrupt message"]) {

@@ -11,6 +11,8 @@ use crate::otlp::{Connection, Export as _, FailureReason, Refusal, Sender, Setti
 /// A header's value at least so long is taken out of what the collector says, in bytes; a shorter one is no secret.
 const SECRET_BYTES: usize = 6;
 
+const PROTOCOL: &str = "check the endpoint's port and --otlp.protocol: 4317 is gRPC and 4318 is HTTP by custom";
+
 /// Sends a request without records and says what came of it.
 pub(super) async fn look(settings: Option<&Settings>, limit: Duration) -> Vec<Finding> {
     let Some(Settings { target: Target::Collector(connection), .. }) = settings else {
@@ -60,11 +62,13 @@ fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
         R::Connect => connect(message, connection),
         R::Timeout => "it hangs, or a firewall swallows the way to it: see whether the endpoint answers from this machine at all",
         R::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
+        // A web server that knows nothing of gRPC.
+        R::NotFound if message.contains("grpc-status header missing") => PROTOCOL,
         R::NotFound => "no receiver of log records is there: check the endpoint's path, and that the collector has a pipeline for logs",
         R::RateLimited => "records wait in the state file until it takes them; see the collector's limits if it lasts",
         R::TooLarge | R::BadRecord => "this request holds no records, which some collectors refuse; those with records may pass",
         R::ServerError | R::Unavailable => "the collector itself fails, and records wait in the state file: see its log",
-        R::NotOtlp => "check the endpoint's port and --otlp.protocol: 4317 is gRPC and 4318 is HTTP by custom",
+        R::NotOtlp => PROTOCOL,
         R::PartlyRejected | R::Other => "see the collector's log for what it means by that",
     };
     Finding { check: What::Collector, level, said, advice: Some(hint.unwrap_or(advice).to_owned()) }

@@ -78,7 +78,11 @@ async fn the_wrong_port_or_protocol_is_named() {
         "collector",
         &["does this port speak HTTP"],
     )]);
-    checked("grpc", &format!("http://{}", http.address)).await.assert_only(&[("bad", "collector", &["does this port speak gRPC"])]);
+    checked("grpc", &format!("http://{}", http.address)).await.assert_only(&[(
+        "bad",
+        "collector",
+        &["HTTP status code 404", "--otlp.protocol", "4317 is gRPC"],
+    )]);
     for protocol in ["grpc", "http/protobuf"] {
         checked(protocol, &closed).await.assert_only(&[("bad", "collector", &["Connection refused", "nothing listens there"])]);
         let unknown = checked(protocol, "http://no-such-host.invalid:4317").await;

@@ -20,7 +20,7 @@ async fn running(sim: &Running, file: &Path) -> Exporter {
 }
 
 fn with_file(sim: &Running, file: &Path) -> Launch {
-    check(&sim.base_url()).arg(&format!("--state.path={}", file.display())).arg("--web.listen-address=127.0.0.1:0")
+    check(&sim.base_url()).arg(&format!("--state.path={}", file.display()))
 }
 
 /// Every file of a directory with its bytes and when it was changed.
@@ -147,7 +147,7 @@ async fn a_file_that_is_none_of_ours_is_refused_and_a_damaged_one_is_a_warning()
     let empty = dir.path().join("empty.db");
     std::fs::write(&empty, "").expect("writable");
     unchanged(&sim, &empty).await.assert_only(&[]);
-    unchanged(&sim, dir.path()).await.assert_only(&[("bad", "state", &["is a directory", "--state.path"])]);
+    Checked::of(with_file(&sim, dir.path())).await.assert_only(&[("bad", "state", &["is a directory", "--state.path"])]);
 }
 
 #[tokio::test]

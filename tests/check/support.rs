@@ -16,7 +16,9 @@ pub(crate) struct Checked {
 
 /// `check` with the simulator's key, a state file that is not there, and any free port.
 pub(crate) fn check(base_url: &str) -> Launch {
-    launch(&["check", "--web.listen-address=127.0.0.1:0", "--state.path=state.db"])
+    launch(&["check"])
+        .env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0")
+        .env("ORGDATA_STATE_PATH", "state.db")
         .env("ORGDATA_API_BASE_URL", base_url)
         .env("ORGDATA_API_KEY", KEY)
 }
