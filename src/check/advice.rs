@@ -2,7 +2,7 @@
 
 use super::{Finding, Level, What};
 use crate::api::{ApiError, KeySource};
-use crate::cli::Settings;
+use crate::cli::{KEY_VARIABLE, Settings};
 
 const SILENCE: &str =
     "the service hangs or is slow, or a firewall swallows the way to it: see whether --api.base-url answers from this machine at all";
@@ -19,6 +19,14 @@ pub(super) fn finding(check: What, error: &ApiError, settings: &Settings) -> Fin
     Finding { check, level, said: error.to_string(), advice: Some(advice(error, settings)) }
 }
 
+/// Where the key is from.
+pub(super) fn place_of_the_key(settings: &Settings) -> String {
+    match &settings.api.key {
+        KeySource::File(path) => path.display().to_string(),
+        KeySource::Value(_) => KEY_VARIABLE.to_owned(),
+    }
+}
+
 fn advice(error: &ApiError, settings: &Settings) -> String {
     match error {
         ApiError::Key(_) => "put the key into it, on one line, and let this user read it".to_owned(),
@@ -29,11 +37,7 @@ fn advice(error: &ApiError, settings: &Settings) -> String {
                 .to_owned()
         }
         ApiError::Unauthorized(_) => {
-            let place = match &settings.api.key {
-                KeySource::File(path) => path.display().to_string(),
-                KeySource::Value(_) => crate::cli::KEY_VARIABLE.to_owned(),
-            };
-            format!("make a key in the service's settings, under API keys, and put it into {place}")
+            format!("make a key in the service's settings, under API keys, and put it into {}", place_of_the_key(settings))
         }
         ApiError::Forbidden { scope, .. } => {
             let flag = if *scope == crate::api::Endpoint::Tickets.scope() { "--tickets.enabled=false" } else { "--audit.enabled=false" };

@@ -7,8 +7,8 @@ use prometheus_client::registry::Registry;
 
 use super::listing::Listing;
 use super::{Finding, What, advice};
-use crate::api::{self, ApiError, Client, Endpoint, FailureReason, KeySource};
-use crate::cli::{KEY_VARIABLE, Settings};
+use crate::api::{self, ApiError, Client, Endpoint, FailureReason};
+use crate::cli::Settings;
 use crate::metrics::ApiMetrics;
 
 /// Clocks that differ by more are worth a warning: a scrape interval is not much longer.
@@ -74,10 +74,7 @@ fn findings(listings: &[Listing], settings: &Settings) -> Vec<Finding> {
     // A key that lacks a scope is a known one.
     let known = |listing: &Listing| matches!(&listing.result, Ok(_) | Err(ApiError::Forbidden { .. }));
     if listings.iter().any(known) {
-        let place = match &settings.api.key {
-            KeySource::File(path) => path.display().to_string(),
-            KeySource::Value(_) => KEY_VARIABLE.to_owned(),
-        };
+        let place = advice::place_of_the_key(settings);
         let scopes = listings.iter().filter(|listing| listing.result.is_ok()).map(|listing| listing.endpoint.scope());
         let scopes = scopes.collect::<Vec<_>>().join(" and ");
         let said = if scopes.is_empty() { String::new() } else { format!(", for {scopes}") };

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 
 use super::sample::Sample;
-use super::{Finding, What, advice};
-use crate::api::{ApiError, AuditQuery, Client, Endpoint};
+use super::{Finding, LONGEST, What, advice};
+use crate::api::{ApiError, AuditQuery, Client, Endpoint, FailureReason};
 use crate::cli::Settings;
 
 /// A page of one item that takes longer than this is slow.
@@ -27,12 +27,12 @@ pub(super) struct Listing {
     pub(super) endpoint: Endpoint,
     /// The page of one.
     pub(super) result: Result<Sample, ApiError>,
-    /// Why the first attempt failed, where a second one went well.
+    /// Why an attempt failed, where a later one went well.
     hiccup: Option<ApiError>,
     took: Duration,
     /// How far this machine's clock is ahead of the service's.
     pub(super) ahead: Option<SignedDuration>,
-    /// The large page, and for one that failed whether a small one at the same place did.
+    /// The large page, and for one that failed why a small one at the same place did, where it did.
     large: Option<(Result<Sample, ApiError>, Option<ApiError>)>,
 }
 
@@ -55,7 +55,7 @@ impl Asked {
             let result = ask().await;
             let (took, arrived) = (started.elapsed(), Timestamp::now());
             match result {
-                Err(error) if attempt < ATTEMPTS && error.is_transient() && took < QUICK => {
+                Err(error) if attempt < ATTEMPTS && may_heal(&error) && took < QUICK => {
                     hiccup = Some(error);
                     attempt += 1;
                     tokio::time::sleep(Duration::from_millis(fastrand::u64(PAUSE))).await;
@@ -124,7 +124,7 @@ impl Listing {
         let mut warn = |said: String, advice: &str| findings.push(Finding::warning(check, said, advice));
         if let Some(error) = &self.hiccup {
             warn(
-                format!("only a second attempt went well: {error}"),
+                format!("only another attempt went well: {error}"),
                 "the exporter tries again by itself; look at the service, and at what is between, if that is often so",
             );
         }
@@ -185,9 +185,11 @@ impl Listing {
                 ));
             }
             (Ok(_), _) => return None,
+            // Neither its size nor its place is at fault.
+            (Err(error), _) if !error.may_be_the_request() => return Some(advice::finding(check, error, settings)),
             (Err(error), small) => (error, small),
         };
-        if let Some(error) = small {
+        if let Some(error) = small.as_ref().filter(|error| error.may_be_the_request()) {
             return Some(Finding::warning(
                 check,
                 format!("the service refuses the cursor that it has just sent: {error}"),
@@ -196,8 +198,9 @@ impl Listing {
         }
         let said = format!("a page of 1 can be read, and one of {size} cannot: {error}");
         let advice = "lower --api.page-size, or ask the service's operators about such a page";
-        // The tail makes its pages smaller by itself, the scan only those that are too large to be read.
-        let copes = self.endpoint == Endpoint::AuditLogs || matches!(error, ApiError::TooLarge { .. });
+        // The tail makes its pages smaller by itself, the scan only those that are too large to be read; and it may have more time than this.
+        let patient = error.reason() == FailureReason::Timeout && settings.api.timeout > LONGEST;
+        let copes = self.endpoint == Endpoint::AuditLogs || matches!(error, ApiError::TooLarge { .. }) || patient;
         Some(if copes { Finding::warning(check, said, advice) } else { Finding::bad(check, said, advice) })
     }
 
@@ -221,6 +224,11 @@ impl Listing {
         }
         said
     }
+}
+
+/// Whether another attempt at once may help, and is not what the service asks to be spared.
+fn may_heal(error: &ApiError) -> bool {
+    error.is_transient() && error.retry_after().is_none() && !matches!(error, ApiError::RateLimited { .. })
 }
 
 fn page_size(settings: &Settings, endpoint: Endpoint) -> u32 {

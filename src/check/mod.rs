@@ -177,7 +177,7 @@ pub async fn run(args: &CheckArgs, matches: &ArgMatches, env: Environment<'_>) -
     let (state, api, collector) = tokio::join!(
         async {
             let state = state::look(&settings.ledger, limit).await;
-            let web = web::look(&settings.web, state.held).await;
+            let web = web::look(&settings.web, state.held, limit).await;
             (state, web)
         },
         api::look(&settings, limit),

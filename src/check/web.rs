@@ -21,7 +21,7 @@ enum Listener {
 }
 
 /// Looks at each address. `held`: an exporter runs with the state file of these settings.
-pub(super) async fn look(settings: &Settings, held: bool) -> Vec<Finding> {
+pub(super) async fn look(settings: &Settings, held: bool, limit: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(config) = &settings.config {
         let tls = if config.is_tls() { "with TLS" } else { "without TLS" };
@@ -31,7 +31,12 @@ pub(super) async fn look(settings: &Settings, held: bool) -> Vec<Finding> {
         findings.push(Finding::good(What::Listen, "on the sockets that systemd hands over when it starts the exporter"));
         return findings;
     }
-    for (address, tried) in settings.listen_addresses.iter().zip(try_bind(&settings.listen_addresses).await) {
+    let Ok(tried) = tokio::time::timeout(limit, try_bind(&settings.listen_addresses)).await else {
+        let said = format!("the addresses cannot be looked up within {}", humantime::format_duration(limit));
+        findings.push(Finding::bad(What::Listen, said, "give IP addresses with --web.listen-address"));
+        return findings;
+    };
+    for (address, tried) in settings.listen_addresses.iter().zip(tried) {
         findings.push(match tried {
             Ok(()) => Finding::good(What::Listen, format!("{address} is free")),
             Err(error @ (BindError::InUse { .. } | BindError::Taken { .. })) => {

@@ -56,8 +56,8 @@ const TABLE: &[(&str, &[Expected])] = &[
     ("hang,on=tickets", &[("bad", "tickets", &["no answer within 3s"])]),
     ("stall", &[("bad", "service", &["the answer stopped", "bytes came within 3s", "stops in the middle"])]),
     ("reset", &[("bad", "service", &["Connection reset by peer", "took the connection and dropped it"])]),
-    ("reset,on=audit,times=1", &[("warning", "audit-logs", &["only a second attempt went well", "reset", "tries again by itself"])]),
-    ("500,on=audit,every=2", &[("warning", "audit-logs", &["only a second attempt went well: HTTP 500", "tries again by itself"])]),
+    ("reset,on=audit,times=1", &[("warning", "audit-logs", &["only another attempt went well", "reset", "tries again by itself"])]),
+    ("500,on=audit,every=2", &[("warning", "audit-logs", &["only another attempt went well: HTTP 500", "tries again by itself"])]),
     ("reset-body", &[("bad", "service", &["cut off after", CUT])]),
     ("truncated-json", &[("bad", "service", &["cut off after", CUT])]),
     ("truncated-transfer", &[("bad", "service", &["cut off after", CUT])]),
@@ -187,6 +187,14 @@ async fn an_item_that_the_service_chokes_on_is_one_on_a_large_page() {
         "audit-logs",
         &["a page of 1 can be read, and one of 1000 cannot: HTTP 500: Cannot read item", "--api.page-size"],
     )]);
+}
+
+#[tokio::test]
+async fn a_service_that_wants_to_be_left_alone_is_not_asked_again() {
+    let faults = vec!["429=1s".parse().expect("a fault")];
+    let sim = Simulator::spawn(Config { faults, ..organization() }).await.expect("a simulator");
+    assert_eq!(Checked::of(check(&sim.base_url())).await.status, Some(1));
+    assert_eq!((sim.requests().audit, sim.requests().tickets), (1, 1));
 }
 
 #[tokio::test]

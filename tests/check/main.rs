@@ -9,6 +9,7 @@ mod http_peer;
 
 mod collector;
 mod faults;
+mod readme;
 mod report;
 mod service;
 mod shell;

@@ -58,11 +58,29 @@ async fn a_pipe_gets_no_colours() {
     let sim = service().await;
     let checked = Checked::of(check(&sim.base_url())).await;
     assert!(!checked.text.contains('\u{1b}'), "{:?}", checked.text);
-    // Where somebody wants them in a pipe, and where nobody does.
-    let forced = check(&sim.base_url()).env("CLICOLOR_FORCE", "1").run().await;
-    assert!(forced.stdout.contains("\u{1b}[32mgood"), "{:?}", forced.stdout);
-    let refused = check(&sim.base_url()).env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1").run().await;
-    assert!(!refused.stdout.contains('\u{1b}') || refused.stdout == forced.stdout, "{:?}", refused.stdout);
+}
+
+/// `script` of util-linux is a terminal to what it runs.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_terminal_gets_colours_unless_they_are_not_wanted() {
+    let sim = service().await;
+    for (no_color, coloured) in [(None, true), (Some("1"), false)] {
+        let mut command = tokio::process::Command::new("script");
+        command
+            .args(["-qec", &format!("{} check", env!("CARGO_BIN_EXE_orgdata-exporter")), "/dev/null"])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin");
+        command.env("TERM", "xterm").env("ORGDATA_STATE_PATH", ":memory:").env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0");
+        command.env("ORGDATA_API_BASE_URL", sim.base_url()).env("ORGDATA_API_KEY", KEY).stdin(std::process::Stdio::null());
+        if let Some(value) = no_color {
+            command.env("NO_COLOR", value);
+        }
+        let output = command.output().await.expect("there is script");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("All is well."), "{text}");
+        assert_eq!(text.contains("\u{1b}[32mgood"), coloured, "{text:?}");
+    }
 }
 
 #[tokio::test]

@@ -150,6 +150,22 @@ async fn a_file_that_is_none_of_ours_is_refused_and_a_damaged_one_is_a_warning()
     Checked::of(with_file(&sim, dir.path())).await.assert_only(&[("bad", "state", &["is a directory", "--state.path"])]);
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_directory_that_this_user_cannot_write_in_is_bad() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let sim = service().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o500)).expect("changed");
+    let checked = Checked::of(with_file(&sim, &dir.path().join("state.db"))).await;
+    // The superuser can write everywhere.
+    if std::fs::write(dir.path().join("probe"), "").is_ok() {
+        checked.assert_only(&[]);
+    } else {
+        checked.assert_only(&[("bad", "state", &["cannot open state file", "Permission denied", "a directory that this user can write"])]);
+    }
+}
+
 #[tokio::test]
 async fn a_limit_above_what_is_free_is_a_warning() {
     let sim = service().await;

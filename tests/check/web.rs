@@ -43,6 +43,9 @@ async fn what_else_listens_there_is_bad_and_a_free_port_is_left_free() {
     unknown.assert_only(&[("bad", "listen", &["the name is not known", "give an IP address"])]);
     let several = Checked::of(at(&sim, "127.0.0.1:0,[::1]:0", ":memory:")).await;
     assert_eq!(several.findings().iter().filter(|(_, check, _)| *check == "listen").count(), 2, "{}", several.text);
+    // They are there only when systemd starts it.
+    let handed = Checked::of(at(&sim, &stranger.address().to_string(), ":memory:").arg("--web.systemd-socket")).await;
+    handed.assert_only(&[]);
 }
 
 #[cfg(unix)]
