@@ -147,7 +147,7 @@ impl Listing {
             };
             warn(format!("{items} not as documented: {error}"), &format!("{kept}; tell the service's operators"));
         }
-        if sample.repeated || whole.repeated {
+        if sample.repeats + whole.repeats > 0 {
             warn("the same item is twice on a page".to_owned(), "the exporter counts it once; tell the service's operators");
         }
         match self.endpoint {
@@ -159,11 +159,12 @@ impl Listing {
                     "do the --audit filters let anything through, and is the key one of the right organization?"
                 },
             ),
-            Endpoint::Tickets if sample.items == 0 && sample.total.is_some_and(|total| total > 0) => warn(
-                format!("the service counts {} tickets and sends none", sample.total.unwrap_or_default()),
-                "the exporter calls such a snapshot inconsistent; tell the service's operators",
-            ),
-            _ => {}
+            Endpoint::Tickets => {
+                if let Some(said) = wrong_count(sample, whole) {
+                    warn(said, "the exporter calls such a snapshot inconsistent; tell the service's operators");
+                }
+            }
+            Endpoint::AuditLogs => {}
         }
         findings.extend(self.large_page(settings));
         if findings.is_empty() {
@@ -181,7 +182,7 @@ impl Listing {
                 return Some(Finding::warning(
                     check,
                     "the service says that there are older entries, and sends none for its own cursor",
-                    "the exporter cannot look back then, for a late entry or after an outage; tell the service's operators",
+                    "where there are any, the exporter cannot look back for a late one or after an outage; tell the service's operators",
                 ));
             }
             (Ok(_), _) => return None,
@@ -193,7 +194,7 @@ impl Listing {
             return Some(Finding::warning(
                 check,
                 format!("the service refuses the cursor that it has just sent: {error}"),
-                "the exporter cannot look back then, for a late entry or after an outage; tell the service's operators",
+                "the exporter cannot look back for a late entry or after an outage; tell the service's operators",
             ));
         }
         let said = format!("a page of 1 can be read, and one of {size} cannot: {error}");
@@ -223,6 +224,23 @@ impl Listing {
             said.push_str(&format!("; {unknown} fields that the specification does not name, which do no harm"));
         }
         said
+    }
+}
+
+/// What is wrong with the service's count of tickets.
+fn wrong_count(one: &Sample, whole: &Sample) -> Option<String> {
+    let (Some(first), Some(total)) = (one.total, whole.total) else {
+        return Some("the service does not say how many tickets there are".to_owned());
+    };
+    let sent = (whole.items - whole.repeats) as u64;
+    if sent == 0 && total > 0 {
+        Some(format!("the service counts {total} tickets and sends none"))
+    } else if sent > total {
+        Some(format!("the service counts {total} tickets and sends {sent}"))
+    } else if first == 1 && sent > 1 {
+        Some("the service counts the tickets of a page, and not all".to_owned())
+    } else {
+        None
     }
 }
 

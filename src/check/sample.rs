@@ -16,8 +16,8 @@ pub(super) struct Sample {
     pub(super) unknown_fields: u64,
     /// How many items cannot be read as documented, and what is wrong with the first of them.
     pub(super) malformed: Option<(usize, String)>,
-    /// An item is there twice.
-    pub(super) repeated: bool,
+    /// Items that are there again.
+    pub(super) repeats: usize,
     /// Whose the items are.
     pub(super) organization: Option<String>,
     /// When the newest item was created.
@@ -81,7 +81,7 @@ impl Sample {
             self.items += 1;
             match read(raw) {
                 Ok(item) => {
-                    self.repeated |= item.id.is_some_and(|id| !ids.insert(id));
+                    self.repeats += usize::from(item.id.is_some_and(|id| !ids.insert(id)));
                     self.organization = self.organization.or(item.organization);
                     self.newest = self.newest.max(item.created);
                     self.unknown_fields += item.unknown_fields;

@@ -18,7 +18,7 @@ const CUT: &str = "cuts answers short";
 const SWALLOWED: &str = "swallows the answer";
 const INSTEAD: &str = "something else answers in the service's place";
 const MANNERS: &str = "the exporter waits and goes on by itself";
-const BACK: &str = "the exporter cannot look back then";
+const BACK: &str = "the exporter cannot look back for a late";
 
 /// What `check` makes of each.
 const TABLE: &[(&str, &[Expected])] = &[

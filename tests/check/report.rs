@@ -112,6 +112,15 @@ async fn no_secret_is_in_it() {
 }
 
 #[tokio::test]
+async fn a_key_that_the_service_repeats_is_not_shown() {
+    let body = format!(r#"{{"message":"no such key: {KEY}"}}"#);
+    let peer = crate::http_peer::Peer::always(crate::http_peer::json("401 Unauthorized", body)).await;
+    let checked = Checked::of(check(&peer.url())).await;
+    checked.assert_only(&[("bad", "key", &["no such key: [the key]"])]);
+    assert!(!checked.text.contains(KEY), "{}", checked.text);
+}
+
+#[tokio::test]
 async fn a_variable_with_a_wrong_name_is_a_warning() {
     let sim = service().await;
     let launch = check(&sim.base_url()).env("ORGDATA_AUDIT_POL_INTERVAL", "1s");

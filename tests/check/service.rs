@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Readings, Simulator};
+use orgdata_exporter::simulator::{
+    AfterReading, ApiKey, ClockSource, Config, CursorReading, EmptyCursor, FlagReading, Order, Readings, Simulator, TicketOrder,
+    TotalCount, UnknownParameters,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -192,6 +195,44 @@ async fn a_clock_that_differs_is_said_by_how_much() {
     let checked = Checked::of(check(&sim.base_url())).await;
     checked.assert_only(&[]);
     assert!(checked.line("clock").1.contains("does not say what time it is"), "{}", checked.text);
+}
+
+/// What the specification leaves open is no fault, whichever way the service has it.
+#[tokio::test]
+async fn every_reading_of_the_specification_is_well() {
+    let readings: [fn(&mut Readings); 10] = [
+        |readings| readings.after = AfterReading::Newest,
+        |readings| readings.after_inclusive = true,
+        |readings| readings.order = Order::OldestFirst,
+        |readings| readings.empty_start_cursor = EmptyCursor::Null,
+        |readings| (readings.has_previous, readings.has_more) = (FlagReading::AlwaysTrue, FlagReading::AlwaysTrue),
+        |readings| (readings.has_previous, readings.has_more) = (FlagReading::AlwaysFalse, FlagReading::AlwaysFalse),
+        |readings| readings.page_cap = Some(7),
+        |readings| readings.cursor = CursorReading::Reserved,
+        |readings| readings.unknown_parameters = UnknownParameters::Refuse,
+        |readings| readings.ticket_order = TicketOrder::OldestFirst,
+    ];
+    for (number, change) in readings.into_iter().enumerate() {
+        let mut readings = Readings::default();
+        change(&mut readings);
+        let sim = Simulator::spawn(Config { readings, ..organization() }).await.expect("a simulator");
+        println!("reading {number}");
+        Checked::of(check(&sim.base_url())).await.assert_only(&[]);
+    }
+}
+
+#[tokio::test]
+async fn a_count_that_cannot_be_relied_on_is_a_warning() {
+    for (total_count, words) in [
+        (TotalCount::Missing, &["does not say how many tickets there are", "inconsistent"][..]),
+        (TotalCount::Null, &["does not say how many tickets there are"]),
+        (TotalCount::PageLength, &["counts the tickets of a page, and not all"]),
+        (TotalCount::Off(-3), &["counts 17 tickets and sends 20"]),
+    ] {
+        let readings = Readings { total_count, ..Readings::default() };
+        let sim = Simulator::spawn(Config { readings, ..organization() }).await.expect("a simulator");
+        Checked::of(check(&sim.base_url())).await.assert_only(&[("warning", "tickets", words)]);
+    }
 }
 
 #[tokio::test]

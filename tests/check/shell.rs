@@ -14,6 +14,18 @@ async fn printed(arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
+async fn help_lists_the_commands() {
+    let help = printed(&["--help"]).await;
+    for command in ["check", "completions", "man"] {
+        assert!(help.lines().any(|line| line.split_whitespace().next() == Some(command)), "{command}");
+    }
+    let of_check = printed(&["check", "--help"]).await;
+    for words in ["--api.base-url", "ORGDATA_STATE_PATH", "--format", "Exit status: 0"] {
+        assert!(of_check.contains(words), "{words}");
+    }
+}
+
+#[tokio::test]
 async fn bash_completes_flags_and_commands() {
     let dir = tempfile::tempdir().expect("a directory");
     let script = dir.path().join("completions.bash");

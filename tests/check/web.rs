@@ -32,6 +32,25 @@ async fn the_port_of_the_running_exporter_is_good_and_that_of_another_one_a_warn
 }
 
 #[tokio::test]
+async fn the_running_exporter_is_known_by_its_state_file_where_its_port_does_not_tell() {
+    let sim = service().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, config) = (dir.path().join("state.db").display().to_string(), dir.path().join("web.yml"));
+    let tls = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
+    let text = format!("tls_server_config:\n  cert_file: {tls}server.pem\n  key_file: {tls}server.key\n");
+    std::fs::write(&config, text).expect("writable");
+    let config = format!("--web.config.file={}", config.display());
+    let running = exporter(&sim.base_url()).env("ORGDATA_STATE_PATH", &file).arg(&config).start();
+    let address = running.url().await.replace("http://", "");
+    let own = Checked::of(at(&sim, &address, &file).arg(&config)).await;
+    own.assert_only(&[]);
+    assert!(own.line("listen").1.contains("in use, by the running exporter as it seems"), "{}", own.text);
+    assert_eq!(own.line("web-config").1, "the web configuration file is valid, with TLS");
+    let beside = Checked::of(at(&sim, &address, ":memory:").arg(&config)).await;
+    beside.assert_only(&[("bad", "listen", &["the port is in use", "--web.listen-address"])]);
+}
+
+#[tokio::test]
 async fn what_else_listens_there_is_bad_and_a_free_port_is_left_free() {
     let sim = service().await;
     let stranger = Peer::always(json("200 OK", NO_TICKETS)).await;
