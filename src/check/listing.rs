@@ -1,9 +1,10 @@
 //! One listing of the service: a page of one item, and then one as large as the exporter asks for.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::asked::Asked;
 use super::sample::Sample;
 use super::{Finding, LONGEST, What, advice};
 use crate::api::{ApiError, AuditQuery, Client, Endpoint, FailureReason};
@@ -11,15 +12,6 @@ use crate::cli::Settings;
 
 /// A page of one item that takes longer than this is slow.
 const SLOW: Duration = Duration::from_secs(2);
-
-/// A failure is asked about again when it came sooner than this.
-const QUICK: Duration = Duration::from_secs(1);
-
-/// How often one page is asked for, the first time included.
-const ATTEMPTS: u32 = 3;
-
-/// Between two attempts, in milliseconds; never the same, so that two listings do not keep step.
-const PAUSE: std::ops::Range<u64> = 50..200;
 
 /// What a listing answered.
 #[derive(Debug)]
@@ -34,37 +26,6 @@ pub(super) struct Listing {
     pub(super) ahead: Option<SignedDuration>,
     /// The large page, and for one that failed why a small one at the same place did, where it did.
     large: Option<(Result<Sample, ApiError>, Option<ApiError>)>,
-}
-
-/// What came of one request.
-struct Asked {
-    result: Result<Sample, ApiError>,
-    hiccup: Option<ApiError>,
-    took: Duration,
-    arrived: Timestamp,
-}
-
-// === impl Asked ===
-
-impl Asked {
-    /// Asks, and again where the first attempt failed at once and another one may help.
-    async fn of(ask: impl AsyncFn() -> Result<Sample, ApiError>) -> Self {
-        let (mut hiccup, mut attempt) = (None, 1);
-        loop {
-            let started = Instant::now();
-            let result = ask().await;
-            let (took, arrived) = (started.elapsed(), Timestamp::now());
-            match result {
-                Err(error) if attempt < ATTEMPTS && may_heal(&error) && took < QUICK => {
-                    hiccup = Some(error);
-                    attempt += 1;
-                    tokio::time::sleep(Duration::from_millis(fastrand::u64(PAUSE))).await;
-                }
-                // Only one that another attempt healed is a hiccup.
-                result => return Self { hiccup: hiccup.filter(|_| result.is_ok()), result, took, arrived },
-            }
-        }
-    }
 }
 
 // === impl Listing ===
@@ -242,11 +203,6 @@ fn wrong_count(one: &Sample, whole: &Sample) -> Option<String> {
     } else {
         None
     }
-}
-
-/// Whether another attempt at once may help, and is not what the service asks to be spared.
-fn may_heal(error: &ApiError) -> bool {
-    error.is_transient() && error.retry_after().is_none() && !matches!(error, ApiError::RateLimited { .. })
 }
 
 fn page_size(settings: &Settings, endpoint: Endpoint) -> u32 {

@@ -5,6 +5,7 @@
 
 mod advice;
 mod api;
+mod asked;
 mod collector;
 mod listing;
 mod report;
