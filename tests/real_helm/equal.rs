@@ -11,7 +11,7 @@ use crate::chart::{Objects, features, objects, parsed};
 use crate::parts;
 
 /// Components of kustomize, and the example of the chart that is the same.
-const FEATURES: [(&[&str], &str); 8] = [
+const FEATURES: [(&[&str], &str); 9] = [
     (&[], "base"),
     (&["servicemonitor"], "service-monitor"),
     (&["podmonitor"], "pod-monitor"),
@@ -20,6 +20,7 @@ const FEATURES: [(&[&str], &str); 8] = [
     (&["dashboards"], "dashboards"),
     (&["networkpolicy"], "network-policy"),
     (&["collector"], "collector"),
+    (&["servicemonitor", "prometheusrule", "dashboards", "networkpolicy", "collector"], "all"),
 ];
 
 /// What a chart cannot do: change the pods of another application.
@@ -100,7 +101,7 @@ fn without_helms_own(mut objects: Objects) -> Objects {
     objects
 }
 
-/// The first differences, by path.
+/// Where the two differ, by path.
 fn differences(path: &str, helm: &Value, kustomize: &Value, found: &mut Vec<String>) {
     match (helm, kustomize) {
         (Value::Object(one), Value::Object(other)) => {

@@ -5,6 +5,7 @@ mod equal;
 mod notes;
 #[path = "../support/parts.rs"]
 mod parts;
+mod settings;
 mod values;
 
 use std::fs::{self, File};
@@ -182,6 +183,20 @@ fn a_parent_chart_can_have_it_twice_and_switch_one_off() {
     assert_eq!(sets.iter().map(|set| text(&set["metadata"]["name"])).collect::<Vec<_>>(), ["both-east", "both-west"]);
     assert_ne!(sets[0]["spec"]["selector"], sets[1]["spec"]["selector"], "neither takes the other's pod");
     assert_eq!(sets[0]["metadata"]["labels"]["app.kubernetes.io/name"], "east");
+}
+
+#[test]
+#[ignore = "needs helm: run .ci/setup"]
+fn the_collector_goes_where_the_exporter_goes() {
+    let with_collector = |feature: &str| objects(&format!("{}collector: {{enabled: true}}\n", features()[feature]));
+    for (feature, keys) in [("pod", &["nodeSelector", "tolerations", "priorityClassName"] as &[&str]), ("image", &["imagePullSecrets"])] {
+        let objects = with_collector(feature);
+        let collector = objects.values().find(|object| object["kind"] == "Deployment").expect("a Deployment");
+        for key in keys {
+            let [exporter, collector] = [set(&objects), collector].map(|object| &object["spec"]["template"]["spec"][key]);
+            assert!(!exporter.is_null() && exporter == collector, "{key}: {exporter} and {collector}");
+        }
+    }
 }
 
 #[test]

@@ -64,6 +64,25 @@ metadata:
 {{- end -}}
 {{- end -}}
 
+{{/* Where pods may run, and who may fetch their images. */}}
+{{- define "orgdata-exporter.placing" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* A probe of a path. Without a password, which has no place in a manifest, only the port can be asked. */}}
 {{- define "orgdata-exporter.probe" -}}
 {{- $values := (index . 0).Values -}}
