@@ -120,7 +120,8 @@ fn every_pod_is_restricted_and_alone() {
 fn the_key_is_a_file_and_nothing_else() {
     let secret = features()["key"].clone();
     for (feature, values) in features() {
-        for object in objects(&values).values().filter(|object| object["kind"] != "Secret") {
+        let objects = objects(&values);
+        for object in objects.values().filter(|object| object["kind"] != "Secret") {
             walk(object, "", &mut |path, value| {
                 let text = value.as_str().unwrap_or_default();
                 assert!(!text.contains("not-a-real-key") && !text.contains("bm90LWEtcmVhbC1rZXk"), "{feature}: {path}");
@@ -128,7 +129,6 @@ fn the_key_is_a_file_and_nothing_else() {
                 assert!(!path.ends_with("/secretKeyRef") && !path.ends_with("/subPath"), "{feature}: {path}");
             });
         }
-        let objects = objects(&values);
         let pod = &set(&objects)["spec"]["template"]["spec"];
         let volume = pod["volumes"].as_array().and_then(|all| all.iter().find(|volume| volume["name"] == "api-key")).expect("a volume");
         let mount = pod["containers"][0]["volumeMounts"].as_array().and_then(|all| all.iter().find(|mount| mount["name"] == "api-key"));
@@ -183,6 +183,18 @@ fn a_parent_chart_can_have_it_twice_and_switch_one_off() {
     assert_eq!(sets.iter().map(|set| text(&set["metadata"]["name"])).collect::<Vec<_>>(), ["both-east", "both-west"]);
     assert_ne!(sets[0]["spec"]["selector"], sets[1]["spec"]["selector"], "neither takes the other's pod");
     assert_eq!(sets[0]["metadata"]["labels"]["app.kubernetes.io/name"], "east");
+}
+
+#[test]
+#[ignore = "needs helm: run .ci/setup"]
+fn a_growing_state_evicts_no_pod() {
+    let limits =
+        |feature: &str| set(&objects(&features()[feature]))["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"].clone();
+    assert_eq!(limits("base")["ephemeral-storage"], "128Mi");
+    // An emptyDir counts as ephemeral storage of the pod.
+    assert_eq!(limits("no-persistence"), json!({ "memory": "192Mi" }));
+    let pod = set(&objects(&features()["no-persistence"]))["spec"]["template"]["spec"].clone();
+    assert_eq!(pod["volumes"][1], json!({ "name": "state", "emptyDir": { "sizeLimit": "512Mi" } }));
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn the_notes_know_what_is_missing() {
     let wanted: BTreeMap<&str, &[&str]> = [
         ("api", &["create secret generic audit-reader --from-file=token=FILE"] as &[&str]),
         ("key", &["WARNING: the API key came as the value api.key"]),
-        ("tls", &["curl -k https://127.0.0.1:10917/-/ready"]),
+        ("tls", &["curl -k https://127.0.0.1:10917/-/ready", "set web.probes to tcp"]),
         ("pod-monitor", &["Prometheus has the job orgdata-exporter"]),
         ("no-persistence", &["WARNING: persistence is off"]),
         ("labels", &["exec audit-0 -c orgdata-exporter"]),
@@ -49,6 +49,7 @@ fn the_notes_know_what_is_missing() {
         assert!(told.iter().all(|told| notes.contains(told)), "{feature}: {notes}");
     }
     assert!(!notes(&features()["key"]).contains("NEXT STEP"));
+    assert!(!notes(&features()["web-pod-monitor"]).contains("web.probes"));
     assert!(!notes(&features()["otlp"]).contains("no log records are sent"));
 }
 
