@@ -1,6 +1,7 @@
 //! Wires the parts, starts the loops, and stops them in order: readers first, then the relay, the web surface last.
 
 mod overview;
+mod report;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::api::Client;
 use crate::audit::Tail;
 use crate::cli::Settings;
 use crate::ledger::{LedgerHandle, OpenError};
+use crate::metrics::certificates::Certificate;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Relay, Sender};
 use crate::tickets;
@@ -93,6 +95,7 @@ impl App {
             Some(otlp) => Some(Sender::new(otlp).map_err(|error| RunError::Setting(error.to_string()))?),
             None => None,
         };
+        metrics.certificates.set(certificates(&settings));
         let (ledger, state) = LedgerHandle::open(settings.ledger.clone(), metrics.clone())?;
         let bound = match bound {
             Some(bound) => bound,
@@ -169,13 +172,14 @@ impl App {
             _ => tokio::spawn(beside_dead_letters(sending.clone().cancelled_owned(), ledger.clone(), false)),
         };
         health.set_ready(true);
-        tracing::info!(addresses = %listening, service = %settings.api.base_url, state = %settings.ledger.path, "listening");
+        report::begin(&settings, &listening);
 
         let mut relay = relay;
         let mut outcome = Ok(Ended::Stopped);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
+            never = report::each_hour(&metrics, &ledger) => match never {},
             () = ledger.damaged() => {
                 tracing::error!("the state file is damaged: everything stops, and begins anew with a fresh file");
                 outcome = Ok(Ended::Damaged);
@@ -203,6 +207,22 @@ impl App {
         }
         outcome
     }
+}
+
+/// The certificates whose end is shown.
+fn certificates(settings: &Settings) -> Vec<Certificate> {
+    let mut certificates: Vec<Certificate> = Vec::new();
+    if let Some(config) = settings.web.config.clone() {
+        certificates.push(("web", Box::new(move || config.certificate_not_after())));
+    }
+    let client = settings.otlp.as_ref().and_then(|otlp| match &otlp.target {
+        otlp::Target::Collector(connection) => connection.client_certificate_not_after(),
+        otlp::Target::Stdout => None,
+    });
+    if let Some(client) = client {
+        certificates.push(("otlp", Box::new(client)));
+    }
+    certificates
 }
 
 fn relay(ledger: &LedgerHandle, sender: Sender, settings: &otlp::Settings, metrics: &Metrics) -> Relay<LedgerHandle, Sender> {

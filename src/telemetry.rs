@@ -1,5 +1,9 @@
 //! Log lines and spans: how they are written, where they go, and the trace a record belongs to.
 
+#[cfg(test)]
+pub(crate) mod capture;
+mod folding;
+
 use std::time::Duration;
 
 use opentelemetry::trace::{TraceContextExt, TracerProvider};
@@ -9,12 +13,13 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::Level;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::{LogFormat, LogSettings};
 use crate::ledger::TraceContext;
+use folding::Folding;
 
 /// Lines and spans of the exporter itself begin with it.
 const TARGET: &str = "orgdata_exporter";
@@ -116,7 +121,9 @@ impl Telemetry {
                 .boxed(),
         };
         // Only tests install a second subscriber; theirs may stay.
-        let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).with(layer).try_init();
+        let folding = Folding::default();
+        let _ = tracing_subscriber::registry().with(lines.with_filter(filter.and(folding.clone()))).with(layer).try_init();
+        tokio::spawn(folding.report());
         if let Some(problem) = problem {
             tracing::warn!("{problem}; the exporter goes on without spans");
         }

@@ -11,7 +11,8 @@ use orgdata_exporter::metrics::{Loop, Metrics};
 const README: &str = include_str!("../README.md");
 
 /// Families that exist only in some states of the program.
-const SOMETIMES: [&str; 15] = [
+const SOMETIMES: [&str; 16] = [
+    "orgdata_certificate_not_after_timestamp_seconds",
     "orgdata_audit_events_total",
     "orgdata_audit_actor_info",
     "orgdata_audit_newest_event_timestamp_seconds",

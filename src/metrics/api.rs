@@ -111,6 +111,11 @@ impl ApiMetrics {
         self.failures.get(&FailureLabels { endpoint, reason }).inc();
     }
 
+    /// Requests sent, and those that brought no usable answer.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.requests.all().iter().map(Counter::get).sum(), self.failures.all().iter().map(Counter::get).sum())
+    }
+
     /// A request waited for the rate limit or for the service.
     pub fn throttled(&self, waited: Duration) {
         self.throttled.inc_by(waited.as_secs_f64());

@@ -31,6 +31,13 @@ impl<S: Ord + Clone, M: Clone> Family<S, M> {
     }
 }
 
+impl<S, M: Clone> Family<S, M> {
+    /// Every series there is.
+    pub(super) fn all(&self) -> Vec<M> {
+        self.series.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
 impl<S, M> Clone for Family<S, M> {
     fn clone(&self) -> Self {
         Self { series: self.series.clone(), make: self.make }

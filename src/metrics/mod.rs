@@ -3,6 +3,7 @@
 pub mod api;
 pub mod audit;
 pub mod build;
+pub mod certificates;
 pub mod exposition;
 mod family;
 pub mod loops;
@@ -19,6 +20,7 @@ use prometheus_client::registry::Registry;
 
 pub use api::ApiMetrics;
 pub use audit::AuditMetrics;
+pub use certificates::Certificates;
 pub use loops::{Loop, Loops};
 pub use otlp::OtlpMetrics;
 pub use process::ProcessCollector;
@@ -33,6 +35,8 @@ pub struct Metrics {
     pub api: ApiMetrics,
     /// Audit events, as the ledger has committed them.
     pub audit: Arc<AuditMetrics>,
+    /// The exporter's own certificates.
+    pub certificates: Certificates,
     /// Whether each loop works.
     pub loops: Arc<Loops>,
     /// Delivery of log records.
@@ -60,7 +64,9 @@ impl Metrics {
         let tickets = TicketMetrics::register(&mut registry);
         build::register(&mut registry);
         registry.register_collector(Box::new(ProcessCollector::new()));
-        Self { api, audit, loops, otlp, state, tickets, registry: Arc::new(registry) }
+        let certificates = Certificates::default();
+        registry.register_collector(Box::new(certificates.clone()));
+        Self { api, audit, certificates, loops, otlp, state, tickets, registry: Arc::new(registry) }
     }
 
     /// The registry, for the encoders.

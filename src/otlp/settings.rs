@@ -6,11 +6,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
 use super::endpoint;
 use super::pairs;
 use super::scrub::Scrubber;
+use crate::metrics::certificates::not_after;
 
 /// The variables' common beginning.
 const PREFIX: &str = "OTEL_EXPORTER_OTLP_";
@@ -189,6 +193,15 @@ impl Connection {
         let mut place = self.endpoint.clone();
         place.set_query(None);
         place.into()
+    }
+
+    /// A look at when the certificate that is shown to the collector ends; `None` without one.
+    pub fn client_certificate_not_after(&self) -> Option<impl Fn() -> Option<Timestamp> + Send + Sync + 'static> {
+        let path = self.client.as_ref()?.0.path.clone();
+        Some(move || {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&std::fs::read(&path).ok()?).collect();
+            not_after(&chain.ok()?)
+        })
     }
 
     /// The collector's host is this machine.

@@ -65,3 +65,34 @@ async fn the_exporter_goes_on_when_nobody_reads_its_log() {
         tokio::time::timeout(Duration::from_secs(5), child.wait()).await.expect("in time").expect("it ends");
     }
 }
+
+#[tokio::test]
+async fn one_line_says_at_the_start_what_it_will_do() {
+    let sim = Simulator::spawn(Config { tickets: 2, ..Config::quiet() }).await.expect("a simulator");
+    let arguments =
+        ["--tickets.enabled=false", "--audit.start=24h", "--otlp.endpoint=http://127.0.0.1:1/?token=s3cret", "--log.format=json"];
+    let exporter = exporter(&sim.base_url()).args(&arguments).start();
+    exporter.stderr().until("a line that says where it listens", |line| line.contains("listening")).await;
+    let log = exporter.stderr().text();
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("no JSON: {error}: {line}"))).collect();
+    for line in &lines {
+        for field in ["timestamp", "level", "target", "message"] {
+            assert!(line[field].is_string(), "{field} is in every line: {line}");
+        }
+    }
+    let first = lines.iter().find(|line| line["message"] == "listening").expect("it says where it listens");
+    for (field, said) in [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("service", &sim.base_url()),
+        ("key", "variable ORGDATA_API_KEY"),
+        ("audit_logs", "every 100ms, log records from 1day"),
+        ("tickets", "off"),
+        ("log_records", "http://127.0.0.1:1/v1/logs over http/protobuf"),
+        ("state", ":memory:"),
+        ("state_max_size", "256.0 MiB"),
+    ] {
+        assert_eq!(first[field].as_str().map(|text| text.trim_end_matches('/')), Some(said.trim_end_matches('/')), "{field}: {first}");
+    }
+    assert!(!log.contains("s3cret") && !log.contains(crate::binary::KEY), "{log}");
+}

@@ -205,6 +205,13 @@ fn process() -> Vec<Panel> {
         lines("Open files", "short", "Open file descriptors, and how many there may be.")
             .query("sum by (instance) (process_open_fds{@})", "{{instance}}")
             .query("min(process_max_fds{@})", "limit"),
+        stat(
+            "Certificates end",
+            "dateTimeAsIso",
+            "When the certificate of the exporter's own pages ends, and that which it shows to the collector.",
+        )
+        .now(&format!("min by (used_for) (orgdata_certificate_not_after_timestamp_seconds{{@}}) * 1000 or on () {ZERO}"), "{{used_for}}")
+        .words(&[("0", "no certificate", "green")]),
         lines("Running for", "s", "Time since the process started. Each fall to 0 is a restart.")
             .query("time() - max by (instance) (process_start_time_seconds{@})", "{{instance}}"),
         table("Builds", "short", "Version, commit and compiler of each exporter.")

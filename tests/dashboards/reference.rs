@@ -12,7 +12,7 @@ use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::tickets::{Fold, Settings};
 
 /// Labels whose values are known beforehand.
-const BOUNDED: [&str; 6] = ["direction", "endpoint", "loop", "min_age", "reason", "walk"];
+const BOUNDED: [&str; 7] = ["direction", "endpoint", "loop", "min_age", "reason", "used_for", "walk"];
 
 /// A family of metrics.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,7 @@ fn everything() -> Metrics {
         ..Delta::default()
     });
     metrics.otlp.backlog(1, Some(now));
+    metrics.certificates.set(vec![("web", Box::new(move || Some(now))), ("otlp", Box::new(move || Some(now)))]);
     let settings = Settings {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),

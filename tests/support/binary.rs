@@ -267,7 +267,7 @@ impl Exporter {
 // === impl Lines ===
 
 impl Lines {
-    fn read(source: impl AsyncRead + Unpin + Send + 'static) -> Self {
+    pub(crate) fn read(source: impl AsyncRead + Unpin + Send + 'static) -> Self {
         let lines = Self::default();
         let into = lines.clone();
         tokio::spawn(async move {

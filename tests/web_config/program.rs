@@ -4,12 +4,13 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 use orgdata_exporter::simulator::{Config, Simulator};
+use reqwest::Certificate;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
 use super::binary::{Launch, exporter, until};
-use super::{TLS, client, directory, user};
+use super::{TLS, client, directory, tls_file, user};
 
 const NOWHERE: &str = "http://127.0.0.1:9";
 
@@ -130,4 +131,35 @@ async fn without_sockets_of_systemd_s_it_says_so() {
     assert!(finished.refusal(2).contains("--web.systemd-socket"));
     let others = exporter(NOWHERE).arg("--web.systemd-socket").env("LISTEN_PID", "1").env("LISTEN_FDS", "1").run().await;
     assert!(others.refusal(2).contains("LISTEN_PID"));
+}
+
+#[tokio::test]
+async fn the_metrics_say_when_its_certificates_end() {
+    const END: &str = "4948858020";
+    let sim = Simulator::spawn(Config::quiet()).await.expect("a simulator");
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["server.pem", "server.key"] {
+        std::fs::copy(tls_file(name), dir.path().join(name)).unwrap();
+    }
+    std::fs::write(dir.path().join("web.yml"), TLS).unwrap();
+    let file = |name: &str| tls_file(name).display().to_string();
+    let exporter = exporter(&sim.base_url())
+        .arg(&format!("--web.config.file={}", dir.path().join("web.yml").display()))
+        .arg("--otlp.endpoint=https://127.0.0.1:1")
+        .env("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &file("client.pem"))
+        .env("OTEL_EXPORTER_OTLP_CLIENT_KEY", &file("client.key"))
+        .start();
+    let url = exporter.url().await.replace("http://", "https://");
+    let roots = ["ca.pem", "stranger.pem"].map(|name| Certificate::from_pem(&std::fs::read(tls_file(name)).unwrap()).unwrap());
+    let client = super::client().tls_certs_only(roots).build().unwrap();
+    let metrics = async || client.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
+    let series = |used_for: &str, end: &str| format!("orgdata_certificate_not_after_timestamp_seconds{{used_for=\"{used_for}\"}} {end}\n");
+    let shown = metrics().await;
+    assert!(shown.contains(&series("web", END)) && shown.contains(&series("otlp", END)), "{shown}");
+
+    // Renewed: as the connection after the next request has it.
+    for name in ["pem", "key"] {
+        std::fs::copy(tls_file(&format!("stranger.{name}")), dir.path().join(format!("server.{name}"))).unwrap();
+    }
+    until("the end of the new certificate", async || metrics().await.contains(&series("web", "4948871395")).then_some(())).await;
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -11,6 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::client::{ClientAuth, Verifier};
 use super::{ConfigError, file, names};
+use crate::metrics::certificates::not_after;
 
 /// TLS as a file asks for it.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Tls {
     pub(super) client_auth: ClientAuth,
     /// What the file asks for and cannot have; said in the log.
     pub(super) remarks: Vec<String>,
+    /// When the certificate, or another of its chain, ends.
+    pub(super) not_after: Option<Timestamp>,
     /// Names alone are compared with `client_allowed_sans`.
     pub(super) names_restricted: bool,
 }
@@ -78,14 +82,16 @@ pub(super) fn tls(given: &file::Tls, http2: bool, directory: &Path, files: &mut 
         Some(verifier) => builder.with_client_cert_verifier(Arc::new(verifier)),
         None => builder.with_no_client_auth(),
     };
-    let mut server = builder.with_single_cert(certificates(&cert)?, private_key(&key)?).map_err(|error| {
+    let chain = certificates(&cert)?;
+    let not_after = not_after(&chain);
+    let mut server = builder.with_single_cert(chain, private_key(&key)?).map_err(|error| {
         ConfigError::new(key.field, format!("{error}; it must be the private key of the certificate in {}", cert.field))
     })?;
     // Without a list there is no preference of the server's to go by.
     server.ignore_client_order = given.prefer_server_cipher_suites.unwrap_or(true) && !given.cipher_suites.is_empty();
     server.alpn_protocols = if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };
     let names_restricted = given.client_allowed_sans.is_some();
-    Ok(Some(Tls { server: Arc::new(server), client_auth, remarks, names_restricted }))
+    Ok(Some(Tls { server: Arc::new(server), client_auth, remarks, not_after, names_restricted }))
 }
 
 fn remark(remarks: &mut Vec<String>, field: &str, missing: &[String]) {

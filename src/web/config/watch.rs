@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use secrecy::SecretString;
 use tokio::time::Instant;
 
@@ -85,6 +86,11 @@ impl WebConfig {
     /// Whether TLS is on at present.
     pub fn is_tls(&self) -> bool {
         self.shared.current.load().tls.is_some()
+    }
+
+    /// When the server's certificate ends; `None` without TLS.
+    pub fn certificate_not_after(&self) -> Option<Timestamp> {
+        self.shared.current.load().tls.as_ref()?.not_after
     }
 
     /// Says in the log what is in force.
