@@ -120,3 +120,13 @@ fn no_object_of_the_schema_takes_an_unknown_key() {
     assert!(schema["properties"].get("replicas").is_none() && schema["properties"].get("replicaCount").is_none());
     walk(&schema, "");
 }
+
+#[test]
+fn every_link_of_the_readme_leads_somewhere() {
+    let page = text("README.md");
+    let links: Vec<&str> = page.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    assert!(links.len() > 10, "{links:?}");
+    for link in links {
+        assert!(chart(link).exists(), "README.md: {link}");
+    }
+}
