@@ -19,7 +19,7 @@ fn notes(values: &str) -> String {
 fn every_example_ends_with_what_to_do_next() {
     for (feature, values) in features() {
         let notes = notes(&values);
-        for told in ["rollout status statefulset/", "port-forward statefulset/", "/-/ready", "orgdata-exporter check"] {
+        for told in ["rollout status statefulset/", " logs ", "port-forward statefulset/", "/-/ready", "orgdata-exporter check"] {
             assert!(notes.contains(told), "{feature}: {told}: {notes}");
         }
         assert!(!notes.contains("not-a-real-key") && !notes.contains("<nil>") && !notes.contains("no value"), "{feature}: {notes}");
