@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use orgdata_exporter::cli::{self, Cli, Command, Given, LogSettings, Settings};
 use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
-use orgdata_exporter::{app, dead_letters, demo, shutdown, simulator};
+use orgdata_exporter::{app, check, dead_letters, demo, shutdown, simulator};
 
 /// Wrong flags or settings.
 const WRONG_SETTINGS: u8 = 2;
@@ -26,10 +26,19 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(1, &format!("the system gives no threads to run on: {error}")),
     };
-    let _context = runtime.enter();
+    let context = runtime.enter();
     // What is no UTF-8 is not taken for missing: whoever reads the variable says what is wrong with it.
     let env = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let (settings, log) = match cli.command {
+        Some(Command::Check(args)) => {
+            let status = check(&runtime, &args, matches.subcommand_matches("check"), &env);
+            drop(context);
+            // A name server or a disk that hangs keeps a thread: nobody waits for it.
+            runtime.shutdown_background();
+            return status;
+        }
+        Some(Command::Completions { shell }) => return printed(cli::completions(shell, &mut std::io::stdout().lock())),
+        Some(Command::Man { path }) => return printed(cli::man(&path, &mut std::io::stdout().lock())),
         Some(Command::Simulate { args }) => return simulate(&runtime, *args),
         Some(Command::DeadLetters(args)) => {
             return match dead_letters::run(args, &mut std::io::stdout().lock()) {
@@ -58,6 +67,30 @@ fn main() -> ExitCode {
         app::App::open(settings).await?.run(shutdown).await
     };
     ended(runtime.block_on(run), &given)
+}
+
+fn check(
+    runtime: &tokio::runtime::Runtime,
+    args: &check::CheckArgs,
+    matches: Option<&clap::ArgMatches>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> ExitCode {
+    let names: Vec<String> = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+    let none = clap::ArgMatches::default();
+    let report = runtime.block_on(check::run(args, matches.unwrap_or(&none), check::Environment { read: env, names: &names }));
+    // Colours for a terminal, unless NO_COLOR is set.
+    match report.write(args.format, &mut anstream::stdout().lock()) {
+        Ok(()) => ExitCode::from(report.level().exit_status()),
+        Err(error) => failed(WRONG_SETTINGS, &format!("cannot write: {error}")),
+    }
+}
+
+fn printed(result: std::io::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => failed(WRONG_SETTINGS, &error.to_string()),
+        Err(error) => failed(1, &format!("cannot write: {error}")),
+    }
 }
 
 fn simulate(runtime: &tokio::runtime::Runtime, args: simulator::Args) -> ExitCode {

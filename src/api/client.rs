@@ -83,11 +83,22 @@ struct Received {
     refusal: Option<(u16, HeaderMap)>,
 }
 
+/// What one request brought.
+#[derive(Clone, Debug)]
+pub struct Probe<T> {
+    /// The page.
+    pub page: T,
+    /// Fields of it that the specification does not name; those of its items are not among them.
+    pub unknown_fields: u64,
+    /// The service's clock, where it sent a `Date`.
+    pub date: Option<Timestamp>,
+}
+
 /// An answer with a successful status.
 struct Answer {
     status: u16,
     content_type: String,
-    server_time: Timestamp,
+    date: Option<Timestamp>,
     body: String,
 }
 
@@ -135,11 +146,15 @@ impl Client {
     /// # Errors
     /// After the attempts of one call; see [`ApiError`].
     pub async fn audit_page(&self, query: &AuditQuery, priority: Priority) -> Result<AuditPage, ApiError> {
-        let mut pairs = vec![("limit".to_owned(), query.limit.to_string())];
-        pairs.extend(query.before.iter().map(|cursor| ("before".to_owned(), cursor.as_str().to_owned())));
-        pairs.extend(query.after.iter().map(|cursor| ("after".to_owned(), cursor.as_str().to_owned())));
-        self.settings.filters.append_to(&mut pairs);
-        self.page(Endpoint::AuditLogs, &pairs, priority, AuditPage::parse).await
+        self.page(Endpoint::AuditLogs, &self.audit_pairs(query), priority, AuditPage::parse).await
+    }
+
+    /// One request to the audit log listing, at once and without another attempt.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn probe_audit(&self, query: &AuditQuery) -> Result<Probe<AuditPage>, ApiError> {
+        self.ask(Endpoint::AuditLogs, &self.audit_pairs(query), AuditPage::parse).await
     }
 
     /// A page of the ticket listing (specification, section 4.2).
@@ -147,13 +162,28 @@ impl Client {
     /// # Errors
     /// After the attempts of one call; see [`ApiError`].
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        let pairs = [("limit".to_owned(), limit.to_string()), ("offset".to_owned(), offset.to_string())];
-        self.page(Endpoint::Tickets, &pairs, Priority::Tickets, TicketPage::parse).await
+        self.page(Endpoint::Tickets, &ticket_pairs(limit, offset), Priority::Tickets, TicketPage::parse).await
+    }
+
+    /// One request to the ticket listing, at once and without another attempt.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn probe_tickets(&self, limit: u32, offset: u64) -> Result<Probe<TicketPage>, ApiError> {
+        self.ask(Endpoint::Tickets, &ticket_pairs(limit, offset), TicketPage::parse).await
     }
 
     /// Counts fields that the specification does not name.
     pub fn unknown_fields(&self, count: u64) {
         self.metrics.unknown_fields(count);
+    }
+
+    fn audit_pairs(&self, query: &AuditQuery) -> Vec<(String, String)> {
+        let mut pairs = vec![("limit".to_owned(), query.limit.to_string())];
+        pairs.extend(query.before.iter().map(|cursor| ("before".to_owned(), cursor.as_str().to_owned())));
+        pairs.extend(query.after.iter().map(|cursor| ("after".to_owned(), cursor.as_str().to_owned())));
+        self.settings.filters.append_to(&mut pairs);
+        pairs
     }
 
     async fn page<T>(
@@ -166,8 +196,8 @@ impl Client {
         let mut wait = FIRST_WAIT;
         for attempt in 1.. {
             let error = match self.attempt(endpoint, pairs, priority, parse).await {
-                Ok((page, unknown)) => {
-                    self.metrics.unknown_fields(unknown);
+                Ok(Probe { page, unknown_fields, .. }) => {
+                    self.metrics.unknown_fields(unknown_fields);
                     return Ok(page);
                 }
                 Err(error) => error,
@@ -195,12 +225,21 @@ impl Client {
         pairs: &[(String, String)],
         priority: Priority,
         parse: fn(String, Timestamp) -> Result<(T, u64), serde_json::Error>,
-    ) -> Result<(T, u64), ApiError> {
+    ) -> Result<Probe<T>, ApiError> {
         let waited = self.limiter.acquire(priority).await;
         // A turn that came at once was not throttled; the clock's own resolution is no waiting.
         if waited > Duration::from_millis(1) {
             self.metrics.throttled(waited);
         }
+        self.ask(endpoint, pairs, parse).await
+    }
+
+    async fn ask<T>(
+        &self,
+        endpoint: Endpoint,
+        pairs: &[(String, String)],
+        parse: fn(String, Timestamp) -> Result<(T, u64), serde_json::Error>,
+    ) -> Result<Probe<T>, ApiError> {
         let key = self.settings.key.header().await?;
         let url = self.settings.base_url.join(endpoint.path());
         let span = tracing::info_span!(
@@ -217,10 +256,12 @@ impl Client {
         let answer = self.send(endpoint, url, pairs, &key).instrument(span.clone()).await;
         let result = answer.and_then(|answer| {
             span.record("http.response.status_code", answer.status);
-            let Answer { status, content_type, server_time, body } = answer;
+            let Answer { status, content_type, date, body } = answer;
             // Parsing takes the body; a failure needs only its beginning and its length to be told apart.
             let (start, bytes) = (without(body.chars().take(MAX_START).collect(), &key), body.len());
-            parse(body, server_time).map_err(|error| ApiError::from_body(status, &content_type, &start, bytes, &error))
+            let (page, unknown_fields) = parse(body, date.unwrap_or_else(Timestamp::now))
+                .map_err(|error| ApiError::from_body(status, &content_type, &start, bytes, &error))?;
+            Ok(Probe { page, unknown_fields, date })
         });
         if let Err(error) = &result {
             span.record("error.type", error.reason().as_str());
@@ -235,7 +276,8 @@ impl Client {
         let exchange = self.exchange(url, pairs, key, &mut received);
         let result = match tokio::time::timeout(self.settings.timeout, exchange).await {
             Ok(result) => result,
-            Err(_) => Err(ApiError::Timeout(self.settings.timeout)),
+            Err(_) if received.bytes.is_empty() => Err(ApiError::Timeout(self.settings.timeout)),
+            Err(_) => Err(ApiError::Stalled { limit: self.settings.timeout, bytes: received.bytes.len() }),
         };
         let Received { bytes, refusal } = received;
         self.metrics.observe(endpoint, started.elapsed(), bytes.len() as u64);
@@ -259,8 +301,8 @@ impl Client {
             let retry_after = header(&headers, RETRY_AFTER).and_then(|text| parse_retry_after(text, now));
             return Err(ApiError::from_status(status, endpoint.scope(), &content_type, retry_after, &without(body, key)));
         }
-        let server_time = date.and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_else(Timestamp::now);
-        Ok(Answer { status, content_type, server_time, body })
+        let date = date.and_then(|time| Timestamp::try_from(time).ok());
+        Ok(Answer { status, content_type, date, body })
     }
 
     async fn exchange(
@@ -295,6 +337,10 @@ impl Client {
         }
         Ok((status, headers))
     }
+}
+
+fn ticket_pairs(limit: u32, offset: u64) -> [(String, String); 2] {
+    [("limit".to_owned(), limit.to_string()), ("offset".to_owned(), offset.to_string())]
 }
 
 /// `Retry-After` in either form, `now` by the service's clock; a date in the past is no wait.

@@ -30,6 +30,14 @@ pub enum ApiError {
     /// No complete answer in time.
     #[error("no answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
+    /// An answer that began and did not end in time.
+    #[error("the answer stopped: {bytes} bytes came within {}, and not its end", humantime::format_duration(*.limit))]
+    Stalled {
+        /// The time it had.
+        limit: Duration,
+        /// Bytes that arrived.
+        bytes: usize,
+    },
     /// HTTP 401.
     #[error("HTTP 401: the service does not accept the API key{}", detail(.0))]
     Unauthorized(String),
@@ -121,7 +129,7 @@ pub enum ApiError {
 
 /// The reason of a failure as a label value: a bounded set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each is the kind of `ApiError` with the same name")]
+#[expect(missing_docs, reason = "each is the kind of `ApiError` with the same name; a stalled answer is a time-out")]
 pub enum FailureReason {
     Key,
     Connect,
@@ -176,7 +184,7 @@ impl ApiError {
         match self {
             Self::Key(_) => FailureReason::Key,
             Self::Connect(_) => FailureReason::Connect,
-            Self::Timeout(_) => FailureReason::Timeout,
+            Self::Timeout(_) | Self::Stalled { .. } => FailureReason::Timeout,
             Self::Unauthorized(_) => FailureReason::Unauthorized,
             Self::Forbidden { .. } => FailureReason::Forbidden,
             Self::NotFound(_) => FailureReason::NotFound,
@@ -199,6 +207,7 @@ impl ApiError {
             self,
             Self::Connect(_)
                 | Self::Timeout(_)
+                | Self::Stalled { .. }
                 | Self::RateLimited { .. }
                 | Self::Server { .. }
                 | Self::Truncated { .. }

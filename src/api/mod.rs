@@ -13,7 +13,7 @@ mod text;
 mod ticket;
 mod time;
 
-pub use client::{Client, Settings};
+pub use client::{Client, Probe, Settings};
 pub use entry::{Deal, Entry, Evaluation, Meeting, Organization, Requirement, Task, TeamRequest, TeamRequestType, TicketRef, UserSummary};
 pub use error::{ApiError, FailureReason, ValidationBody, ValidationIssue};
 pub(crate) use few::Few;

@@ -5,15 +5,18 @@
 mod flags;
 mod origin;
 mod resolve;
+mod shell;
 mod values;
 
 use clap::{Parser, Subcommand};
 
 pub use flags::Flags;
 pub use origin::{Given, from_variable, variable};
-pub use resolve::{DEFAULT_STATE_PATH, LogFormat, LogSettings, Settings, SettingsError};
+pub(crate) use resolve::without_secrets;
+pub use resolve::{DEFAULT_STATE_PATH, KEY_VARIABLE, LogFormat, LogSettings, Settings, SettingsError};
+pub use shell::{completions, man};
 
-use crate::{dead_letters, simulator};
+use crate::{check, dead_letters, simulator};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -40,6 +43,17 @@ pub struct Cli {
 /// A command other than the exporter itself.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Look at settings, service, key, collector, state file and ports, and say what is wrong and what to do; nothing is changed
+    #[command(
+        max_term_width = 140,
+        after_help = "Exit status: 0 all is well, 1 warnings: the exporter would work, but not as it should; 2 something is wrong."
+    )]
+    Check(Box<check::CheckArgs>),
+    /// Print the completions of a shell, to be put where it looks for them
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
     /// Run the exporter against a simulator inside, on loopback, with no configuration: see everything work in two seconds
     #[command(max_term_width = 140)]
     Demo {
@@ -50,6 +64,12 @@ pub enum Command {
     /// See, send again or delete the log records that the collector refused for good, and the audit entries that could not be read
     #[command(max_term_width = 140)]
     DeadLetters(dead_letters::DeadLettersArgs),
+    /// Print the manual page, as roff: `orgdata-exporter man | man -l -`
+    Man {
+        /// Of which command, as in `man dead-letters list`; without one, of the program
+        #[arg(value_name = "COMMAND")]
+        path: Vec<String>,
+    },
     /// Run the simulator of the Organization Data API alone, with a control endpoint for events and faults
     #[command(max_term_width = 140)]
     Simulate {

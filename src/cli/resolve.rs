@@ -22,7 +22,7 @@ pub const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
 const DEFAULT_ZERO_HOLD: Duration = Duration::from_secs(60);
 
 /// The variable that holds the key.
-const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
+pub const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
 
 /// Checked settings, one for each part of the program.
 #[derive(Clone, Debug)]
@@ -158,7 +158,7 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, SettingsError> {
 }
 
 /// A base address without what may be secret in it: a password, a key in the query.
-fn without_secrets(text: &str) -> String {
+pub(crate) fn without_secrets(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or(text);
     match text.rsplit_once('@') {
         Some((before, host)) => format!("{}…@{host}", before.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"))),

@@ -9,6 +9,7 @@ mod fill;
 mod known;
 mod labels;
 mod letters;
+mod look;
 mod open;
 mod outbox;
 mod schema;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use actors::{ActorLabel, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
 pub use letters::{DeadLetters, Selection, StoredLetter};
+pub use look::{Content, Look};
 pub use open::{OpenError, StatePath};
 pub use types::{
     ActorRef, Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, GapReason, Mark, NewEntry,

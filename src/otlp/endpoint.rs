@@ -84,7 +84,8 @@ fn parse(given: &Given, has_scheme: bool, insecure: bool) -> Result<Url, Setting
         (false, true) => Url::parse(&format!("http://{}", given.value)),
         (false, false) => Url::parse(&format!("https://{}", given.value)),
     };
-    let url = url.map_err(|_| given.wrong(RIGHT))?;
+    // What is no URL may hold a password all the same.
+    let url = url.map_err(|_| if given.value.contains('@') { SettingsError::new(&given.name, RIGHT) } else { given.wrong(RIGHT) })?;
     if !url.username().is_empty() || url.password().is_some() {
         // The value is not repeated: it holds a password.
         return Err(SettingsError::new(&given.name, "holds a user or password; give those in OTEL_EXPORTER_OTLP_HEADERS instead"));

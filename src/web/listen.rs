@@ -50,33 +50,54 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
     Ok(Bound { listeners, telemetry_path, limits, config })
 }
 
+/// Whether each of the addresses could be listened on. Nobody can connect meanwhile, and no file is made.
+pub async fn try_bind(addresses: &[ListenAddress]) -> Vec<Result<(), BindError>> {
+    let mut free = Vec::new();
+    for address in addresses {
+        let tried = open_one(address, only_v6(address, addresses), Purpose::Try, &mut Vec::new()).await;
+        free.push(tried.map_err(|source| BindError::new(address, source)));
+    }
+    free
+}
+
+/// What an address is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Listen,
+    Try,
+}
+
 async fn open(addresses: &[ListenAddress]) -> Result<Vec<Listener>, BindError> {
     let mut listeners = Vec::new();
     for address in addresses {
-        // `[::]` takes IPv4 too, unless IPv4 is asked for on its own.
-        let only_v6 = addresses.iter().any(|other| other.is_ipv4_wildcard() && other.port() == address.port());
-        open_one(address, only_v6, &mut listeners).await.map_err(|source| BindError::new(address, source))?;
+        let opened = open_one(address, only_v6(address, addresses), Purpose::Listen, &mut listeners).await;
+        opened.map_err(|source| BindError::new(address, source))?;
     }
     Ok(listeners)
 }
 
-async fn open_one(address: &ListenAddress, only_v6: bool, listeners: &mut Vec<Listener>) -> io::Result<()> {
+/// `[::]` takes IPv4 too, unless IPv4 is asked for on its own.
+fn only_v6(address: &ListenAddress, addresses: &[ListenAddress]) -> bool {
+    addresses.iter().any(|other| other.is_ipv4_wildcard() && other.port() == address.port())
+}
+
+async fn open_one(address: &ListenAddress, only_v6: bool, purpose: Purpose, listeners: &mut Vec<Listener>) -> io::Result<()> {
     match address {
         ListenAddress::Any(port) => {
-            let everywhere = listen((Ipv6Addr::UNSPECIFIED, *port).into(), only_v6);
+            let everywhere = listen((Ipv6Addr::UNSPECIFIED, *port).into(), only_v6, purpose);
             // A kernel without IPv6 has no `[::]`.
             let listener = match everywhere {
-                Err(error) if error.kind() != io::ErrorKind::AddrInUse => listen((Ipv4Addr::UNSPECIFIED, *port).into(), false)?,
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => listen((Ipv4Addr::UNSPECIFIED, *port).into(), false, purpose)?,
                 everywhere => everywhere?,
             };
             listeners.push(listener);
         }
-        ListenAddress::Socket(address) => listeners.push(listen(*address, only_v6)?),
+        ListenAddress::Socket(address) => listeners.push(listen(*address, only_v6, purpose)?),
         ListenAddress::Name(host, port) => {
             let mut failure = None;
             let before = listeners.len();
             for address in tokio::net::lookup_host((host.as_str(), *port)).await.map_err(NameError::wrap)? {
-                match listen(address, true) {
+                match listen(address, true, purpose) {
                     Ok(listener) => listeners.push(listener),
                     // `localhost` is `::1` too in most hosts files, also where there is no IPv6.
                     Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => failure = Some(error),
@@ -87,6 +108,8 @@ async fn open_one(address: &ListenAddress, only_v6: bool, listeners: &mut Vec<Li
                 return Err(failure.unwrap_or_else(|| NameError::wrap(io::ErrorKind::NotFound.into())));
             }
         }
+        #[cfg(unix)]
+        ListenAddress::Unix(path) if purpose == Purpose::Try => unix::try_open(path)?,
         #[cfg(unix)]
         ListenAddress::Unix(path) => listeners.push(Listener::Unix(Arc::new(unix::Socket::open(path)?))),
         #[cfg(not(unix))]
@@ -105,7 +128,7 @@ fn inherited() -> Result<Vec<Listener>, BindError> {
     Err(BindError::Systemd("there is no systemd on this system".to_owned()))
 }
 
-fn listen(address: SocketAddr, only_v6: bool) -> io::Result<Listener> {
+fn listen(address: SocketAddr, only_v6: bool, purpose: Purpose) -> io::Result<Listener> {
     use socket2::{Domain, Protocol, Socket, Type};
 
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -118,7 +141,9 @@ fn listen(address: SocketAddr, only_v6: bool) -> io::Result<Listener> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    if purpose == Purpose::Listen {
+        socket.listen(BACKLOG)?;
+    }
     Ok(Listener::Tcp(Arc::new(socket.into())))
 }
 

@@ -30,7 +30,7 @@ pub use crate::health::Health;
 pub use crate::metrics::Recent;
 pub use address::{ListenAddress, ListenAddressError};
 pub use config::{ConfigError, WebConfig};
-pub use listen::{BindError, Bound, bind};
+pub use listen::{BindError, Bound, bind, try_bind};
 pub use overview::Overview;
 pub use server::serve;
 pub use settings::{Limits, Settings, TelemetryPath, TelemetryPathError};

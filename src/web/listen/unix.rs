@@ -75,14 +75,29 @@ impl fmt::Display for Socket {
     }
 }
 
+/// Whether a socket could be opened at a path, without opening it.
+pub(super) fn try_open(path: &Path) -> io::Result<()> {
+    match is_abandoned(path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?)
+}
+
 fn make_room(path: &Path) -> io::Result<()> {
+    if is_abandoned(path)? { fs::remove_file(path) } else { Ok(()) }
+}
+
+/// Whether a socket is there and nobody is behind it any more; false where it has just gone.
+fn is_abandoned(path: &Path) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::other(TakenError("a file that is no socket is there")));
     }
     match UnixStream::connect(path) {
-        // Nobody is behind it any more.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Ok(_) => Err(io::Error::other(TakenError("another process listens there"))),
         Err(error) => Err(error),
     }
