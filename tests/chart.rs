@@ -45,10 +45,15 @@ fn variables(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn dashboards_and_alerts_are_those_of_the_repository() {
+fn the_copies_are_those_of_the_repository() {
     // Helm gives a template the files of the chart's own directory only.
-    for name in ["alerts.yaml", "exporter-health.json", "organization-activity.json"] {
-        let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards").join(name)).expect("a file");
+    for (directory, name) in [
+        ("dashboards", "alerts.yaml"),
+        ("dashboards", "exporter-health.json"),
+        ("dashboards", "organization-activity.json"),
+        ("deploy/kubernetes/components/collector", "collector.yaml"),
+    ] {
+        let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory).join(name)).expect("a file");
         let copy = format!("files/{name}");
         if std::env::var_os("UPDATE").is_some() {
             fs::write(chart(&copy), &source).expect("the repository is writable");
