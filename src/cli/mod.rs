@@ -5,7 +5,7 @@
 mod flags;
 mod origin;
 mod resolve;
-mod values;
+pub(crate) mod values;
 
 use clap::{Parser, Subcommand};
 
@@ -13,7 +13,7 @@ pub use flags::Flags;
 pub use origin::{Given, from_variable, variable};
 pub use resolve::{DEFAULT_STATE_PATH, LogFormat, LogSettings, Settings, SettingsError};
 
-use crate::{dead_letters, simulator};
+use crate::{backfill, dead_letters, simulator};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -47,6 +47,9 @@ pub enum Command {
         #[command(flatten)]
         flags: Box<Flags>,
     },
+    /// Deliver a range of history once: to the collector, or as a file that promtool makes blocks of
+    #[command(max_term_width = 140, mut_args = backfill::shown)]
+    Backfill(Box<backfill::BackfillArgs>),
     /// See, send again or delete the log records that the collector refused for good, and the audit entries that could not be read
     #[command(max_term_width = 140)]
     DeadLetters(dead_letters::DeadLettersArgs),
