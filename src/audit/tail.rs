@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Settings, Start};
 use super::fetch::Fetcher;
 use super::view::{Order, View};
+use super::{Settings, Start};
 use crate::api::{ApiError, Client};
 use crate::health::Health;
 use crate::ledger::{EventId, LedgerError, LedgerHandle, LedgerState};

@@ -30,8 +30,9 @@ pub(super) struct SampleFile {
 impl SampleFile {
     pub(super) fn create(path: &Path, labels: &[(String, String)]) -> Result<Self, BackfillError> {
         let partial = beside(path, "partial");
-        let file = File::create(&partial)
-            .map_err(|error| BackfillError::Setting(format!("cannot write {}: {error}; give a FILE in a directory that this user can write", path.display())))?;
+        let file = File::create(&partial).map_err(|error| {
+            BackfillError::Setting(format!("cannot write {}: {error}; give a FILE in a directory that this user can write", path.display()))
+        })?;
         let labels = labels.iter().map(|(name, value)| format!(",{name}=\"{}\"", escaped(value))).collect();
         let mut this =
             Self { out: BufWriter::new(file), path: path.to_owned(), partial, labels, series: String::new(), samples: 0, series_count: 0 };
@@ -108,7 +109,10 @@ mod tests {
         file.sample(60, 0).expect("written");
         assert_eq!(file.finish().expect("written"), (1, 1));
         let text = std::fs::read_to_string(&path).expect("readable");
-        assert!(text.ends_with("\norgdata_audit_events_total{activity_type=\"A\",job=\"a\\\"b\\\\c\\nd\u{fffd}\"} 0 60\n# EOF\n"), "{text}");
+        assert!(
+            text.ends_with("\norgdata_audit_events_total{activity_type=\"A\",job=\"a\\\"b\\\\c\\nd\u{fffd}\"} 0 60\n# EOF\n"),
+            "{text}"
+        );
         assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1);
     }
 }

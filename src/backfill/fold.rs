@@ -41,7 +41,8 @@ impl Fold {
             actor.to_owned()
         });
         let activity_type = cut(if activity_type.is_empty() { UNKNOWN_TYPE } else { activity_type });
-        let known = self.types.contains(&activity_type) || self.types.len() < MAX_ACTIVITY_TYPES && self.types.insert(activity_type.clone());
+        let known =
+            self.types.contains(&activity_type) || self.types.len() < MAX_ACTIVITY_TYPES && self.types.insert(activity_type.clone());
         (if known { activity_type } else { OTHER_ACTORS.to_owned() }, actor)
     }
 }

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::BackfillError;
 use super::args::Until;
 use super::openmetrics::say;
 use super::patience::Patience;
 use super::plan::Plan;
 use super::progress::{Position, Progress};
-use super::BackfillError;
 use crate::api::Client;
 use crate::audit::{self, HistoryStep, Start, Tail};
 use crate::health::Health;
@@ -46,8 +46,7 @@ pub(super) async fn run(plan: Plan, shutdown: CancellationToken) -> Result<(), B
     let Some(otlp) = plan.settings.otlp.clone() else { return Err(BackfillError::Setting("--to otlp needs a collector".to_owned())) };
     let metrics = Metrics::new(Duration::ZERO);
     let setting = |text: String| BackfillError::Setting(text);
-    let client =
-        Client::new(plan.settings.api.clone(), metrics.api.clone()).map_err(|error| setting(format!("--api.ca-file: {error}")))?;
+    let client = Client::new(plan.settings.api.clone(), metrics.api.clone()).map_err(|error| setting(format!("--api.ca-file: {error}")))?;
     let sender = Sender::new(&otlp).map_err(|error| setting(error.to_string()))?;
     let arguments = arguments(&plan);
     let (ledger, state) = LedgerHandle::open(ledger_settings(&plan, &arguments), metrics.clone()).map_err(|error| foreign(error, &plan))?;
@@ -62,7 +61,9 @@ pub(super) async fn run(plan: Plan, shutdown: CancellationToken) -> Result<(), B
     let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), tail_settings(&plan)).history(end(&plan), arguments);
     if tail.history_state() == HistoryStep::Done && ledger.backlog().records == 0 {
         let (file, letters) = (plan.progress.display(), dead_letters(&ledger, &plan));
-        say(&format!("This backfill is complete, as {file} says: nothing is left to do. For another one give --progress another file.\n{letters}"));
+        say(&format!(
+            "This backfill is complete, as {file} says: nothing is left to do. For another one give --progress another file.\n{letters}"
+        ));
         return Ok(());
     }
     tracing::info!(
@@ -251,7 +252,7 @@ fn tail_settings(plan: &Plan) -> audit::Settings {
     audit::Settings {
         poll_interval: Duration::from_secs(1),
         start: plan.from,
-        reread_interval: Duration::MAX,
+        reread_interval: Duration::from_secs(24 * 3600),
         reread_window: plan.settings.ledger.reread_window,
         page_size: plan.page_size,
     }

@@ -94,7 +94,10 @@ mod tests {
 
     #[test]
     fn rises_near_each_other_share_what_is_between_them_and_far_ones_have_a_hole() {
-        assert_eq!(expand(Grid::new(60, 60, 6000), &[(600, 1), (660, 1), (780, 1)]).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [540, 600, 660, 720, 780, 840]);
+        assert_eq!(
+            expand(Grid::new(60, 60, 6000), &[(600, 1), (660, 1), (780, 1)]).iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+            [540, 600, 660, 720, 780, 840]
+        );
         let far = expand(Grid::new(60, 60, 6000), &[(600, 1), (1200, 2)]);
         assert_eq!(far, [(540, 0), (600, 1), (660, 1), (1140, 1), (1200, 3), (1260, 3)]);
         assert_eq!(expand(Grid::new(60, 0, 6000), &[(600, 1), (720, 1)]), [(540, 0), (600, 1), (660, 1), (720, 2)]);

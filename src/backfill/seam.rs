@@ -34,7 +34,9 @@ impl Seam {
         };
         let beginning = match Beginning::read(file) {
             Ok(Some(beginning)) => beginning,
-            Ok(None) => return wrong(format!("the exporter of {path} has not been answered by the service yet; run this again when it has")),
+            Ok(None) => {
+                return wrong(format!("the exporter of {path} has not been answered by the service yet; run this again when it has"));
+            }
             Err(OpenError::Missing(_)) => {
                 return wrong(format!(
                     "there is no state file {path} to read where the exporter's counters begin; give --state.path the exporter's own, or --until an instant or a duration ago"
@@ -48,7 +50,10 @@ impl Seam {
     fn of(beginning: &Beginning, path: &StatePath, settings: &Settings) -> Result<Self, BackfillError> {
         let wrong = |text: String| Err(BackfillError::Setting(format!("--until live: {text}")));
         if beginning.base_url != settings.ledger.base_url {
-            return wrong(format!("the state file {path} belongs to the service at {}, not to {}", beginning.base_url, settings.ledger.base_url));
+            return wrong(format!(
+                "the state file {path} belongs to the service at {}, not to {}",
+                beginning.base_url, settings.ledger.base_url
+            ));
         }
         if beginning.filters != settings.ledger.filters {
             return wrong(format!("the exporter of {path} counts with other filters; give the same --audit.* filters here"));

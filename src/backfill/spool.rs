@@ -78,12 +78,19 @@ impl Spool {
         for event in events {
             let Ok(counted) = &event.event else { continue };
             let id = event.id.0.cast_signed();
-            if self.connection.prepare_cached("INSERT OR IGNORE INTO seen (id) VALUES (?1)").and_then(|mut insert| insert.execute([id])).map_err(failed)? == 0 {
+            if self
+                .connection
+                .prepare_cached("INSERT OR IGNORE INTO seen (id) VALUES (?1)")
+                .and_then(|mut insert| insert.execute([id]))
+                .map_err(failed)?
+                == 0
+            {
                 continue;
             }
             let activity_type = self.word(&counted.activity_type)?;
             let actor = label.label(counted.actor.as_ref()).map(|actor| self.word(&actor)).transpose()?;
-            let mut insert = self.connection.prepare_cached("INSERT INTO events (at, id, type, actor) VALUES (?1, ?2, ?3, ?4)").map_err(failed)?;
+            let mut insert =
+                self.connection.prepare_cached("INSERT INTO events (at, id, type, actor) VALUES (?1, ?2, ?3, ?4)").map_err(failed)?;
             insert.execute(params![event.created_at.as_microsecond(), id, activity_type, actor]).map_err(failed)?;
             added += 1;
         }
@@ -109,7 +116,12 @@ impl Spool {
     }
 
     /// Goes through all events from the oldest up, and adds each to the series that it counts in, at the time that `place` gives to it.
-    pub(super) fn fold(&self, fold: &mut Fold, shutdown: &CancellationToken, place: impl Fn(Timestamp) -> i64) -> Result<(), BackfillError> {
+    pub(super) fn fold(
+        &self,
+        fold: &mut Fold,
+        shutdown: &CancellationToken,
+        place: impl Fn(Timestamp) -> i64,
+    ) -> Result<(), BackfillError> {
         self.begin()?;
         let sql = "SELECT at, types.word, actors.word FROM events JOIN words AS types ON types.number = type LEFT JOIN words AS actors ON actors.number = actor ORDER BY at, id";
         let mut events = self.connection.prepare(sql).map_err(failed)?;
@@ -121,7 +133,8 @@ impl Spool {
         while let Some(row) = rows.next().map_err(failed)? {
             super::openmetrics::check(shutdown)?;
             let at = Timestamp::from_microsecond(row.get(0).map_err(failed)?).unwrap_or(Timestamp::UNIX_EPOCH);
-            let (activity_type, actor) = fold.labels(row.get_ref(1).and_then(text).map_err(failed)?, row.get_ref(2).and_then(optional).map_err(failed)?, at);
+            let (activity_type, actor) =
+                fold.labels(row.get_ref(1).and_then(text).map_err(failed)?, row.get_ref(2).and_then(optional).map_err(failed)?, at);
             let series = self.series(&activity_type, actor.as_deref())?;
             add.execute([series, place(at)]).map_err(failed)?;
         }
@@ -160,7 +173,10 @@ impl Spool {
         if let Some(number) = self.words.get(word) {
             return Ok(*number);
         }
-        let add = || self.connection.prepare_cached("INSERT INTO words (word) VALUES (?1) ON CONFLICT (word) DO UPDATE SET word = word RETURNING number");
+        let add = || {
+            self.connection
+                .prepare_cached("INSERT INTO words (word) VALUES (?1) ON CONFLICT (word) DO UPDATE SET word = word RETURNING number")
+        };
         let number = add().and_then(|mut add| add.query_row([word], |row| row.get(0))).map_err(failed)?;
         if self.words.len() < WORDS {
             self.words.insert(word.to_owned(), number);

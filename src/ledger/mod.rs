@@ -24,8 +24,8 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use actors::{Slot, Slots, cut, is_reserved};
 pub use actors::{ActorLabel, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
+pub(crate) use actors::{Slot, Slots, cut, is_reserved};
 pub use beginning::Beginning;
 pub(crate) use labels::MAX_ACTIVITY_TYPES;
 pub use letters::{DeadLetters, Selection, StoredLetter};
