@@ -73,7 +73,7 @@ pub enum Until {
 }
 
 /// Flags of the exporter that a backfill has no use for: in an exporter's environment their variables are set all the same.
-const USELESS: [&str; 17] = [
+const USELESS: [&str; 15] = [
     "audit.enabled",
     "audit.poll-interval",
     "audit.start",
@@ -89,8 +89,6 @@ const USELESS: [&str; 17] = [
     "web.systemd-socket",
     "web.config.file",
     "web.telemetry-path",
-    "state.max-size",
-    "log.format",
 ];
 
 /// An argument as the help of `backfill` shows it, or does not.

@@ -194,7 +194,7 @@ async fn a_collector_that_is_away_is_waited_for_and_nothing_is_lost() {
 #[tokio::test]
 async fn a_full_progress_file_stops_the_reading_until_the_collector_took_some() {
     let (simulator, peer) = (world(0).await, Peer::grpc(LIMIT).await);
-    for _ in 0..700 {
+    for _ in 0..400 {
         let noise: String = std::iter::repeat_with(fastrand::alphanumeric).take(16_000).collect();
         simulator.simulator().add_entry(&Fields::new().with("metadata", serde_json::json!({ "noise": noise }))).expect("valid fields");
     }
@@ -204,13 +204,14 @@ async fn a_full_progress_file_stops_the_reading_until_the_collector_took_some() 
         peer.reply(Reply::Status(tonic::Status::unavailable("away")));
     }
     let running = to_otlp(&simulator, &peer, &progress, &["--api.page-size=20", "--state.max-size=8MiB"]).start();
-    let largest = until("all of it is there", async || {
-        let size = std::fs::metadata(&progress).map_or(0, |file| file.len());
-        assert!(size <= 8 << 20, "{size} bytes");
-        (peer.taken_ids().len() == 700).then_some(size)
+    let mut largest = 0;
+    until("all of it is there", async || {
+        largest = std::fs::metadata(&progress).map_or(0, |file| file.len()).max(largest);
+        (peer.taken_ids().len() == 400).then_some(())
     })
     .await;
-    assert!(largest > 0);
+    // What waited was less than all of it, which is more than 6 MB, in a file that is kept below its limit with the log beside it.
+    assert!((3 << 20..6 << 20).contains(&largest), "{largest} bytes");
     drop(running);
 }
 
