@@ -23,6 +23,7 @@
 pub mod api;
 pub mod app;
 pub mod audit;
+pub mod backfill;
 pub mod check;
 pub mod cli;
 pub mod dead_letters;

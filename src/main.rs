@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use orgdata_exporter::cli::{self, Cli, Command, Given, LogSettings, Settings};
 use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
-use orgdata_exporter::{app, check, dead_letters, demo, shutdown, simulator};
+use orgdata_exporter::{app, backfill, check, dead_letters, demo, shutdown, simulator};
 
 /// Wrong flags or settings.
 const WRONG_SETTINGS: u8 = 2;
@@ -44,6 +44,16 @@ fn main() -> ExitCode {
             return match dead_letters::run(args, &mut std::io::stdout().lock()) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => failed(error.exit_status(), &error.to_string()),
+            };
+        }
+        Some(Command::Backfill(args)) => {
+            let given = matches.subcommand_matches("backfill").map_or_else(Given::default, Given::from);
+            let log = LogSettings::from(&*args.flags);
+            let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
+            let run = async { backfill::run(*args, &given, &env, shutdown::on_signal()).await };
+            return match runtime.block_on(run) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed(error.exit_status(), &given.with_origin(&error.to_string())),
             };
         }
         Some(Command::Demo { flags }) => {

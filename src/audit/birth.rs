@@ -26,7 +26,11 @@ impl Tail {
         let view = self.view(page).await?;
         let now = view.page.server_time;
         // Everything that is there already is history, and what comes is above it, whatever the service's clock says of either.
-        let count_floor = self.reach(&view);
+        let newest = self.reach(&view);
+        let count_floor = match self.until {
+            Some(until) => Some(end(until, now, newest)),
+            None => newest,
+        };
         let start_floor = match self.settings.start {
             // What is as old as the newest entry was there. Where nothing was, everything comes after the start, whatever the clocks say.
             Start::Now => count_floor.map(|newest| newest.checked_add(TICK).unwrap_or(newest).max(now)),
@@ -39,12 +43,16 @@ impl Tail {
         commit.filters = Some((self.filters.clone(), None));
         commit.reread_at = Some(now);
         // With the first commit of the fresh ledger: it is told once, whatever happens before and after.
-        commit.gaps.extend(self.state.recreated_at.map(|_| recreated(&birth)));
+        let recreated_at = self.state.recreated_at.filter(|_| self.until.is_none());
+        commit.gaps.extend(recreated_at.map(|_| recreated(&birth)));
         let whole = view.is_empty() || view.end().is_none() || self.settings.start == Start::Now || view.is_below(start_floor);
         if whole {
             // With `now` all of the page is only remembered, so that the next page has something to join.
             let start_floor = if self.settings.start == Start::Now { Some(Timestamp::MAX) } else { start_floor };
-            let rule = Rule::FirstStart { start_floor, newest: None, passed: false };
+            let rule = match self.until {
+                Some(_) => Rule::Range { from: start_floor, until: count_floor },
+                None => Rule::FirstStart { start_floor, newest: None, passed: false },
+            };
             commit.entries = view.take(rule, &self.ledger, None, Floors::default());
             self.advance(&mut commit, &view);
         } else {
@@ -54,9 +62,12 @@ impl Tail {
         let entries = commit.entries.len();
         self.write(commit).await?;
         self.state.birth = Some(birth);
+        self.idle_mark = self.is_above_range(&view);
         self.next_reread = Instant::now() + self.settings.reread_interval;
         self.next_poll = Instant::now() + self.settings.poll_interval;
-        tracing::info!(start = %self.settings.start, entries, "a new ledger: counters begin at 0 now");
+        if self.until.is_none() {
+            tracing::info!(start = %self.settings.start, entries, "a new ledger: counters begin at 0 now");
+        }
         Ok(())
     }
 
@@ -71,6 +82,12 @@ impl Tail {
         self.state.filter_floor = floor;
         Ok(())
     }
+}
+
+/// The end of a range of history. With `now` everything that is there at the first answer belongs to it, whatever the service's clock says.
+fn end(until: Start, now: Timestamp, newest: Option<Timestamp>) -> Timestamp {
+    let there = newest.filter(|_| until == Start::Now).map(|newest| newest.checked_add(TICK).unwrap_or(newest));
+    until.floor(now).unwrap_or(Timestamp::MIN).max(there.unwrap_or(Timestamp::MIN))
 }
 
 /// The hole before a ledger that took the place of a damaged one: nobody knows any more how far that one reached.

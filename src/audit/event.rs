@@ -11,22 +11,22 @@ use crate::ledger::{ActorRef, EventId, NewEvent};
 
 /// One entry of a page.
 #[derive(Clone, Debug)]
-pub(super) struct Event {
+pub(crate) struct Event {
     /// Its identity.
-    pub(super) id: EventId,
+    pub(crate) id: EventId,
     /// When it was created; the arrival of its page where it has no readable time.
-    pub(super) created_at: Timestamp,
+    pub(crate) created_at: Timestamp,
     /// What it counts as; or why it cannot be counted.
-    pub(super) event: Result<NewEvent, String>,
+    pub(crate) event: Result<NewEvent, String>,
     /// The organization it belongs to.
-    pub(super) organization: Option<String>,
+    pub(crate) organization: Option<String>,
 }
 
 // === impl Event ===
 
 impl Event {
     /// Reads an entry; the second value counts fields that the specification does not name.
-    pub(super) fn read(raw: &str, arrived: Timestamp) -> (Self, u64) {
+    pub(crate) fn read(raw: &str, arrived: Timestamp) -> (Self, u64) {
         match Entry::parse(raw) {
             Ok((entry, unknown)) => match Self::of(&entry) {
                 Some(event) => (event, unknown),

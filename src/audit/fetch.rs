@@ -3,17 +3,17 @@
 use crate::api::{ApiError, AuditPage, AuditQuery, Client, Cursor, Priority};
 
 /// A place is at fault only after this many calls in a row that failed there.
-pub(super) const STRIKES: u32 = 3;
+pub(crate) const STRIKES: u32 = 3;
 
 /// As many where a gap may follow from it: some minutes, with the waits between them. Nobody gets the entries back.
-pub(super) const STRIKES_BEFORE_A_GAP: u32 = 8;
+pub(crate) const STRIKES_BEFORE_A_GAP: u32 = 8;
 
 /// Pages read with a reduced limit before a larger one is tried again.
 const PATIENCE: u32 = 20;
 
 /// Where a page is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// At the newest entry.
     Top,
     /// Newer than a cursor.
@@ -24,7 +24,7 @@ pub(super) enum Place {
 
 /// What came of asking.
 #[derive(Debug)]
-pub(super) enum Fetched {
+pub(crate) enum Fetched {
     /// The page.
     Page(AuditPage),
     /// The service works, but not at this place, not even for one entry.
@@ -33,7 +33,7 @@ pub(super) enum Fetched {
 
 /// Asks for pages, with a limit that shrinks where a page is too much.
 #[derive(Debug)]
-pub(super) struct Fetcher {
+pub(crate) struct Fetcher {
     client: Client,
     page_size: u32,
     limit: u32,
@@ -46,16 +46,16 @@ pub(super) struct Fetcher {
 // === impl Fetcher ===
 
 impl Fetcher {
-    pub(super) fn new(client: Client, page_size: u32) -> Self {
+    pub(crate) fn new(client: Client, page_size: u32) -> Self {
         Self { client, page_size, limit: page_size, calm: 0, suspect: None }
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
     /// The items asked for at present.
-    pub(super) fn limit(&self) -> u32 {
+    pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
 
@@ -63,7 +63,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// Where nothing can be said of the place: the service or the way to it fails as a whole, or it is too early to tell.
-    pub(super) async fn page(&mut self, place: &Place, priority: Priority, patience: u32) -> Result<Fetched, ApiError> {
+    pub(crate) async fn page(&mut self, place: &Place, priority: Priority, patience: u32) -> Result<Fetched, ApiError> {
         loop {
             let error = match self.ask(place, self.limit, priority).await {
                 Ok(page) => {
@@ -105,7 +105,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// As the client's.
-    pub(super) async fn below(&self, cursor: &Cursor) -> Result<Option<AuditPage>, ApiError> {
+    pub(crate) async fn below(&self, cursor: &Cursor) -> Result<Option<AuditPage>, ApiError> {
         match self.ask(&Place::Before(cursor.clone()), 1, Priority::Live).await {
             Ok(page) => Ok(Some(page)),
             Err(error) if error.may_be_the_request() => Ok(None),

@@ -5,6 +5,7 @@ mod event;
 mod fetch;
 mod follow;
 mod head;
+mod history;
 mod poll;
 mod start;
 mod tail;
@@ -13,6 +14,9 @@ mod walk;
 
 use std::time::Duration;
 
+pub(crate) use event::Event;
+pub(crate) use fetch::{Fetched, Fetcher, Place, STRIKES};
+pub use history::HistoryStep;
 pub use start::{Start, StartError};
 pub use tail::{Tail, TailError};
 

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::Settings;
 use super::fetch::Fetcher;
 use super::view::{Order, View};
+use super::{Settings, Start};
 use crate::api::{ApiError, Client};
 use crate::health::Health;
 use crate::ledger::{EventId, LedgerError, LedgerHandle, LedgerState};
@@ -47,6 +47,8 @@ pub struct Tail {
     pub(super) next_reread: Instant,
     failures: u32,
     pub(super) filters: String,
+    /// Only what was created before it is read ([`Tail::history`]).
+    pub(super) until: Option<Start>,
 }
 
 /// Why a round failed; the next one starts from what the ledger holds.
@@ -93,6 +95,7 @@ impl Tail {
             next_reread: now,
             failures: 0,
             filters,
+            until: None,
             settings,
         }
     }

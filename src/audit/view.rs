@@ -38,6 +38,13 @@ pub(super) enum Rule {
         /// All of the page is above it.
         passed: bool,
     },
+    /// A range of history, its end excluded.
+    Range {
+        /// Nothing older is taken.
+        from: Option<Timestamp>,
+        /// Nothing from then on is taken.
+        until: Option<Timestamp>,
+    },
     /// Above the frontier: everything is live.
     Above,
     /// It may hold the frontier: what stands above it is live, what stands below is late.
@@ -192,6 +199,7 @@ impl View {
                 }
                 Rule::FirstStart { start_floor, .. } if start_floor.is_some_and(|floor| created_at < floor) => Some(Disposition::Baseline),
                 Rule::FirstStart { .. } => Some(Disposition::History),
+                Rule::Range { from, until } => self.is_within(placed, from, until).then_some(Disposition::History),
                 Rule::Above => Some(Disposition::Live),
                 Rule::Frontier if self.is_live(position, top, frontier_at) => Some(Disposition::Live),
                 // What is too old is remembered, so that the next page has something to join.
@@ -208,6 +216,15 @@ impl View {
         // Log records go out oldest first, also where the service's order is not that of creation.
         entries.sort_by_key(|entry| entry.created_at);
         entries
+    }
+
+    /// Whether an entry was created in a range. One that cannot be read may have no time but that of the page: it is in the range where
+    /// any of its neighbours is.
+    fn is_within(&self, placed: &Placed, from: Option<Timestamp>, until: Option<Timestamp>) -> bool {
+        let within = |at: Timestamp| from.is_none_or(|from| at >= from) && until.is_none_or(|until| at < until);
+        let undated = |event: &Event| event.event.is_err() && event.created_at == self.page.server_time;
+        within(placed.event.created_at)
+            || undated(&placed.event) && self.events.iter().any(|other| !undated(&other.event) && within(other.event.created_at))
     }
 
     /// Whether there is any entry that the ledger does not hold.

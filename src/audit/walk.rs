@@ -111,7 +111,7 @@ impl Tail {
         }
         let (Some(bottom), next) = (view.bottom(), view.end().map(|next| next.as_str().to_owned())) else { return Ok(()) };
         let depth = if self.idle_mark { walk.depth } else { walk.depth + 1 };
-        let idle = walk.kind == WalkKind::Reread && self.late(&view).is_empty();
+        let idle = walk.kind == WalkKind::Reread && self.late(&view).is_empty() || self.is_above_range(&view);
         let mut commit = Commit::new(view.page.server_time);
         commit.walk = Some(WalkChange::Mark { depth, mark: Mark { before: Some(end), end: next, bottom } });
         self.write(commit).await?;
@@ -284,6 +284,7 @@ impl Tail {
 
     fn rule(&self, walk: &Head) -> Rule {
         match walk.kind {
+            WalkKind::FirstStart if self.until.is_some() => self.range(),
             WalkKind::FirstStart => {
                 Rule::FirstStart { start_floor: self.floors().start, newest: self.newest_at_birth, passed: walk.joined }
             }
@@ -301,7 +302,7 @@ impl Tail {
     /// The newest entry of the page that the first start under way began with: what is below it was there when the ledger began, also
     /// when the walk had to begin again from a newer page.
     async fn find_newest_at_birth(&mut self) -> Result<(), TailError> {
-        if self.newest_at_birth.is_some() && (self.order.is_some() || self.largest_page <= 1) {
+        if self.until.is_some() || self.newest_at_birth.is_some() && (self.order.is_some() || self.largest_page <= 1) {
             return Ok(());
         }
         let Some(top) = self.state.walk_top.clone() else { return Ok(()) };

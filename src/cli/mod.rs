@@ -6,7 +6,7 @@ mod flags;
 mod origin;
 mod resolve;
 mod shell;
-mod values;
+pub(crate) mod values;
 
 use clap::{Parser, Subcommand};
 
@@ -16,7 +16,7 @@ pub(crate) use resolve::without_secrets;
 pub use resolve::{DEFAULT_STATE_PATH, KEY_VARIABLE, LogFormat, LogSettings, Settings, SettingsError};
 pub use shell::{completions, man};
 
-use crate::{check, dead_letters, simulator};
+use crate::{backfill, check, dead_letters, simulator};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -43,6 +43,9 @@ pub struct Cli {
 /// A command other than the exporter itself.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Deliver a range of history once: to the collector, or as a file that promtool makes blocks of
+    #[command(max_term_width = 140, mut_args = backfill::shown)]
+    Backfill(Box<backfill::BackfillArgs>),
     /// Look at settings, service, key, collector, state file and ports, and say what is wrong and what to do; nothing is changed
     #[command(
         max_term_width = 140,

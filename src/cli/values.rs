@@ -11,7 +11,7 @@ pub(super) const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A duration above zero.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     match duration_or_zero(text)? {
         Duration::ZERO => Err("it must be longer than 0; write a duration like 15s, 1m 30s or 24h".to_owned()),
         duration => Ok(duration),
@@ -19,7 +19,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A duration, perhaps zero.
-pub(super) fn duration_or_zero(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
@@ -31,7 +31,7 @@ pub(super) fn duration_or_zero(text: &str) -> Result<Duration, String> {
 }
 
 /// Requests per second: above zero.
-pub(super) fn rate(text: &str) -> Result<f64, String> {
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.001 => Ok(rate),
         _ => Err("write a number from 0.001 up, like 5 or 0.5".to_owned()),

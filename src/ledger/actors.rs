@@ -36,7 +36,7 @@ pub enum ActorLabel {
 
 /// The actors that have a label of their own.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(crate) struct Slots {
     max: usize,
     idle: Duration,
     last_at: HashMap<Arc<str>, Timestamp>,
@@ -44,7 +44,7 @@ pub(super) struct Slots {
 
 /// What becomes of an actor's label.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     /// It has one.
     Held(Arc<str>),
     /// It has one from now on; its stored values are to be shown again.
@@ -86,7 +86,7 @@ impl ActorLabel {
 
 impl Slots {
     /// No actor yet; at most `max` with a label of their own, each until it was idle for `idle`.
-    pub(super) fn new(max: usize, idle: Duration) -> Self {
+    pub(crate) fn new(max: usize, idle: Duration) -> Self {
         Self { max, idle, last_at: HashMap::new() }
     }
 
@@ -100,7 +100,7 @@ impl Slots {
     }
 
     /// The label under which an event of `actor` at `now` is counted.
-    pub(super) fn take(&mut self, actor: &str, now: Timestamp) -> Slot {
+    pub(crate) fn take(&mut self, actor: &str, now: Timestamp) -> Slot {
         if let Some((label, last_at)) = self.last_at.get_key_value(actor) {
             let (label, last_at) = (label.clone(), *last_at);
             self.last_at.insert(label.clone(), last_at.max(now));
@@ -115,7 +115,7 @@ impl Slots {
     }
 
     /// Frees the slots of actors that were idle for too long, and tells when each was active last.
-    pub(super) fn retire(&mut self, now: Timestamp) -> Vec<(Arc<str>, Timestamp)> {
+    pub(crate) fn retire(&mut self, now: Timestamp) -> Vec<(Arc<str>, Timestamp)> {
         let idle: Vec<_> = self
             .last_at
             .iter()
@@ -155,7 +155,7 @@ impl Slots {
 }
 
 /// A label value of bounded length.
-pub(super) fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     match text.char_indices().nth(MAX_LABEL) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -163,7 +163,7 @@ pub(super) fn cut(text: &str) -> String {
 }
 
 /// Whether a label is one of ours, which no actor owns.
-pub(super) fn is_reserved(label: &str) -> bool {
+pub(crate) fn is_reserved(label: &str) -> bool {
     [NO_ACTOR, OTHER_ACTORS, ""].contains(&label)
 }
 

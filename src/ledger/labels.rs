@@ -13,7 +13,7 @@ use super::types::{Commit, Disposition};
 use crate::metrics::audit::{Delta, EventLabels, Total};
 
 /// Activity types beyond this number are counted under `other`: the set is open, the series must not be.
-const MAX_ACTIVITY_TYPES: usize = 1000;
+pub(crate) const MAX_ACTIVITY_TYPES: usize = 1000;
 
 /// The file remembers what was counted for at least so many actors, whether they have a slot or not.
 const REMEMBERED: usize = 10_000;

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Transaction, params, params_from_iter};
 
 use super::block::BlockWriter;
-use super::open::{OpenError, check_application};
+use super::open::{OpenError, open_beside};
 use super::store::{Ledger, micros, timestamp};
 use super::types::{DeadLetter, DeadReason, RecordKind};
-use super::{BUSY, LedgerError, schema};
+use super::{LedgerError, schema};
 
 /// Dead letters take at most this part of `--state.max-size`.
 const SHARE: u64 = 4;
@@ -76,14 +76,7 @@ impl DeadLetters {
     /// Where the file is missing, not ours, of another version, or cannot be read.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let sqlite = |error| OpenError::Sqlite { path: path.to_owned(), error };
-        if !path.exists() {
-            return Err(OpenError::Missing(path.to_owned()));
-        }
-        // Readable and writable: also a reader of a file with a write-ahead log writes beside it.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
-        connection.busy_timeout(BUSY).map_err(sqlite)?;
-        check_application(&connection, path)?;
+        let connection = open_beside(path)?;
         let version: Option<i64> =
             connection.query_row("SELECT schema_version FROM state", [], |row| row.get(0)).optional().map_err(sqlite)?;
         match version {

@@ -4,6 +4,7 @@
 //! consistent moment, and the service replays the rest.
 
 mod actors;
+mod beginning;
 mod block;
 mod fill;
 mod known;
@@ -25,6 +26,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use actors::{ActorLabel, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
+pub(crate) use actors::{Slot, Slots, cut, is_reserved};
+pub use beginning::Beginning;
+pub(crate) use labels::MAX_ACTIVITY_TYPES;
 pub use letters::{DeadLetters, Selection, StoredLetter};
 pub use look::{Content, Look};
 pub use open::{OpenError, StatePath};

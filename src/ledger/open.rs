@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, ErrorCode, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::schema;
 
@@ -166,6 +166,20 @@ fn open_whole(path: &Path, base_url: &str) -> Result<Connection, Failure> {
     if !fresh {
         schema::migrate(&connection, schema::STEPS)?;
     }
+    Ok(connection)
+}
+
+/// Opens the state file of an exporter, running or not, from another process. Nothing is created.
+pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
+    let sqlite = |error| OpenError::Sqlite { path: path.to_owned(), error };
+    if !path.exists() {
+        return Err(OpenError::Missing(path.to_owned()));
+    }
+    // Readable and writable: also a reader of a file with a write-ahead log writes beside it.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
+    connection.busy_timeout(super::BUSY).map_err(sqlite)?;
+    check_application(&connection, path)?;
     Ok(connection)
 }
 

@@ -172,6 +172,19 @@ impl Finished {
     }
 }
 
+impl Finished {
+    /// The same where log lines stand before the message.
+    ///
+    /// # Panics
+    ///
+    /// When it ended in another way.
+    pub(crate) fn refusal_with_log(&self, status: i32) -> &str {
+        assert_eq!((self.status, self.stdout.as_str()), (Some(status), ""), "{}", self.stderr);
+        let line = self.stderr.lines().last().expect("a line");
+        line.strip_prefix("orgdata-exporter: ").expect("the line says who speaks")
+    }
+}
+
 // === impl Exporter ===
 
 impl Exporter {

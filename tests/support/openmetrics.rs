@@ -23,6 +23,8 @@ pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) labels: Labels,
     pub(crate) value: f64,
+    /// In seconds; a scrape has none.
+    pub(crate) time: Option<f64>,
     pub(crate) exemplar: Option<(Labels, f64)>,
 }
 
@@ -133,13 +135,15 @@ fn place(families: &mut [Family], sample: Sample) -> Result<(), String> {
 
 /// The rules for a whole family: no series twice, and no metric between two parts of another.
 fn check(family: &Family) -> Result<(), String> {
-    let mut seen = BTreeSet::new();
+    let mut seen: BTreeMap<(&String, Labels), Option<f64>> = BTreeMap::new();
     let mut done: BTreeSet<Labels> = BTreeSet::new();
     let mut current: Option<Labels> = None;
     for sample in &family.samples {
         let mut labels = sample.labels.clone();
         labels.sort();
-        ensure(seen.insert((&sample.name, labels.clone())), || format!("{} {labels:?} twice", sample.name))?;
+        // A series has one point, or several of which each has a time after the one before.
+        let before = seen.insert((&sample.name, labels.clone()), sample.time);
+        ensure(before.is_none_or(|before| before.is_some() && before < sample.time), || format!("{} {labels:?} twice", sample.name))?;
         labels.retain(|(name, _)| !(name == "le" && family.kind.ends_with("histogram") || name == "quantile" && family.kind == "summary"));
         if current.as_ref() != Some(&labels) {
             ensure(done.insert(labels.clone()), || format!("the points of {labels:?} are not together"))?;
@@ -194,27 +198,26 @@ fn sample(line: &str) -> Result<Sample, String> {
         Some((point, exemplar)) => (point, Some(exemplar)),
         None => (rest, None),
     };
-    let value = values(point)?;
+    let (value, time) = values(point)?;
     let exemplar = exemplar
         .map(|text| -> Result<_, String> {
             let (labels, rest) = label_set(text)?;
             let length: usize = labels.iter().map(|(name, value)| name.chars().count() + value.chars().count()).sum();
             ensure(length <= EXEMPLAR_CHARACTERS, || format!("an exemplar of {length} characters"))?;
-            Ok((labels, values(rest.strip_prefix(' ').ok_or("one space before the exemplar's value")?)?))
+            Ok((labels, values(rest.strip_prefix(' ').ok_or("one space before the exemplar's value")?)?.0))
         })
         .transpose()?;
-    Ok(Sample { name: name.to_owned(), labels, value, exemplar })
+    Ok(Sample { name: name.to_owned(), labels, value, time, exemplar })
 }
 
 /// A value and perhaps a time after it.
-fn values(text: &str) -> Result<f64, String> {
+fn values(text: &str) -> Result<(f64, Option<f64>), String> {
     let mut words = text.split(' ');
     let value = number(words.next().unwrap_or_default())?;
-    if let Some(time) = words.next() {
-        ensure(is_real(time), || format!("{time} is not a time"))?;
-    }
+    let time = words.next();
+    ensure(time.is_none_or(is_real), || format!("{time:?} is not a time"))?;
     ensure(words.next().is_none(), || "more after the time".to_owned())?;
-    Ok(value)
+    Ok((value, time.map(number).transpose()?))
 }
 
 fn label_set(text: &str) -> Result<(Labels, &str), String> {

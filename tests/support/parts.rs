@@ -230,6 +230,11 @@ impl Prometheus {
         &self.base
     }
 
+    /// Its `--storage.tsdb.path`.
+    pub(crate) fn data(&self) -> PathBuf {
+        self._dir.path().join("data")
+    }
+
     /// Runs an instant query and gives the `result` array of the answer: one element for each series.
     ///
     /// # Panics
