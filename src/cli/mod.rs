@@ -12,8 +12,9 @@ use clap::{Parser, Subcommand};
 pub use flags::Flags;
 pub use origin::{Given, from_variable, variable};
 pub use resolve::{DEFAULT_STATE_PATH, LogFormat, LogSettings, Settings, SettingsError};
+pub(crate) use values::duration;
 
-use crate::{dead_letters, simulator};
+use crate::{dead_letters, healthcheck, simulator};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -50,6 +51,9 @@ pub enum Command {
     /// See, send again or delete the log records that the collector refused for good, and the audit entries that could not be read
     #[command(max_term_width = 140)]
     DeadLetters(dead_letters::DeadLettersArgs),
+    /// Ask a running exporter whether it is healthy: exit status 0 if so, 1 if not. For container engines, where there is no shell
+    #[command(max_term_width = 140)]
+    Healthcheck(healthcheck::HealthcheckArgs),
     /// Run the simulator of the Organization Data API alone, with a control endpoint for events and faults
     #[command(max_term_width = 140)]
     Simulate {

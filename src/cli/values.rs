@@ -11,7 +11,7 @@ pub(super) const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A duration above zero.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     match duration_or_zero(text)? {
         Duration::ZERO => Err("it must be longer than 0; write a duration like 15s, 1m 30s or 24h".to_owned()),
         duration => Ok(duration),
