@@ -128,7 +128,7 @@ fn the_services_find_each_other() {
     for (url, port) in [
         (&exporter["environment"]["ORGDATA_API_BASE_URL"], 8081),
         (&exporter["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"], 4317),
-        (&collector["exporters"]["otlphttp/loki"]["endpoint"], 3100),
+        (&collector["exporters"]["otlp_http/loki"]["endpoint"], 3100),
         (&sources["datasources"][0]["url"], 9090),
         (&sources["datasources"][1]["url"], 3100),
         (&Value::from(format!("http://{targets}")), 10917),
@@ -159,7 +159,7 @@ fn the_dashboards_find_their_data() {
 
 #[test]
 fn a_record_is_acknowledged_when_loki_has_it() {
-    let loki = &yaml("collector.yaml")["exporters"]["otlphttp/loki"];
+    let loki = &yaml("collector.yaml")["exporters"]["otlp_http/loki"];
     assert_eq!((&loki["sending_queue"]["enabled"], &loki["retry_on_failure"]["enabled"]), (&Value::from(false), &Value::from(false)));
     let pipelines = &yaml("collector.yaml")["service"]["pipelines"];
     // A batch processor answers before its batch is sent.

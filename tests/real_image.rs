@@ -6,11 +6,14 @@
 
 #[path = "support/binary.rs"]
 mod binary;
+#[path = "support/parts.rs"]
+mod parts;
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
 use binary::{client, until};
 use serde_json::Value;
@@ -23,11 +26,31 @@ const NAME: &str = "localhost/orgdata-exporter:test";
 /// Largest size of the program in the image, in bytes.
 const BINARY: u64 = 12 * 1024 * 1024;
 
+/// What `cargo test` was told by its environment, and did not make up itself.
+const KEPT: [&str; 3] = ["CARGO_HOME", "CARGO_TARGET_DIR", "CARGO_BUILD_JOBS"];
+
 /// The image, in a store of its own, which goes with it.
 struct Image {
     store: TempDir,
-    files: PathBuf,
 }
+
+/// What the Dockerfile's first stage makes.
+static FILES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => panic!("no image for {other}"),
+    };
+    let files = root().join("target/image");
+    let _ = std::fs::remove_dir_all(&files);
+    // `cargo test` hands down the settings of this build; that one has its own.
+    let mut build = Command::new(root().join("deploy/image/build.sh"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO") && !KEPT.contains(&name.as_str())) {
+        build.env_remove(name);
+    }
+    succeed(build.arg(architecture).arg(&files).env("ORGDATA_BUILD_REVISION", REVISION));
+    files
+});
 
 /// A running container, removed when it is dropped.
 struct Container<'a> {
@@ -57,20 +80,6 @@ fn free() -> u16 {
 
 impl Image {
     fn build() -> Self {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => panic!("no image for {other}"),
-        };
-        let files = root().join("target/image");
-        let _ = std::fs::remove_dir_all(&files);
-        // `cargo test` hands down the settings of this build; that one has its own.
-        let inherited =
-            std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") && !["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&**name));
-        let mut build = Command::new(root().join("deploy/image/build.sh"));
-        inherited.for_each(|(name, _)| drop(build.env_remove(name)));
-        succeed(build.arg(architecture).arg(&files).env("ORGDATA_BUILD_REVISION", REVISION));
-
         // The last stage alone: what it takes from the first one lies in the context.
         let dockerfile = std::fs::read_to_string(root().join("deploy/image/Dockerfile")).unwrap();
         let last = &dockerfile[dockerfile.find("FROM scratch").expect("the last stage")..];
@@ -79,11 +88,11 @@ impl Image {
         let store = tempfile::tempdir().unwrap();
         let file = store.path().join("Dockerfile");
         std::fs::write(&file, last).unwrap();
-        let image = Self { store, files };
+        let image = Self { store };
         let revision = format!("REVISION={REVISION}");
         let mut bud = image.command("buildah");
         bud.args(["bud", "--isolation", "chroot", "--format", "docker", "--build-arg", &revision, "-t", NAME, "-f"]);
-        succeed(bud.arg(file).arg(&image.files));
+        succeed(bud.arg(file).arg(&*FILES));
         image
     }
 
@@ -167,6 +176,12 @@ fn assert_static(binary: &[u8]) {
     for header in 0..count {
         assert_ne!(number(offset + header * size, 4), 3, "it asks for an interpreter");
     }
+}
+
+#[test]
+#[ignore = "needs hadolint"]
+fn the_linter_finds_nothing_in_the_dockerfile() {
+    parts::tool("hadolint", &["deploy/image/Dockerfile"]).unwrap();
 }
 
 #[tokio::test]

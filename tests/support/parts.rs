@@ -737,7 +737,7 @@ fn client() -> Client {
 }
 
 /// Where a part's program is.
-fn binary(name: &str) -> PathBuf {
+pub(crate) fn binary(name: &str) -> PathBuf {
     let directory = std::env::var_os("ORGDATA_REAL_PARTS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/real-parts/bin"), PathBuf::from);
     let program = directory.join(name);
