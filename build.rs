@@ -3,13 +3,16 @@
 use std::process::Command;
 
 fn main() {
-    let revision = output("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
+    // Where the sources come without their history, as in the build of an image, whoever builds says it.
+    let told = std::env::var("ORGDATA_BUILD_REVISION").ok().filter(|revision| !revision.is_empty());
+    let revision = told.or_else(|| output("git", &["rev-parse", "--short=12", "HEAD"])).unwrap_or_else(|| "unknown".to_owned());
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&rustc, &["--version"])
         .and_then(|line| line.split_whitespace().nth(1).map(str::to_owned))
         .unwrap_or_else(|| "unknown".to_owned());
     println!("cargo:rustc-env=ORGDATA_REVISION={revision}");
     println!("cargo:rustc-env=ORGDATA_RUSTC={version}");
+    println!("cargo:rerun-if-env-changed=ORGDATA_BUILD_REVISION");
     println!("cargo:rerun-if-changed=build.rs");
     // A path that does not exist would make cargo run this again at every build.
     for path in [".git/HEAD", ".git/refs/heads"] {

@@ -29,6 +29,7 @@ pub mod cli;
 pub mod dead_letters;
 pub mod demo;
 pub mod health;
+pub mod healthcheck;
 pub mod ledger;
 pub mod metrics;
 pub mod otlp;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use orgdata_exporter::cli::{self, Cli, Command, Given, LogSettings, Settings};
 use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
-use orgdata_exporter::{app, backfill, check, dead_letters, demo, shutdown, simulator};
+use orgdata_exporter::{app, backfill, check, dead_letters, demo, healthcheck, shutdown, simulator};
 
 /// Wrong flags or settings.
 const WRONG_SETTINGS: u8 = 2;
@@ -22,7 +22,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut runtime = match cli.command {
+        // One request, every few seconds: starting threads would be most of its work.
+        Some(Command::Healthcheck(_)) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(1, &format!("the system gives no threads to run on: {error}")),
     };
@@ -43,6 +48,20 @@ fn main() -> ExitCode {
         Some(Command::DeadLetters(args)) => {
             return match dead_letters::run(args, &mut std::io::stdout().lock()) {
                 Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed(error.exit_status(), &error.to_string()),
+            };
+        }
+        Some(Command::Healthcheck(args)) => {
+            let checked = runtime.block_on(healthcheck::run(&args));
+            // A name that is still looked up must not outlast the time-out.
+            drop(context);
+            runtime.shutdown_background();
+            return match checked {
+                Ok(line) => {
+                    // The status is what counts, also when nobody reads the line.
+                    let _ = writeln!(std::io::stdout(), "{line}");
+                    ExitCode::SUCCESS
+                }
                 Err(error) => failed(error.exit_status(), &error.to_string()),
             };
         }

@@ -120,7 +120,7 @@ impl LogsService for Sink {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the release build"]
+#[ignore = "needs the image's program"]
 async fn a_million_events_wait_for_the_collector_and_drain_oldest_first() {
     let (service, url) = Service::start().await;
     let collector = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -131,7 +131,7 @@ async fn a_million_events_wait_for_the_collector_and_drain_oldest_first() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path().join("state.db");
     let exporter = Setup::new(&quiet)
-        .release()
+        .shipped()
         .state(&state)
         .flag("--api.base-url", &url)
         .flag("--tickets.enabled", "false")

@@ -16,7 +16,7 @@ pub(crate) use resolve::without_secrets;
 pub use resolve::{DEFAULT_STATE_PATH, KEY_VARIABLE, LogFormat, LogSettings, Settings, SettingsError};
 pub use shell::{completions, man};
 
-use crate::{backfill, check, dead_letters, simulator};
+use crate::{backfill, check, dead_letters, healthcheck, simulator};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -67,6 +67,9 @@ pub enum Command {
     /// See, send again or delete the log records that the collector refused for good, and the audit entries that could not be read
     #[command(max_term_width = 140)]
     DeadLetters(dead_letters::DeadLettersArgs),
+    /// Ask a running exporter whether it is healthy: exit status 0 if so, 1 if not. For container engines, where there is no shell
+    #[command(max_term_width = 140)]
+    Healthcheck(healthcheck::HealthcheckArgs),
     /// Print the manual page, as roff: `orgdata-exporter man | man -l -`
     Man {
         /// Of which command, as in `man dead-letters list`; without one, of the program

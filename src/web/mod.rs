@@ -38,7 +38,7 @@ pub use settings::{Limits, Settings, TelemetryPath, TelemetryPathError};
 use crate::metrics::Metrics;
 
 /// Answers whether the process turns.
-const HEALTHY_PATH: &str = "/-/healthy";
+pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
 
 /// Answers whether the exporter is set up.
 const READY_PATH: &str = "/-/ready";

@@ -87,11 +87,11 @@ impl Setup {
         self.flag("--state.path", file.to_str().expect("a temporary path is text"))
     }
 
-    /// Runs the release build, which has to be there: for tests of which a debug build would make something else.
-    pub(crate) fn release(mut self) -> Self {
+    /// Runs the program of the image, which has to be there: for tests of which a debug build would make something else.
+    pub(crate) fn shipped(mut self) -> Self {
         let target = self.program.ancestors().nth(2).expect("a build is in a directory of its profile");
-        self.program = target.join("release").join(self.program.file_name().expect("a file"));
-        assert!(self.program.is_file(), "{} is missing: run cargo build --release first", self.program.display());
+        self.program = target.join("image/usr/local/bin").join(self.program.file_name().expect("a file"));
+        assert!(self.program.is_file(), "{} is missing: run deploy/image/build.sh amd64 target/image first", self.program.display());
         self
     }
 

@@ -1,0 +1,74 @@
+#!/bin/sh
+# Builds what the image holds: a static binary, the licence texts, and an empty directory for the state. The Dockerfile
+# runs it; `.ci/run` runs it on its own machine.
+#
+#   deploy/image/build.sh amd64|arm64 OUT
+#
+# Needs, on Debian: cargo, rustup, and `deploy/image/build.sh tools ARCH` once as root. The other architecture is compiled
+# by a cross compiler, so nothing is emulated. The same sources, compiler and paths give the same bytes.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+
+triple() {
+    case $1 in
+    amd64) echo x86_64 ;;
+    arm64) echo aarch64 ;;
+    *) echo "build.sh: architecture $1: amd64 and arm64 can be built" >&2 && exit 2 ;;
+    esac
+}
+
+# musl's headers for the C of SQLite and ring, and a C compiler for that architecture.
+tools() {
+    cpu=$(triple "$1")
+    packages="ca-certificates make musl-dev:$1"
+    if [ "$1" = "$(dpkg --print-architecture)" ]; then
+        packages="$packages gcc libc6-dev"
+    else
+        dpkg --add-architecture "$1"
+        packages="$packages gcc libc6-dev gcc-$(echo "$cpu" | tr _ -)-linux-gnu"
+    fi
+    apt-get -qq update
+    # shellcheck disable=SC2086 # a list
+    apt-get -qq install --no-install-recommends -y $packages >/dev/null
+}
+
+if [ "$1" = tools ]; then
+    tools "$2"
+    exit
+fi
+
+cpu=$(triple "$1")
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+target=$cpu-unknown-linux-musl
+specs=/usr/lib/$cpu-linux-musl/musl-gcc.specs
+cd "$here/../.."
+
+# The headers are musl's and not those of the compiler's own C library: SQLite would link functions that musl lacks.
+# Outline atomics are functions of a library that is not linked.
+flags="-specs $specs"
+[ "$cpu" != aarch64 ] || flags="$flags -mno-outline-atomics"
+upper=$(echo "$target" | tr a-z- A-Z_)
+export "CC_$(echo "$target" | tr - _)=$cpu-linux-gnu-gcc"
+export "CFLAGS_$(echo "$target" | tr - _)=$flags -ffile-prefix-map=$PWD=. -ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+export "CARGO_TARGET_${upper}_LINKER=$cpu-linux-gnu-gcc"
+# No path of this machine is in the binary, so that it is the same from any machine. Packed relocations are 0.35 MiB less;
+# Debian's linker has them for amd64 only, and passes over the wish elsewhere.
+rustflags="--remap-path-prefix=$PWD=/orgdata-exporter --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+export "CARGO_TARGET_${upper}_RUSTFLAGS=$rustflags -Clink-arg=-Wl,-z,pack-relative-relocs"
+export CARGO_INCREMENTAL=0
+
+rustup target add "$target"
+cargo build --release --locked --bin orgdata-exporter --target "$target"
+
+licenses=$out/usr/share/licenses/orgdata-exporter
+mkdir -p "$out/usr/local/bin" "$licenses" "$out/etc/ssl/certs" "$out/state"
+cp "${CARGO_TARGET_DIR:-target}/$target/release/orgdata-exporter" "$out/usr/local/bin/"
+cp LICENSE "$licenses/"
+cp /etc/ssl/certs/ca-certificates.crt "$out/etc/ssl/certs/"
+"$here/licenses.sh" "$target" >"$licenses/THIRD-PARTY"
+chmod 0755 "$out/usr/local/bin/orgdata-exporter"
+chmod 0644 "$licenses"/* "$out/etc/ssl/certs/ca-certificates.crt"
+# When it was built is not part of what was built.
+find "$out" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +
