@@ -35,10 +35,11 @@ pub struct TraceSettings {
     grpc: bool,
 }
 
-/// Keeps the spans' way out open; dropped last, it flushes them.
+/// Keeps the spans' way out open; dropped last, it flushes them, and tells of the lines that were held back.
 #[derive(Debug)]
 pub struct Telemetry {
     spans: Option<SdkTracerProvider>,
+    folding: Folding,
 }
 
 // === impl TraceSettings ===
@@ -123,16 +124,17 @@ impl Telemetry {
         // Only tests install a second subscriber; theirs may stay.
         let folding = Folding::default();
         let _ = tracing_subscriber::registry().with(lines.with_filter(filter.and(folding.clone()))).with(layer).try_init();
-        tokio::spawn(folding.report());
+        tokio::spawn(folding.clone().report());
         if let Some(problem) = problem {
             tracing::warn!("{problem}; the exporter goes on without spans");
         }
-        Self { spans }
+        Self { spans, folding }
     }
 }
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
+        self.folding.tell();
         if let Some(spans) = &self.spans {
             // A dead endpoint must not hold the exit up.
             let _ = spans.shutdown_with_timeout(FLUSH);

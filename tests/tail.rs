@@ -221,6 +221,23 @@ async fn history_is_delivered_and_not_counted() {
 }
 
 #[tokio::test]
+async fn pages_that_are_empty_by_accident_end_nothing() {
+    // The very first answer; every other one. Each is right when it is asked for again.
+    for (readings, fault) in
+        readings().into_iter().flat_map(|readings| ["empty-page,times=1", "empty-page,every=2"].map(|fault| (readings, fault)))
+    {
+        let mut bench = Bench::new(config(1234, readings), Wish { start: Start::Oldest, ..Wish::default() }).await;
+        bench.sim().fault(fault.parse().expect("a fault"));
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.delivered().await.len()), (0, 1234), "{fault}, {readings:?}: history is no news");
+        bench.sim().clear_faults();
+        bench.sim().add_events(350);
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Gaps)), (350, 0), "{fault}, {readings:?}");
+    }
+}
+
+#[tokio::test]
 async fn records_leave_oldest_first() {
     for readings in readings() {
         let mut bench = Bench::new(config(950, readings), Wish { start: Start::Oldest, ..Wish::default() }).await;

@@ -53,17 +53,19 @@ impl KeySource {
         }
     }
 
-    /// Checks the key once at start, without a runtime.
+    /// Checks the key once at start, without a runtime. A file whose directory is there and empty is awaited: so Kubernetes mounts an
+    /// optional Secret before somebody makes it, and the application beside must not suffer for that.
     ///
     /// # Errors
     /// Where there is no usable key.
     pub fn check(&self) -> Result<(), KeyError> {
         match self {
             Self::Value(value) => check(value.expose_secret(), "ORGDATA_API_KEY").map(drop),
-            Self::File(path) => {
-                let text = read(path).map_err(|error| KeyError::Unreadable(path.clone(), error))?;
-                Self::check_file(path, &text).map(drop)
-            }
+            Self::File(path) => match read(path) {
+                Ok(text) => Self::check_file(path, &text).map(drop),
+                Err(error) if error.kind() == io::ErrorKind::NotFound && is_awaited(path) => Ok(()),
+                Err(error) => Err(KeyError::Unreadable(path.clone(), error)),
+            },
         }
     }
 
@@ -75,6 +77,12 @@ impl KeySource {
         let text = std::str::from_utf8(text).map_err(|_| KeyError::Unprintable(name.clone()))?;
         check(text, &name)
     }
+}
+
+/// Whether nothing is in the file's directory but what Kubernetes keeps there for itself (`..data`).
+fn is_awaited(path: &Path) -> bool {
+    let entries = path.parent().and_then(|directory| std::fs::read_dir(directory).ok());
+    entries.is_some_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b".."))))
 }
 
 /// No more than it takes to see that a file is too large.

@@ -100,7 +100,8 @@ impl Totals {
             api_failures,
             records_sent: metrics.otlp.records_sent.get(),
             backlog_records: ledger.backlog().records,
-            dead_letters: ledger.dead_letters().unwrap_or(0),
+            // The gauge, not the file: a disk that hangs must not hold up whoever waits for signals.
+            dead_letters: metrics.otlp.dead_letters.get().unsigned_abs(),
             open_tickets: metrics.tickets.summary().map(|summary| summary.open),
             failing: failing.collect(),
         }

@@ -18,7 +18,8 @@ const TICK: SignedDuration = SignedDuration::from_micros(1);
 impl Tail {
     /// The first answer of the service: the ledger is born, and its history, if any is wanted, is walked.
     pub(super) async fn first_start(&mut self) -> Result<(), TailError> {
-        let page = match self.fetcher.page(&Place::Top, Priority::Live, STRIKES).await? {
+        // Were it empty by accident, all of the history would be counted as new.
+        let page = match self.fetcher.page_for_sure(&Place::Top, Priority::Live, STRIKES).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return Err(error.into()),
         };
@@ -28,7 +29,7 @@ impl Tail {
         // Everything that is there already is history, and what comes is above it, whatever the service's clock says of either.
         let newest = self.reach(&view);
         let count_floor = match self.until {
-            Some(until) => Some(end(until, now, newest)),
+            Some(until) => Some(end(until, now, view.newest())),
             None => newest,
         };
         let start_floor = match self.settings.start {

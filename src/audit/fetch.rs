@@ -50,6 +50,14 @@ impl Fetcher {
         Self { client, page_size, limit: page_size, calm: 0, suspect: None }
     }
 
+    /// A page whose emptiness has consequences: one without entries is asked for once more, since it may have been an accident.
+    pub(crate) async fn page_for_sure(&mut self, place: &Place, priority: Priority, patience: u32) -> Result<Fetched, ApiError> {
+        match self.page(place, priority, patience).await? {
+            Fetched::Page(page) if page.items().next().is_none() => self.page(place, priority, patience).await,
+            fetched => Ok(fetched),
+        }
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }

@@ -90,15 +90,23 @@ impl Tail {
     async fn down(&mut self) -> Result<(), TailError> {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         let Some(end) = walk.end.clone() else { return self.ground(Ground::Nothing).await };
-        let page = match self.fetcher.page(&Place::Before(Cursor::new(end.clone())), self.priority(walk.kind), patience(walk.kind)).await? {
+        let place = Place::Before(Cursor::new(end.clone()));
+        let page = match self.fetcher.page_for_sure(&place, self.priority(walk.kind), patience(walk.kind)).await? {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return self.refused(&error.to_string()).await,
         };
         let view = self.view(page).await?;
         if view.is_empty() {
+            // A cursor of an earlier process may have grown old, and some services say so with an empty page.
+            let fresh = self.passed.back().is_some_and(|(depth, _)| *depth == walk.depth);
+            if !fresh && !self.rewalked {
+                return self.refused("there is nothing below a cursor of an earlier process").await;
+            }
             return self.ground(Ground::Nothing).await;
         }
-        let stuck = view.bottom() == Some(walk.bottom) || view.end().is_some_and(|next| next.as_str() == end);
+        // Not only the last page: a service may lead in a circle.
+        let known = self.state.walk.iter().flat_map(|walk| &walk.marks).any(|mark| view.bottom() == Some(mark.bottom));
+        let stuck = known || view.end().is_some_and(|next| next.as_str() == end);
         if stuck {
             let message = "the service answers the same page again and again, so older entries cannot be reached".to_owned();
             let gap = Gap { reason: GapReason::NoProgress, from: self.state.frontier_at, to: view.oldest(), message };
@@ -170,6 +178,10 @@ impl Tail {
                 Again::Refused(error) => return self.refused(&error).await,
             },
         };
+        if view.is_empty() && self.until.is_some() && walk.before.is_some() && !self.rewalked {
+            // A range of history is there to be had: only a cursor that has grown old can be in the way.
+            return self.refused("there is nothing at a cursor of an earlier process").await;
+        }
         if view.is_empty() {
             let message = "entries seen on the way down were gone on the way up, so they were removed before they were read".to_owned();
             let gap = Gap { reason: GapReason::RetentionOvertook, from: self.state.frontier_at, to: None, message };
@@ -210,7 +222,7 @@ impl Tail {
     async fn again(&mut self, walk: &Head) -> Result<Again, TailError> {
         if let Some(before) = &walk.before {
             let place = Place::Before(Cursor::new(before.clone()));
-            return Ok(match self.fetcher.page(&place, self.priority(walk.kind), patience(walk.kind)).await? {
+            return Ok(match self.fetcher.page_for_sure(&place, self.priority(walk.kind), patience(walk.kind)).await? {
                 Fetched::Page(page) => Again::Page(self.view(page).await?),
                 Fetched::Refused(error) => Again::Refused(error.to_string()),
             });

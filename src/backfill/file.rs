@@ -29,9 +29,25 @@ pub(super) struct SampleFile {
 
 impl SampleFile {
     pub(super) fn create(path: &Path, labels: &[(String, String)]) -> Result<Self, BackfillError> {
+        // It gets its name at the end, in the place of what has it: a device or a link would be gone.
+        if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Err(BackfillError::Setting(format!("{} is there and no regular file; give the name of a file", path.display())));
+        }
         let partial = beside(path, "partial");
-        let file = File::create(&partial).map_err(|error| {
-            BackfillError::Setting(format!("cannot write {}: {error}; give a FILE in a directory that this user can write", path.display()))
+        let open = || {
+            let file = File::options().write(true).create(true).truncate(false).open(&partial)?;
+            file.try_lock()?;
+            // Only now: until then it may be another's.
+            file.set_len(0)?;
+            Ok(file)
+        };
+        let file = open().map_err(|error: std::io::Error| {
+            let reason =
+                if error.kind() == std::io::ErrorKind::WouldBlock { "another backfill writes it".to_owned() } else { error.to_string() };
+            BackfillError::Setting(format!(
+                "cannot write {}: {reason}; give a FILE in a directory that this user can write",
+                path.display()
+            ))
         })?;
         let labels = labels.iter().map(|(name, value)| format!(",{name}=\"{}\"", escaped(value))).collect();
         let mut this =
@@ -101,6 +117,8 @@ mod tests {
         file.sample(60, 0).expect("written");
         file.sample(120, 2).expect("written");
         assert!(!path.exists());
+        let second = SampleFile::create(&path, &[]).expect_err("refused").to_string();
+        assert!(second.contains("another backfill writes it"), "{second}");
         drop(file);
         assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
 
@@ -108,6 +126,10 @@ mod tests {
         file.series("A", "");
         file.sample(60, 0).expect("written");
         assert_eq!(file.finish().expect("written"), (1, 1));
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("linked");
+        assert!(SampleFile::create(&link, &[]).is_err_and(|error| error.exit_status() == 2), "a link stays what it is");
+        std::fs::remove_file(&link).expect("removed");
         let text = std::fs::read_to_string(&path).expect("readable");
         assert!(
             text.ends_with("\norgdata_audit_events_total{activity_type=\"A\",job=\"a\\\"b\\\\c\\nd\u{fffd}\"} 0 60\n# EOF\n"),

@@ -110,7 +110,7 @@ fn told(plan: &Plan, path: &Path, events: u64, series: u64, samples: u64, folded
         text.push_str("There is nothing to make blocks of.\n");
     } else {
         text.push_str(&format!(
-            "Next: promtool tsdb create-blocks-from openmetrics {path} DIRECTORY, with Prometheus' --storage.tsdb.path\n"
+            "Next: promtool tsdb create-blocks-from --max-block-duration=744h openmetrics {path} DIRECTORY, with Prometheus' --storage.tsdb.path\n"
         ));
     }
     text

@@ -57,9 +57,15 @@ impl Patience {
         if hopeless {
             return Err(BackfillError::Failed(format!("history cannot be read: {error}")));
         }
+        // A pause that --rate asked for is no failure.
+        if self.failures == 0 && self.worked {
+            self.since = Instant::now();
+        }
         if self.since.elapsed() >= self.longest {
             let patience = humantime::format_duration(self.longest);
-            return Err(BackfillError::Failed(format!("history could not be read for {patience} (--patience): {error}")));
+            return Err(BackfillError::Failed(format!(
+                "history could not be read for {patience} (--patience): {error}; where a page is too much for the service, a smaller --api.page-size helps"
+            )));
         }
         self.failures += 1;
         let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(10).saturating_sub(1)).min(LONGEST_WAIT);

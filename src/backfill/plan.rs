@@ -61,6 +61,9 @@ impl Plan {
             (Target::Openmetrics, false, None) => return setting("--to openmetrics needs a file to write: --to openmetrics FILE"),
             _ => {}
         }
+        if args.to == Target::Otlp && args.progress.as_os_str() == ":memory:" {
+            return setting("--progress :memory: would be gone with the process; give the name of a file");
+        }
         let mut labels = args.label;
         labels.sort();
         if let Some(pair) = labels.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -81,6 +84,9 @@ impl Plan {
             Until::At(Start::Oldest) => return setting("--until oldest leaves nothing; write now, live, a duration ago, or an instant"),
             Until::At(at) => at.floor(now).unwrap_or(Timestamp::MIN),
         };
+        if args.to == Target::Otlp && until != Until::Live {
+            seam(&settings.ledger.path).ok().iter().for_each(|seam| seam.warn_of_repeats(end));
+        }
         if args.to == Target::Openmetrics && !args.dry_run {
             if until != Until::Live {
                 // Only where there is such a file; it need not be on this machine.

@@ -1,5 +1,7 @@
 //! One pass over a range, from the newest entry down: for those who sort what they read, or only count it.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,7 +9,7 @@ use jiff::Timestamp;
 use super::BackfillError;
 use super::patience::Patience;
 use super::plan::{Plan, Range};
-use crate::api::{AuditPage, Client, Cursor, Priority};
+use crate::api::{AuditPage, Client, Priority};
 use crate::audit::{Event, Fetched, Fetcher, Place, STRIKES, TailError};
 use crate::metrics::Metrics;
 
@@ -18,12 +20,17 @@ pub(super) struct Scan {
     patience: Patience,
     range: Range,
     place: Option<Place>,
-    /// It was begun again because a cursor was refused.
+    /// It was begun again because a cursor was refused, and has not come further down since.
     again: bool,
+    /// Hashes of the cursors that led here: one that comes again leads in a circle.
+    cursors: HashSet<u64>,
+    hasher: RandomState,
     /// Creation time of the newest entry of the first page: where the way down begins.
     top: Option<Timestamp>,
     /// Creation time of the newest entry of the last page.
     at: Option<Timestamp>,
+    /// The earliest of these so far.
+    deepest: Option<Timestamp>,
 }
 
 // === impl Scan ===
@@ -38,8 +45,11 @@ impl Scan {
             range: plan.range,
             place: Some(Place::Top),
             again: false,
+            cursors: HashSet::new(),
+            hasher: RandomState::new(),
             top: None,
             at: None,
+            deepest: None,
         })
     }
 
@@ -47,10 +57,10 @@ impl Scan {
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Event>>, BackfillError> {
         loop {
             let Some(place) = self.place.clone() else { return Ok(None) };
-            match self.fetcher.page(&place, Priority::Walk, STRIKES).await {
+            match self.fetcher.page_for_sure(&place, Priority::Walk, STRIKES).await {
                 Ok(Fetched::Page(page)) => {
                     self.patience.worked();
-                    return self.read(&place, &page).map(Some);
+                    return self.read(&page).map(Some);
                 }
                 Ok(Fetched::Refused(error)) if self.again => {
                     return Err(BackfillError::Failed(format!("the service cannot serve what is below a page: {error}")));
@@ -58,6 +68,7 @@ impl Scan {
                 Ok(Fetched::Refused(error)) => {
                     tracing::warn!(%error, "the service refuses a cursor; reading begins again from the newest entry, and counts nothing twice");
                     (self.again, self.place) = (true, Some(Place::Top));
+                    self.cursors.clear();
                 }
                 Err(error) => tokio::time::sleep(self.patience.failed(&TailError::Api(error))?).await,
             }
@@ -71,18 +82,21 @@ impl Scan {
         (whole > 0.0).then(|| (top.duration_since(at).as_secs_f64() / whole).clamp(0.0, 1.0))
     }
 
-    fn read(&mut self, place: &Place, page: &AuditPage) -> Result<Vec<Event>, BackfillError> {
+    fn read(&mut self, page: &AuditPage) -> Result<Vec<Event>, BackfillError> {
         let events: Vec<Event> = page.items().map(|raw| Event::read(raw, page.server_time).0).collect();
         let newest = events.iter().map(|event| event.created_at).max();
         self.top = self.top.or(newest);
         self.at = newest.or(self.at);
+        if newest.is_some_and(|newest| self.deepest.is_none_or(|deepest| newest < deepest)) {
+            (self.deepest, self.again) = (newest, false);
+        }
         // Pages may not be sorted: below the beginning is where all of a page is.
         let below = self.range.from.is_some_and(|from| newest.is_some_and(|newest| newest < from));
         let next = page.end_cursor.clone().filter(|_| !events.is_empty() && !below).map(Place::Before);
-        if next.as_ref() == Some(place) {
-            let cursor = if let Place::Before(cursor) = place { Cursor::as_str(cursor) } else { "" };
+        let cursor = if let Some(Place::Before(cursor)) = &next { cursor.as_str() } else { "" };
+        if next.is_some() && !self.cursors.insert(self.hasher.hash_one(cursor)) {
             return Err(BackfillError::Failed(format!(
-                "the service answers the same page again and again, so older entries cannot be reached (cursor {cursor:?})"
+                "the service leads in a circle, so older entries cannot be reached (cursor {cursor:?})"
             )));
         }
         self.place = next;

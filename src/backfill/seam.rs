@@ -72,6 +72,13 @@ impl Seam {
         }
     }
 
+    /// Says that what an exporter has sent is in the range too.
+    pub(super) fn warn_of_repeats(&self, end: Timestamp) {
+        if end > self.end {
+            tracing::warn!(until = %end, live = %self.end, "the exporter of this state file sends the records from its own beginning on: they are delivered once more, with the same log.record.uid; --until live ends there");
+        }
+    }
+
     /// Says what an end elsewhere than here means.
     pub(super) fn compare(&self, end: Timestamp) {
         let seam = self.end;

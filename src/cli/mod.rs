@@ -44,7 +44,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Deliver a range of history once: to the collector, or as a file that promtool makes blocks of
-    #[command(max_term_width = 140, mut_args = backfill::shown)]
+    #[command(
+        max_term_width = 140,
+        mut_args = backfill::shown,
+        after_help = "Unless given, --api.max-requests-per-second is 2 here: a running exporter asks the same service."
+    )]
     Backfill(Box<backfill::BackfillArgs>),
     /// Look at settings, service, key, collector, state file and ports, and say what is wrong and what to do; nothing is changed
     #[command(
@@ -58,7 +62,10 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Run the exporter against a simulator inside, on loopback, with no configuration: see everything work in two seconds
-    #[command(max_term_width = 140)]
+    #[command(
+        max_term_width = 140,
+        after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s from 10m ago on, scans tickets every 5s."
+    )]
     Demo {
         /// The exporter's flags; those that name the API are set by the demo.
         #[command(flatten)]
@@ -67,7 +74,7 @@ pub enum Command {
     /// See, send again or delete the log records that the collector refused for good, and the audit entries that could not be read
     #[command(max_term_width = 140)]
     DeadLetters(dead_letters::DeadLettersArgs),
-    /// Ask a running exporter whether it is healthy: exit status 0 if so, 1 if not. For container engines, where there is no shell
+    /// Ask a running exporter whether it is healthy: exit status 0 if so, 1 if not, 2 for wrong settings. For container engines, where there is no shell
     #[command(max_term_width = 140)]
     Healthcheck(healthcheck::HealthcheckArgs),
     /// Print the manual page, as roff: `orgdata-exporter man | man -l -`

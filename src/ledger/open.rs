@@ -3,11 +3,15 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::schema;
+
+/// How long somebody may look at the lock.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// Where the ledger lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,7 +222,12 @@ fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(),
 fn lock(path: &Path) -> Result<File, OpenError> {
     let lock_path = with_suffix(path, ".lock");
     let file = private().open(&lock_path).map_err(|error| unwritable(path, &error))?;
-    match file.try_lock() {
+    // `check` shares the lock for an instant, to see whether it is free.
+    let second = || {
+        std::thread::sleep(GLANCE);
+        file.try_lock()
+    };
+    match file.try_lock().or_else(|_| second()) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
         Err(TryLockError::Error(error)) => return Err(unwritable(path, &error)),

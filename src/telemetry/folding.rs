@@ -19,7 +19,7 @@ const BURST: u64 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Lets everything through, but of each warning only so many a minute: a collector that refuses one record after the other must not fill
-/// the log.
+/// the log. An error is a loss or the end of something, and each is written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folding {
     places: Arc<Mutex<HashMap<Identifier, Place>>>,
@@ -42,7 +42,7 @@ struct Message(String);
 impl Folding {
     /// Whether the line is written; where it is not, it is counted.
     fn admit(&self, event: &Event<'_>) -> bool {
-        if *event.metadata().level() > Level::WARN {
+        if *event.metadata().level() != Level::WARN {
             return true;
         }
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,9 +68,14 @@ impl Folding {
     pub(super) async fn report(self) {
         loop {
             tokio::time::sleep(MINUTE).await;
-            for (lines, last) in self.take() {
-                tracing::warn!(folded_lines = lines, "more of the same within the last minute, the last one: {last}");
-            }
+            self.tell();
+        }
+    }
+
+    /// Tells what was held back since the last time.
+    pub(super) fn tell(&self) {
+        for (lines, last) in self.take() {
+            tracing::warn!(folded_lines = lines, "more of the same within the last minute, the last one: {last}");
         }
     }
 }
@@ -86,7 +91,7 @@ impl<S> Filter<S> for Folding {
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
         // What is held back leaves a mark with the thread, which only another call of `enabled` takes away.
-        if *metadata.level() > Level::WARN { Interest::always() } else { Interest::sometimes() }
+        if *metadata.level() != Level::WARN { Interest::always() } else { Interest::sometimes() }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

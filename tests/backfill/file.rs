@@ -105,7 +105,7 @@ async fn the_counters_are_those_of_the_range_and_stand_on_the_steps() {
     assert_eq!(totals(&family), expected);
     assert!(
         run.stdout.contains(&format!("{} audit events", sum(&expected)))
-            && run.stdout.contains("promtool tsdb create-blocks-from openmetrics"),
+            && run.stdout.contains("promtool tsdb create-blocks-from --max-block-duration=744h openmetrics"),
         "{}",
         run.stdout
     );
@@ -143,7 +143,8 @@ async fn every_reading_of_the_specification_and_a_failing_service_give_the_same_
         ("capped pages", Readings { page_cap: Some(60), no_date: true, after_inclusive: true, ..Readings::default() }),
         ("arrival", Readings { key: KeyReading::Arrival, ..Readings::default() }),
     ] {
-        let faults = ["500,every=9", "truncated-json,every=11", "duplicate,every=3"].map(|fault| fault.parse::<Fault>().expect("a fault"));
+        let faults = ["500,every=9", "truncated-json,every=11", "duplicate,every=3", "empty-page,every=5"]
+            .map(|fault| fault.parse::<Fault>().expect("a fault"));
         let simulator =
             world_of(Config { history: 900, rate: 0.0, tickets: 0, ticket_change_rate: 0.0, readings, ..Config::default() }).await;
         simulator.simulator().add_late(20, hours(30));

@@ -50,7 +50,7 @@ async fn every_reading_of_the_specification_and_a_failing_service_change_nothing
         ("newest page, inclusive", Readings { after: AfterReading::Newest, after_inclusive: true, ..Readings::default() }),
         ("capped pages", Readings { page_cap: Some(60), no_date: true, ..Readings::default() }),
     ] {
-        let faults = ["500,every=9", "reset-body,every=11"].map(|fault| fault.parse::<Fault>().expect("a fault"));
+        let faults = ["500,every=9", "reset-body,every=11", "empty-page,every=5"].map(|fault| fault.parse::<Fault>().expect("a fault"));
         let simulator = world_of(Config {
             history: 600,
             rate: 0.0,

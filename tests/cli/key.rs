@@ -26,6 +26,26 @@ async fn a_key_file_that_is_none_is_named() {
 }
 
 #[tokio::test]
+async fn a_secret_that_is_not_made_yet_is_awaited() {
+    let sim = Simulator::spawn(Config::quiet()).await.expect("a simulator");
+    let launch = exporter(&sim.base_url()).without_env("ORGDATA_API_KEY").arg("--api.key-file=mounted/key");
+    let mounted = launch.dir().join("mounted");
+    std::fs::create_dir_all(mounted.join("..data")).expect("writable");
+    let exporter = launch.start();
+    assert_eq!(exporter.get("/-/ready").await.0, 200, "the application beside it is not held up");
+    exporter.stderr().until("what is missing", |line| line.contains("cannot read the API key file mounted/key")).await;
+    exporter.until_value(UP, 0.0).await;
+    std::fs::write(mounted.join("key"), KEY).expect("writable");
+    exporter.until_value(UP, 1.0).await;
+
+    // Among other files it is a mistyped name.
+    let launch = crate::binary::launch(&[URL, "--api.key-file=mounted/kye"]);
+    std::fs::create_dir(launch.dir().join("mounted")).expect("writable");
+    std::fs::write(launch.dir().join("mounted/key"), KEY).expect("writable");
+    assert!(launch.run().await.refusal(2).contains("mounted/kye"));
+}
+
+#[tokio::test]
 async fn a_key_that_no_header_can_carry_is_refused_and_not_shown() {
     for key in ["hunter2\nhunter2", "hunter2\u{7}hunter2", "hunter2\u{e9}hunter2", "hunter2\u{7f}"] {
         let finished = launch(&[URL]).env("ORGDATA_API_KEY", key).run().await;
