@@ -1,6 +1,6 @@
 //! The loop that tails the audit logs: poll, join, and where there is a hole, walk.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -37,6 +37,8 @@ pub struct Tail {
     pub(super) idle_mark: bool,
     /// The newest entry when the ledger began, while a first start needs it.
     pub(super) newest_at_birth: Option<EventId>,
+    /// All of the page that it stands in.
+    pub(super) there_at_birth: HashSet<EventId>,
     /// The walk was begun again because its cursors were refused.
     pub(super) rewalked: bool,
     /// The most items a page ever had: a service may cap pages below the limit asked for.
@@ -88,6 +90,7 @@ impl Tail {
             passed: VecDeque::new(),
             idle_mark: false,
             newest_at_birth: None,
+            there_at_birth: HashSet::new(),
             rewalked: false,
             largest_page: 0,
             inclusive: false,

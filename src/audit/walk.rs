@@ -1,7 +1,7 @@
 //! A walk: down from the top, only remembering where each page ends; then up, taking, each page one transaction.
 
 use crate::api::{AuditPage, Cursor, Priority};
-use crate::ledger::{Commit, Direction, Disposition, Gap, GapReason, Mark, Walk, WalkChange, WalkKind};
+use crate::ledger::{Commit, Direction, Disposition, Gap, GapReason, Mark, NewEntry, Walk, WalkChange, WalkKind};
 
 use super::fetch::{Fetched, Place, STRIKES, STRIKES_BEFORE_A_GAP};
 use super::head::{CloneHead, Head};
@@ -142,7 +142,7 @@ impl Tail {
                 oldest = view.oldest();
                 commit = self.commit(&view);
                 let rule = if looks_for_frontier { Rule::Frontier } else { self.rule(&walk) };
-                commit.entries = view.take(rule, &self.ledger, self.state.frontier_at, self.floors());
+                commit.entries = self.take(rule, &view);
                 new = self.is_passed(&walk, &view);
                 if walk.kind.moves_frontier() {
                     self.advance(&mut commit, &view);
@@ -201,7 +201,7 @@ impl Tail {
             return Ok(());
         }
         let mut commit = self.commit(&view);
-        commit.entries = view.take(self.rule(&walk), &self.ledger, self.state.frontier_at, self.floors());
+        commit.entries = self.take(self.rule(&walk), &view);
         if walk.kind.moves_frontier() {
             self.advance(&mut commit, &view);
         }
@@ -320,11 +320,27 @@ impl Tail {
         let Some(top) = self.state.walk_top.clone() else { return Ok(()) };
         let Ok((page, _)) = AuditPage::parse(top, jiff::Timestamp::now()) else { return Ok(()) };
         // After a restart the order has to be found first, or the page may be read upside down.
-        self.newest_at_birth = self.view(page).await?.top();
+        let view = self.view(page).await?;
+        self.newest_at_birth = view.top();
+        self.there_at_birth = view.ids().collect();
         Ok(())
     }
 
-    fn late(&self, view: &View) -> Vec<crate::ledger::NewEntry> {
+    /// The entries of a page that are to be taken. What was in the page that the ledger began with is history, whatever its place says: a
+    /// page of one moment does not show its order.
+    fn take(&self, rule: Rule, view: &View) -> Vec<NewEntry> {
+        let mut entries = view.take(rule, &self.ledger, self.state.frontier_at, self.floors());
+        if let Rule::FirstStart { start_floor, .. } = rule {
+            let was_there = |entry: &&mut NewEntry| entry.disposition == Disposition::Live && self.there_at_birth.contains(&entry.id);
+            for entry in entries.iter_mut().filter(was_there) {
+                let wanted = start_floor.is_none_or(|floor| entry.created_at >= floor);
+                entry.disposition = if wanted { Disposition::History } else { Disposition::Baseline };
+            }
+        }
+        entries
+    }
+
+    fn late(&self, view: &View) -> Vec<NewEntry> {
         view.take(Rule::Late, &self.ledger, self.state.frontier_at, self.floors())
     }
 

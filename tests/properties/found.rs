@@ -135,6 +135,15 @@ fn what_comes_between_the_first_page_and_its_commit_is_counted() {
     everything_is_exact(&Case { seed: 0, history: 2, page_size: 2, ..case(steps) });
 }
 
+/// Three entries of one moment were the first page, and refused cursors left only pages of one: two of the three were counted as new.
+#[test]
+fn what_was_in_the_first_page_is_history_though_its_order_is_not_known() {
+    let refused = Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)).times(3);
+    let steps = vec![Step::Now(Change::Fault(refused)), Step::During(1, Change::Events(1)), Step::Rounds(2)];
+    let readings = Readings { order: Order::OldestFirst, ..Readings::default() };
+    everything_is_exact(&Case { seed: 6_735_748_433_664_714_608, history: 14, start: Start::Oldest, page_size: 3, readings, steps });
+}
+
 fn only(kind: &str) -> Filters {
     Filters { activity_types: vec![kind.to_owned()], ..Filters::default() }
 }
