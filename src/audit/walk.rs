@@ -97,16 +97,18 @@ impl Tail {
         };
         let view = self.view(page).await?;
         if view.is_empty() {
-            // A cursor of an earlier process may have grown old, and some services say so with an empty page.
+            // A cursor of an earlier process may have grown old, and some services say so with an empty page. The live tail would find what
+            // is missing as a gap; a range of history would seem complete.
             let fresh = self.passed.back().is_some_and(|(depth, _)| *depth == walk.depth);
-            if !fresh && !self.rewalked {
+            if self.until.is_some() && !fresh && !self.rewalked {
                 return self.refused("there is nothing below a cursor of an earlier process").await;
             }
             return self.ground(Ground::Nothing).await;
         }
-        // Not only the last page: a service may lead in a circle.
-        let known = self.state.walk.iter().flat_map(|walk| &walk.marks).any(|mark| view.bottom() == Some(mark.bottom));
-        let stuck = known || view.end().is_some_and(|next| next.as_str() == end);
+        // A service may lead in a circle, which a range of history has no floor against.
+        let circle = || self.state.walk.iter().flat_map(|walk| &walk.marks).any(|mark| view.bottom() == Some(mark.bottom));
+        let stuck =
+            view.bottom() == Some(walk.bottom) || self.until.is_some() && circle() || view.end().is_some_and(|next| next.as_str() == end);
         if stuck {
             let message = "the service answers the same page again and again, so older entries cannot be reached".to_owned();
             let gap = Gap { reason: GapReason::NoProgress, from: self.state.frontier_at, to: view.oldest(), message };
