@@ -12,7 +12,7 @@ use prost::Message;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Status};
+use tonic::{Code, ConnectError, Request, Status};
 use tonic_types::StatusExt;
 
 use super::FailureReason;
@@ -140,8 +140,8 @@ fn verdict(status: &Status) -> Verdict {
             return Verdict::Hold(Refusal::new(FailureReason::Timeout, "no answer in time"));
         }
         // What a server of another protocol, or one that wants a certificate, does to the connection that it took.
-        let taken = ["connection closed", "http2 error", "reset"].iter().any(|words| causes.contains(words));
-        let hint = if taken { "; does this port speak gRPC (4317 by custom), and does it want a client certificate?" } else { "" };
+        let refused = std::iter::successors(Some(cause as &dyn Error), |&cause| cause.source()).any(|cause| cause.is::<ConnectError>());
+        let hint = if !refused { "; does this port speak gRPC (4317 by custom), and does it want a client certificate?" } else { "" };
         return Verdict::Hold(Refusal::new(FailureReason::Connect, format!("connection failed: {causes}{hint}")));
     }
     let said = if words.is_empty() { format!("{:?}", status.code()) } else { format!("{:?}: {words}", status.code()) };
@@ -281,6 +281,22 @@ mod tests {
         let Verdict::Hold(refusal) = verdict(&status) else { panic!("held") };
         assert_eq!(refusal.reason, FailureReason::Connect);
         assert!(refusal.message.contains("connection reset by peer"), "{}", refusal.message);
+    }
+
+    #[test]
+    fn a_connection_that_was_taken_and_dropped_asks_for_the_protocol() {
+        let message = |cause: Arc<dyn Error + Send + Sync>| {
+            let mut status = Status::unknown("transport error");
+            status.set_source(cause);
+            let Verdict::Hold(refusal) = verdict(&status) else { panic!("held") };
+            refusal.message
+        };
+        for words in ["broken pipe", "connection reset by peer", "frame with invalid size"] {
+            let said = message(Arc::new(std::io::Error::other(words)));
+            assert!(said.contains(words) && said.contains("does this port speak gRPC"), "{said}");
+        }
+        let said = message(Arc::new(ConnectError("Connection refused".into())));
+        assert_eq!(said, "connection failed: Connection refused");
     }
 
     #[test]
