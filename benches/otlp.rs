@@ -4,6 +4,9 @@
 //! `cargo bench --bench otlp` starts itself a second time as the collector, so that only the exporter's own CPU time is counted here.
 //! `ORGDATA_BENCH_PAGES` sets the number of pages (of 1000 entries each) in the outbox; 300 unless set.
 
+#[path = "../tests/support/settings.rs"]
+mod settings;
+
 mod support;
 
 use std::time::Duration;
@@ -14,7 +17,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
-    ActorLabel, Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, OutboxPosition, OutboxRecord, RecordKind,
+    Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, OutboxPosition, OutboxRecord, RecordKind,
     Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
@@ -152,18 +155,9 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let directory = tempfile::tempdir().expect("a directory");
     let metrics = Metrics::new(Duration::ZERO);
     let settings = LedgerSettings {
-        path: StatePath::File(directory.path().join("state.db")),
         max_size: 1 << 30,
-        base_url: "http://localhost".to_owned(),
         filters: String::new(),
-        outbox: true,
-        actor_label: ActorLabel::Id,
-        max_actors: 1000,
-        actor_idle: Duration::from_secs(30 * 86_400),
-        reread_window: Duration::from_secs(3600),
-        id_retention: Duration::from_secs(86_400),
-        max_dead_letters: 1000,
-        redact: std::sync::Arc::new(str::to_owned),
+        ..settings::ledger(StatePath::File(directory.path().join("state.db")), "http://localhost")
     };
     let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("a ledger");
     let born_at = jiff::Timestamp::now();

@@ -4,6 +4,9 @@
 //! the same series; scrapes over HTTP while the tail runs at full speed; and starts the built binary against the simulator, for its memory,
 //! its size and its time to ready.
 
+#[path = "../tests/support/settings.rs"]
+mod settings;
+
 mod support;
 
 use std::fmt;
@@ -15,10 +18,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
+use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings as TailSettings, Start, Tail};
 use orgdata_exporter::ledger::{
-    ActorLabel, ActorRef, Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, Settings as LedgerSettings, StatePath,
+    ActorRef, Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::audit::{Delta, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
@@ -147,20 +150,7 @@ fn encoding(series: usize) {
 // === over HTTP ===
 
 fn ledger_settings(path: StatePath, base_url: String, max_actors: usize) -> LedgerSettings {
-    LedgerSettings {
-        path,
-        max_size: 256 << 20,
-        base_url,
-        filters: Filters::default().fingerprint(),
-        outbox: false,
-        actor_label: ActorLabel::Id,
-        max_actors,
-        actor_idle: Duration::from_secs(30 * 86_400),
-        reread_window: Duration::from_secs(3600),
-        id_retention: Duration::from_secs(86_400),
-        max_dead_letters: 1000,
-        redact: Arc::new(str::to_owned),
-    }
+    LedgerSettings { outbox: false, max_actors, ..settings::ledger(path, base_url) }
 }
 
 /// Scrapes with and without a tail that never rests.
@@ -184,12 +174,9 @@ async fn over_http(series: usize) {
     let quiet = scrapes(&url).await;
 
     let api = ApiSettings {
-        base_url: BaseUrl::parse(&peer.base_url()).expect("a base address"),
         key: KeySource::Value(SecretString::from("k".to_owned())),
         timeout: Duration::from_secs(30),
-        max_requests_per_second: 1e6,
-        ca_file: None,
-        filters: Filters::default(),
+        ..settings::api(&peer.base_url())
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let directory = tempfile::tempdir().expect("a directory");

@@ -4,15 +4,18 @@
 //! counted here. Pages are rendered beforehand: serving one is a copy with new ids and times written over the old ones.
 //! `ORGDATA_BENCH_PAGES` sets the number of pages (of 1000 entries each); 1000 unless set.
 
+#[path = "../tests/support/settings.rs"]
+mod settings;
+
 mod support;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use orgdata_exporter::api::{AuditPage, AuditQuery, BaseUrl, Client, Entry, Filters, KeySource, Priority, Settings as ApiSettings};
+use orgdata_exporter::api::{AuditPage, AuditQuery, Client, Entry, KeySource, Priority, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
-use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::otlp::{Flags, Relay, Sender, Settings as OtlpSettings};
@@ -122,27 +125,12 @@ struct Reader {
 fn reader(base_url: &str, key: &str, path: &std::path::Path, outbox: bool, poll_interval: Duration) -> Reader {
     let metrics = Metrics::new(Duration::ZERO);
     let api = ApiSettings {
-        base_url: BaseUrl::parse(base_url).expect("a base address"),
         key: KeySource::Value(SecretString::from(key.to_owned())),
         timeout: Duration::from_secs(30),
-        max_requests_per_second: 1e6,
-        ca_file: None,
-        filters: Filters::default(),
+        ..settings::api(base_url)
     };
-    let ledger_settings = LedgerSettings {
-        path: StatePath::File(path.to_owned()),
-        max_size: 256 << 20,
-        base_url: base_url.to_owned(),
-        filters: api.filters.fingerprint(),
-        outbox,
-        actor_label: ActorLabel::Id,
-        max_actors: 1000,
-        actor_idle: Duration::from_secs(30 * 86_400),
-        reread_window: Duration::from_secs(3600),
-        id_retention: Duration::from_secs(86_400),
-        max_dead_letters: 1000,
-        redact: std::sync::Arc::new(str::to_owned),
-    };
+    let ledger_settings =
+        LedgerSettings { filters: api.filters.fingerprint(), outbox, ..settings::ledger(StatePath::File(path.to_owned()), base_url) };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
     let settings = Settings {

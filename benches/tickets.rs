@@ -6,13 +6,15 @@
 
 #[path = "support/tickets.rs"]
 mod peer;
+#[path = "../tests/support/settings.rs"]
+mod settings;
 #[path = "support/usage.rs"]
 mod usage;
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings, Ticket, TicketPage};
+use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings, Ticket, TicketPage};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::tickets::{Scanner, Settings, Snapshot};
 use peer::{Peer, Truth};
@@ -79,12 +81,9 @@ async fn floor(peer: &Peer, tickets: u64) -> Usage {
 async fn scan(peer: &Peer, truth: &Truth) -> Usage {
     let metrics = Metrics::new(Duration::ZERO);
     let api = ApiSettings {
-        base_url: BaseUrl::parse(&peer.base_url()).expect("a base address"),
         key: KeySource::Value(SecretString::from("k".to_owned())),
         timeout: Duration::from_secs(30),
-        max_requests_per_second: 1e6,
-        ca_file: None,
-        filters: Filters::default(),
+        ..settings::api(&peer.base_url())
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let settings = Settings {

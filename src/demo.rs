@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::api::KEY_VARIABLE;
 use crate::app::{App, RunError};
 use crate::audit::Start;
 use crate::cli::{Flags, Given, Settings};
@@ -48,7 +49,7 @@ pub async fn run(mut flags: Flags, given: &Given, env: &dyn Fn(&str) -> Option<S
     if own_port {
         flags.web.listen_addresses = vec![ListenAddress::Socket(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))];
     }
-    let with_key = |name: &str| if name == "ORGDATA_API_KEY" { Some(KEY.to_owned()) } else { env(name) };
+    let with_key = |name: &str| if name == KEY_VARIABLE { Some(KEY.to_owned()) } else { env(name) };
     let settings = |flags: &Flags| -> Result<Settings, RunError> {
         let mut settings = Settings::resolve(flags, &with_key).map_err(|error| RunError::Setting(error.to_string()))?;
         if settings.otlp.is_none() {

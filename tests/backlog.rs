@@ -2,40 +2,27 @@
 
 #[path = "support/collector_peer.rs"]
 mod collector_peer;
+#[path = "support/settings.rs"]
+mod settings;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use collector_peer::{Peer, Reply};
 use jiff::Timestamp;
-use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
+use orgdata_exporter::api::Client;
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{
-    ActorLabel, Commit, Disposition, EventId, LedgerHandle, LedgerState, NewEntry, NewEvent, Settings as LedgerSettings, StatePath,
+    Commit, Disposition, EventId, LedgerHandle, LedgerState, NewEntry, NewEvent, Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::otlp::{Flags, Next, Relay, Sender, Settings as OtlpSettings};
 use orgdata_exporter::simulator::{Config, Scope, Simulator};
-use secrecy::SecretString;
 
 /// `--state.max-size`; half of it stays free.
 const MAX_SIZE: u64 = 1 << 20;
 
 fn ledger(base_url: &str, path: StatePath, metrics: &Metrics) -> (LedgerHandle, LedgerState) {
-    let settings = LedgerSettings {
-        path,
-        max_size: MAX_SIZE,
-        base_url: base_url.to_owned(),
-        filters: Filters::default().fingerprint(),
-        outbox: true,
-        actor_label: ActorLabel::Id,
-        max_actors: 1000,
-        actor_idle: Duration::from_secs(30 * 86_400),
-        reread_window: Duration::from_secs(3600),
-        id_retention: Duration::from_secs(86_400),
-        max_dead_letters: 1000,
-        redact: Arc::new(str::to_owned),
-    };
+    let settings = LedgerSettings { max_size: MAX_SIZE, ..settings::ledger(path, base_url) };
     LedgerHandle::open(settings, metrics.clone()).expect("opens")
 }
 
@@ -69,14 +56,7 @@ async fn a_walk_larger_than_the_outbox_drains_while_the_tail_pauses() {
     let (ledger, state) = ledger(&simulator.base_url(), StatePath::File(path.clone()), &metrics);
     let peer = Peer::grpc(4 << 20).await;
     let mut relay = relay(&ledger, &peer, &metrics);
-    let api = ApiSettings {
-        base_url: BaseUrl::parse(&simulator.base_url()).expect("a base address"),
-        key: KeySource::Value(SecretString::from("demo-key".to_owned())),
-        timeout: Duration::from_secs(10),
-        max_requests_per_second: 1e6,
-        ca_file: None,
-        filters: Filters::default(),
-    };
+    let api = settings::api(&simulator.base_url());
     let settings = Settings {
         poll_interval: Duration::from_secs(3600),
         start: Start::Oldest,

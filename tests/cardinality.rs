@@ -1,8 +1,10 @@
 //! However many actors and activity types there are: a bounded number of series, a bounded file, and no series that jumps or falls.
 
+#[path = "support/settings.rs"]
+mod settings;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -40,18 +42,14 @@ impl World {
     fn with(max_actors: usize, zero_hold: Duration) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let settings = Settings {
-            path: StatePath::File(directory.path().join("state.db")),
             max_size: 64 << 20,
-            base_url: "https://api.example".to_owned(),
             filters: "[]".to_owned(),
             outbox: false,
-            actor_label: ActorLabel::Id,
             max_actors,
-            actor_idle: 30 * DAY,
             reread_window: Duration::from_secs(1),
             id_retention: Duration::from_secs(1),
             max_dead_letters: 100,
-            redact: Arc::new(str::to_owned),
+            ..settings::ledger(StatePath::File(directory.path().join("state.db")), "https://api.example")
         };
         let mut world = Self { directory, settings, metrics: Metrics::new(zero_hold), ledger: None, next: 0 };
         world.restart(zero_hold);

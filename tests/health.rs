@@ -1,12 +1,15 @@
 //! `/-/healthy` says of each loop whether it turns: one that waits for a service does, one that sits in a round does not.
 
+#[path = "support/settings.rs"]
+mod settings;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use orgdata_exporter::api::{ApiError, BaseUrl, Client, Filters, KeySource, TicketPage};
 use orgdata_exporter::audit::{self, Start, Tail};
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
-use orgdata_exporter::ledger::{self, ActorLabel, LedgerHandle, StatePath};
+use orgdata_exporter::ledger::{self, LedgerHandle, StatePath};
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::tickets::{self, PageSource};
 use tokio_util::sync::CancellationToken;
@@ -90,18 +93,10 @@ fn tail(poll_interval: Duration) -> Tail {
     let filters = client_settings.filters.fingerprint();
     let client = Client::new(client_settings, metrics.api.clone()).expect("a client");
     let ledger_settings = ledger::Settings {
-        path: StatePath::parse(":memory:"),
         max_size: 64 * 1024 * 1024,
-        base_url: base_url.to_string(),
         filters,
         outbox: false,
-        actor_label: ActorLabel::Id,
-        max_actors: 1000,
-        actor_idle: Duration::from_secs(30 * 86400),
-        reread_window: Duration::from_secs(3600),
-        id_retention: Duration::from_secs(86400),
-        max_dead_letters: 1000,
-        redact: Arc::new(str::to_owned),
+        ..settings::ledger(StatePath::parse(":memory:"), base_url.to_string())
     };
     let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
     let settings = audit::Settings {

@@ -5,18 +5,21 @@
 mod collector_peer;
 #[path = "support/exporter.rs"]
 mod exporter;
+#[path = "support/families.rs"]
+mod families;
 #[path = "support/openmetrics.rs"]
 mod openmetrics;
+#[path = "support/settings.rs"]
+mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use collector_peer::{Peer, Reply};
 use exporter::{Exporter, Setup};
 use http::StatusCode;
 use jiff::Timestamp;
-use orgdata_exporter::ledger::{ActorLabel, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, Settings, StatePath};
+use orgdata_exporter::ledger::{Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, Settings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::simulator::{Config, Endpoint, Fault, FaultKind, Fields, RetryAfter, Running, Simulator, TotalCount};
@@ -33,27 +36,6 @@ const CONSTANT: [&str; 6] = [
     "process_max_fds",
     "process_start_time_seconds",
     "process_virtual_memory_max_bytes",
-];
-
-/// Absent until there is something to show: their labels come with it, or their absence says that there is nothing.
-const ABSENT_AT_FIRST: [&str; 17] = [
-    "orgdata_certificate_not_after_timestamp_seconds",
-    "orgdata_audit_events_total",
-    "orgdata_audit_actor_info",
-    "orgdata_audit_newest_event_timestamp_seconds",
-    "orgdata_audit_walk_pages",
-    "orgdata_deals_with_open_tickets",
-    "orgdata_open_tickets",
-    "orgdata_open_tickets_deal_amount",
-    "orgdata_open_tickets_older_than",
-    "orgdata_open_tickets_oldest_created_timestamp_seconds",
-    "orgdata_open_tickets_overdue",
-    "orgdata_otlp_oldest_unsent_timestamp_seconds",
-    "orgdata_tickets",
-    "orgdata_tickets_deal_amount",
-    "orgdata_tickets_malformed",
-    "orgdata_tickets_snapshot_consistent",
-    "orgdata_tickets_snapshot_duration_seconds",
 ];
 
 /// What each family showed at some moment, by the name that its samples have.
@@ -143,7 +125,7 @@ async fn what_has_known_labels_is_there_from_the_start() {
     let exporter = beside(&simulator, Some(&peer)).start().await;
     let now = look(&exporter).await;
     let missing: Vec<String> =
-        promised().into_iter().filter(|name| !now.contains_key(name) && !ABSENT_AT_FIRST.contains(&name.as_str())).collect();
+        promised().into_iter().filter(|name| !now.contains_key(name) && !families::ABSENT_AT_FIRST.contains(&name.as_str())).collect();
     assert!(missing.is_empty(), "not there from the start: {missing:?}");
     simulator.remove_fault(silent);
 }
@@ -379,18 +361,12 @@ async fn a_damaged_file(watch: &mut Watch) {
 async fn the_ledger(watch: &mut Watch) {
     let metrics = Metrics::new(Duration::ZERO);
     let settings = Settings {
-        path: StatePath::Memory,
         max_size: 8 << 20,
-        base_url: "https://api.example".to_owned(),
         filters: "[]".to_owned(),
-        outbox: true,
-        actor_label: ActorLabel::Id,
         max_actors: 10,
         actor_idle: Duration::from_secs(86_400),
-        reread_window: Duration::from_secs(3600),
-        id_retention: Duration::from_secs(86_400),
         max_dead_letters: 2,
-        redact: Arc::new(str::to_owned),
+        ..settings::ledger(StatePath::Memory, "https://api.example")
     };
     let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("opens");
     let look = || picture(&Format::OpenMetrics.encode(metrics.registry(), 0).expect("encodes"));

@@ -1,7 +1,9 @@
 //! The state file: bounded, one process's and one service's, and readable by the versions that may read it.
 
+#[path = "support/settings.rs"]
+mod settings;
+
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,20 +18,8 @@ use orgdata_exporter::metrics::exposition::Format;
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn settings(path: &Path) -> Settings {
-    Settings {
-        path: StatePath::File(path.to_owned()),
-        max_size: 8 << 20,
-        base_url: "https://api.example".to_owned(),
-        filters: "[]".to_owned(),
-        outbox: true,
-        actor_label: ActorLabel::Id,
-        max_actors: 1000,
-        actor_idle: 30 * DAY,
-        reread_window: Duration::from_secs(3600),
-        id_retention: DAY,
-        max_dead_letters: 100,
-        redact: Arc::new(str::to_owned),
-    }
+    let path = StatePath::File(path.to_owned());
+    Settings { max_size: 8 << 20, filters: "[]".to_owned(), max_dead_letters: 100, ..settings::ledger(path, "https://api.example") }
 }
 
 fn open(path: &Path) -> (LedgerHandle, LedgerState, Metrics) {

@@ -1,17 +1,19 @@
 //! The tail against the simulator: whatever is new, and however the service reads its own specification, each event is counted once.
 
+#[path = "support/settings.rs"]
+mod settings;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
-use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
+use orgdata_exporter::api::{Client, Filters, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
-use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::ledger::{LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, KeyReading, Order, Readings, Running, Simulator};
-use secrecy::SecretString;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// An exporter's tail beside a simulator, driven round by round.
@@ -48,14 +50,7 @@ impl Bench {
     async fn new(config: Config, wish: Wish) -> Self {
         let running = Simulator::spawn(config).await.expect("a free port");
         rustls::crypto::ring::default_provider().install_default().ok();
-        let api = ApiSettings {
-            base_url: BaseUrl::parse(&running.base_url()).expect("a base address"),
-            key: KeySource::Value(SecretString::from("demo-key".to_owned())),
-            timeout: Duration::from_secs(10),
-            max_requests_per_second: 1e6,
-            ca_file: None,
-            filters: wish.filters.clone(),
-        };
+        let api = ApiSettings { filters: wish.filters.clone(), ..settings::api(&running.base_url()) };
         let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone()).expect("a client");
         Self::beside(running, client, wish)
     }
@@ -63,20 +58,8 @@ impl Bench {
     /// A process that begins; to make its client anew would take longer than the rest of it.
     fn beside(running: Running, client: Client, wish: Wish) -> Self {
         let metrics = Metrics::new(Duration::ZERO);
-        let ledger_settings = LedgerSettings {
-            path: wish.path,
-            max_size: 256 << 20,
-            base_url: running.base_url(),
-            filters: client.settings().filters.fingerprint(),
-            outbox: true,
-            actor_label: ActorLabel::Id,
-            max_actors: 1000,
-            actor_idle: Duration::from_secs(30 * 86400),
-            reread_window: Duration::from_secs(3600),
-            id_retention: Duration::from_secs(86400),
-            max_dead_letters: 1000,
-            redact: Arc::new(str::to_owned),
-        };
+        let ledger_settings =
+            LedgerSettings { filters: client.settings().filters.fingerprint(), ..settings::ledger(wish.path, running.base_url()) };
         let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
         let settings = Settings {
             poll_interval: Duration::from_secs(3600),

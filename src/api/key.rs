@@ -9,6 +9,9 @@ use secrecy::{ExposeSecret, SecretString};
 /// The largest key file that is read, in bytes; a larger one is some other file.
 const MAX_KEY_BYTES: usize = 16 * 1024;
 
+/// The variable that holds the key where no file is named.
+pub const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
+
 /// Where the key comes from.
 #[derive(Clone, Debug)]
 pub enum KeySource {
@@ -44,7 +47,7 @@ impl KeySource {
     /// Where there is no usable key.
     pub async fn header(&self) -> Result<HeaderValue, KeyError> {
         match self {
-            Self::Value(value) => check(value.expose_secret(), "ORGDATA_API_KEY"),
+            Self::Value(value) => check(value.expose_secret(), KEY_VARIABLE),
             Self::File(path) => {
                 let owned = path.clone();
                 let text = tokio::task::spawn_blocking(move || read(&owned)).await.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -60,7 +63,7 @@ impl KeySource {
     /// Where there is no usable key.
     pub fn check(&self) -> Result<(), KeyError> {
         match self {
-            Self::Value(value) => check(value.expose_secret(), "ORGDATA_API_KEY").map(drop),
+            Self::Value(value) => check(value.expose_secret(), KEY_VARIABLE).map(drop),
             Self::File(path) => match read(path) {
                 Ok(text) => Self::check_file(path, &text).map(drop),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && is_awaited(path) => Ok(()),

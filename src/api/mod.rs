@@ -17,7 +17,7 @@ pub use client::{Client, Probe, Settings};
 pub use entry::{Deal, Entry, Evaluation, Meeting, Organization, Requirement, Task, TeamRequest, TeamRequestType, TicketRef, UserSummary};
 pub use error::{ApiError, FailureReason, ValidationBody, ValidationIssue};
 pub(crate) use few::Few;
-pub use key::{KeyError, KeySource};
+pub use key::{KEY_VARIABLE, KeyError, KeySource};
 pub use limit::{Limiter, Priority};
 pub use number::Number;
 pub use page::{AuditPage, TicketPage};

@@ -6,10 +6,11 @@ use std::time::Duration;
 use humantime::format_duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::api::KeySource;
+use crate::api::{KEY_VARIABLE, KeySource};
 use crate::cli::Settings;
 use crate::ledger::LedgerHandle;
 use crate::metrics::audit::Total;
+use crate::metrics::build::VERSION;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::Target;
 
@@ -50,11 +51,11 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
     let off = || "off".to_owned();
     tracing::info!(
         addresses,
-        version = env!("CARGO_PKG_VERSION"),
+        version = VERSION,
         service = %settings.api.base_url,
         key = match &settings.api.key {
             KeySource::File(path) => format!("file {}", path.display()),
-            KeySource::Value(_) => "variable ORGDATA_API_KEY".to_owned(),
+            KeySource::Value(_) => format!("variable {KEY_VARIABLE}"),
         },
         audit_logs = audit_logs.unwrap_or_else(off),
         tickets = tickets.unwrap_or_else(off),

@@ -11,7 +11,7 @@ use crate::api::Priority;
 use crate::ledger::{Birth, Commit, Gap, GapReason, WalkChange, WalkKind};
 
 /// The smallest step between two times in the ledger.
-const TICK: SignedDuration = SignedDuration::from_micros(1);
+pub(crate) const TICK: SignedDuration = SignedDuration::from_micros(1);
 
 // === impl Tail ===
 

@@ -14,10 +14,12 @@ mod walk;
 
 use std::time::Duration;
 
+pub(crate) use birth::TICK;
 pub(crate) use event::Event;
 pub(crate) use fetch::{Fetched, Fetcher, Place, STRIKES};
 pub use history::HistoryStep;
 pub use start::{Start, StartError};
+pub(crate) use tail::{FIRST_WAIT, wait_after};
 pub use tail::{Tail, TailError};
 
 /// How the audit logs are tailed.

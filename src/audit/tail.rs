@@ -15,8 +15,11 @@ use crate::health::Health;
 use crate::ledger::{EventId, LedgerError, LedgerHandle, LedgerState};
 use crate::metrics::{Loop, Metrics};
 
-/// The first wait after a failure; it doubles up to the poll interval, or a minute where that is shorter.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// The first wait after a failure; it doubles.
+pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// The longest wait after a failure.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// How often a full ledger is looked at.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -145,8 +148,7 @@ impl Tail {
             }
             Err(error) => {
                 self.failures += 1;
-                let longest = self.settings.poll_interval.clamp(FIRST_WAIT, Duration::from_secs(60));
-                let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(10).saturating_sub(1)).min(longest);
+                let wait = wait_after(self.failures).min(self.settings.poll_interval.max(FIRST_WAIT));
                 self.metrics.loops.failure(Loop::Audit, error.to_string());
                 // The first failure, and then ever more rarely: one line an event, not one a retry.
                 if self.failures.is_power_of_two() {
@@ -205,4 +207,9 @@ impl Tail {
     fn show_walk(&self) {
         self.metrics.audit.walk(self.state.walk.as_ref().map(|walk| (walk.kind, walk.direction, walk.marks.len())));
     }
+}
+
+/// How long to wait after so many failures in a row, the last one included.
+pub(crate) fn wait_after(failures: u32) -> Duration {
+    FIRST_WAIT.saturating_mul(1 << failures.min(10).saturating_sub(1)).min(LONGEST_WAIT)
 }

@@ -180,11 +180,11 @@ impl Tail {
                 Again::Refused(error) => return self.refused(&error).await,
             },
         };
-        if view.is_empty() && self.until.is_some() && walk.before.is_some() && !self.rewalked {
-            // A range of history is there to be had: only a cursor that has grown old can be in the way.
-            return self.refused("there is nothing at a cursor of an earlier process").await;
-        }
         if view.is_empty() {
+            if self.until.is_some() && walk.before.is_some() && !self.rewalked {
+                // A range of history is there to be had: only a cursor that has grown old can be in the way.
+                return self.refused("there is nothing at a cursor of an earlier process").await;
+            }
             let message = "entries seen on the way down were gone on the way up, so they were removed before they were read".to_owned();
             let gap = Gap { reason: GapReason::RetentionOvertook, from: self.state.frontier_at, to: None, message };
             let gap = (walk.kind != WalkKind::Reread).then_some(gap);

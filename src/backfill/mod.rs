@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::Given;
 use crate::ledger::OpenError;
-use plan::Plan;
+use plan::{Goal, Plan};
 
 /// Why a backfill did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -62,12 +62,10 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), BackfillError> {
     let plan = Plan::new(args, given, env)?;
-    if plan.dry_run {
-        return openmetrics::count(plan, shutdown).await;
-    }
-    match plan.target {
-        Target::Otlp => otlp::run(plan, shutdown).await,
-        Target::Openmetrics => openmetrics::run(plan, shutdown).await,
+    match plan.goal.clone() {
+        Goal::Deliver(to) => otlp::run(plan, &to, shutdown).await,
+        Goal::Write(file) => openmetrics::run(plan, &file, shutdown).await,
+        Goal::Count => openmetrics::count(plan, shutdown).await,
     }
 }
 

@@ -23,12 +23,11 @@ const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 const TYPES_SHOWN: u32 = 10;
 
 /// Writes the file.
-pub(super) async fn run(plan: Plan, shutdown: CancellationToken) -> Result<(), BackfillError> {
-    let Some(path) = plan.file.clone() else { return Err(BackfillError::Setting("--to openmetrics needs a FILE".to_owned())) };
+pub(super) async fn run(plan: Plan, path: &Path, shutdown: CancellationToken) -> Result<(), BackfillError> {
     announce(&plan);
-    let mut spool = Spool::open(Some(beside(&path, "spool")))?;
+    let mut spool = Spool::open(Some(beside(path, "spool")))?;
     // What cannot be written is better known before an hour of reading.
-    let mut file = SampleFile::create(&path, &plan.labels)?;
+    let mut file = SampleFile::create(path, &plan.labels)?;
     read(&plan, &mut spool, &shutdown).await?;
 
     let contents = spool.contents()?;
@@ -43,7 +42,7 @@ pub(super) async fn run(plan: Plan, shutdown: CancellationToken) -> Result<(), B
         grid.expand(rises, |at, value| file.sample(at, value))
     })?;
     let (samples, series) = file.finish()?;
-    say(&told(&plan, &path, contents.events, series, samples, fold.folded));
+    say(&told(&plan, path, contents.events, series, samples, fold.folded));
     Ok(())
 }
 

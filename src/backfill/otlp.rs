@@ -22,7 +22,7 @@ use crate::health::Health;
 use crate::ledger::{self, LedgerHandle, OpenError, StatePath};
 use crate::metrics::audit::Total;
 use crate::metrics::{Loop, Metrics};
-use crate::otlp::{Relay, Sender};
+use crate::otlp::{self, Relay, Sender};
 
 /// Between two looks at how far it is, and at a full ledger.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -42,12 +42,11 @@ struct Run {
 }
 
 /// Delivers the range.
-pub(super) async fn run(plan: Plan, shutdown: CancellationToken) -> Result<(), BackfillError> {
-    let Some(otlp) = plan.settings.otlp.clone() else { return Err(BackfillError::Setting("--to otlp needs a collector".to_owned())) };
+pub(super) async fn run(plan: Plan, to: &otlp::Settings, shutdown: CancellationToken) -> Result<(), BackfillError> {
     let metrics = Metrics::new(Duration::ZERO);
     let setting = |text: String| BackfillError::Setting(text);
     let client = Client::new(plan.settings.api.clone(), metrics.api.clone()).map_err(|error| setting(format!("--api.ca-file: {error}")))?;
-    let sender = Sender::new(&otlp).map_err(|error| setting(error.to_string()))?;
+    let sender = Sender::new(to).map_err(|error| setting(error.to_string()))?;
     let arguments = arguments(&plan);
     let (ledger, state) = LedgerHandle::open(ledger_settings(&plan, &arguments), metrics.clone()).map_err(|error| foreign(error, &plan))?;
     if state.filters != arguments {
@@ -75,7 +74,7 @@ pub(super) async fn run(plan: Plan, shutdown: CancellationToken) -> Result<(), B
     );
     metrics.loops.enable(Loop::Otlp);
     let sending = CancellationToken::new();
-    let relay = Relay::new(ledger.clone(), &ledger.instance_id(), sender, &otlp, metrics.otlp.clone(), Arc::clone(&metrics.loops));
+    let relay = Relay::new(ledger.clone(), &ledger.instance_id(), sender, to, metrics.otlp.clone(), Arc::clone(&metrics.loops));
     let relay = tokio::spawn(relay.run(Health::default(), sending.clone(), plan.settings.shutdown_grace));
     let (told, step) = watch::channel(tail.history_state());
     let mut run = Run { plan, ledger, metrics, step, progress: Progress::new(), pages: 0, moved: (Instant::now(), 0) };

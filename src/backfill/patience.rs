@@ -6,14 +6,8 @@ use tokio::time::Instant;
 
 use super::BackfillError;
 use crate::api::ApiError;
-use crate::audit::TailError;
+use crate::audit::{FIRST_WAIT, TailError, wait_after};
 use crate::ledger::LedgerError;
-
-/// The first wait after a failure; it doubles.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-
-/// The longest wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// What is left of the patience.
 #[derive(Debug)]
@@ -68,8 +62,7 @@ impl Patience {
             )));
         }
         self.failures += 1;
-        let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(10).saturating_sub(1)).min(LONGEST_WAIT);
-        let wait = wait.min(self.longest.saturating_sub(self.since.elapsed()).max(FIRST_WAIT));
+        let wait = wait_after(self.failures).min(self.longest.saturating_sub(self.since.elapsed()).max(FIRST_WAIT));
         if self.failures.is_power_of_two() {
             tracing::warn!(%error, failures = self.failures, retry_in = %humantime::format_duration(wait), "history cannot be read; it is tried again");
         }

@@ -11,6 +11,7 @@ use super::{BackfillError, seam};
 use crate::audit::Start;
 use crate::cli::{Given, Settings};
 use crate::ledger::StatePath;
+use crate::otlp;
 
 /// Requests per second unless given: a running exporter has a limit of its own, and the service sees both.
 const REQUESTS_PER_SECOND: f64 = 2.0;
@@ -18,8 +19,7 @@ const REQUESTS_PER_SECOND: f64 = 2.0;
 /// What is to be done.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) target: Target,
-    pub(super) dry_run: bool,
+    pub(super) goal: Goal,
     pub(super) from: Start,
     /// The end as it was given or is by default.
     pub(super) until: Until,
@@ -28,7 +28,6 @@ pub(super) struct Plan {
     pub(super) patience: Duration,
     pub(super) progress: PathBuf,
     pub(super) rate: Option<f64>,
-    pub(super) file: Option<PathBuf>,
     pub(super) labels: Vec<(String, String)>,
     pub(super) step: Duration,
     pub(super) fill: Duration,
@@ -36,6 +35,17 @@ pub(super) struct Plan {
     pub(super) settings: Settings,
     /// `--api.page-size`.
     pub(super) page_size: u32,
+}
+
+/// What is made of the range.
+#[derive(Clone, Debug)]
+pub(super) enum Goal {
+    /// Log records for a collector.
+    Deliver(otlp::Settings),
+    /// A file of samples.
+    Write(PathBuf),
+    /// A count.
+    Count,
 }
 
 /// A range of time by creation, its end excluded.
@@ -56,11 +66,6 @@ impl Plan {
         // What belongs to the exporter's own work.
         (flags.audit.enabled, flags.tickets.enabled, flags.web.config_file) = (true, false, None);
         let setting = |text: &str| Err(BackfillError::Setting(text.to_owned()));
-        match (args.to, args.dry_run, &args.file) {
-            (Target::Otlp, _, Some(_)) => return setting("--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"),
-            (Target::Openmetrics, false, None) => return setting("--to openmetrics needs a file to write: --to openmetrics FILE"),
-            _ => {}
-        }
         if args.to == Target::Otlp && args.progress.as_os_str() == ":memory:" {
             return setting("--progress :memory: would be gone with the process; give the name of a file");
         }
@@ -70,9 +75,16 @@ impl Plan {
             return setting(&format!("--label {} is given twice; give each label once", pair[0].0));
         }
         let settings = Settings::resolve(&flags, env).map_err(|error| BackfillError::Setting(error.to_string()))?;
-        if args.to == Target::Otlp && !args.dry_run && settings.otlp.is_none() {
-            return setting("--to otlp needs a collector; give --otlp.endpoint URL");
-        }
+        let goal = match (args.to, args.dry_run, args.file) {
+            (Target::Otlp, _, Some(_)) => return setting("--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"),
+            (_, true, _) => Goal::Count,
+            (Target::Openmetrics, false, None) => return setting("--to openmetrics needs a file to write: --to openmetrics FILE"),
+            (Target::Openmetrics, false, Some(file)) => Goal::Write(file),
+            (Target::Otlp, false, None) => match settings.otlp.clone() {
+                Some(otlp) => Goal::Deliver(otlp),
+                None => return setting("--to otlp needs a collector; give --otlp.endpoint URL"),
+            },
+        };
         let until = args.until.unwrap_or(match args.to {
             Target::Otlp => Until::At(Start::Now),
             Target::Openmetrics => Until::Live,
@@ -87,7 +99,7 @@ impl Plan {
         if args.to == Target::Otlp && until != Until::Live {
             seam(&settings.ledger.path).ok().iter().for_each(|seam| seam.warn_of_repeats(end));
         }
-        if args.to == Target::Openmetrics && !args.dry_run {
+        if matches!(goal, Goal::Write(_)) {
             if until != Until::Live {
                 // Only where there is such a file; it need not be on this machine.
                 seam(&settings.ledger.path).ok().iter().for_each(|seam| seam.compare(end));
@@ -101,15 +113,13 @@ impl Plan {
             return setting(&format!("--from {} is not before --until {until}; nothing lies between them", args.from));
         }
         Ok(Self {
-            target: args.to,
-            dry_run: args.dry_run,
+            goal,
             from: args.from,
             until,
             range,
             patience: args.patience,
             progress: args.progress,
             rate: args.rate,
-            file: args.file,
             labels,
             step: args.step,
             fill: args.fill,

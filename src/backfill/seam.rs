@@ -7,14 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::BackfillError;
 use super::args::Until;
+use crate::audit::TICK;
 use crate::cli::Settings;
 use crate::ledger::{Beginning, OpenError, StatePath};
 
 /// What Prometheus still holds in its head: samples of that time must not come in blocks ("Backfilling from OpenMetrics format").
 const HEAD: SignedDuration = SignedDuration::from_hours(3);
-
-/// The resolution of times in the state file.
-const TICK: SignedDuration = SignedDuration::from_micros(1);
 
 /// The seam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What to do about each failure of the service, and how bad it is.
 
 use super::{Finding, Level, What};
-use crate::api::{ApiError, KeySource};
-use crate::cli::{KEY_VARIABLE, Settings};
+use crate::api::{ApiError, KEY_VARIABLE, KeySource};
+use crate::cli::Settings;
 
 const SILENCE: &str =
     "the service hangs or is slow, or a firewall swallows the way to it: see whether --api.base-url answers from this machine at all";

@@ -48,7 +48,7 @@ pub struct Environment<'a> {
 
 /// How well a thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(into = "&'static str")]
 pub enum Level {
     /// As it should be.
     Good,
@@ -60,7 +60,7 @@ pub enum Level {
 
 /// What a finding is about; the names are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(into = "&'static str")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum What {
     Settings,
@@ -113,6 +113,12 @@ impl Level {
     }
 }
 
+impl From<Level> for &'static str {
+    fn from(level: Level) -> Self {
+        level.as_str()
+    }
+}
+
 // === impl What ===
 
 impl What {
@@ -133,6 +139,12 @@ impl What {
             Self::WebConfig => "web-config",
             Self::Listen => "listen",
         }
+    }
+}
+
+impl From<What> for &'static str {
+    fn from(what: What) -> Self {
+        what.as_str()
     }
 }
 

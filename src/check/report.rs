@@ -32,7 +32,7 @@ pub struct Report {
 impl Report {
     pub(super) fn new(settings: Vec<Setting>, findings: Vec<Finding>) -> Self {
         let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Good);
-        Self { version: env!("CARGO_PKG_VERSION"), level, settings, findings }
+        Self { version: crate::metrics::build::VERSION, level, settings, findings }
     }
 
     /// The worst of it.

@@ -4,7 +4,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory};
 
 use super::{Environment, Finding, What};
-use crate::cli::{Cli, DEFAULT_STATE_PATH, KEY_VARIABLE, without_secrets};
+use crate::api::KEY_VARIABLE;
+use crate::cli::{Cli, DEFAULT_STATE_PATH, without_secrets};
 
 /// Shown also where nobody gave them.
 const IMPORTANT: [&str; 6] = ["api.base-url", "audit.enabled", "tickets.enabled", "state.path", "state.max-size", "web.listen-address"];

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 pub use flags::Flags;
 pub use origin::{Given, from_variable, variable};
 pub(crate) use resolve::without_secrets;
-pub use resolve::{DEFAULT_STATE_PATH, KEY_VARIABLE, LogFormat, LogSettings, Settings, SettingsError};
+pub use resolve::{DEFAULT_STATE_PATH, LogFormat, LogSettings, Settings, SettingsError};
 pub use shell::{completions, man};
 
 use crate::{backfill, check, dead_letters, healthcheck, simulator};

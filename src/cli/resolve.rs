@@ -5,7 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::flags::{ActorLabelMode, Flags, LogFormatMode};
-use crate::api::{self, BaseUrl, Filters, KeySource};
+use crate::api::{self, BaseUrl, Filters, KEY_VARIABLE, KeySource};
 use crate::ledger::{self, ActorLabel, StatePath};
 use crate::{audit, otlp, tickets, web};
 
@@ -20,9 +20,6 @@ pub const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
 
 /// `--metrics.zero-hold` unless given.
 const DEFAULT_ZERO_HOLD: Duration = Duration::from_secs(60);
-
-/// The variable that holds the key.
-pub const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
 
 /// Checked settings, one for each part of the program.
 #[derive(Clone, Debug)]

@@ -2,6 +2,8 @@
 
 #[path = "../support/http_peer.rs"]
 mod http_peer;
+#[path = "../support/settings.rs"]
+mod settings;
 mod support;
 
 mod bodies;

@@ -1,8 +1,6 @@
 //! A client with a key, and the counters it moves.
 
-use std::time::Duration;
-
-use orgdata_exporter::api::{ApiError, AuditPage, AuditQuery, BaseUrl, Client, Filters, KeySource, Priority, Settings};
+use orgdata_exporter::api::{ApiError, AuditPage, AuditQuery, Client, KeySource, Priority, Settings};
 use orgdata_exporter::metrics::ApiMetrics;
 use prometheus_client::registry::Registry;
 use secrecy::SecretString;
@@ -20,12 +18,9 @@ pub(crate) struct Subject {
 pub(crate) fn settings(base_url: &str) -> Settings {
     rustls::crypto::ring::default_provider().install_default().ok();
     Settings {
-        base_url: BaseUrl::parse(base_url).expect("a base address"),
         key: KeySource::Value(SecretString::from(KEY.to_owned())),
-        timeout: Duration::from_secs(10),
         max_requests_per_second: 1000.0,
-        ca_file: None,
-        filters: Filters::default(),
+        ..crate::settings::api(base_url)
     }
 }
 

@@ -10,13 +10,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
+use orgdata_exporter::api::{Client, Filters, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Tail};
-use orgdata_exporter::ledger::{ActorLabel, LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::ledger::{LedgerHandle, RecordKind, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::simulator::{Config, Running, Simulator};
-use secrecy::SecretString;
 
 use super::case::{Case, Step};
 use super::world::World;
@@ -64,20 +63,8 @@ impl Bench {
             shared.lock().unwrap().requested(request, sim);
             None
         }));
-        let ledger_settings = LedgerSettings {
-            path,
-            max_size: 256 << 20,
-            base_url: running.base_url(),
-            filters: client.settings().filters.fingerprint(),
-            outbox: true,
-            actor_label: ActorLabel::Id,
-            max_actors: 1000,
-            actor_idle: Duration::from_secs(30 * 86400),
-            reread_window: Duration::from_secs(3600),
-            id_retention: Duration::from_secs(86400),
-            max_dead_letters: 1000,
-            redact: Arc::new(str::to_owned),
-        };
+        let ledger_settings =
+            LedgerSettings { filters: client.settings().filters.fingerprint(), ..super::settings::ledger(path, running.base_url()) };
         let metrics = Metrics::new(Duration::ZERO);
         let (ledger, state) = LedgerHandle::open(ledger_settings.clone(), metrics.clone()).unwrap();
         let tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings(case));
@@ -235,14 +222,7 @@ async fn serve(config: Config, filters: Filters) -> (Running, Client) {
         return (running, client);
     }
     let running = sim.run().await.unwrap();
-    let api = ApiSettings {
-        base_url: BaseUrl::parse(&running.base_url()).unwrap(),
-        key: KeySource::Value(SecretString::from("demo-key".to_owned())),
-        timeout: Duration::from_secs(10),
-        max_requests_per_second: 1e6,
-        ca_file: None,
-        filters,
-    };
+    let api = ApiSettings { filters, ..super::settings::api(&running.base_url()) };
     let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone()).unwrap();
     LAST.set(Some((running.address(), client.clone())));
     (running, client)

@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+#[path = "../support/settings.rs"]
+mod settings;
+
 mod bench;
 mod case;
 mod exact;

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+#[path = "../support/settings.rs"]
+mod settings;
+
 mod meaning;
 mod movement;
 mod properties;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use http::StatusCode;
-use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings as ApiSettings};
+use orgdata_exporter::api::{Client, Settings as ApiSettings};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::{
     Config, Endpoint, Fault, FaultKind, Fields, Readings, RequestInfo, RetryAfter, Running, Simulator, TicketOrder, TotalCount,
@@ -236,14 +236,7 @@ impl Bench {
         rustls::crypto::ring::default_provider().install_default().ok();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let running = runtime.block_on(Simulator::spawn(Config { request_log: 1, ..Config::quiet() })).unwrap();
-        let api = ApiSettings {
-            base_url: BaseUrl::parse(&running.base_url()).unwrap(),
-            key: KeySource::Value("demo-key".into()),
-            timeout: Duration::from_secs(3600),
-            max_requests_per_second: 1e6,
-            ca_file: None,
-            filters: Filters::default(),
-        };
+        let api = ApiSettings { timeout: Duration::from_secs(3600), ..crate::settings::api(&running.base_url()) };
         let client = runtime.block_on(async { Client::new(api, Metrics::new(Duration::ZERO).api.clone()) }).unwrap();
         let (hold, held) = mpsc::channel();
         runtime.spawn_blocking(move || held.recv());

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use orgdata_exporter::api::{BaseUrl, Client, Filters, KeySource, Settings};
+use orgdata_exporter::api::{Client, KeySource, Settings};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::metrics::{ApiMetrics, Loops, TicketMetrics};
 use orgdata_exporter::tickets;
@@ -59,12 +58,9 @@ async fn client(stub: Arc<Stub>, registry: &mut Registry) -> Client {
     let app = Router::new().route("/v1/tickets", get(list)).with_state(stub);
     tokio::spawn(async move { axum::serve(listener, app).await });
     let settings = Settings {
-        base_url: BaseUrl::parse(&format!("http://{address}")).unwrap(),
         key: KeySource::Value("secret".into()),
-        timeout: Duration::from_secs(10),
         max_requests_per_second: 1000.0,
-        ca_file: None,
-        filters: Filters::default(),
+        ..crate::settings::api(&format!("http://{address}"))
     };
     Client::new(settings, ApiMetrics::register(registry)).unwrap()
 }
