@@ -1,7 +1,8 @@
 //! Log lines and spans: how they are written, where they go, and the trace a record belongs to.
 
 #[cfg(test)]
-pub(crate) mod capture;
+#[path = "../tests/support/captured.rs"]
+pub(crate) mod captured;
 mod folding;
 
 use std::time::Duration;

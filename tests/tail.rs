@@ -1,12 +1,14 @@
 //! The tail against the simulator: whatever is new, and however the service reads its own specification, each event is counted once.
 
+#[path = "support/captured.rs"]
+mod captured;
 #[path = "support/settings.rs"]
 mod settings;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use captured::Captured;
 use http::StatusCode;
 use orgdata_exporter::api::{Client, Filters, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
@@ -14,7 +16,6 @@ use orgdata_exporter::ledger::{LedgerHandle, RecordKind, Settings as LedgerSetti
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, KeyReading, Order, Readings, Running, Simulator};
-use tracing_subscriber::fmt::MakeWriter;
 
 /// An exporter's tail beside a simulator, driven round by round.
 struct Bench {
@@ -111,29 +112,6 @@ impl Bench {
 
     fn requests(&self) -> u64 {
         self.sim().requests().audit
-    }
-}
-
-/// What is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("lock").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
     }
 }
 
@@ -359,9 +337,7 @@ async fn an_event_dated_long_ago_is_counted_once_wherever_it_stands() {
 async fn a_gap_is_told_and_counted_once_however_often_it_cannot_be_written() {
     // After one round the hole is found, after the second the gap is written, and what is above it has yet to be taken.
     for rounds in [1, 2] {
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_max_level(tracing::Level::ERROR).finish();
-        let _guard = tracing::subscriber::set_default(subscriber);
+        let log = Captured::begin();
         let directory = quick_directory();
         let path = directory.path().join("state.db");
         let wish = Wish { path: StatePath::File(path.clone()), ..Wish::default() };
@@ -379,7 +355,7 @@ async fn a_gap_is_told_and_counted_once_however_often_it_cannot_be_written() {
         for _ in 0..3 {
             bench.tail.round().await;
         }
-        let told = || String::from_utf8_lossy(&log.0.lock().expect("lock")).matches("gap in the audit trail").count() as u64;
+        let told = || log.lines().iter().filter(|line| line.contains("gap in the audit trail")).count() as u64;
         assert_eq!((told(), bench.metrics.audit.total(Total::Gaps), rounds), (written, written, 1 + written));
         file.execute_batch("DROP TRIGGER no").expect("runs");
         bench.settle().await;

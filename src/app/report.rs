@@ -133,7 +133,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::telemetry::capture::Captured;
+    use crate::telemetry::captured::Captured;
 
     #[tokio::test(start_paused = true)]
     async fn each_hour_has_one_line_of_what_happened_in_it() {

@@ -133,18 +133,19 @@ fn channel(connection: &Connection) -> Result<Channel, SettingsError> {
 fn verdict(status: &Status) -> Verdict {
     let words = one_line(status.message());
     let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    let said = if words.is_empty() { format!("{:?}", status.code()) } else { format!("{:?}: {words}", status.code()) };
+    // Said by the channel or by the collector: both know the time-out, and either may be quicker.
+    if status.code() == Code::DeadlineExceeded || status.code() == Code::Cancelled && words.contains("Timeout expired") {
+        return Verdict::Hold(Refusal::new(FailureReason::Timeout, format!("no answer in time: {said}")).after(retry_after));
+    }
     // A status with a cause was made here, not by the collector: the connection failed.
     if let Some(cause) = status.source() {
         let causes = chain(cause);
-        if status.code() == Code::Cancelled && causes.contains("Timeout expired") {
-            return Verdict::Hold(Refusal::new(FailureReason::Timeout, "no answer in time"));
-        }
         // What a server of another protocol, or one that wants a certificate, does to the connection that it took.
         let refused = std::iter::successors(Some(cause as &dyn Error), |&cause| cause.source()).any(|cause| cause.is::<ConnectError>());
         let hint = if !refused { "; does this port speak gRPC (4317 by custom), and does it want a client certificate?" } else { "" };
         return Verdict::Hold(Refusal::new(FailureReason::Connect, format!("connection failed: {causes}{hint}")));
     }
-    let said = if words.is_empty() { format!("{:?}", status.code()) } else { format!("{:?}: {words}", status.code()) };
     let hold = |reason| Verdict::Hold(Refusal::new(reason, said.clone()).after(retry_after));
     let configuration = |reason| Verdict::Hold(Refusal::configuration(reason, said.clone()).after(retry_after));
     match status.code() {
@@ -156,7 +157,7 @@ fn verdict(status: &Status) -> Verdict {
         Code::InvalidArgument => Verdict::Suspect(Refusal::new(FailureReason::BadRecord, said)),
         Code::Internal if words.contains("h2 protocol error") => hold(FailureReason::Connect),
         Code::Internal => Verdict::Suspect(Refusal::new(FailureReason::ServerError, said)),
-        Code::Cancelled | Code::DeadlineExceeded => hold(FailureReason::Timeout),
+        Code::Cancelled => hold(FailureReason::Timeout),
         Code::Unauthenticated | Code::PermissionDenied => configuration(FailureReason::Unauthorized),
         Code::Unimplemented | Code::NotFound => configuration(FailureReason::NotFound),
         Code::Unavailable | Code::Aborted | Code::DataLoss => hold(FailureReason::Unavailable),

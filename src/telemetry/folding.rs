@@ -116,7 +116,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
-    use crate::telemetry::capture::Captured;
+    use crate::telemetry::captured::Captured;
 
     fn warn(n: u64) {
         tracing::warn!(n, "refused: record {n}");

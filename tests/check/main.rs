@@ -8,6 +8,7 @@ mod collector_peer;
 mod http_peer;
 
 mod collector;
+mod deadline;
 mod faults;
 mod readme;
 mod report;

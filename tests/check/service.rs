@@ -1,7 +1,6 @@
 //! The service and the way to it: keys, names, ports, certificates, proxies, clocks, organizations.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use orgdata_exporter::simulator::{
     AfterReading, ApiKey, ClockSource, Config, CursorReading, EmptyCursor, FlagReading, Order, Readings, Simulator, TicketOrder,
@@ -13,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::binary::{KEY, launch};
-use crate::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, Reply, answer, head, json};
+use crate::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, answer, head, json};
 use crate::support::{Checked, check, organization};
 
 const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
@@ -233,18 +232,6 @@ async fn a_count_that_cannot_be_relied_on_is_a_warning() {
         let sim = Simulator::spawn(Config { readings, ..organization() }).await.expect("a simulator");
         Checked::of(check(&sim.base_url())).await.assert_only(&[("warning", "tickets", words)]);
     }
-}
-
-#[tokio::test]
-async fn it_ends_in_time_whatever_hangs() {
-    let peer = Peer::always(Reply::Held(Vec::new())).await;
-    let started = Instant::now();
-    // Longer than `check` waits by itself; the collector has its own.
-    let launch = check(&peer.url()).arg("--api.timeout=10m").arg(&format!("--otlp.endpoint={}", peer.url()));
-    let checked = Checked::of(launch.arg("--otlp.protocol=http/protobuf")).await;
-    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
-    assert!(checked.line("service").1.contains("no answer within 10s"), "{}", checked.text);
-    assert!(checked.line("collector").1.contains("no answer within 10s"), "{}", checked.text);
 }
 
 #[tokio::test]

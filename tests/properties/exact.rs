@@ -3,15 +3,10 @@
 use std::future::Future;
 
 use orgdata_exporter::ledger::StatePath;
-use proptest::prelude::*;
-use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
 
 use super::bench::Bench;
 use super::case::{Case, honest};
-
-fn cases(default: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
+use crate::cases::check;
 
 /// Runs one future to its end. Commits have one thread, so that they are done in the order they were asked for; and the clock stands still
 /// but for waits, so that these take no time.
@@ -22,27 +17,6 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
     rustls::crypto::ring::default_provider().install_default().ok();
     RUNTIME.with(|runtime| runtime.block_on(future))
-}
-
-pub(super) fn check(name: &'static str, count: u32, strategy: impl Strategy<Value = Case>, test: impl Fn(&Case)) {
-    let config = Config {
-        cases: cases(count),
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/properties.txt"))),
-        max_shrink_iters: 3000,
-        test_name: Some(name),
-        source_file: Some(file!()),
-        ..Config::default()
-    };
-    let result = TestRunner::new(config).run(&strategy, |case| {
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&case)));
-        caught.map_err(|panic| {
-            let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            TestCaseError::fail(text.unwrap_or_default())
-        })
-    });
-    if let Err(error) = result {
-        panic!("{name}: {error}");
-    }
 }
 
 /// Goes through a case; in the end, and at every step, what the exporter shows is the truth, and nothing new costs one request.
@@ -73,13 +47,13 @@ async fn go_through(case: &Case, path: StatePath) -> Bench {
 
 #[test]
 fn everything_is_delivered_and_counted_once() {
-    check("everything_is_delivered_and_counted_once", 1000, honest(), everything_is_exact);
+    check("everything_is_delivered_and_counted_once", 600, &honest(), everything_is_exact);
 }
 
 /// The same with a state file that is opened anew, and that fails at any statement of a commit.
 #[test]
 fn nothing_moves_before_it_is_on_disk() {
-    check("nothing_moves_before_it_is_on_disk", 400, honest(), |case| {
+    check("nothing_moves_before_it_is_on_disk", 250, &honest(), |case| {
         let directory = quick_directory();
         block_on(async {
             go_through(case, StatePath::File(directory.path().join("state.db"))).await.stop().await;

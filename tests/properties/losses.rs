@@ -4,11 +4,12 @@ use orgdata_exporter::ledger::StatePath;
 
 use super::bench::Bench;
 use super::case::forgetful;
-use super::exact::{block_on, check};
+use super::exact::block_on;
+use crate::cases::check;
 
 #[test]
 fn what_the_service_loses_is_reported_and_the_rest_is_exact() {
-    check("what_the_service_loses_is_reported_and_the_rest_is_exact", 500, forgetful(), |case| {
+    check("what_the_service_loses_is_reported_and_the_rest_is_exact", 400, &forgetful(), |case| {
         block_on(async {
             let mut bench = Bench::new(case, StatePath::Memory).await;
             bench.lossy = true;

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+#[path = "../support/cases.rs"]
+mod cases;
 #[path = "../support/settings.rs"]
 mod settings;
 

@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+#[path = "../support/captured.rs"]
+mod captured;
+#[path = "../support/cases.rs"]
+mod cases;
 #[path = "../support/settings.rs"]
 mod settings;
 

@@ -5,7 +5,6 @@
 //! its `totalCount` is wrong.
 
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -19,10 +18,9 @@ use orgdata_exporter::simulator::{
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 use proptest::prelude::*;
-use proptest::test_runner::{FileFailurePersistence, TestCaseError, TestRunner};
-
 use tokio::runtime::Runtime;
 
+use crate::cases;
 use crate::support::{assert_true, settings};
 
 /// Amounts tell tickets apart, a bit each, and a double holds so many.
@@ -327,28 +325,8 @@ fn check(case: &Case, sim: &Simulator, model: &Model, result: Result<Arc<Snapsho
     }
 }
 
-fn cases(default: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn a_snapshot_is_the_truth_or_says_that_it_may_not_be() {
-    let config = ProptestConfig {
-        cases: cases(200),
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/tickets.txt"))),
-        test_name: Some("a_snapshot_is_the_truth_or_says_that_it_may_not_be"),
-        source_file: Some(file!()),
-        ..ProptestConfig::default()
-    };
     let bench = Bench::new();
-    let result = TestRunner::new(config).run(&case(), |case| {
-        let caught = std::panic::catch_unwind(AssertUnwindSafe(|| bench.go_through(&case)));
-        caught.map_err(|panic| {
-            let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            TestCaseError::fail(text.unwrap_or_default())
-        })
-    });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
+    cases::check("a_snapshot_is_the_truth_or_says_that_it_may_not_be", 200, &case(), |case| bench.go_through(case));
 }

@@ -10,8 +10,8 @@ use orgdata_exporter::metrics::{Loop, Loops, TicketMetrics};
 use orgdata_exporter::tickets::{self, PageSource};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::fmt::MakeWriter;
 
+use crate::captured::Captured;
 use crate::support::{Script, bug, bugs, page_at, scrape, settings, slice};
 
 /// A running loop and what it shows.
@@ -21,29 +21,6 @@ struct Running {
     loops: Arc<Loops>,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
-}
-
-/// Log lines, to be read by a test.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
 }
 
 fn start<S: PageSource + Send + 'static>(source: S) -> Running {
@@ -258,9 +235,7 @@ async fn a_stop_does_not_wait_for_a_hanging_page() {
 
 #[tokio::test(start_paused = true)]
 async fn the_log_tells_what_is_new_and_only_that() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).with_max_level(tracing::Level::INFO).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let log = Captured::begin_at(tracing::Level::INFO);
     let script = Script::new(move |request| match request.number {
         0..5 => {
             Ok(slice(&[bug(1), r#"{"id":2,"state":"TRIAGE"}"#.to_owned(), r#"{"id":3,"state":"TRIAGE","type":1}"#.to_owned()], request))
@@ -273,7 +248,7 @@ async fn the_log_tells_what_is_new_and_only_that() {
     after(20 * 60).await;
     running.shutdown.cancel();
     running.task.await.unwrap();
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.lines().join("\n");
     let lines = |text: &str| log.lines().filter(|line| line.contains(text)).count();
     assert_eq!(lines("state not seen before"), 1, "{log}");
     assert_eq!(lines("something unreadable"), 1, "{log}");
@@ -285,9 +260,7 @@ async fn the_log_tells_what_is_new_and_only_that() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_makes_up_states_for_ever_does_not_fill_the_log() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).with_max_level(tracing::Level::INFO).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let log = Captured::begin_at(tracing::Level::INFO);
     let script = Script::new(move |request| {
         Ok(slice(&(0..8).map(|id| format!(r#"{{"id":{id},"state":"S{}-{id}"}}"#, request.number)).collect::<Vec<_>>(), request))
     });
@@ -296,20 +269,18 @@ async fn a_service_that_makes_up_states_for_ever_does_not_fill_the_log() {
     running.shutdown.cancel();
     running.task.await.unwrap();
     assert_eq!(script.requests().len(), 299);
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.lines().join("\n");
     assert_eq!(log.lines().filter(|line| line.contains("state not seen before")).count(), 1000);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_log_line_never_repeats_what_is_in_a_ticket() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).with_max_level(tracing::Level::TRACE).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let log = Captured::begin_at(tracing::Level::TRACE);
     let rows = [r#"{"id":17,"dealAmountSum":"ann@example.com","state":"OPEN","createdAt":"bob@example.com"}"#.to_owned()];
     let running = start(Script::new(move |request| Ok(slice(&rows, request))));
     after(1).await;
     running.shutdown.cancel();
     running.task.await.unwrap();
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.lines().join("\n");
     assert!(log.contains("ticket 17: of another type than documented: dealAmountSum") && !log.contains("example.com"), "{log}");
 }

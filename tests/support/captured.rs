@@ -1,12 +1,18 @@
 //! Log lines as a test reads them.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+#![allow(dead_code, reason = "each test crate uses what it needs")]
 
-use tracing::Subscriber;
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
 use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Level, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
+
+/// Where only one subscriber was ever made, what a line of code says first in another thread, which has none, is switched off for all.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::default()));
 
 /// What this thread logs until it is dropped.
 pub(crate) struct Captured {
@@ -27,8 +33,14 @@ impl Captured {
         Self::begin_with(|lines| Box::new(tracing_subscriber::registry().with(lines)))
     }
 
+    /// Lines of this level, and worse.
+    pub(crate) fn begin_at(level: Level) -> Self {
+        Self::begin_with(|lines| Box::new(tracing_subscriber::registry().with(lines.with_filter(LevelFilter::from_level(level)))))
+    }
+
     /// With a subscriber that `make` puts around the layer of lines.
     pub(crate) fn begin_with(make: impl FnOnce(Lines) -> Box<dyn Subscriber + Send + Sync>) -> Self {
+        LazyLock::force(&SECOND);
         let written = Written::default();
         let writer = written.clone();
         let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone()).boxed();
