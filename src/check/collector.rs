@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 
 use super::{Finding, Level, What};
-use crate::otlp::{Connection, Export as _, FailureReason, Refusal, Sender, Settings, Target, Verdict};
-
-/// A header's value at least so long is taken out of what the collector says, in bytes; a shorter one is no secret.
-const SECRET_BYTES: usize = 6;
+use crate::otlp::{Connection, Export as _, FailureReason, Protocol, Refusal, Sender, Settings, Target, Verdict};
 
 const PROTOCOL: &str = "check the endpoint's port and --otlp.protocol: 4317 is gRPC and 4318 is HTTP by custom";
 
@@ -26,11 +22,7 @@ pub(super) async fn look(settings: Option<&Settings>, limit: Duration) -> Vec<Fi
         None => return Vec::new(),
     };
     let place = format!("{} over {}", connection.place(), connection.protocol);
-    let mut finding = judge(&verdict, &place, connection);
-    for text in std::iter::once(&mut finding.said).chain(&mut finding.advice) {
-        hide(text, &connection.headers);
-    }
-    vec![finding]
+    vec![judge(&verdict, &place, connection)]
 }
 
 fn judge(verdict: &Verdict, place: &str, connection: &Connection) -> Finding {
@@ -63,7 +55,7 @@ fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
         R::Timeout => "it hangs, or a firewall swallows the way to it: see whether the endpoint answers from this machine at all",
         R::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
         // A web server that knows nothing of gRPC.
-        R::NotFound if message.contains("grpc-status header missing") => PROTOCOL,
+        R::NotFound if connection.protocol == Protocol::Grpc && message.starts_with("HTTP ") => PROTOCOL,
         R::NotFound => "no receiver of log records is there: check the endpoint's path, and that the collector has a pipeline for logs",
         R::RateLimited => "records wait in the state file until it takes them; see the collector's limits if it lasts",
         R::TooLarge | R::BadRecord => "this request holds no records, which some collectors refuse; those with records may pass",
@@ -92,17 +84,5 @@ fn connect(message: &str, connection: &Connection) -> &'static str {
         "check the endpoint: its host, its port, and whether it wants https"
     } else {
         "check the endpoint: its host, its port, and whether it speaks TLS"
-    }
-}
-
-/// Takes the values of the headers out of a text: some servers repeat a token that they refuse.
-fn hide(text: &mut String, headers: &HeaderMap) {
-    for value in headers.values().filter_map(|value| value.to_str().ok()) {
-        let scheme_and_token = std::iter::once(value).chain(value.split(' '));
-        for secret in scheme_and_token.filter(|secret| secret.len() >= SECRET_BYTES && !secret.eq_ignore_ascii_case("bearer")) {
-            if text.contains(secret) {
-                *text = text.replace(secret, "[a header's value]");
-            }
-        }
     }
 }

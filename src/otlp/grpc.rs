@@ -16,14 +16,13 @@ use tonic::{Code, ConnectError, Request, Status};
 use tonic_types::StatusExt;
 
 use super::FailureReason;
+use super::http::{self as plain, MAX_ANSWER_BYTES};
+use super::mended::{Mended, NoGrpc};
 use super::settings::{Connection, SettingsError};
 use super::verdict::{Refusal, Verdict, chain, one_line, speaks_of_size};
 
 /// The method of the protocol.
 const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
-
-/// The largest answer that is read: it is a count and a message.
-const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// The longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,7 +56,7 @@ impl GrpcSender {
     pub async fn export(&self, body: Bytes) -> Verdict {
         let mut request = Request::from_parts(MetadataMap::from_headers(self.connection.headers.clone()), http::Extensions::new(), body);
         request.set_timeout(self.connection.timeout);
-        let mut client = tonic::client::Grpc::new(Channel::clone(&self.client.load())).max_decoding_message_size(MAX_ANSWER_BYTES);
+        let mut client = tonic::client::Grpc::new(Mended(Channel::clone(&self.client.load()))).max_decoding_message_size(MAX_ANSWER_BYTES);
         if self.connection.gzip {
             client = client.send_compressed(CompressionEncoding::Gzip);
         }
@@ -94,8 +93,8 @@ impl GrpcSender {
     }
 }
 
-async fn exchange(mut client: tonic::client::Grpc<Channel>, request: Request<Bytes>) -> Result<ExportLogsServiceResponse, Status> {
-    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+async fn exchange(mut client: tonic::client::Grpc<Mended>, request: Request<Bytes>) -> Result<ExportLogsServiceResponse, Status> {
+    client.ready().await.map_err(Status::from_error)?;
     let answer = client.unary(request, PathAndQuery::from_static(METHOD), EncodedCodec).await?;
     Ok(answer.into_inner())
 }
@@ -140,9 +139,13 @@ fn verdict(status: &Status) -> Verdict {
     }
     // A status with a cause was made here, not by the collector: the connection failed.
     if let Some(cause) = status.source() {
+        let mut all = std::iter::successors(Some(cause as &dyn Error), |&cause| cause.source());
+        if let Some(NoGrpc(answer)) = all.clone().find_map(|cause| cause.downcast_ref()) {
+            return plain::verdict_behind_grpc(answer);
+        }
         let causes = chain(cause);
         // What a server of another protocol, or one that wants a certificate, does to the connection that it took.
-        let refused = std::iter::successors(Some(cause as &dyn Error), |&cause| cause.source()).any(|cause| cause.is::<ConnectError>());
+        let refused = all.any(|cause| cause.is::<ConnectError>());
         let hint = if !refused { "; does this port speak gRPC (4317 by custom), and does it want a client certificate?" } else { "" };
         return Verdict::Hold(Refusal::new(FailureReason::Connect, format!("connection failed: {causes}{hint}")));
     }
@@ -152,8 +155,6 @@ fn verdict(status: &Status) -> Verdict {
         Code::ResourceExhausted if retry_after.is_some() => hold(FailureReason::RateLimited),
         Code::ResourceExhausted => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
         Code::OutOfRange if speaks_of_size(&words) => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
-        // A proxy's 413, which has no gRPC status of its own.
-        Code::Unknown if words.ends_with("HTTP status code 413") => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
         Code::InvalidArgument => Verdict::Suspect(Refusal::new(FailureReason::BadRecord, said)),
         Code::Internal if words.contains("h2 protocol error") => hold(FailureReason::Connect),
         Code::Internal => Verdict::Suspect(Refusal::new(FailureReason::ServerError, said)),
@@ -255,9 +256,6 @@ mod tests {
         for (code, words, expected) in [
             (Code::OutOfRange, large, ("too large", R::TooLarge, false)),
             (Code::ResourceExhausted, "grpc: received message larger than max (5 vs. 4)", ("too large", R::TooLarge, false)),
-            (Code::Internal, "grpc-status header missing, mapped from HTTP status code 400", ("suspect", R::ServerError, false)),
-            (Code::Unknown, "grpc-status header missing, mapped from HTTP status code 413", ("too large", R::TooLarge, false)),
-            (Code::Unknown, "grpc-status header missing, mapped from HTTP status code 302", ("hold", R::NotOtlp, true)),
             (Code::Unknown, "protocol error: missing grpc-status trailer, stream was terminated", ("hold", R::NotOtlp, true)),
             (Code::Internal, "h2 protocol error: http2 error", ("hold", R::Connect, false)),
         ] {

@@ -23,7 +23,7 @@ use super::verdict::{Refusal, Verdict, chain, one_line, speaks_of_size};
 const PROTOBUF: &str = "application/x-protobuf";
 
 /// The largest answer that is read: it is a count and a message.
-const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+pub(super) const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// The longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,10 +37,10 @@ pub struct HttpSender {
 
 /// An answer, whatever its status.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
-    headers: HeaderMap,
-    body: Vec<u8>,
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
 }
 
 // === impl HttpSender ===
@@ -170,6 +170,11 @@ fn verdict(answer: &Answer) -> Verdict {
     }
 }
 
+/// The same where gRPC was asked for: no such answer is a success.
+pub(super) fn verdict_behind_grpc(answer: &Answer) -> Verdict {
+    if (200..300).contains(&answer.status) { no_otlp(answer) } else { verdict(answer) }
+}
+
 /// A success counts only when the answer is empty or the protocol's own.
 fn acknowledgement(answer: &Answer) -> Verdict {
     if answer.body.is_empty() {
@@ -187,17 +192,17 @@ fn acknowledgement(answer: &Answer) -> Verdict {
     };
     match decoded {
         Some(partial) => Verdict::from_partial_success(partial),
-        None => {
-            let kind = if content_type.is_empty() { "an answer without a content type" } else { content_type.as_str() };
-            let start = one_line(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(200)]));
-            let message = format!(
-                "HTTP {} with {}, which is no OTLP answer: is the endpoint a collector's? It begins: {start}",
-                answer.status,
-                one_line(kind)
-            );
-            Verdict::Hold(Refusal::configuration(FailureReason::NotOtlp, message))
-        }
+        None => no_otlp(answer),
     }
+}
+
+/// Something else took the request, and nobody knows what it did with it.
+fn no_otlp(answer: &Answer) -> Verdict {
+    let kind = header(&answer.headers, CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
+    let kind = if kind.is_empty() { "an answer without a content type".to_owned() } else { one_line(&kind) };
+    let start = one_line(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(200)]));
+    let message = format!("HTTP {} with {kind}, which is no OTLP answer: is the endpoint a collector's? It begins: {start}", answer.status);
+    Verdict::Hold(Refusal::configuration(FailureReason::NotOtlp, message))
 }
 
 /// The protocol's answer in JSON, which some servers give whatever they were asked in. `None` when it is something else.

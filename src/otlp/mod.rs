@@ -6,6 +6,7 @@ mod envelope;
 mod fields;
 mod grpc;
 mod http;
+mod mended;
 mod node;
 mod outbox;
 mod pairs;

@@ -1,6 +1,7 @@
 //! Sends one encoded request and gives exactly one verdict, whatever the protocol.
 
 use bytes::Bytes;
+use http::HeaderMap;
 use tracing::Instrument;
 
 use super::grpc::GrpcSender;
@@ -8,6 +9,12 @@ use super::http::HttpSender;
 use super::settings::{Connection, Protocol, Settings, SettingsError, Target};
 use super::stdout::StdoutSender;
 use super::verdict::Verdict;
+
+/// A header's value at least so long is taken out of what the collector says, in bytes; a shorter one is no secret.
+const SECRET_BYTES: usize = 6;
+
+/// What stands for such a value.
+const HIDDEN: &str = "[a header's value]";
 
 /// Something that takes export requests; tests script it.
 pub trait Export: Send + Sync {
@@ -77,19 +84,40 @@ impl Sender {
     }
 }
 
+/// Takes the values of the headers out of a text: some servers repeat a token that they refuse.
+fn hide(text: &mut String, headers: &HeaderMap) {
+    for value in headers.values().filter_map(|value| value.to_str().ok()) {
+        let scheme_and_token = std::iter::once(value).chain(value.split(' '));
+        for secret in scheme_and_token.filter(|secret| secret.len() >= SECRET_BYTES && !secret.eq_ignore_ascii_case("bearer")) {
+            if text.contains(secret) {
+                *text = text.replace(secret, HIDDEN);
+            }
+            // What was cut off in the middle of it.
+            let Some(cut) = text.strip_suffix('…') else { continue };
+            let part = secret.char_indices().map(|(index, _)| &secret[..index]).filter(|part| part.len() >= SECRET_BYTES);
+            if let Some(rest) = part.rev().find_map(|part| cut.strip_suffix(part)) {
+                *text = format!("{rest}{HIDDEN}…");
+            }
+        }
+    }
+}
+
 impl Export for Sender {
     async fn export(&self, body: Bytes) -> Verdict {
-        let (span, verdict) = match self {
+        let (span, connection, mut verdict) = match self {
             Self::Stdout(sender) => return sender.export(&body),
             Self::Grpc(connection, sender) => {
                 let span = Self::span(connection, body.len());
-                (span.clone(), sender.export(body).instrument(span).await)
+                (span.clone(), connection, sender.export(body).instrument(span).await)
             }
             Self::Http(connection, sender) => {
                 let span = Self::span(connection, body.len());
-                (span.clone(), sender.export(body).instrument(span).await)
+                (span.clone(), connection, sender.export(body).instrument(span).await)
             }
         };
+        if let Some(words) = verdict.words() {
+            hide(words, &connection.headers);
+        }
         if let Some(reason) = verdict.reason() {
             span.record("error.type", reason.as_str());
         }

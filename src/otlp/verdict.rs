@@ -57,6 +57,15 @@ impl Verdict {
         }
     }
 
+    /// Somebody else's words in it.
+    pub(super) fn words(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Acknowledged { warning } => warning.as_mut(),
+            Self::PartlyRejected { message, .. } => Some(message),
+            Self::TooLarge(refusal) | Self::Suspect(refusal) | Self::Hold(refusal) => Some(&mut refusal.message),
+        }
+    }
+
     /// The label of a failure; `None` for an acknowledgement.
     pub fn reason(&self) -> Option<FailureReason> {
         match self {

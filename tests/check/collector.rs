@@ -81,7 +81,7 @@ async fn the_wrong_port_or_protocol_is_named() {
     checked("grpc", &format!("http://{}", http.address)).await.assert_only(&[(
         "bad",
         "collector",
-        &["HTTP status code 404", "--otlp.protocol", "4317 is gRPC"],
+        &["HTTP 404", "--otlp.protocol", "4317 is gRPC"],
     )]);
     for protocol in ["grpc", "http/protobuf"] {
         checked(protocol, &closed).await.assert_only(&[("bad", "collector", &["Connection refused", "nothing listens there"])]);

@@ -34,6 +34,9 @@ impl<O: Outbox, S: Export> Relay<O, S> {
             Verdict::TooLarge(refusal) => self.too_large(batch, bytes, &refusal),
             Verdict::Suspect(refusal) => self.suspect(batch, &refusal),
             Verdict::Hold(refusal) => {
+                if let (FailureReason::Timeout, Batch::Oldest(records)) = (refusal.reason, batch) {
+                    self.size.timed_out(records);
+                }
                 if let Some(search) = &mut self.search {
                     search.interrupted();
                 }
@@ -100,10 +103,13 @@ impl<O: Outbox, S: Export> Relay<O, S> {
             }
             Batch::Oldest(_) if bytes >= SURELY_LARGE && refusal.names_size() => {
                 self.condemn(refusal);
+                self.size.too_large_was_one();
                 self.leave(1);
                 Next::Now
             }
-            _ => self.suspect(batch, refusal),
+            _ if refusal.names_size() || bytes >= SURELY_LARGE => self.suspect(batch, refusal),
+            // A quota, which says nothing of the record.
+            _ => self.act(batch, bytes, Verdict::Hold(refusal.clone())),
         }
     }
 
@@ -120,6 +126,9 @@ impl<O: Outbox, S: Export> Relay<O, S> {
             Turn::Doubt | Turn::Stuck => self.hold(refusal),
             Turn::Condemn => {
                 self.condemn(refusal);
+                if refusal.names_size() {
+                    self.size.too_large_was_one();
+                }
                 self.in_search(|search| {
                     search.condemned();
                     true

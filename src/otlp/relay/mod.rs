@@ -35,6 +35,9 @@ pub use self::size::MAX_REQUEST_BYTES;
 /// How many requests' worth of records are sent on while the ledger cannot write down their acknowledgement.
 const MAX_REQUESTS_AHEAD: usize = 16;
 
+/// Among so many records at least a witness is picked.
+const WITNESSES: usize = 16;
+
 /// The longest the relay sleeps without looking at the outbox.
 const LONGEST_IDLE: Duration = Duration::from_secs(30);
 
@@ -176,12 +179,14 @@ impl<O: Outbox, S: Export> Relay<O, S> {
 
     /// Reads the oldest records, where there are none in memory, or where younger ones may show that the sink works.
     async fn fill(&mut self) -> Result<(), Duration> {
-        let stuck = self.search.as_ref().is_some_and(Search::is_stuck) && self.window.len() < self.batch_size;
+        // Requests of a single record leave no other that could be a witness.
+        let wanted = self.batch_size.max(WITNESSES);
+        let stuck = self.search.as_ref().is_some_and(Search::is_stuck) && self.window.len() < wanted;
         if !self.window.is_empty() && !stuck {
             return Ok(());
         }
         // What is sent and not written down is still at the head of the outbox.
-        let records = self.unsettled.records() + self.batch_size;
+        let records = self.unsettled.records() + wanted;
         let read = match self.outbox.batch(records, self.unsettled.bytes() + MAX_REQUEST_BYTES).await {
             Ok(read) => read,
             Err(error) => return Err(self.ledger_failed("the outbox cannot be read", &error)),

@@ -36,6 +36,8 @@ struct Sink {
     always: Mutex<Option<Verdict>>,
     refusal: Mutex<Option<Verdict>>,
     largest: Mutex<Option<usize>>,
+    /// So many records take longer than the time-out.
+    slow: Mutex<Option<usize>>,
     /// The ids of each request, and when it came.
     requests: Mutex<Vec<(Instant, Vec<usize>)>>,
     received: Mutex<Vec<usize>>,
@@ -124,6 +126,9 @@ impl Export for Arc<Sink> {
         }
         if self.largest.lock().expect("lock").is_some_and(|largest| bytes > largest) {
             return Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, "HTTP 413"));
+        }
+        if self.slow.lock().expect("lock").is_some_and(|slow| ids.len() >= slow) {
+            return Verdict::Hold(Refusal::new(FailureReason::Timeout, "no answer within 10s"));
         }
         if ids.iter().any(|id| self.bad.lock().expect("lock").contains(id)) {
             let verdict = self.refusal.lock().expect("lock").clone();
@@ -249,6 +254,57 @@ async fn several_bad_records_are_all_found() {
     bench.until_idle().await;
     assert_eq!(bench.outbox.dead_ids(), bad);
     assert_eq!(bench.received().len(), 600 - bad.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_record_is_found_where_each_request_has_one() {
+    for position in [0, 10, 59] {
+        let mut bench = Bench::new(60, 1).bad([position]);
+        // The last record has a witness when there is something new.
+        bench.run_for(Duration::from_secs(60)).await;
+        bench.outbox.add(60..62);
+        bench.until_idle().await;
+        assert_eq!((bench.outbox.dead_ids(), bench.received().len()), (vec![position], 61));
+        assert!(bench.requests() < 75, "{} requests", bench.requests());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_collector_gets_requests_that_it_can_take_in_time() {
+    let mut bench = Bench::new(5000, 512);
+    *bench.sink.slow.lock().expect("lock") = Some(200);
+    bench.until_idle().await;
+    assert_eq!(bench.received(), (0..5000).collect::<Vec<_>>());
+    // 40 are needed; what takes too long is sent again, so it must be rare.
+    assert!(bench.requests() <= 44, "{} requests", bench.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collector_that_was_silent_gets_full_requests_again() {
+    let mut bench = Bench::new(5000, 512);
+    *bench.sink.slow.lock().expect("lock") = Some(0);
+    bench.run_for(Duration::from_secs(3600)).await;
+    *bench.sink.slow.lock().expect("lock") = None;
+    let before = bench.requests();
+    bench.until_idle().await;
+    assert_eq!(bench.received(), (0..5000).collect::<Vec<_>>());
+    assert!(bench.requests() - before <= 45, "{} requests", bench.requests() - before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_condemns_nobody_and_one_record_too_large_costs_few_requests() {
+    let refusal = |words| Some(Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, words)));
+    let mut bench = Bench::new(600, 512).bad([100]);
+    *bench.sink.refusal.lock().expect("lock") = refusal("ResourceExhausted: rate limit exceeded");
+    let requests = bench.run_for(Duration::from_secs(3600)).await;
+    assert_eq!((bench.outbox.dead_ids(), bench.received()), (vec![], (0..100).collect()));
+    assert!(requests < 100, "{requests} requests");
+
+    let mut bench = Bench::new(2000, 512).bad([700]);
+    *bench.sink.refusal.lock().expect("lock") = refusal("HTTP 413");
+    bench.until_idle().await;
+    assert_eq!((bench.outbox.dead_ids(), bench.received().len()), (vec![700], 1999));
+    assert!(bench.requests() < 40, "{} requests", bench.requests());
 }
 
 #[tokio::test(start_paused = true)]
