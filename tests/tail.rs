@@ -16,6 +16,7 @@ use orgdata_exporter::ledger::{LedgerHandle, RecordKind, Settings as LedgerSetti
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::simulator::{AfterReading, Config, Fault, FaultKind, Fields, KeyReading, Order, Readings, Running, Simulator};
+use serde_json::json;
 
 /// An exporter's tail beside a simulator, driven round by round.
 struct Bench {
@@ -315,6 +316,56 @@ async fn an_entry_without_a_readable_organization_does_not_hold_the_tail() {
     bench.sim().add_events(3);
     bench.settle().await;
     assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Malformed)), (4, 1));
+}
+
+#[tokio::test]
+async fn an_entry_of_another_organization_is_no_other_key() {
+    for odd in [json!(12.5), json!(99)] {
+        let mut bench = Bench::new(config(20, Readings::default()), Wish::default()).await;
+        bench.settle().await;
+        bench.sim().advance(Duration::from_secs(1));
+        bench.sim().add_entry(&Fields::new().unchecked().with("organizationId", odd)).expect("unchecked");
+        bench.settle().await;
+        assert_eq!((bench.counted(), bench.metrics.audit.total(Total::Malformed)), (1, 0), "alone in its page");
+        bench.sim().advance(Duration::from_secs(1));
+        bench.sim().add_entry(&Fields::new().unchecked().with("organizationId", 99)).expect("unchecked");
+        bench.sim().add_events(3);
+        bench.settle().await;
+        assert_eq!(bench.counted(), 5, "the first of its page");
+    }
+}
+
+#[tokio::test]
+async fn cursors_that_grow_old_on_the_way_back_lose_nothing_and_are_no_gap() {
+    for fault in ["expired-cursor=empty,times=2", "expired-cursor=410,times=3"] {
+        let mut bench = Bench::new(config(400, Readings::default()), Wish { start: Start::Oldest, page_size: 10, ..Wish::default() }).await;
+        // More pages are taken than are kept in memory, and many are left.
+        while bench.ledger.backlog().records < 120 {
+            bench.tail.round().await;
+        }
+        bench.sim().fault(fault.parse().expect("a fault"));
+        bench.settle().await;
+        let there: Vec<String> = bench.sim().entries().map(|entry| entry.id).collect();
+        assert_eq!((bench.delivered().await, bench.metrics.audit.total(Total::Gaps)), (there, 0), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_is_too_large_is_not_tried_again_and_again() {
+    let mut bench = Bench::new(config(20, Readings::default()), Wish::default()).await;
+    bench.sim().fault("too-large=60".parse().expect("a fault"));
+    bench.settle().await;
+    bench.sim().clear_requests();
+    for _ in 0..65 {
+        bench.sim().advance(Duration::from_secs(1));
+        bench.sim().add_events(1);
+        bench.tail.hurry_poll();
+        bench.tail.round().await;
+    }
+    // Twice in so many polls a larger page is tried, with the attempts of a single failure each.
+    let refused = bench.sim().requests().statuses.get(&500).copied();
+    assert!(refused.is_some_and(|refused| refused <= 8), "{refused:?} requests were refused");
+    assert_eq!(bench.counted(), 65);
 }
 
 #[tokio::test]

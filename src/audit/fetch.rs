@@ -8,8 +8,11 @@ pub(crate) const STRIKES: u32 = 3;
 /// As many where a gap may follow from it: some minutes, with the waits between them. Nobody gets the entries back.
 pub(crate) const STRIKES_BEFORE_A_GAP: u32 = 8;
 
-/// Pages read with a reduced limit before a larger one is tried again.
+/// Pages read with a reduced limit before a larger one is tried again; twice as many after each time that it was too large.
 const PATIENCE: u32 = 20;
+
+/// The most such pages.
+const LONGEST_PATIENCE: u32 = 20 * 64;
 
 /// Where a page is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +40,12 @@ pub(crate) struct Fetcher {
     client: Client,
     page_size: u32,
     limit: u32,
-    /// Pages since the limit was reduced.
+    /// Pages since the limit was reduced or raised.
     calm: u32,
+    /// After so many the next larger limit is tried.
+    patience: u32,
+    /// No page was read with this limit since it was raised.
+    raised: bool,
     /// The place that failed last, and how often in a row.
     suspect: Option<(Place, u32)>,
 }
@@ -47,7 +54,7 @@ pub(crate) struct Fetcher {
 
 impl Fetcher {
     pub(crate) fn new(client: Client, page_size: u32) -> Self {
-        Self { client, page_size, limit: page_size, calm: 0, suspect: None }
+        Self { client, page_size, limit: page_size, calm: 0, patience: PATIENCE, raised: false, suspect: None }
     }
 
     /// A page whose emptiness has consequences: one without entries is asked for once more, since it may have been an accident.
@@ -72,6 +79,8 @@ impl Fetcher {
     /// # Errors
     /// Where nothing can be said of the place: the service or the way to it fails as a whole, or it is too early to tell.
     pub(crate) async fn page(&mut self, place: &Place, priority: Priority, patience: u32) -> Result<Fetched, ApiError> {
+        // Once the size of the page is known to be at fault here, nothing else has to be ruled out again.
+        let mut too_large = self.raised;
         loop {
             let error = match self.ask(place, self.limit, priority).await {
                 Ok(page) => {
@@ -83,7 +92,7 @@ impl Fetcher {
             };
             let strikes = 1 + self.suspect.take().filter(|(suspect, _)| suspect == place).map_or(0, |(_, strikes)| strikes);
             self.suspect = Some((place.clone(), strikes));
-            if error.is_transient() && strikes < STRIKES {
+            if error.is_transient() && strikes < STRIKES && !too_large {
                 return Err(error);
             }
             if self.limit > 1 {
@@ -92,6 +101,8 @@ impl Fetcher {
                         self.suspect = None;
                         self.limit /= 2;
                         self.calm = 0;
+                        self.raised = false;
+                        too_large = true;
                         tracing::warn!(%error, limit = self.limit, "a page cannot be read whole; asking for half as many entries");
                         continue;
                     }
@@ -133,12 +144,18 @@ impl Fetcher {
 
     fn went_well(&mut self, place: &Place) {
         self.suspect.take_if(|(suspect, _)| suspect == place);
+        self.raised = false;
+        self.calm += 1;
+        if self.calm < self.patience {
+            return;
+        }
+        self.calm = 0;
         if self.limit < self.page_size {
-            self.calm += 1;
-            if self.calm >= PATIENCE {
-                self.calm = 0;
-                self.limit = (self.limit * 2).min(self.page_size);
-            }
+            self.limit = (self.limit * 2).min(self.page_size);
+            self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
+            self.raised = true;
+        } else {
+            self.patience = PATIENCE;
         }
     }
 }

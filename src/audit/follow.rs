@@ -33,12 +33,19 @@ impl Tail {
             self.order = Some(order);
             view = View::read(view.page, self.order, self.fetcher.client());
         }
-        match (view.organization(), &self.state.organization) {
-            (Some(found), Some(wanted)) if found != wanted => {
-                Err(TailError::OtherOrganization { found: found.to_owned(), wanted: wanted.clone() })
-            }
-            _ => Ok(view),
+        if let Some(wanted) = self.state.organization.clone()
+            && let Some(found) = view.other_organization(&wanted)
+            && !self.is_key_of(&wanted).await?
+        {
+            return Err(TailError::OtherOrganization { found: found.to_owned(), wanted });
         }
+        Ok(view)
+    }
+
+    /// Whether the newest entries are of this organization: then a page with another one has odd entries, and the key is right.
+    async fn is_key_of(&mut self, organization: &str) -> Result<bool, TailError> {
+        let Fetched::Page(page) = self.fetcher.page(&Place::Top, Priority::Live, STRIKES).await? else { return Ok(false) };
+        Ok(View::read(page, self.order, self.fetcher.client()).other_organization(organization).is_none())
     }
 
     /// The order of items in a page, found once: all of them except the newest are below the cursor of the newest.

@@ -44,6 +44,8 @@ pub struct Tail {
     pub(super) there_at_birth: HashSet<EventId>,
     /// The walk was begun again because its cursors were refused.
     pub(super) rewalked: bool,
+    /// An entry that was there on the way down and not on the way up, while the walk begun again looks for it.
+    pub(super) vanished: Option<EventId>,
     /// The most items a page ever had: a service may cap pages below the limit asked for.
     pub(super) largest_page: usize,
     /// A page after a cursor begins with the entry of the cursor.
@@ -95,6 +97,7 @@ impl Tail {
             newest_at_birth: None,
             there_at_birth: HashSet::new(),
             rewalked: false,
+            vanished: None,
             largest_page: 0,
             inclusive: false,
             next_poll: now,

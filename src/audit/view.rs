@@ -162,6 +162,13 @@ impl View {
         self.events.iter().find_map(|placed| placed.event.organization.as_deref())
     }
 
+    /// Another organization than this one, where no entry is of this one.
+    pub(super) fn other_organization(&self, wanted: &str) -> Option<&str> {
+        let mut named = self.events.iter().filter_map(|placed| placed.event.organization.as_deref());
+        let found = named.next()?;
+        (found != wanted && named.all(|other| other != wanted)).then_some(found)
+    }
+
     /// Entries that the ledger holds already, the one at the frontier aside: a service that repeats that one repeats nothing else.
     pub(super) fn duplicates(&self, ledger: &LedgerHandle, frontier: Option<EventId>) -> u64 {
         let held = self.ids().zip(ledger.holds(self.ids())).filter(|(id, held)| *held && Some(*id) != frontier).count();

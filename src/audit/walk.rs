@@ -49,6 +49,7 @@ impl Tail {
         commit: Option<Commit>,
     ) -> Result<(), TailError> {
         self.passed.clear();
+        self.found(&top);
         let walk = self.new_walk(kind, floor, &top, None);
         tracing::debug!(walk = kind.as_str(), floor = floor.map(tracing::field::display), "a walk begins");
         let mut commit = commit.unwrap_or_else(|| self.commit(&top));
@@ -140,6 +141,7 @@ impl Tail {
         let mut commit = Commit::new(walk.started_at);
         match ground {
             Ground::Page(view) => {
+                self.found(&view);
                 joined = joined || view.is_joined(&self.ledger, self.state.frontier_at);
                 oldest = view.oldest();
                 commit = self.commit(&view);
@@ -156,6 +158,9 @@ impl Tail {
             }
             Ground::Unreadable(gap) => commit.gaps.push(gap),
         }
+        if self.vanished.is_some() && walk.kind != WalkKind::Reread && commit.gaps.is_empty() {
+            commit.gaps.push(overtaken(self.state.frontier_at));
+        }
         // Where only other filters showed what the ledger holds, nothing is missing.
         if walk.kind != WalkKind::Reread && !joined && commit.gaps.is_empty() && !self.filters_changed_since_frontier() {
             commit.gaps.push(Gap {
@@ -166,7 +171,9 @@ impl Tail {
             });
         }
         commit.walk = Some(WalkChange::Up { depth, joined: if looks_for_frontier { joined } else { new } });
-        self.write(commit).await
+        self.write(commit).await?;
+        self.vanished = None;
+        Ok(())
     }
 
     /// Takes the deepest page that is left.
@@ -181,13 +188,12 @@ impl Tail {
             },
         };
         if view.is_empty() {
-            if self.until.is_some() && walk.before.is_some() && !self.rewalked {
-                // A range of history is there to be had: only a cursor that has grown old can be in the way.
-                return self.refused("there is nothing at a cursor of an earlier process").await;
+            if walk.before.is_some() && !self.rewalked {
+                // The entries were there on the way down. The cursor may have grown old; whether they are gone the next way down tells.
+                self.vanished = Some(walk.bottom);
+                return self.refused("there is nothing any more where entries were on the way down").await;
             }
-            let message = "entries seen on the way down were gone on the way up, so they were removed before they were read".to_owned();
-            let gap = Gap { reason: GapReason::RetentionOvertook, from: self.state.frontier_at, to: None, message };
-            let gap = (walk.kind != WalkKind::Reread).then_some(gap);
+            let gap = (walk.kind != WalkKind::Reread).then(|| overtaken(self.state.frontier_at));
             return self.skip(gap).await;
         }
         let end = view.end().map(|end| end.as_str().to_owned());
@@ -262,16 +268,16 @@ impl Tail {
         let Some(walk) = self.state.walk.clone_head() else { return Ok(()) };
         self.passed.clear();
         if !self.rewalked {
+            let page = match self.fetcher.page_for_sure(&Place::Top, Priority::Walk, STRIKES).await? {
+                Fetched::Page(page) => page,
+                Fetched::Refused(error) => return Err(error.into()),
+            };
             self.rewalked = true;
             tracing::warn!(
                 error,
                 walk = walk.kind.as_str(),
                 "the service refuses a cursor of the walk; the walk begins again from the top"
             );
-            let page = match self.fetcher.page(&Place::Top, Priority::Walk, STRIKES).await? {
-                Fetched::Page(page) => page,
-                Fetched::Refused(error) => return Err(error.into()),
-            };
             let top = self.view(page).await?;
             return self.begin_walk(walk.kind, walk.floor, top, None).await;
         }
@@ -354,7 +360,13 @@ impl Tail {
         }
     }
 
+    /// What vanished from the way up is there.
+    fn found(&mut self, view: &View) {
+        self.vanished.take_if(|id| view.contains(*id));
+    }
+
     fn keep(&mut self, depth: usize, view: View) {
+        self.found(&view);
         while self.passed.back().is_some_and(|(kept, _)| *kept >= depth) {
             self.passed.pop_back();
         }
@@ -370,6 +382,12 @@ impl Tail {
 /// Failures until a place on the way is at fault.
 fn patience(kind: WalkKind) -> u32 {
     if kind == WalkKind::Reread { STRIKES } else { STRIKES_BEFORE_A_GAP }
+}
+
+/// What was to be taken is no longer there.
+fn overtaken(frontier_at: Option<jiff::Timestamp>) -> Gap {
+    let message = "entries seen on the way down were gone on the way up, so they were removed before they were read".to_owned();
+    Gap { reason: GapReason::RetentionOvertook, from: frontier_at, to: None, message }
 }
 
 /// A page of a mark, asked for again.
