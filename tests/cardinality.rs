@@ -254,6 +254,15 @@ async fn an_idle_actor_leaves_and_comes_back_with_its_value_first() {
 }
 
 #[tokio::test]
+async fn a_service_whose_clock_is_years_behind_loses_no_series_over_a_restart() {
+    let mut world = World::new(10);
+    world.commit(Timestamp::now() - 400 * DAY, [event("A", 1), event("B", 2)]).await;
+    let before = world.series();
+    world.restart(Duration::ZERO);
+    assert_eq!((world.series(), before.len()), (before, 2));
+}
+
+#[tokio::test]
 async fn one_who_was_idle_and_acts_again_keeps_the_series() {
     let mut world = World::new(1);
     let begun = Timestamp::now() - 31 * DAY;

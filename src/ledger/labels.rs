@@ -75,7 +75,10 @@ impl Labels {
 
     /// Introduces every label set with the value that an earlier process left.
     pub(super) fn restore(&mut self, connection: &Connection, shown: &Shown, delta: &mut Delta) -> rusqlite::Result<()> {
-        let now = Timestamp::now();
+        // By the service's clock, as all of them are, and this machine's may be far from it; the next commit knows better how late it is.
+        let newest: Option<i64> =
+            connection.query_row("SELECT max(last_at) FROM actors WHERE scheme = ?1", [&self.scheme], |row| row.get(0))?;
+        let now = newest.map_or_else(Timestamp::now, timestamp);
         let mut actors = connection.prepare("SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC")?;
         let actors =
             actors.query_map([&self.scheme], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get(2)?)))?;
