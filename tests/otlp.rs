@@ -307,3 +307,33 @@ async fn a_certificate_file_that_is_none_is_named() {
         assert!(error.starts_with("OTEL_EXPORTER_OTLP_CERTIFICATE: cannot read '/nowhere.pem'"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn what_describes_the_body_cannot_be_set_from_outside() {
+    let peer = Peer::http(DEFAULT_LIMIT).await;
+    let endpoint = format!("http://{}", peer.address);
+    let headers = ("HEADERS", "content-encoding=br,content-type=text%2Fplain,content-length=7,x-tenant=acme");
+    for compression in ["none", "gzip"] {
+        let verdict = send(&endpoint, "http/protobuf", &[headers, ("COMPRESSION", compression)]).await;
+        assert_eq!(verdict, Verdict::Acknowledged { warning: None }, "{compression}");
+        let sent = peer.script.headers.lock().expect("lock").clone();
+        assert_eq!((sent["content-type"].as_bytes(), sent["x-tenant"].as_bytes()), (&b"application/x-protobuf"[..], &b"acme"[..]));
+    }
+    assert_eq!(peer.taken_ids().len(), 2);
+}
+
+#[tokio::test]
+async fn a_token_that_the_collector_repeats_is_in_no_verdict() {
+    let words: &'static str = Box::leak(format!("bad token t0p-s3cret-value, {}t0p-s3cret-value", "x".repeat(258)).into_boxed_str());
+    for (protocol, reply) in
+        [("http/protobuf", Reply::Http(401, "text/plain", words, None)), ("grpc", Reply::Status(Status::unauthenticated(words)))]
+    {
+        let peer = peer(protocol, DEFAULT_LIMIT).await;
+        peer.reply(reply);
+        let headers = ("HEADERS", "authorization=Bearer%20t0p-s3cret-value");
+        let Verdict::Hold(refusal) = send(&format!("http://{}", peer.address), protocol, &[headers]).await else { panic!("held") };
+        // The second one is cut off in the middle.
+        assert!(refusal.message.ends_with("x[a header's value]…"), "{}", refusal.message);
+        assert!(!refusal.message.contains("t0p-s3"), "{}", refusal.message);
+    }
+}

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::StreamExt;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use prost::Message;
@@ -82,13 +82,17 @@ impl HttpSender {
 
     async fn exchange(&self, body: Bytes) -> Result<Answer, reqwest::Error> {
         let client = reqwest::Client::clone(&self.client.load());
-        let mut request = client.post(self.connection.endpoint.clone()).headers(self.connection.headers.clone());
-        request = request.header(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
-        request = match compress(&body).filter(|_| self.connection.gzip) {
-            Some(compressed) => request.header(CONTENT_ENCODING, "gzip").body(compressed),
-            None => request.body(body),
-        };
-        let response = request.send().await?;
+        let mut headers = self.connection.headers.clone();
+        // What describes the body is said by whoever makes it.
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+        headers.remove(CONTENT_ENCODING);
+        headers.remove(CONTENT_LENGTH);
+        let compressed = if self.connection.gzip { compress(&body) } else { None };
+        if compressed.is_some() {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        let body = compressed.map_or(body, Bytes::from);
+        let response = client.post(self.connection.endpoint.clone()).headers(headers).body(body).send().await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let mut body = Vec::new();
         let mut stream = response.bytes_stream();

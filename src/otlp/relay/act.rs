@@ -25,8 +25,10 @@ impl<O: Outbox, S: Export> Relay<O, S> {
     pub(super) fn act(&mut self, batch: Batch, bytes: usize, verdict: Verdict) -> Next {
         match verdict {
             Verdict::Acknowledged { warning } => {
-                if let Some(warning) = warning {
+                // Some collectors say the same with every request.
+                if let Some(warning) = warning.filter(|warning| self.warning.as_ref() != Some(warning)) {
                     tracing::warn!("the collector took log records and warns: {warning}");
+                    self.warning = Some(warning);
                 }
                 self.acknowledged(batch)
             }

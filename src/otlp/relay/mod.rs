@@ -77,6 +77,8 @@ pub struct Relay<O, S> {
     trouble: Trouble,
     /// Partial rejections since the last acknowledgement.
     rejections: u32,
+    /// What the collector said last beside an acknowledgement.
+    warning: Option<String>,
 }
 
 // === impl Relay ===
@@ -99,6 +101,7 @@ impl<O: Outbox, S: Export> Relay<O, S> {
             backoff: Backoff::default(),
             trouble: Trouble::default(),
             rejections: 0,
+            warning: None,
         }
     }
 

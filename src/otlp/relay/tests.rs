@@ -15,6 +15,7 @@ use super::*;
 use crate::health::{Health, LONGEST_RELAY_ROUND};
 use crate::ledger::{Backlog, DeadLetter, DeadReason, OutboxPosition, OutboxRecord, RecordKind};
 use crate::otlp::{FailureReason, Flags, Refusal, Verdict};
+use crate::telemetry::captured::Captured;
 
 /// Records by their number, which is also their id and their index in page 1.
 #[derive(Default)]
@@ -223,6 +224,15 @@ async fn everything_arrives_once_and_in_order() {
     assert_eq!(bench.received(), (0..1000).collect::<Vec<_>>());
     assert_eq!((bench.requests(), bench.outbox.waiting(), bench.metrics.records_sent.get()), (4, 0, 1000));
     assert_eq!(bench.up(), Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_that_comes_with_every_request_is_told_once() {
+    let log = Captured::begin();
+    let mut bench = Bench::new(500, 100).always(Verdict::Acknowledged { warning: Some("an old protocol".to_owned()) });
+    bench.until_idle().await;
+    assert_eq!((bench.requests(), bench.outbox.waiting()), (5, 0));
+    assert_eq!(log.lines().iter().filter(|line| line.contains("an old protocol")).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
