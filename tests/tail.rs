@@ -351,6 +351,28 @@ async fn cursors_that_grow_old_on_the_way_back_lose_nothing_and_are_no_gap() {
 }
 
 #[tokio::test]
+async fn a_service_that_repeats_the_entry_of_the_cursor_in_older_pages_leads_to_everything_and_no_gap() {
+    for (order, history) in [(Order::NewestFirst, 0), (Order::NewestFirst, 250), (Order::OldestFirst, 250), (Order::OldestFirst, 0)] {
+        let readings = Readings { before_inclusive: true, order, ..Readings::default() };
+        let mut bench = Bench::new(config(history, readings), Wish { start: Start::Oldest, page_size: 10, ..Wish::default() }).await;
+        bench.settle().await;
+        for new in [1, 5, 40, 333] {
+            bench.sim().advance(Duration::from_secs(1));
+            bench.sim().add_events(new);
+            bench.settle().await;
+        }
+        bench.sim().add_late(3, Duration::from_millis(500));
+        bench.settle().await;
+        let gaps = bench.metrics.audit.total(Total::Gaps);
+        assert_eq!((bench.counted(), bench.delivered().await.len() as u64, gaps), (382, history + 382, 0), "{order:?}, {history}");
+        let before = bench.requests();
+        bench.tail.hurry_poll();
+        bench.tail.round().await;
+        assert_eq!(bench.requests() - before, 1, "{order:?}: requests of a quiet poll");
+    }
+}
+
+#[tokio::test]
 async fn a_limit_that_is_too_large_is_not_tried_again_and_again() {
     let mut bench = Bench::new(config(20, Readings::default()), Wish::default()).await;
     bench.sim().fault("too-large=60".parse().expect("a fault"));

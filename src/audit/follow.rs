@@ -51,16 +51,20 @@ impl Tail {
     /// The order of items in a page, found once: all of them except the newest are below the cursor of the newest.
     async fn find_order(&mut self, view: &View) -> Result<Option<Order>, TailError> {
         let (Some((first, last)), Some(start)) = (view.ends(), view.page.start_cursor.clone()) else { return Ok(None) };
-        let below = match self.fetcher.page(&Place::Before(start), Priority::Live, STRIKES).await? {
-            Fetched::Page(below) => below,
-            Fetched::Refused(_) => return Ok(None),
-        };
-        let below = View::read(below, None, self.fetcher.client());
-        Ok(match (below.contains(first), below.contains(last)) {
-            (false, true) => Some(Order::NewestFirst),
-            (true, false) => Some(Order::OldestFirst),
-            _ => None,
-        })
+        // Where a service repeats the entry of the cursor, below the oldest one there is of the two only itself.
+        for cursor in std::iter::once(start).chain(view.end().cloned()) {
+            let below = match self.fetcher.page(&Place::Before(cursor), Priority::Live, STRIKES).await? {
+                Fetched::Page(below) => View::read(below, None, self.fetcher.client()),
+                Fetched::Refused(_) => return Ok(None),
+            };
+            match (below.contains(first), below.contains(last)) {
+                (false, true) => return Ok(Some(Order::NewestFirst)),
+                (true, false) => return Ok(Some(Order::OldestFirst)),
+                (true, true) => {}
+                (false, false) => return Ok(None),
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn commit(&self, view: &View) -> Commit {

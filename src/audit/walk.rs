@@ -106,6 +106,11 @@ impl Tail {
             }
             return self.ground(Ground::Nothing).await;
         }
+        // Some services repeat the entry of the cursor: where there is room for more, it was the last.
+        let has_room = self.fetcher.limit() > 1 && (self.largest_page > 1 || !view.page.has_more);
+        if has_room && view.ids().eq([walk.bottom]) {
+            return self.ground(Ground::Nothing).await;
+        }
         // A service may lead in a circle, which a range of history has no floor against.
         let circle = || self.state.walk.iter().flat_map(|walk| &walk.marks).any(|mark| view.bottom() == Some(mark.bottom));
         let stuck =

@@ -93,6 +93,8 @@ impl Scan {
         // Pages may not be sorted: below the beginning is where all of a page is.
         let below = self.range.from.is_some_and(|from| newest.is_some_and(|newest| newest < from));
         let next = page.end_cursor.clone().filter(|_| !events.is_empty() && !below).map(Place::Before);
+        // Some services repeat the entry of the cursor: where there is room for more, it was the last.
+        let next = next.filter(|next| events.len() > 1 || page.has_more || self.fetcher.limit() == 1 || self.place.as_ref() != Some(next));
         let cursor = if let Some(Place::Before(cursor)) = &next { cursor.as_str() } else { "" };
         if next.is_some() && !self.cursors.insert(self.hasher.hash_one(cursor)) {
             return Err(BackfillError::Failed(format!(

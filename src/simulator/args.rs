@@ -94,6 +94,10 @@ pub struct ReadingArgs {
     #[arg(long)]
     pub after_inclusive: bool,
 
+    /// `before=` also returns the entry that the cursor was made from
+    #[arg(long)]
+    pub before_inclusive: bool,
+
     /// The order of entries inside a page
     #[arg(long, value_enum, default_value_t)]
     pub order: Order,
@@ -178,6 +182,7 @@ impl From<ReadingArgs> for Readings {
         Self {
             after: args.after_reading,
             after_inclusive: args.after_inclusive,
+            before_inclusive: args.before_inclusive,
             order: args.order,
             empty_start_cursor: args.empty_start_cursor,
             has_previous: args.has_previous,

@@ -83,7 +83,12 @@ impl AuditQuery {
             Some(key) if readings.after_inclusive => Bound::Included(key),
             Some(key) => Bound::Excluded(key),
         };
-        let between = Between { low, high: self.before.map_or(Bound::Unbounded, Bound::Excluded) };
+        let high = match self.before {
+            None => Bound::Unbounded,
+            Some(key) if readings.before_inclusive => Bound::Included(key),
+            Some(key) => Bound::Excluded(key),
+        };
+        let between = Between { low, high };
         let from_below = self.after.is_some() && self.before.is_none() && readings.after == AfterReading::Adjacent;
         let mut rows: Vec<Row> = if from_below {
             let mut rows: Vec<Row> = world.up(between).filter(wanted).take(limit).collect();

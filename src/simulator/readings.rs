@@ -13,6 +13,8 @@ pub struct Readings {
     pub after: AfterReading,
     /// Whether `after=` also returns the entry that the cursor was made from.
     pub after_inclusive: bool,
+    /// Whether `before=` also returns the entry that the cursor was made from.
+    pub before_inclusive: bool,
     /// The order of entries inside a page.
     pub order: Order,
     /// `startCursor` of an empty page.

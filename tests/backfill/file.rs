@@ -140,6 +140,7 @@ async fn the_counters_are_those_of_the_range_and_stand_on_the_steps() {
 async fn every_reading_of_the_specification_and_a_failing_service_give_the_same_counts() {
     for (name, readings) in [
         ("oldest first", Readings { order: Order::OldestFirst, after: AfterReading::Newest, ..Readings::default() }),
+        ("the cursor's own entry again", Readings { before_inclusive: true, ..Readings::default() }),
         ("capped pages", Readings { page_cap: Some(60), no_date: true, after_inclusive: true, ..Readings::default() }),
         ("arrival", Readings { key: KeyReading::Arrival, ..Readings::default() }),
     ] {

@@ -47,6 +47,7 @@ async fn a_range_is_delivered_once_from_the_oldest_to_the_newest() {
 async fn every_reading_of_the_specification_and_a_failing_service_change_nothing() {
     for (name, readings) in [
         ("oldest first", Readings { order: Order::OldestFirst, ..Readings::default() }),
+        ("the cursor's own entry again", Readings { before_inclusive: true, ..Readings::default() }),
         ("newest page, inclusive", Readings { after: AfterReading::Newest, after_inclusive: true, ..Readings::default() }),
         ("capped pages", Readings { page_cap: Some(60), no_date: true, ..Readings::default() }),
     ] {
