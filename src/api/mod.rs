@@ -19,7 +19,7 @@ pub use error::{ApiError, FailureReason, ValidationBody, ValidationIssue};
 pub(crate) use few::Few;
 pub use key::{KEY_VARIABLE, KeyError, KeySource};
 pub use limit::{Limiter, Priority};
-pub use number::Number;
+pub use number::{Number, NumberText};
 pub use page::{AuditPage, TicketPage};
 pub use query::{AuditQuery, BaseUrl, BaseUrlError, Cursor, Filters};
 pub use text::Text;
