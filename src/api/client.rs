@@ -12,9 +12,9 @@ use reqwest::redirect;
 use tracing::Instrument;
 
 use super::Endpoint;
-use super::error::ApiError;
+use super::error::{ApiError, LONGEST_PAUSE};
 use super::key::KeySource;
-use super::limit::{Limiter, Priority};
+use super::limit::{LONGEST_WAIT, Limiter, Priority};
 use super::page::{AuditPage, TicketPage};
 use super::query::{AuditQuery, BaseUrl, Filters};
 use crate::metrics::ApiMetrics;
@@ -28,14 +28,15 @@ const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 /// How often one call asks, the first time included; what lasts longer is the loops' business.
 const ATTEMPTS: u32 = 4;
 
-/// The first wait between two attempts; it doubles, with jitter.
+/// How often it asks where each answer is that there were too many requests: most of a minute. Whoever gave up sooner would read the tickets
+/// from the first page again, and never come to the last one where a quota lets fewer pages through.
+const ATTEMPTS_WHEN_LIMITED: u32 = 8;
+
+/// The first wait between two attempts; it doubles, with jitter, up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 
-/// The longest wait inside one call. A service that asks for more is obeyed, but the loop is told first.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-
-/// The longest silence that the service may ask for: a typing error there must not stop the exporter for a year.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// The same where there were too many requests.
+const FIRST_WAIT_WHEN_LIMITED: Duration = Duration::from_secs(1);
 
 /// How much of a refusal's body is read, in bytes: its status says most of it.
 const MAX_REFUSAL_BYTES: usize = 256 * 1024;
@@ -193,28 +194,30 @@ impl Client {
         priority: Priority,
         parse: fn(String, Timestamp) -> Result<(T, u64), serde_json::Error>,
     ) -> Result<T, ApiError> {
-        let mut wait = FIRST_WAIT;
         for attempt in 1.. {
             let error = match self.attempt(endpoint, pairs, priority, parse).await {
                 Ok(Probe { page, unknown_fields, .. }) => {
                     self.metrics.unknown_fields(unknown_fields);
                     return Ok(page);
                 }
+                // No request was sent, and so none failed.
+                Err(error @ ApiError::LeftAlone(_)) => return Err(error),
                 Err(error) => error,
             };
             self.metrics.failed(endpoint, error.reason());
-            let asked = error.retry_after().map(|asked| asked.min(LONGEST_PAUSE));
-            if let Some(asked) = asked {
-                self.limiter.pause(asked);
-            }
-            if !error.is_transient() || attempt == ATTEMPTS || asked.is_some_and(|asked| asked > LONGEST_WAIT) {
+            let limited = matches!(error, ApiError::RateLimited { .. });
+            let (attempts, first) = if limited { (ATTEMPTS_WHEN_LIMITED, FIRST_WAIT_WHEN_LIMITED) } else { (ATTEMPTS, FIRST_WAIT) };
+            if !error.is_transient() || attempt >= attempts || error.retry_after() > Some(LONGEST_WAIT) {
                 return Err(error);
             }
             tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
-            if asked.is_none() {
-                tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
+            let wait = (first * 2_u32.pow(attempt - 1)).mul_f64(0.5 + fastrand::f64()).min(LONGEST_WAIT);
+            // What the service itself asked for holds besides, and the longer of the two counts.
+            if limited {
+                self.limiter.pause(wait);
+            } else {
+                tokio::time::sleep(wait).await;
             }
-            wait = (wait * 2).min(LONGEST_WAIT);
         }
         unreachable!("the loop ends by returning")
     }
@@ -226,11 +229,13 @@ impl Client {
         priority: Priority,
         parse: fn(String, Timestamp) -> Result<(T, u64), serde_json::Error>,
     ) -> Result<Probe<T>, ApiError> {
-        let waited = self.limiter.acquire(priority).await;
+        let turn = self.limiter.acquire(priority).await;
+        let waited = turn.unwrap_or_else(|turned_away| turned_away.waited);
         // A turn that came at once was not throttled; the clock's own resolution is no waiting.
         if waited > Duration::from_millis(1) {
             self.metrics.throttled(waited);
         }
+        turn.map_err(|turned_away| ApiError::LeftAlone(turned_away.left))?;
         self.ask(endpoint, pairs, parse).await
     }
 
@@ -289,6 +294,11 @@ impl Client {
         };
         let content_type = header(&headers, CONTENT_TYPE).unwrap_or("without a content type").to_owned();
         let date = header(&headers, DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+        // A date is one of the service's clock.
+        let retry_after = header(&headers, RETRY_AFTER).and_then(|text| parse_retry_after(text, date.unwrap_or_else(SystemTime::now)));
+        if let Some(wait) = retry_after.filter(|_| !(200..300).contains(&status)) {
+            self.limiter.pause(wait);
+        }
         if (300..400).contains(&status) {
             let location = without(header(&headers, LOCATION).unwrap_or("an unnamed place").to_owned(), key);
             return Err(ApiError::redirect(status, &location));
@@ -296,9 +306,6 @@ impl Client {
         // Invalid UTF-8 inside a string is replaced, not fatal: one odd name must not hide a page.
         let body = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         if !(200..300).contains(&status) {
-            // A date is one of the service's clock.
-            let now = date.unwrap_or_else(SystemTime::now);
-            let retry_after = header(&headers, RETRY_AFTER).and_then(|text| parse_retry_after(text, now));
             return Err(ApiError::from_status(status, endpoint.scope(), &content_type, retry_after, &without(body, key)));
         }
         let date = date.and_then(|time| Timestamp::try_from(time).ok());
@@ -343,14 +350,14 @@ fn ticket_pairs(limit: u32, offset: u64) -> [(String, String); 2] {
     [("limit".to_owned(), limit.to_string()), ("offset".to_owned(), offset.to_string())]
 }
 
-/// `Retry-After` in either form, `now` by the service's clock; a date in the past is no wait.
+/// `Retry-After` in either form, `now` by the service's clock, at most [`LONGEST_PAUSE`]; a date in the past is no wait.
 fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
+    let wait = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(wait.min(LONGEST_PAUSE))
 }
 
 /// A text of the service without the key: some services repeat a key that they refuse.
@@ -400,6 +407,9 @@ mod tests {
         assert_eq!(parse_retry_after(" 0 ", now), Some(Duration::ZERO));
         assert_eq!(parse_retry_after("Wed, 21 Oct 2015 07:29:30 GMT", now), Some(Duration::from_secs(90)));
         assert_eq!(parse_retry_after("Wed, 21 Oct 2015 07:27:00 GMT", now), Some(Duration::ZERO));
+        for long in ["86400000", "Fri, 31 Dec 9999 23:59:59 GMT"] {
+            assert_eq!(parse_retry_after(long, now), Some(LONGEST_PAUSE), "{long}");
+        }
         for nonsense in ["soon", "-5", "nan", "1e400"] {
             assert_eq!(parse_retry_after(nonsense, now), None, "{nonsense}");
         }

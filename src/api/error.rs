@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use super::key::KeyError;
 
+/// The longest silence that the service may ask for: a typing error there must not stop the exporter for a year.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
 /// The longest text of the service that is repeated in a message, in characters.
 const MAX_QUOTE: usize = 300;
 
@@ -68,8 +71,11 @@ pub enum ApiError {
         /// The service's own words.
         message: String,
     },
+    /// No request was sent: the service has asked for a pause that still lasts so long.
+    #[error("the service asked to be left alone; the next request is in {}", seconds(*.0))]
+    LeftAlone(Duration),
     /// HTTP 5xx (specification, section 7.1).
-    #[error("HTTP {status}{}", detail(.message))]
+    #[error("HTTP {status}{}{}", wait(.retry_after), detail(.message))]
     Server {
         /// The HTTP status.
         status: u16,
@@ -95,10 +101,12 @@ pub enum ApiError {
         location: String,
     },
     /// HTML or other text where JSON should be: usually a proxy or a login page.
-    #[error("HTTP {status}: the answer is {content_type} and not JSON, probably from a proxy or a login page{}", detail(.start))]
+    #[error("HTTP {status}{}: the answer is {content_type} and not JSON, probably from a proxy or a login page{}", wait(.retry_after), detail(.start))]
     NotJson {
         /// The HTTP status.
         status: u16,
+        /// How long the service asked to wait.
+        retry_after: Option<Duration>,
         /// What the answer says it is.
         content_type: String,
         /// How it begins.
@@ -129,7 +137,10 @@ pub enum ApiError {
 
 /// The reason of a failure as a label value: a bounded set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each is the kind of `ApiError` with the same name; a stalled answer is a time-out")]
+#[expect(
+    missing_docs,
+    reason = "each is the kind of `ApiError` with the same name; a stalled answer is a time-out, and a 5xx is one whatever its body"
+)]
 pub enum FailureReason {
     Key,
     Connect,
@@ -189,8 +200,8 @@ impl ApiError {
             Self::Forbidden { .. } => FailureReason::Forbidden,
             Self::NotFound(_) => FailureReason::NotFound,
             Self::Validation { .. } => FailureReason::Validation,
-            Self::RateLimited { .. } => FailureReason::RateLimited,
-            Self::Server { .. } => FailureReason::ServerError,
+            Self::RateLimited { .. } | Self::LeftAlone(_) => FailureReason::RateLimited,
+            Self::Server { .. } | Self::NotJson { status: 500..=599, .. } => FailureReason::ServerError,
             Self::Status { .. } => FailureReason::UnexpectedStatus,
             Self::Redirect { .. } => FailureReason::Redirect,
             Self::NotJson { .. } => FailureReason::NotJson,
@@ -209,6 +220,7 @@ impl ApiError {
                 | Self::Timeout(_)
                 | Self::Stalled { .. }
                 | Self::RateLimited { .. }
+                | Self::LeftAlone(_)
                 | Self::Server { .. }
                 | Self::Truncated { .. }
                 | Self::Empty { .. }
@@ -223,13 +235,15 @@ impl ApiError {
 
     /// Whether the service, rather than the way to it, refused this very request: then its cursor or its size may be at fault.
     pub fn may_be_the_request(&self) -> bool {
-        !self.is_about_the_key() && !matches!(self, Self::Connect(_) | Self::RateLimited { .. } | Self::Redirect { .. })
+        !self.is_about_the_key()
+            && !matches!(self, Self::Connect(_) | Self::RateLimited { .. } | Self::LeftAlone(_) | Self::Redirect { .. })
     }
 
-    /// How long the service asked to wait.
+    /// How long the service asked to wait, and is left alone: an hour at most.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { retry_after, .. } | Self::Server { retry_after, .. } => *retry_after,
+            Self::RateLimited { retry_after, .. } | Self::Server { retry_after, .. } | Self::NotJson { retry_after, .. } => *retry_after,
+            Self::LeftAlone(left) => Some(*left),
             _ => None,
         }
     }
@@ -256,7 +270,7 @@ impl ApiError {
             404 => Self::NotFound(message),
             429 => Self::RateLimited { retry_after, message },
             500..=599 if !html => Self::Server { status, retry_after, message },
-            500..=599 => Self::NotJson { status, content_type: quote(content_type), start: quote(body) },
+            500..=599 => Self::NotJson { status, retry_after, content_type: quote(content_type), start: quote(body) },
             _ => Self::Status { status, message },
         }
     }
@@ -268,7 +282,7 @@ impl ApiError {
         } else if is_html(content_type, body)
             || !content_type_is_json(content_type) && !matches!(body.trim_start().as_bytes().first(), Some(b'{' | b'['))
         {
-            Self::NotJson { status, content_type: quote(content_type), start: quote(body) }
+            Self::NotJson { status, retry_after: None, content_type: quote(content_type), start: quote(body) }
         } else if error.is_eof() {
             Self::Truncated { bytes }
         } else {
@@ -429,8 +443,16 @@ fn detail(text: &str) -> String {
 }
 
 fn wait(retry_after: &Option<Duration>) -> String {
-    retry_after
-        .map_or_else(String::new, |wait| format!(", asked to wait {}", humantime::format_duration(Duration::from_secs(wait.as_secs()))))
+    match retry_after {
+        None => String::new(),
+        Some(wait) if *wait < LONGEST_PAUSE => format!(", asked to wait {}", seconds(*wait)),
+        Some(wait) => format!(", asked to wait {wait} or longer; the next request is in {wait}", wait = seconds(*wait)),
+    }
+}
+
+/// Whole seconds, rounded up.
+fn seconds(wait: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)))
 }
 
 fn content_type_is_json(content_type: &str) -> bool {
@@ -525,7 +547,24 @@ mod tests {
         assert_eq!(of("application/json", ""), FailureReason::Empty);
         assert_eq!(of("application/json", "[1, 2"), FailureReason::Truncated);
         assert_eq!(of("application/json", "{\"items\":1}"), FailureReason::Malformed);
-        assert_eq!(from(502, "text/html", "<html>bad gateway</html>").reason(), FailureReason::NotJson);
+    }
+
+    #[test]
+    fn an_error_status_counts_whatever_its_body() {
+        let wait = Some(Duration::from_secs(5));
+        for (status, reason) in [(503, FailureReason::ServerError), (502, FailureReason::ServerError), (429, FailureReason::RateLimited)] {
+            let error = ApiError::from_status(status, "tickets:read", "text/html", wait, "<html>maintenance</html>");
+            assert_eq!((error.reason(), error.retry_after()), (reason, wait), "{error}");
+            assert!(error.is_transient() && error.to_string().contains("asked to wait 5s"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pause_that_is_cut_short_is_told_as_it_will_be() {
+        let error = ApiError::from_status(429, "tickets:read", "", Some(LONGEST_PAUSE), "");
+        assert_eq!(error.to_string(), "HTTP 429: too many requests, asked to wait 1h or longer; the next request is in 1h");
+        let left = ApiError::LeftAlone(Duration::from_millis(59_001));
+        assert_eq!(left.to_string(), "the service asked to be left alone; the next request is in 1m");
     }
 
     #[test]

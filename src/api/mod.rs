@@ -18,8 +18,8 @@ pub use entry::{Deal, Entry, Evaluation, Meeting, Organization, Requirement, Tas
 pub use error::{ApiError, FailureReason, ValidationBody, ValidationIssue};
 pub(crate) use few::Few;
 pub use key::{KEY_VARIABLE, KeyError, KeySource};
-pub use limit::{Limiter, Priority};
-pub use number::Number;
+pub use limit::{Limiter, Priority, TurnedAway};
+pub use number::{Number, NumberText};
 pub use page::{AuditPage, TicketPage};
 pub use query::{AuditQuery, BaseUrl, BaseUrlError, Cursor, Filters};
 pub use text::Text;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::de::{self, Deserialize, Deserializer, Error, Visitor};
+use serde_json::value::RawValue;
 
 /// A JSON number: exact where it is whole and fits 64 bits, else a double.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,10 @@ pub enum Number {
 }
 
 struct NumberVisitor;
+
+/// A JSON number as it was written: a double does not hold every amount of money.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberText<'a>(&'a str);
 
 // === impl Number ===
 
@@ -71,6 +76,31 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+// === impl NumberText ===
+
+impl<'a> NumberText<'a> {
+    /// The text, as JSON writes numbers.
+    pub fn as_str(&self) -> &'a str {
+        self.0
+    }
+
+    /// The nearest double.
+    pub fn as_f64(&self) -> f64 {
+        self.0.parse().expect("what JSON allows as a number, Rust does too")
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for NumberText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <&RawValue>::deserialize(deserializer)?.get();
+        // No other value of JSON begins so.
+        if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+            return Err(D::Error::custom("expected a number"));
+        }
+        Ok(Self(text))
+    }
+}
+
 // === impl NumberVisitor ===
 
 impl Visitor<'_> for NumberVisitor {
@@ -108,5 +138,16 @@ mod tests {
     #[test]
     fn text_is_not_a_number() {
         assert!(serde_json::from_str::<Number>("\"42\"").is_err());
+        for other in ["\"42\"", "true", "{}", "[1]", "null", "+1", "01", "-"] {
+            assert!(serde_json::from_str::<NumberText<'_>>(other).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_number_keeps_every_digit() {
+        for text in ["90000000000000.01", "-0.10", "1E+2", "1e400"] {
+            assert_eq!(serde_json::from_str::<NumberText<'_>>(text).expect("a number").as_str(), text);
+        }
+        assert_eq!(NumberText("1e400").as_f64(), f64::INFINITY);
     }
 }

@@ -71,12 +71,13 @@ struct RawAuditPage<'a> {
 struct RawTicketPage<'a> {
     #[serde(borrow)]
     items: Few<&'a RawValue, MAX_ITEMS>,
-    #[serde(default)]
-    limit: Option<Number>,
-    #[serde(default)]
-    offset: Option<Number>,
-    #[serde(default)]
-    total_count: Option<Number>,
+    // A tool to read the tickets, and not what is read: what is no number is as good as absent.
+    #[serde(borrow, default)]
+    limit: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    offset: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    total_count: Option<&'a RawValue>,
 }
 
 // === impl AuditPage ===
@@ -184,9 +185,9 @@ fn ranges(body: &str, few: &Few<&RawValue, MAX_ITEMS>) -> Result<Vec<Range<usize
     Ok(few.items.iter().map(range).collect())
 }
 
-/// A count, where the service sent one; a negative or fractional one is none.
-fn whole(number: Option<Number>) -> Option<u64> {
-    match number? {
+/// A count, where the service sent one; a negative or fractional one is none, and neither is text.
+fn whole(raw: Option<&RawValue>) -> Option<u64> {
+    match serde_json::from_str(raw?.get()).ok()? {
         Number::Whole(n) => u64::try_from(n).ok(),
         Number::Fraction(_) => None,
     }
@@ -224,5 +225,14 @@ mod tests {
         let (page, _) =
             TicketPage::parse(r#"{"items":[],"limit":100,"offset":0,"totalCount":-1}"#.to_owned(), Timestamp::UNIX_EPOCH).expect("valid");
         assert_eq!((page.limit, page.total_count), (Some(100), None));
+    }
+
+    #[test]
+    fn what_a_page_says_of_itself_in_another_type_is_as_good_as_absent() {
+        for odd in ["\"7\"", "true", "null", "{}", "1e400"] {
+            let body = format!(r#"{{"items":[{{"id":1}}],"limit":{odd},"offset":{odd},"totalCount":{odd}}}"#);
+            let (page, _) = TicketPage::parse(body, Timestamp::UNIX_EPOCH).expect(odd);
+            assert_eq!((page.len(), page.limit, page.offset, page.total_count), (1, None, None, None), "{odd}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::few::Few;
-use super::number::Number;
+use super::number::{Number, NumberText};
 use super::text::Text;
 
 /// The most deals that are read of one ticket.
@@ -45,7 +45,8 @@ pub struct Ticket<'a> {
     #[serde(borrow, deserialize_with = "linked_deals")]
     pub linked_deals: Option<Vec<LinkedDeal<'a>>>,
     /// In whatever currency the organization uses.
-    pub deal_amount_sum: Option<Number>,
+    #[serde(borrow)]
+    pub deal_amount_sum: Option<NumberText<'a>>,
     #[serde(borrow)]
     pub vendor_entity_url: Option<Text<'a>>,
 }

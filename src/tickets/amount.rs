@@ -1,20 +1,19 @@
 //! Money as whole ten-thousandths, so that a sum over any number of tickets is exact.
 
-use crate::api::Number;
+use crate::api::NumberText;
 
 /// Units in one.
 const SCALE: i128 = 10_000;
 
-/// Amounts at or beyond this are no money; a sum of 10^10 of them still fits.
-const LIMIT: f64 = 1e24;
+/// Decimals of a unit: the zeros of [`SCALE`].
+const DECIMALS: i64 = 4;
 
-/// Below this a double times 10^4 errs by less than half a unit, so rounding finds the decimal number that was written.
-const EXACT_PRODUCT: f64 = 1e11;
+/// Amounts with more digits before the point are no money; a sum of 10^10 of them still fits.
+const MAX_DIGITS: i64 = 24;
 
 /// An amount or a sum of amounts, in ten-thousandths of whatever currency the organization uses.
 ///
-/// A cent is 100 of them, so cents add up without any error. A JSON number reaches us as the double nearest to what was written, and the
-/// shortest decimal number that stands for that double is what was written, up to 15 significant digits; that number is what is added.
+/// A cent is 100 of them, so cents add up without any error. An amount is read from the digits that were written, and not by way of a double.
 /// More than four decimals are rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount(i128);
@@ -23,13 +22,25 @@ pub struct Amount(i128);
 
 impl Amount {
     /// The amount a number stands for; `None` where it is too large to be money.
-    pub fn new(number: Number) -> Option<Self> {
-        match number {
-            Number::Whole(n) if n.unsigned_abs() < LIMIT as u128 => Some(Self(n * SCALE)),
-            Number::Fraction(x) if x.abs() < EXACT_PRODUCT => Some(Self((x * SCALE as f64).round() as i128)),
-            Number::Fraction(x) if x.abs() < LIMIT => from_decimal(&x.to_string()),
-            _ => None,
+    pub fn new(number: NumberText<'_>) -> Option<Self> {
+        let text = number.as_str();
+        let (sign, number) = text.strip_prefix('-').map_or((1, text), |number| (-1, number));
+        let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let digits = || whole.bytes().chain(fraction.bytes()).map(|digit| i128::from(digit - b'0'));
+        let Some(zeros) = digits().position(|digit| digit != 0) else { return Some(Self(0)) };
+        // One that does not fit is as good as the largest there is.
+        let exponent: i64 = exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
+        // Counted from the first digit that is not 0.
+        let before_the_point = exponent.saturating_add(whole.len() as i64 - zeros as i64);
+        if before_the_point > MAX_DIGITS {
+            return None;
         }
+        let Ok(kept) = usize::try_from(before_the_point + DECIMALS) else { return Some(Self(0)) };
+        let mut digits = digits().skip(zeros).chain(std::iter::repeat(0));
+        let units = digits.by_ref().take(kept).fold(0, |units, digit| units * 10 + digit);
+        let rounded = units + i128::from(digits.next() >= Some(5));
+        Some(Self(sign * rounded))
     }
 
     /// Adds another amount.
@@ -44,21 +55,6 @@ impl Amount {
         let scale = SCALE.unsigned_abs();
         format!("{sign}{}.{:04}", units / scale, units % scale).parse().expect("digits and a point are a number")
     }
-}
-
-/// Reads a decimal number without an exponent, which is how Rust writes a double.
-fn from_decimal(text: &str) -> Option<Amount> {
-    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let mut units: i128 = whole.parse().ok()?;
-    for position in 0..4 {
-        let digit = fraction.as_bytes().get(position).map_or(0, |digit| digit - b'0');
-        units = units.checked_mul(10)?.checked_add(digit.into())?;
-    }
-    if fraction.as_bytes().get(4).is_some_and(|digit| *digit >= b'5') {
-        units += 1;
-    }
-    Some(Amount(sign * units))
 }
 
 #[cfg(test)]
@@ -93,8 +89,28 @@ mod tests {
     }
 
     #[test]
-    fn negative_amounts_and_many_decimals_are_read() {
+    fn a_cent_survives_what_no_double_holds() {
+        let mut sum = amount("90000000000000.01").expect("money");
+        sum.add(amount("-90000000000000").expect("money"));
+        assert_eq!(sum.as_f64(), 0.01);
+    }
+
+    #[test]
+    fn negative_amounts_exponents_and_many_decimals_are_read() {
         for (text, expected) in [
+            ("0", 0),
+            ("-0.000", 0),
+            ("0e9999999999999999999", 0),
+            ("0.00005", 1),
+            ("-0.00005", -1),
+            ("0.000049999999999999999999999999", 0),
+            ("12.5e-3", 125),
+            ("0.0012345E+2", 1235),
+            ("1e-5", 0),
+            ("9e-5", 1),
+            ("1e-9999999999999999999", 0),
+            ("999999999999999999999999.9999", 9_999_999_999_999_999_999_999_999_999),
+            ("0.1e24", 1_000_000_000_000_000_000_000_000_000),
             ("-12.34", -123_400),
             ("0.00004", 0),
             ("0.00006", 1),
@@ -112,11 +128,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_money_is_none() {
-        for text in ["1e24", "-1e300", "1.7976931348623157e308"] {
+        for text in ["1e24", "-1e300", "1.7976931348623157e308", "1e400", "1e9999999999999999999", "1000000000000000000000000"] {
             assert_eq!(amount(text), None, "{text}");
         }
-        assert_eq!(Amount::new(Number::Fraction(f64::NAN)), None);
-        assert_eq!(Amount::new(Number::Fraction(f64::NEG_INFINITY)), None);
     }
 
     proptest! {
@@ -132,8 +146,12 @@ mod tests {
         }
 
         #[test]
-        fn no_number_is_a_panic(bits in any::<u64>()) {
-            let _ = Amount::new(Number::from(f64::from_bits(bits)));
+        fn no_number_is_a_panic_and_none_is_misread(text in "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?") {
+            let double: f64 = text.parse().expect("a number");
+            match amount(&text) {
+                Some(amount) => prop_assert!((amount.as_f64() - double).abs() <= 0.000_051 + double.abs() * 1e-15, "{amount:?}"),
+                None => prop_assert!(double.abs() >= 1e24),
+            }
         }
     }
 }

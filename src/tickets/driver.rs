@@ -1,6 +1,7 @@
 //! Calls the scan on a timer, publishes what it brings, and tells an operator when it begins and ceases to work.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{MissedTickBehavior, interval};
@@ -43,7 +44,7 @@ pub async fn run<S: PageSource>(
     let _watched = health.watched(Loop::Tickets);
     loops.enable(Loop::Tickets);
     published.start();
-    let mut timer = interval(settings.scan_interval.max(std::time::Duration::from_millis(1)));
+    let mut timer = interval(settings.scan_interval.max(Duration::from_millis(1)));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut scanner = Scanner::new(settings.clone(), published.retries().clone());
     let mut told = Told::default();
@@ -73,7 +74,12 @@ pub async fn run<S: PageSource>(
 
 /// What happened, what is shown meanwhile, and what happens next.
 fn sentence(error: &ScanError, shown_until: Option<Timestamp>, settings: &Settings) -> String {
-    let next = humantime::format_duration(settings.scan_interval);
+    let pause = match error {
+        ScanError::Api(error) => error.retry_after().unwrap_or_default(),
+        _ => Duration::ZERO,
+    };
+    // The service is asked for nothing while it wants to be left alone: a scan of that time ends before its first request.
+    let next = humantime::format_duration(settings.scan_interval.max(Duration::from_secs(pause.as_secs())));
     match shown_until {
         Some(until) => format!(
             "the tickets could not be scanned: {error}; the last snapshot is shown until {until:.0}, then its series disappear; the next scan is in {next}"

@@ -116,7 +116,7 @@ impl Fold {
         self.fingerprint
     }
 
-    /// The snapshot of what was folded: every combination of an open state or a priority of the settings with a type that was seen is there,
+    /// The snapshot of what was folded: every combination of an open state or a priority of the settings with a type of its tickets is there,
     /// at 0 if need be; without a single ticket the type is [`UNKNOWN`].
     pub fn finish(mut self, duration: Duration, doubt: Option<Doubt>) -> Snapshot {
         if self.by_state.is_empty() && self.states.configured().is_empty() {

@@ -19,10 +19,10 @@ use crate::api::ApiError;
 pub const MAX_ATTEMPTS: u32 = 3;
 
 /// The most tickets of one organization: a service that makes up new ones for ever must not fill the memory.
-pub const MAX_TICKETS: u64 = 10_000_000;
+pub const MAX_TICKETS: u64 = 2_000_000;
 
 /// The most deals that its open tickets are linked to, for the same reason.
-pub const MAX_DEALS: u64 = 10_000_000;
+pub const MAX_DEALS: u64 = 2_000_000;
 
 /// The states that are remembered as announced; an organization that makes up more of them is told so by the value `other`.
 const MAX_ANNOUNCED: usize = 1000;
@@ -78,6 +78,10 @@ pub struct Scanner {
     /// The most unreadable tickets told of in the log since there were none.
     malformed_told: u64,
     folding_told: bool,
+    /// When the round began.
+    began: Instant,
+    /// The log was told that the round takes long.
+    slow_told: bool,
 }
 
 /// What became of reading the listing once.
@@ -95,7 +99,18 @@ impl Scanner {
     pub fn new(settings: Settings, retries: Counter) -> Self {
         // One row is the overlap, the other is progress.
         let limit = settings.page_size.max(2);
-        Self { settings, retries, limit, last: None, habit: None, announced: HashSet::new(), malformed_told: 0, folding_told: false }
+        Self {
+            settings,
+            retries,
+            limit,
+            last: None,
+            habit: None,
+            announced: HashSet::new(),
+            malformed_told: 0,
+            folding_told: false,
+            began: Instant::now(),
+            slow_told: false,
+        }
     }
 
     /// One round: reads the listing, again while something disturbs it, at most [`MAX_ATTEMPTS`] times.
@@ -103,7 +118,7 @@ impl Scanner {
     /// # Errors
     /// Where a page cannot be read, or the listing cannot be walked; there is no partial snapshot.
     pub async fn round<S: PageSource>(&mut self, source: &S) -> Result<Arc<Snapshot>, ScanError> {
-        let began = Instant::now();
+        (self.began, self.slow_told) = (Instant::now(), false);
         let mut earlier = self.habit;
         for attempt in 1.. {
             let last = attempt == MAX_ATTEMPTS;
@@ -122,7 +137,7 @@ impl Scanner {
             earlier = now;
             if last || settled {
                 self.habit = now;
-                return Ok(self.finish(source, *fold, began.elapsed(), doubt));
+                return Ok(self.finish(source, *fold, self.began.elapsed(), doubt));
             }
             self.retries.inc();
         }
@@ -153,6 +168,7 @@ impl Scanner {
             if fold.deals() > MAX_DEALS {
                 return Err(ScanError::TooManyDeals);
             }
+            self.tell_slow(fold.tickets(), walk.total());
             if began.elapsed() > MAX_SCAN {
                 return Err(ScanError::TooSlow(MAX_SCAN));
             }
@@ -200,6 +216,19 @@ impl Scanner {
             );
         }
         self.folding_told |= snapshot.folded;
+    }
+
+    /// Says once a round that it takes longer than a snapshot is shown, and how far it has come.
+    fn tell_slow(&mut self, tickets: u64, total: Option<u64>) {
+        if self.slow_told || self.began.elapsed() <= self.settings.max_age {
+            return;
+        }
+        self.slow_told = true;
+        tracing::warn!(
+            tickets,
+            total,
+            "the scan of the tickets takes longer than --tickets.max-age, so that their series are absent; it goes on"
+        );
     }
 
     /// Says that tickets could not be read when they begin to be there, and when they become more.

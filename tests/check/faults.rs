@@ -40,7 +40,7 @@ const TABLE: &[(&str, &[Expected])] = &[
     ("429", &[("warning", "service", &["HTTP 429: too many requests", MANNERS, "--api.max-requests-per-second"])]),
     ("429=30s", &[("warning", "service", &["HTTP 429", "asked to wait 30s", MANNERS])]),
     ("429=date:1h", &[("warning", "service", &["HTTP 429", "asked to wait", MANNERS])]),
-    ("429=2h,on=tickets", &[("warning", "tickets", &["HTTP 429", "asked to wait 2h", MANNERS])]),
+    ("429=2h,on=tickets", &[("warning", "tickets", &["HTTP 429", "asked to wait 1h or longer", MANNERS])]),
     (
         "redirect=https://login.example.com/x",
         &[(

@@ -6,6 +6,8 @@
 mod captured;
 #[path = "../support/cases.rs"]
 mod cases;
+#[path = "../support/fast.rs"]
+mod fast;
 #[path = "../support/settings.rs"]
 mod settings;
 

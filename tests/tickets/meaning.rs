@@ -167,6 +167,7 @@ async fn a_date_that_is_none_is_counted_and_an_absurd_one_is_a_date() {
         (r#""2026-03-10 11:59:59""#, false),
         (r#""2026-03-10T12:59:59+01:00""#, false),
         (r#""9998-12-31""#, false),
+        (r#""9999-12-30T23:59:59Z""#, false),
         (r#""2026-03-10T12:00:01-23:59""#, false),
     ];
     let rows = dates.iter().enumerate().map(|(id, (date, _))| format!(r#"{{"id":{id},"state":"OPEN","targetDueDate":{date}}}"#));

@@ -26,8 +26,8 @@ use crate::support::{assert_true, settings};
 /// Amounts tell tickets apart, a bit each, and a double holds so many.
 const MOST: u64 = 48;
 
-/// Attempts of the client's for one page.
-const TRIES: u64 = 4;
+/// Attempts of the client's for one page, at most.
+const TRIES: u64 = 8;
 
 #[derive(Clone, Debug)]
 struct Case {

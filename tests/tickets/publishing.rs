@@ -220,6 +220,47 @@ async fn a_loop_without_a_snapshot_says_since_when() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_service_that_asks_for_a_pause_is_not_said_to_be_asked_sooner() {
+    let limited = |seconds| ApiError::RateLimited { retry_after: Some(Duration::from_secs(seconds)), message: String::new() };
+    let script = Script::new(move |request| {
+        Err(match request.number {
+            0 => limited(3600),
+            1 => ApiError::LeftAlone(Duration::from_millis(3_539_500)),
+            _ => limited(5),
+        })
+    });
+    let running = start(script);
+    for (seconds, next) in [(1, "in 1h"), (60, "in 58m 59s"), (60, "in 1m")] {
+        after(seconds).await;
+        let message = running.loops.state(Loop::Tickets).last_failure.unwrap().message;
+        assert!(message.ends_with(&format!("until a scan succeeds; the next one is {next}")), "{message}");
+        assert_eq!(running.loops.state(Loop::Tickets).up, Some(false));
+    }
+}
+
+/// A listing of a thousand pages that takes longer to read than a snapshot is shown.
+#[tokio::test(start_paused = true)]
+async fn a_scan_that_takes_too_long_says_once_how_far_it_is() {
+    struct Slow(Script);
+    impl PageSource for Slow {
+        async fn page(&self, limit: u32, offset: u64) -> Result<orgdata_exporter::api::TicketPage, ApiError> {
+            after(10).await;
+            self.0.page(limit, offset).await
+        }
+    }
+    let log = Captured::begin_at(tracing::Level::WARN);
+    let running = start(Slow(Script::listing(bugs(0..9001))));
+    after(1000).await;
+    let lines = log.lines();
+    assert!(running.published.summary().is_none() && lines.len() == 1, "{lines:?}");
+    // The first page comes alone, then four at a time; each brings nine more.
+    let expected = ["longer than --tickets.max-age", "tickets=3223", "9001"];
+    assert!(expected.iter().all(|part| lines[0].contains(part)), "{lines:?}");
+    after(2000).await;
+    assert!(running.published.summary().is_some() && log.lines().len() == 1, "the scan came to its end");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_a_hanging_page() {
     struct Hangs;
     impl PageSource for Hangs {

@@ -165,6 +165,18 @@ async fn a_server_that_ignores_offset_while_tickets_are_created_ends() {
 }
 
 #[tokio::test]
+async fn a_server_that_makes_up_tickets_for_ever_is_told_where_it_ends() {
+    let script = Script::new(move |request| {
+        // As many as a page may hold, of the kind that is read fastest.
+        let rows: Vec<String> = (0..99_999).map(|row| (request.offset + row).to_string()).collect();
+        Ok(page(&rows, request, None))
+    });
+    let error = round(&script, 1000).await.0.expect_err("it has no end");
+    assert_eq!(error.to_string(), "there are more than 2000000 tickets, which is more than this exporter counts");
+    assert!(script.requests().len() < 25, "{}", script.requests().len());
+}
+
+#[tokio::test]
 async fn pages_of_one_ticket_are_read_and_doubted() {
     let rows = bugs(0..20);
     let script = Script::new(move |request| Ok(slice(&rows, Request { limit: 1, ..request })));

@@ -1,7 +1,8 @@
 //! The scan through the real client and a real socket.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Query, State};
@@ -14,8 +15,10 @@ use orgdata_exporter::metrics::{ApiMetrics, Loops, TicketMetrics};
 use orgdata_exporter::tickets;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::fast::fast;
 use crate::support::{bug, settings};
 
 /// What the stub does, besides serving 95 tickets.
@@ -26,6 +29,8 @@ struct Stub {
     hiccup: bool,
     /// Answers 403 to all.
     forbids: bool,
+    /// Answers 429, and not when to come back, to more than three requests in three seconds.
+    quota: Option<Mutex<Vec<Instant>>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -41,6 +46,14 @@ async fn list(State(stub): State<Arc<Stub>>, headers: HeaderMap, Query(parameter
     }
     if stub.forbids {
         return (StatusCode::FORBIDDEN, r#"{"message":"no such scope"}"#).into_response();
+    }
+    if let Some(quota) = &stub.quota {
+        let mut let_through = quota.lock().unwrap();
+        let_through.retain(|at| at.elapsed() < Duration::from_secs(3));
+        if let_through.len() >= 3 {
+            return StatusCode::TOO_MANY_REQUESTS.into_response();
+        }
+        let_through.push(Instant::now());
     }
     if stub.hiccup && number == 2 {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
@@ -77,6 +90,18 @@ async fn pages_over_a_socket_make_one_snapshot() {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     assert!(text.contains("orgdata_api_unknown_fields_total 95"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scan_of_more_pages_than_a_quota_lets_through_comes_to_its_end() {
+    let stub = Arc::new(Stub { quota: Some(Mutex::default()), ..Stub::default() });
+    let client = client(stub.clone(), &mut Registry::default()).await;
+    let mut scanner = tickets::Scanner::new(settings(10), Counter::default());
+    let snapshot = fast(scanner.round(&client)).await.unwrap();
+    assert_eq!((snapshot.tickets, snapshot.doubt), (95, None));
+    // Eleven pages, and not many refusals.
+    let requests = stub.requests.load(Ordering::Relaxed);
+    assert!(requests < 40, "{requests}");
 }
 
 #[tokio::test]
