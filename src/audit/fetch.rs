@@ -40,7 +40,7 @@ pub(crate) struct Fetcher {
     client: Client,
     page_size: u32,
     limit: u32,
-    /// Pages since the limit was reduced or raised.
+    /// Pages since the limit was changed.
     calm: u32,
     /// After so many the next larger limit is tried.
     patience: u32,
@@ -101,7 +101,9 @@ impl Fetcher {
                         self.suspect = None;
                         self.limit /= 2;
                         self.calm = 0;
-                        self.raised = false;
+                        if std::mem::take(&mut self.raised) {
+                            self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
+                        }
                         too_large = true;
                         tracing::warn!(%error, limit = self.limit, "a page cannot be read whole; asking for half as many entries");
                         continue;
@@ -144,18 +146,16 @@ impl Fetcher {
 
     fn went_well(&mut self, place: &Place) {
         self.suspect.take_if(|(suspect, _)| suspect == place);
-        self.raised = false;
-        self.calm += 1;
-        if self.calm < self.patience {
-            return;
-        }
-        self.calm = 0;
-        if self.limit < self.page_size {
-            self.limit = (self.limit * 2).min(self.page_size);
-            self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
-            self.raised = true;
-        } else {
+        if std::mem::take(&mut self.raised) {
             self.patience = PATIENCE;
+        }
+        if self.limit < self.page_size {
+            self.calm += 1;
+            if self.calm >= self.patience {
+                self.calm = 0;
+                self.limit = (self.limit * 2).min(self.page_size);
+                self.raised = true;
+            }
         }
     }
 }
