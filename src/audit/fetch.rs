@@ -36,6 +36,8 @@ pub(crate) enum Fetched {
 pub(crate) struct Fetcher {
     client: Client,
     page_size: u32,
+    /// A larger page may not fit into the state file.
+    max_bytes: usize,
     limit: u32,
     /// Pages since the limit was reduced.
     calm: u32,
@@ -47,7 +49,12 @@ pub(crate) struct Fetcher {
 
 impl Fetcher {
     pub(crate) fn new(client: Client, page_size: u32) -> Self {
-        Self { client, page_size, limit: page_size, calm: 0, suspect: None }
+        Self { client, page_size, max_bytes: usize::MAX, limit: page_size, calm: 0, suspect: None }
+    }
+
+    /// A page of more bytes is asked for again with fewer entries.
+    pub(crate) fn within(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
     }
 
     /// A page whose emptiness has consequences: one without entries is asked for once more, since it may have been an accident.
@@ -74,6 +81,17 @@ impl Fetcher {
     pub(crate) async fn page(&mut self, place: &Place, priority: Priority, patience: u32) -> Result<Fetched, ApiError> {
         loop {
             let error = match self.ask(place, self.limit, priority).await {
+                // A service that heeds no limit has no smaller one.
+                Ok(page) if page.bytes() > self.max_bytes && page.len() > 1 && page.len() <= self.limit as usize => {
+                    self.limit = u32::try_from(page.len() * self.max_bytes / page.bytes()).unwrap_or(1).max(1);
+                    self.calm = 0;
+                    tracing::debug!(
+                        bytes = page.bytes(),
+                        limit = self.limit,
+                        "a page is large beside the state file; asking for fewer entries"
+                    );
+                    continue;
+                }
                 Ok(page) => {
                     self.went_well(place);
                     return Ok(Fetched::Page(page));
