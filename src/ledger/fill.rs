@@ -8,8 +8,8 @@ use super::{Settings, StatePath, WAL_BYTES};
 /// A page of entries is at most this part of the limit.
 const PAGE_SHARE: u64 = 64;
 
-/// A page of entries need not be smaller than this, in bytes: some hundred entries.
-const MIN_PAGE: u64 = 128 * 1024;
+/// A page of entries need not be smaller than this, in bytes: also beside a small file a long walk must not take a request for each entry.
+const MIN_PAGE: u64 = 512 * 1024;
 
 /// As often a commit takes the room of a page: on a first start the page that it began with stands in the row that every commit writes anew.
 const PAGES_AT_ONCE: u64 = 2;
