@@ -5,6 +5,7 @@ mod collector_peer;
 #[path = "support/settings.rs"]
 mod settings;
 
+use std::path::Path;
 use std::time::Duration;
 
 use collector_peer::{Peer, Reply};
@@ -16,13 +17,13 @@ use orgdata_exporter::ledger::{
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::otlp::{Flags, Next, Relay, Sender, Settings as OtlpSettings};
-use orgdata_exporter::simulator::{Config, Scope, Simulator};
+use orgdata_exporter::simulator::{Config, Fields, Scope, Simulator};
 
-/// `--state.max-size`; half of it stays free.
+/// `--state.max-size`, smaller than the flag may be.
 const MAX_SIZE: u64 = 1 << 20;
 
-fn ledger(base_url: &str, path: StatePath, metrics: &Metrics) -> (LedgerHandle, LedgerState) {
-    let settings = LedgerSettings { max_size: MAX_SIZE, ..settings::ledger(path, base_url) };
+fn ledger(base_url: &str, path: StatePath, max_size: u64, metrics: &Metrics) -> (LedgerHandle, LedgerState) {
+    let settings = LedgerSettings { max_size, ..settings::ledger(path, base_url) };
     LedgerHandle::open(settings, metrics.clone()).expect("opens")
 }
 
@@ -40,6 +41,38 @@ fn relay(ledger: &LedgerHandle, peer: &Peer, metrics: &Metrics) -> Relay<LedgerH
     Relay::new(ledger.clone(), &ledger.instance_id(), sender, &settings, metrics.otlp.clone(), metrics.loops.clone())
 }
 
+/// A tail that takes all there is, and after that what it is hurried to.
+fn tail(base_url: &str, ledger: &LedgerHandle, state: LedgerState, metrics: &Metrics) -> Tail {
+    let settings = Settings {
+        poll_interval: Duration::from_secs(3600),
+        start: Start::Oldest,
+        reread_interval: Duration::from_secs(3600),
+        reread_window: Duration::from_secs(3600),
+        page_size: 500,
+    };
+    let client = Client::new(settings::api(base_url), metrics.api.clone()).expect("a client");
+    Tail::new(client, ledger.clone(), state, metrics.clone(), settings)
+}
+
+/// Bytes of the file and of the log beside it.
+fn bytes(path: &Path) -> u64 {
+    ["", "-wal"].iter().filter_map(|suffix| std::fs::metadata(format!("{}{suffix}", path.display())).ok()).map(|file| file.len()).sum()
+}
+
+/// A text of so many bytes that cannot be compressed.
+fn noise(seed: u64, bytes: usize) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'0' + (state >> 58) as u8)
+    })
+    .take(bytes)
+    .map(|letter| if letter == '\\' { '~' } else { letter })
+    .collect()
+}
+
 fn counted(metrics: &Metrics) -> u64 {
     metrics.audit.events().iter().map(|(_, count)| count).sum()
 }
@@ -53,19 +86,10 @@ async fn a_walk_larger_than_the_outbox_drains_while_the_tail_pauses() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("state.db");
     let metrics = Metrics::new(Duration::ZERO);
-    let (ledger, state) = ledger(&simulator.base_url(), StatePath::File(path.clone()), &metrics);
+    let (ledger, state) = ledger(&simulator.base_url(), StatePath::File(path.clone()), MAX_SIZE, &metrics);
     let peer = Peer::grpc(4 << 20).await;
     let mut relay = relay(&ledger, &peer, &metrics);
-    let api = settings::api(&simulator.base_url());
-    let settings = Settings {
-        poll_interval: Duration::from_secs(3600),
-        start: Start::Oldest,
-        reread_interval: Duration::from_secs(3600),
-        reread_window: Duration::from_secs(3600),
-        page_size: 500,
-    };
-    let client = Client::new(api, metrics.api.clone()).expect("a client");
-    let mut tail = Tail::new(client, ledger.clone(), state, metrics.clone(), settings);
+    let mut tail = tail(&simulator.base_url(), &ledger, state, &metrics);
 
     // The tail works until it pauses or has nothing left; then the relay does one round: at most one request.
     let (mut pauses, mut largest, mut live) = (0, 0, None);
@@ -100,11 +124,48 @@ async fn a_walk_larger_than_the_outbox_drains_while_the_tail_pauses() {
     assert!(file <= MAX_SIZE, "{file} bytes");
 }
 
+/// A page as the service would serve it takes more than the whole file may: it is read in smaller ones, the file with the log beside it
+/// stays below its limit, and both become short again once all is delivered.
+#[tokio::test]
+async fn entries_of_which_a_page_is_larger_than_the_file_may_be_pass_through_it() {
+    let (entries, max_size) = (400, 8 << 20);
+    let simulator = Simulator::spawn(Config::quiet()).await.expect("a free port");
+    for number in 0..entries {
+        let metadata = serde_json::json!({ "note": noise(number, 60_000) });
+        simulator.add_entry(&Fields::new().with("metadata", metadata)).expect("an entry");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let metrics = Metrics::new(Duration::ZERO);
+    let (ledger, state) = ledger(&simulator.base_url(), StatePath::File(path.clone()), max_size, &metrics);
+    let peer = Peer::grpc(4 << 20).await;
+    let mut relay = relay(&ledger, &peer, &metrics);
+    let mut tail = tail(&simulator.base_url(), &ledger, state, &metrics);
+    let mut pauses = 0;
+    for round in 0.. {
+        assert!(round < 10_000, "it is stuck at {} of {entries}", peer.taken_ids().len());
+        // The collector is away until the file is full, again and again.
+        while tail.round().await.is_zero() {
+            assert!(bytes(&path) <= max_size, "{} bytes", bytes(&path));
+        }
+        pauses += u32::from(metrics.audit.is_paused());
+        let idle = relay.round().await == Next::Idle;
+        assert!(bytes(&path) <= max_size, "{} bytes", bytes(&path));
+        if idle && !metrics.audit.is_paused() {
+            break;
+        }
+    }
+    assert!(pauses > 3, "{pauses} pauses: the file held it all");
+    let truth: Vec<String> = simulator.entries_of(Scope::default()).map(|entry| entry.id).collect();
+    assert_eq!(peer.taken_ids(), truth, "each once, oldest first");
+    assert!(bytes(&path) < 2 << 20, "{} bytes stay", bytes(&path));
+}
+
 /// What the collector refuses is one dead letter, counted once, whoever writes it down.
 #[tokio::test]
 async fn a_dead_letter_is_counted_once() {
     let metrics = Metrics::new(Duration::ZERO);
-    let (ledger, _) = ledger("https://api.example", StatePath::Memory, &metrics);
+    let (ledger, _) = ledger("https://api.example", StatePath::Memory, MAX_SIZE, &metrics);
     let mut commit = Commit::new(Timestamp::now());
     commit.entries = (0..10)
         .map(|number| NewEntry {

@@ -39,6 +39,8 @@ pub(crate) enum Fetched {
 pub(crate) struct Fetcher {
     client: Client,
     page_size: u32,
+    /// A larger page may not fit into the state file.
+    max_bytes: usize,
     limit: u32,
     /// Pages since the limit was changed.
     calm: u32,
@@ -54,7 +56,12 @@ pub(crate) struct Fetcher {
 
 impl Fetcher {
     pub(crate) fn new(client: Client, page_size: u32) -> Self {
-        Self { client, page_size, limit: page_size, calm: 0, patience: PATIENCE, raised: false, suspect: None }
+        Self { client, page_size, max_bytes: usize::MAX, limit: page_size, calm: 0, patience: PATIENCE, raised: false, suspect: None }
+    }
+
+    /// A page of more bytes is asked for again with fewer entries.
+    pub(crate) fn within(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
     }
 
     /// A page whose emptiness has consequences: one without entries is asked for once more, since it may have been an accident.
@@ -83,6 +90,17 @@ impl Fetcher {
         let mut too_large = self.raised;
         loop {
             let error = match self.ask(place, self.limit, priority).await {
+                // A service that heeds no limit has no smaller one.
+                Ok(page) if page.bytes() > self.max_bytes && page.len() > 1 && page.len() <= self.limit as usize => {
+                    self.limit = u32::try_from(page.len() * self.max_bytes / page.bytes()).unwrap_or(1).max(1);
+                    self.was_too_large();
+                    tracing::debug!(
+                        bytes = page.bytes(),
+                        limit = self.limit,
+                        "a page is large beside the state file; asking for fewer entries"
+                    );
+                    continue;
+                }
                 Ok(page) => {
                     self.went_well(place);
                     return Ok(Fetched::Page(page));
@@ -100,10 +118,7 @@ impl Fetcher {
                     Ok(_) => {
                         self.suspect = None;
                         self.limit /= 2;
-                        self.calm = 0;
-                        if std::mem::take(&mut self.raised) {
-                            self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
-                        }
+                        self.was_too_large();
                         too_large = true;
                         tracing::warn!(%error, limit = self.limit, "a page cannot be read whole; asking for half as many entries");
                         continue;
@@ -142,6 +157,13 @@ impl Fetcher {
             Place::Before(cursor) => query.before = Some(cursor.clone()),
         }
         self.client.audit_page(&query, priority).await
+    }
+
+    fn was_too_large(&mut self) {
+        self.calm = 0;
+        if std::mem::take(&mut self.raised) {
+            self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
+        }
     }
 
     fn went_well(&mut self, place: &Place) {

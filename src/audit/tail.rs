@@ -87,7 +87,7 @@ impl Tail {
         let filters = client.settings().filters.fingerprint();
         let now = Instant::now();
         Self {
-            fetcher: Fetcher::new(client, settings.page_size),
+            fetcher: Fetcher::new(client, settings.page_size).within(ledger.max_page_bytes()),
             ledger,
             state,
             metrics,

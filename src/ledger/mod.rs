@@ -120,8 +120,8 @@ struct Inner {
     known: Arc<RwLock<Known>>,
     backlog: Arc<Mutex<Backlog>>,
     fill: Arc<Fill>,
-    /// The log beside the file is being written back.
-    writing_back: AtomicBool,
+    /// The file and the log beside it are being made shorter.
+    tidying: AtomicBool,
     outbox_grew: Notify,
     instance_id: String,
     /// What SQLite said when it found the file damaged.
@@ -165,7 +165,7 @@ impl LedgerHandle {
             known: ledger.known.clone(),
             backlog: ledger.backlog.clone(),
             fill: ledger.fill.clone(),
-            writing_back: AtomicBool::new(false),
+            tidying: AtomicBool::new(false),
             ledger: Mutex::new(ledger),
             outbox_grew: Notify::new(),
             instance_id: state.instance_id.clone(),
@@ -209,10 +209,16 @@ impl LedgerHandle {
 
     /// Whether one more page might not fit below `--state.max-size`. It waits for nothing, not even for a disk that hangs.
     pub fn is_full(&self) -> bool {
-        if self.inner.fill.is_held() {
-            self.write_back();
+        let full = self.inner.fill.is_full(self.backlog().records);
+        if full || self.inner.fill.is_held() {
+            self.tidy();
         }
-        self.inner.fill.is_full(self.backlog().records)
+        full
+    }
+
+    /// The largest page of entries, in bytes, that is sure to fit below `--state.max-size` where the ledger is not full.
+    pub fn max_page_bytes(&self) -> usize {
+        usize::try_from(self.inner.fill.page()).unwrap_or(usize::MAX)
     }
 
     /// For tests: lets the file take no further page, as on a full disk, or lets it grow again.
@@ -330,17 +336,19 @@ impl LedgerHandle {
         }
     }
 
-    /// Writes the log beside the file back, off the runtime's threads: where nothing is committed any more, nobody else does.
-    fn write_back(&self) {
+    /// Makes the file and the log beside it shorter where that is possible, off the runtime's threads: where nothing is committed any more,
+    /// nobody else does.
+    fn tidy(&self) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && !self.inner.writing_back.swap(true, Ordering::Relaxed)
+            && !self.inner.tidying.swap(true, Ordering::Relaxed)
         {
             let this = self.clone();
             runtime.spawn_blocking(move || {
-                if let Err(error) = this.lock().write_back() {
-                    tracing::debug!(%error, "the write-ahead log cannot be written back yet");
+                let ledger = this.lock();
+                if let Err(error) = ledger.shrink().and_then(|()| ledger.look()) {
+                    tracing::debug!(%error, "the state file cannot be made shorter yet");
                 }
-                this.inner.writing_back.store(false, Ordering::Relaxed);
+                this.inner.tidying.store(false, Ordering::Relaxed);
             });
         }
     }

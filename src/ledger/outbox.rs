@@ -9,6 +9,13 @@ use super::types::{DeadLetter, Gap, GapReason, OutboxPosition, OutboxRecord, Rec
 use super::{LedgerError, letters};
 use crate::metrics::audit::{Delta, Total};
 
+/// Gives up to half a megabyte of free pages back: with what points to the pages that move, as much as the log beside the file holds
+/// before it is written back.
+const SHRINK: &str = "PRAGMA incremental_vacuum(128)";
+
+/// How often in a row.
+const SHRINK_STEPS: usize = 16;
+
 /// A page of the outbox that does not unpack.
 struct BadPage {
     page: i64,
@@ -168,11 +175,13 @@ impl Ledger {
         }
     }
 
-    /// Reads when the oldest waiting record arrived, and how large the file is.
+    /// Reads when the oldest waiting record arrived, and how large the file is; cuts the log beside it where that is too long.
     pub(super) fn look(&self) -> rusqlite::Result<()> {
-        let size = self.size()?;
-        self.metrics.state.size_bytes.set(size);
-        self.fill.look(u64::try_from(size).unwrap_or(0));
+        let blocked = self.fill.is_log_long() && self.cut_log();
+        let (pages, free, size) = self.pages()?;
+        let used = (pages - free) * size;
+        self.metrics.state.size_bytes.set(used);
+        self.fill.look((pages * size).cast_unsigned(), used.cast_unsigned(), blocked);
         let oldest: Option<i64> = self
             .connection
             .prepare_cached("SELECT arrived FROM outbox ORDER BY page LIMIT 1")?
@@ -184,27 +193,48 @@ impl Ledger {
         Ok(())
     }
 
-    /// Bytes in use: pages of the file that hold something.
-    fn size(&self) -> rusqlite::Result<i64> {
-        let pages: i64 = self.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
-        let free: i64 = self.connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
-        let size: i64 = self.connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-        Ok((pages - free) * size)
+    /// How many pages the file has, how many of them hold nothing, and the bytes of one.
+    fn pages(&self) -> rusqlite::Result<(i64, i64, i64)> {
+        let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get(0));
+        Ok((pragma("page_count")?, pragma("freelist_count")?, pragma("page_size")?))
     }
 
-    /// Writes the write-ahead log back and cuts it, unless somebody still reads what is in it.
-    pub(super) fn write_back(&self) -> rusqlite::Result<()> {
-        // Not now is soon enough: nobody waits for that reader.
-        self.connection.busy_timeout(std::time::Duration::ZERO)?;
-        let written = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        self.connection.busy_timeout(super::BUSY)?;
-        written?;
+    /// Writes the write-ahead log back and cuts it. Returns whether somebody who still reads what is in it is in the way.
+    fn cut_log(&self) -> bool {
+        let cut = || {
+            // Not now is soon enough: nobody waits for that reader.
+            self.connection.busy_timeout(std::time::Duration::ZERO)?;
+            let blocked = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            self.connection.busy_timeout(super::BUSY)?;
+            blocked
+        };
+        cut().unwrap_or_else(|error: rusqlite::Error| {
+            tracing::debug!(%error, "the write-ahead log cannot be written back yet");
+            false
+        })
+    }
+
+    /// Gives free pages back to the file system, beyond those that the next page of entries takes; so many at once that nobody waits for
+    /// long.
+    pub(super) fn shrink(&self) -> rusqlite::Result<()> {
+        let kept = self.fill.page().cast_signed();
+        let is_large = || self.pages().map(|(_, free, size)| free * size > kept);
+        if !is_large()? {
+            return Ok(());
+        }
+        for _ in 0..SHRINK_STEPS {
+            let mut step = self.connection.prepare_cached(SHRINK)?;
+            let mut pages = step.query([])?;
+            // It gives back a page with each row that is asked for.
+            while pages.next()?.is_some() {}
+            drop(pages);
+            if !is_large()? {
+                break;
+            }
+        }
+        // The file itself becomes shorter when the log is written back.
+        self.cut_log();
         self.look()
-    }
-
-    /// Gives free pages back to the file system, a few at a time.
-    fn shrink(&self) -> rusqlite::Result<()> {
-        self.connection.execute_batch("PRAGMA incremental_vacuum(256)")
     }
 }
 
