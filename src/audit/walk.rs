@@ -49,7 +49,6 @@ impl Tail {
         commit: Option<Commit>,
     ) -> Result<(), TailError> {
         self.passed.clear();
-        self.found(&top);
         let walk = self.new_walk(kind, floor, &top, None);
         tracing::debug!(walk = kind.as_str(), floor = floor.map(tracing::field::display), "a walk begins");
         let mut commit = commit.unwrap_or_else(|| self.commit(&top));
@@ -163,7 +162,7 @@ impl Tail {
             }
             Ground::Unreadable(gap) => commit.gaps.push(gap),
         }
-        if self.vanished.is_some() && walk.kind != WalkKind::Reread && commit.gaps.is_empty() {
+        if self.vanished.is_some() && commit.gaps.is_empty() {
             commit.gaps.push(overtaken(self.state.frontier_at));
         }
         // Where only other filters showed what the ledger holds, nothing is missing.
@@ -195,7 +194,7 @@ impl Tail {
         if view.is_empty() {
             if walk.before.is_some() && !self.rewalked {
                 // The entries were there on the way down. The cursor may have grown old; whether they are gone the next way down tells.
-                self.vanished = Some(walk.bottom);
+                self.vanished = (walk.kind != WalkKind::Reread).then_some(walk.bottom);
                 return self.refused("there is nothing any more where entries were on the way down").await;
             }
             let gap = (walk.kind != WalkKind::Reread).then(|| overtaken(self.state.frontier_at));
