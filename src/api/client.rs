@@ -351,7 +351,7 @@ fn ticket_pairs(limit: u32, offset: u64) -> [(String, String); 2] {
 }
 
 /// `Retry-After` in either form, `now` by the service's clock, at most [`LONGEST_PAUSE`]; a date in the past is no wait.
-fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+pub(crate) fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     let wait = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,

@@ -13,6 +13,7 @@ mod text;
 mod ticket;
 mod time;
 
+pub(crate) use client::parse_retry_after;
 pub use client::{Client, Probe, Settings};
 pub use entry::{Deal, Entry, Evaluation, Meeting, Organization, Requirement, Task, TeamRequest, TeamRequestType, TicketRef, UserSummary};
 pub use error::{ApiError, FailureReason, ValidationBody, ValidationIssue};

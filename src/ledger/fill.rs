@@ -59,7 +59,7 @@ impl Fill {
 
     /// Looks at the log beside the file. Returns whether it is longer than what is kept free for it: what a large transaction leaves
     /// stands there, written back or not, until it is cut.
-    pub(super) fn is_log_long(&self) -> bool {
+    pub(super) fn look_at_log(&self) -> bool {
         let wal = self.wal.as_ref().and_then(|wal| std::fs::metadata(wal).ok()).map_or(0, |wal| wal.len());
         self.wal_bytes.store(wal, Ordering::Relaxed);
         self.is_held()
@@ -69,7 +69,7 @@ impl Fill {
     pub(super) fn look(&self, bytes: u64, used: u64, blocked: bool) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.used.store(used, Ordering::Relaxed);
-        let held = self.is_log_long() && blocked;
+        let held = self.is_held() && blocked;
         if held && !self.told.swap(held, Ordering::Relaxed) {
             tracing::warn!(
                 bytes = self.wal_bytes.load(Ordering::Relaxed),
@@ -156,6 +156,7 @@ mod tests {
         let fill = fill(directory.path());
         let lines = Captured::begin();
         std::fs::File::create(directory.path().join("state.db-wal")).and_then(|log| log.set_len(9 * MIB)).expect("written");
+        assert!(fill.look_at_log());
         fill.look(MIB, MIB, false);
         assert!(fill.is_held() && lines.lines().is_empty());
         fill.look(MIB, MIB, true);

@@ -177,7 +177,7 @@ impl Ledger {
 
     /// Reads when the oldest waiting record arrived, and how large the file is; cuts the log beside it where that is too long.
     pub(super) fn look(&self) -> rusqlite::Result<()> {
-        let blocked = self.fill.is_log_long() && self.cut_log();
+        let blocked = self.fill.look_at_log() && self.cut_log();
         let (pages, free, size) = self.pages()?;
         let used = (pages - free) * size;
         self.metrics.state.size_bytes.set(used);
@@ -199,7 +199,8 @@ impl Ledger {
         Ok((pragma("page_count")?, pragma("freelist_count")?, pragma("page_size")?))
     }
 
-    /// Writes the write-ahead log back and cuts it. Returns whether somebody who still reads what is in it is in the way.
+    /// Writes the write-ahead log back and cuts it, and looks how long it is then. Returns whether somebody who still reads what is in it
+    /// is in the way.
     fn cut_log(&self) -> bool {
         let cut = || {
             // Not now is soon enough: nobody waits for that reader.
@@ -208,10 +209,12 @@ impl Ledger {
             self.connection.busy_timeout(super::BUSY)?;
             blocked
         };
-        cut().unwrap_or_else(|error: rusqlite::Error| {
+        let blocked = cut().unwrap_or_else(|error: rusqlite::Error| {
             tracing::debug!(%error, "the write-ahead log cannot be written back yet");
             false
-        })
+        });
+        self.fill.look_at_log();
+        blocked
     }
 
     /// Gives free pages back to the file system, beyond those that the next page of entries takes; so many at once that nobody waits for

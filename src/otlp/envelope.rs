@@ -7,6 +7,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 
 use super::wire::{begin, part, part_len};
+use crate::metrics::build::VERSION;
 
 /// The scope of every record.
 pub const SCOPE: &str = "orgdata.audit";
@@ -37,11 +38,7 @@ impl Envelope {
             KeyValue { key: key.clone(), value, ..KeyValue::default() }
         });
         let resource = Resource { attributes: attributes.collect(), ..Resource::default() };
-        let scope = InstrumentationScope {
-            name: SCOPE.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            ..InstrumentationScope::default()
-        };
+        let scope = InstrumentationScope { name: SCOPE.to_owned(), version: VERSION.to_owned(), ..InstrumentationScope::default() };
         Self { resource: resource.encode_to_vec(), scope: scope.encode_to_vec() }
     }
 

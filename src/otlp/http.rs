@@ -18,6 +18,7 @@ use tonic_types::RpcStatusExt;
 use super::FailureReason;
 use super::settings::{Connection, SettingsError};
 use super::verdict::{Refusal, Verdict, chain, one_line, speaks_of_size};
+use crate::api::parse_retry_after;
 
 /// The media type of the protocol.
 const PROTOBUF: &str = "application/x-protobuf";
@@ -148,7 +149,7 @@ fn verdict(answer: &Answer) -> Verdict {
         return acknowledgement(answer);
     }
     let (words, retry_info) = words(answer);
-    let retry_after = header(&answer.headers, RETRY_AFTER).and_then(parse_retry_after).or(retry_info);
+    let retry_after = header(&answer.headers, RETRY_AFTER).and_then(|text| parse_retry_after(text, SystemTime::now())).or(retry_info);
     let said = if words.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status}: {words}") };
     let hold = |reason| Verdict::Hold(Refusal::new(reason, said.clone()).after(retry_after));
     let configuration = |reason| Verdict::Hold(Refusal::configuration(reason, said.clone()).after(retry_after));
@@ -239,16 +240,6 @@ fn words(answer: &Answer) -> (String, Option<Duration>) {
         return (one_line(message), None);
     }
     (one_line(&String::from_utf8_lossy(&answer.body)), None)
-}
-
-/// `Retry-After` in either form; a date in the past is no wait.
-fn parse_retry_after(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {

@@ -14,6 +14,7 @@ use url::Url;
 use super::endpoint;
 use super::pairs;
 use super::scrub::Scrubber;
+use crate::metrics::build::VERSION;
 use crate::metrics::certificates::not_after;
 
 /// The variables' common beginning.
@@ -173,7 +174,7 @@ impl Settings {
 
     /// The resource of every record: who sends it, as the exporter knows it, and as the environment has it, which wins.
     pub fn resource(&self, instance_id: &str) -> Vec<(String, String)> {
-        let own = [("service.name", SERVICE_NAME), ("service.version", env!("CARGO_PKG_VERSION")), ("service.instance.id", instance_id)];
+        let own = [("service.name", SERVICE_NAME), ("service.version", VERSION), ("service.instance.id", instance_id)];
         let mut resource: Vec<(String, String)> = own.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         for (key, value) in &self.resource {
             match resource.iter_mut().find(|(known, _)| known == key) {

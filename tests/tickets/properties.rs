@@ -21,6 +21,7 @@ use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
 use crate::cases;
+use crate::fast::hold_clock;
 use crate::support::{assert_true, settings};
 
 /// Amounts tell tickets apart, a bit each, and a double holds so many.
@@ -236,8 +237,7 @@ impl Bench {
         let running = runtime.block_on(Simulator::spawn(Config { request_log: 1, ..Config::quiet() })).unwrap();
         let api = ApiSettings { timeout: Duration::from_secs(3600), ..crate::settings::api(&running.base_url()) };
         let client = runtime.block_on(async { Client::new(api, Metrics::new(Duration::ZERO).api.clone()) }).unwrap();
-        let (hold, held) = mpsc::channel();
-        runtime.spawn_blocking(move || held.recv());
+        let (hold, _) = hold_clock(runtime.handle());
         Self { _hold: hold, runtime, running, client }
     }
 
