@@ -4,8 +4,12 @@ use std::process::Command;
 
 fn main() {
     // Where the sources come without their history, as in the build of an image, whoever builds says it.
-    let told = std::env::var("ORGDATA_BUILD_REVISION").ok().filter(|revision| !revision.is_empty());
-    let revision = told.or_else(|| output("git", &["rev-parse", "--short=12", "HEAD"])).unwrap_or_else(|| "unknown".to_owned());
+    let told = std::env::var("ORGDATA_BUILD_REVISION")
+        .ok()
+        .filter(|revision| !revision.is_empty());
+    let revision = told
+        .or_else(|| output("git", &["rev-parse", "--short=12", "HEAD"]))
+        .unwrap_or_else(|| "unknown".to_owned());
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&rustc, &["--version"])
         .and_then(|line| line.split_whitespace().nth(1).map(str::to_owned))

@@ -17,8 +17,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
-    Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, OutboxPosition, OutboxRecord, RecordKind,
-    Settings as LedgerSettings, StatePath,
+    Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, OutboxPosition,
+    OutboxRecord, RecordKind, Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::otlp::{Envelope, Flags, Mapper, Relay, Sender, Settings};
@@ -37,19 +37,35 @@ fn main() {
     if std::env::args().any(|argument| argument == support::SERVE) {
         return support::serve();
     }
-    let pages: u64 = std::env::var("ORGDATA_BENCH_PAGES").ok().and_then(|pages| pages.parse().ok()).unwrap_or(300);
-    rustls::crypto::ring::default_provider().install_default().ok();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let pages: u64 = std::env::var("ORGDATA_BENCH_PAGES")
+        .ok()
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(300);
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(run(pages));
 }
 
 async fn run(pages: u64) {
     println!("{pages} pages of {PAGE} entries, {BATCH} records a request");
-    println!("floor: bodies read from the same JSON into the protocol's own types, attributes given, sent by tonic's LogsServiceClient");
-    println!("bare floor: the bodies are given too, so that nothing is read, only encoded and sent");
+    println!(
+        "floor: bodies read from the same JSON into the protocol's own types, attributes given, sent by tonic's LogsServiceClient"
+    );
+    println!(
+        "bare floor: the bodies are given too, so that nothing is read, only encoded and sent"
+    );
     let peer = Peer::start(pages);
     for gzip in [false, true] {
-        let name = if gzip { "with gzip" } else { "without compression" };
+        let name = if gzip {
+            "with gzip"
+        } else {
+            "without compression"
+        };
         println!("\n{name}");
         let bare = floor(&peer, pages, gzip, false).await;
         report("bare floor", &peer, pages, bare);
@@ -59,14 +75,24 @@ async fn run(pages: u64) {
         report("relay", &peer, pages, relay);
         println!("  of the bare floor: {:.2}", bare / relay);
         let ratio = floor / relay;
-        println!("  of the floor: {ratio:.2} (at least {OF_THE_FLOOR}){}", if ratio < OF_THE_FLOOR { "  BELOW THE LIMIT" } else { "" });
+        println!(
+            "  of the floor: {ratio:.2} (at least {OF_THE_FLOOR}){}",
+            if ratio < OF_THE_FLOOR {
+                "  BELOW THE LIMIT"
+            } else {
+                ""
+            }
+        );
     }
 }
 
 fn report(name: &str, peer: &Peer, pages: u64, cpu: f64) {
     let events = (pages * PAGE as u64) as f64;
     let [requests, records, bytes] = peer.collected();
-    assert!((records - events).abs() < 1.0, "{records} of {events} records arrived");
+    assert!(
+        (records - events).abs() < 1.0,
+        "{records} of {events} records arrived"
+    );
     println!(
         "  {name}: {:.0} records per CPU-second, {:.2} µs of CPU per record, {:.2} requests per 1000 records, {:.0} bytes on the wire per record",
         events / cpu,
@@ -89,22 +115,45 @@ impl Batches {
         let entries: Vec<String> = (1..=5).flat_map(support::entries).collect();
         let (mapper, arrived_at) = (Mapper::default(), jiff::Timestamp::now());
         let position = OutboxPosition { page: 1, index: 0 };
-        let record = |raw: &String| OutboxRecord { position, kind: RecordKind::Entry, arrived_at, trace: None, raw: raw.clone() };
-        let encoded: Vec<Vec<u8>> = entries.iter().map(|raw| mapper.encode(&record(raw))).collect();
+        let record = |raw: &String| OutboxRecord {
+            position,
+            kind: RecordKind::Entry,
+            arrived_at,
+            trace: None,
+            raw: raw.clone(),
+        };
+        let encoded: Vec<Vec<u8>> = entries
+            .iter()
+            .map(|raw| mapper.encode(&record(raw)))
+            .collect();
         let envelope = Envelope::new(&[("service.name".to_owned(), "orgdata-exporter".to_owned())]);
         let request = |records: &[Vec<u8>]| envelope.request(records.iter().map(Vec::as_slice));
-        let requests = encoded.chunks_exact(BATCH).map(|records| ExportLogsServiceRequest::decode(request(records)).expect("decodes"));
-        Self { requests: requests.collect(), entries }
+        let requests = encoded
+            .chunks_exact(BATCH)
+            .map(|records| ExportLogsServiceRequest::decode(request(records)).expect("decodes"));
+        Self {
+            requests: requests.collect(),
+            entries,
+        }
     }
 
     /// Copies of the batches in turn, until so many records are out.
-    fn in_turn(&self, mut left: usize) -> impl Iterator<Item = (ExportLogsServiceRequest, &[String])> {
-        let batches = self.requests.iter().zip(self.entries.chunks_exact(BATCH)).cycle();
+    fn in_turn(
+        &self,
+        mut left: usize,
+    ) -> impl Iterator<Item = (ExportLogsServiceRequest, &[String])> {
+        let batches = self
+            .requests
+            .iter()
+            .zip(self.entries.chunks_exact(BATCH))
+            .cycle();
         batches.map_while(move |(request, entries)| {
             let count = left.min(BATCH);
             left -= count;
             let mut request = request.clone();
-            request.resource_logs[0].scope_logs[0].log_records.truncate(count);
+            request.resource_logs[0].scope_logs[0]
+                .log_records
+                .truncate(count);
             (count > 0).then_some((request, &entries[..count]))
         })
     }
@@ -114,18 +163,26 @@ impl Batches {
 async fn floor(peer: &Peer, pages: u64, gzip: bool, read: bool) -> f64 {
     let records = usize::try_from(pages).expect("fewer pages") * PAGE;
     let batches = Batches::new();
-    let mut client = LogsServiceClient::connect(peer.collector()).await.expect("a connection");
+    let mut client = LogsServiceClient::connect(peer.collector())
+        .await
+        .expect("a connection");
     if gzip {
         client = client.send_compressed(CompressionEncoding::Gzip);
     }
     let copying = Usage::now();
-    batches.in_turn(records).for_each(|batch| drop(std::hint::black_box(batch)));
+    batches
+        .in_turn(records)
+        .for_each(|batch| drop(std::hint::black_box(batch)));
     let copying = copying.elapsed().cpu;
     peer.show(pages);
     let sending = Usage::now();
     for (mut request, entries) in batches.in_turn(records) {
         if read {
-            for (record, entry) in request.resource_logs[0].scope_logs[0].log_records.iter_mut().zip(entries) {
+            for (record, entry) in request.resource_logs[0].scope_logs[0]
+                .log_records
+                .iter_mut()
+                .zip(entries)
+            {
                 record.body = Some(any_value(serde_json::from_str(entry).expect("JSON")));
             }
         }
@@ -139,12 +196,23 @@ fn any_value(json: serde_json::Value) -> AnyValue {
     let value = match json {
         Json::Null => return AnyValue { value: None },
         Json::Bool(value) => Value::BoolValue(value),
-        Json::Number(number) => number.as_i64().map_or_else(|| Value::DoubleValue(number.as_f64().expect("finite")), Value::IntValue),
+        Json::Number(number) => number.as_i64().map_or_else(
+            || Value::DoubleValue(number.as_f64().expect("finite")),
+            Value::IntValue,
+        ),
         Json::String(text) => Value::StringValue(text),
-        Json::Array(items) => Value::ArrayValue(ArrayValue { values: items.into_iter().map(any_value).collect() }),
+        Json::Array(items) => Value::ArrayValue(ArrayValue {
+            values: items.into_iter().map(any_value).collect(),
+        }),
         Json::Object(members) => {
-            let member = |(key, value)| KeyValue { key, value: Some(any_value(value)), ..KeyValue::default() };
-            Value::KvlistValue(KeyValueList { values: members.into_iter().map(member).collect() })
+            let member = |(key, value)| KeyValue {
+                key,
+                value: Some(any_value(value)),
+                ..KeyValue::default()
+            };
+            Value::KvlistValue(KeyValueList {
+                values: members.into_iter().map(member).collect(),
+            })
         }
     };
     AnyValue { value: Some(value) }
@@ -157,14 +225,24 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let settings = LedgerSettings {
         max_size: 1 << 30,
         filters: String::new(),
-        ..settings::ledger(StatePath::File(directory.path().join("state.db")), "http://localhost")
+        ..settings::ledger(
+            StatePath::File(directory.path().join("state.db")),
+            "http://localhost",
+        )
     };
     let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("a ledger");
     let born_at = jiff::Timestamp::now();
     for page in 0..pages {
         let mut commit = Commit::new(born_at);
-        commit.birth = (page == 0).then_some(Birth { born_at, start_floor: None, count_floor: None });
-        commit.entries = (page * PAGE as u64..).zip(support::entries(page)).map(|(number, raw)| entry(number, born_at, raw)).collect();
+        commit.birth = (page == 0).then_some(Birth {
+            born_at,
+            start_floor: None,
+            count_floor: None,
+        });
+        commit.entries = (page * PAGE as u64..)
+            .zip(support::entries(page))
+            .map(|(number, raw)| entry(number, born_at, raw))
+            .collect();
         ledger.commit(commit).await.expect("written");
     }
 
@@ -175,10 +253,20 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
         user_names: true,
         redact: Vec::new(),
     };
-    let compression = |name: &str| (gzip && name == "OTEL_EXPORTER_OTLP_COMPRESSION").then(|| "gzip".to_owned());
-    let settings = Settings::from_env(&flags, &compression).expect("settings").expect("an endpoint");
+    let compression =
+        |name: &str| (gzip && name == "OTEL_EXPORTER_OTLP_COMPRESSION").then(|| "gzip".to_owned());
+    let settings = Settings::from_env(&flags, &compression)
+        .expect("settings")
+        .expect("an endpoint");
     let sender = Sender::new(&settings).expect("a sender");
-    let relay = Relay::new(ledger.clone(), &ledger.instance_id(), sender, &settings, metrics.otlp.clone(), metrics.loops.clone());
+    let relay = Relay::new(
+        ledger.clone(),
+        &ledger.instance_id(),
+        sender,
+        &settings,
+        metrics.otlp.clone(),
+        metrics.loops.clone(),
+    );
     peer.show(pages);
     let stop = CancellationToken::new();
     let delivering = Usage::now();
@@ -193,6 +281,16 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
 }
 
 fn entry(number: u64, created_at: jiff::Timestamp, raw: String) -> NewEntry {
-    let event = NewEvent { activity_type: "X".to_owned(), actor: None, malformed: false };
-    NewEntry { id: EventId(number), created_at, disposition: Disposition::Live, event: Ok(event), raw }
+    let event = NewEvent {
+        activity_type: "X".to_owned(),
+        actor: None,
+        malformed: false,
+    };
+    NewEntry {
+        id: EventId(number),
+        created_at,
+        disposition: Disposition::Live,
+        event: Ok(event),
+        raw,
+    }
 }

@@ -21,13 +21,16 @@ use jiff::Timestamp;
 use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings as TailSettings, Start, Tail};
 use orgdata_exporter::ledger::{
-    ActorRef, Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, Settings as LedgerSettings, StatePath,
+    ActorRef, Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
+    Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::audit::{Delta, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
 use orgdata_exporter::web::overview::Overview;
-use orgdata_exporter::web::{self, Health, Limits, Settings as WebSettings, TelemetryPath, WebState};
+use orgdata_exporter::web::{
+    self, Health, Limits, Settings as WebSettings, TelemetryPath, WebState,
+};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -64,11 +67,16 @@ fn main() {
     if std::env::args().any(|argument| argument == support::SERVE) {
         return support::serve();
     }
-    rustls::crypto::ring::default_provider().install_default().ok();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
     for series in [1_000, 10_000, 100_000] {
         encoding(series);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     for series in [1_000, 10_000, 100_000] {
         runtime.block_on(over_http(series));
     }
@@ -76,7 +84,14 @@ fn main() {
 }
 
 fn verdict(what: &str, figure: f64, limit: f64, unit: &str) {
-    println!("  {what}: {figure:.2}{unit} (at most {limit}{unit}){}", if figure > limit { "  ABOVE THE LIMIT" } else { "" });
+    println!(
+        "  {what}: {figure:.2}{unit} (at most {limit}{unit}){}",
+        if figure > limit {
+            "  ABOVE THE LIMIT"
+        } else {
+            ""
+        }
+    );
 }
 
 fn median(mut samples: Vec<f64>) -> f64 {
@@ -92,9 +107,17 @@ struct Bare(Vec<(EventLabels, u64)>);
 
 impl Collector for Bare {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut family = encoder.encode_descriptor("orgdata_audit_events", "Audit events.", None, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor(
+            "orgdata_audit_events",
+            "Audit events.",
+            None,
+            MetricType::Counter,
+        )?;
         for (labels, value) in &self.0 {
-            let labels = [("activity_type", &*labels.activity_type), ("actor", labels.actor.as_deref().unwrap_or_default())];
+            let labels = [
+                ("activity_type", &*labels.activity_type),
+                ("actor", labels.actor.as_deref().unwrap_or_default()),
+            ];
             ConstCounter::new(*value).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
@@ -102,13 +125,25 @@ impl Collector for Bare {
 }
 
 fn labels(series: usize) -> Vec<(EventLabels, u64)> {
-    let types: Vec<Arc<str>> = (0..TYPES).map(|number| format!("ACTIVITY_TYPE_{number:02}").into()).collect();
-    let actors: Vec<Arc<str>> = (0..series / TYPES).map(|number| (1_000_000 + number).to_string().into()).collect();
-    let sets = actors.iter().flat_map(|actor| types.iter().map(move |kind| (kind, actor)));
+    let types: Vec<Arc<str>> = (0..TYPES)
+        .map(|number| format!("ACTIVITY_TYPE_{number:02}").into())
+        .collect();
+    let actors: Vec<Arc<str>> = (0..series / TYPES)
+        .map(|number| (1_000_000 + number).to_string().into())
+        .collect();
+    let sets = actors
+        .iter()
+        .flat_map(|actor| types.iter().map(move |kind| (kind, actor)));
     let mut sets: Vec<_> = sets
         .enumerate()
         .map(|(number, (kind, actor))| {
-            (EventLabels { activity_type: kind.clone(), actor: Some(actor.clone()) }, number as u64 * 7919 % 100_000)
+            (
+                EventLabels {
+                    activity_type: kind.clone(),
+                    actor: Some(actor.clone()),
+                },
+                number as u64 * 7919 % 100_000,
+            )
         })
         .collect();
     sets.sort();
@@ -117,7 +152,10 @@ fn labels(series: usize) -> Vec<(EventLabels, u64)> {
 
 fn filled(series: usize) -> AuditMetrics {
     let metrics = AuditMetrics::new(Duration::ZERO);
-    metrics.publish(Delta { introduced: labels(series), ..Delta::default() });
+    metrics.publish(Delta {
+        introduced: labels(series),
+        ..Delta::default()
+    });
     metrics
 }
 
@@ -136,21 +174,36 @@ fn encoding(series: usize) {
         drop(std::hint::black_box(buffer));
         let bare = began.elapsed().as_secs_f64();
         floor.push(bare);
-        for (format, ratios) in [(Format::OpenMetrics, &mut openmetrics), (Format::Text, &mut text)] {
+        for (format, ratios) in [
+            (Format::OpenMetrics, &mut openmetrics),
+            (Format::Text, &mut text),
+        ] {
             let began = Instant::now();
             size = std::hint::black_box(format.encode(&ours, size + 4096).expect("encodes")).len();
             ratios.push(began.elapsed().as_secs_f64() / bare);
         }
     }
-    println!("\nencoding {series} series, {size} bytes: bare collector {:.2} ms", median(floor) * 1e3);
-    verdict("OpenMetrics, of the bare collector", median(openmetrics), OPENMETRICS, "");
+    println!(
+        "\nencoding {series} series, {size} bytes: bare collector {:.2} ms",
+        median(floor) * 1e3
+    );
+    verdict(
+        "OpenMetrics, of the bare collector",
+        median(openmetrics),
+        OPENMETRICS,
+        "",
+    );
     verdict("text 0.0.4, of the bare collector", median(text), TEXT, "");
 }
 
 // === over HTTP ===
 
 fn ledger_settings(path: StatePath, base_url: String, max_actors: usize) -> LedgerSettings {
-    LedgerSettings { outbox: false, max_actors, ..settings::ledger(path, base_url) }
+    LedgerSettings {
+        outbox: false,
+        max_actors,
+        ..settings::ledger(path, base_url)
+    }
 }
 
 /// Scrapes with and without a tail that never rests.
@@ -158,7 +211,10 @@ async fn over_http(series: usize) {
     let pages = 100_000;
     let peer = Peer::start(pages);
     let metrics = Metrics::new(Duration::ZERO);
-    metrics.audit.publish(Delta { introduced: labels(series), ..Delta::default() });
+    metrics.audit.publish(Delta {
+        introduced: labels(series),
+        ..Delta::default()
+    });
     let settings = WebSettings {
         listen_addresses: vec!["127.0.0.1:0".parse().expect("an address")],
         systemd_socket: false,
@@ -168,7 +224,11 @@ async fn over_http(series: usize) {
     };
     let bound = web::bind(&settings).await.expect("a port");
     let url = format!("{}/metrics", bound.url().expect("an address"));
-    let state = WebState { metrics: metrics.clone(), health: Health::default(), overview: Arc::new(Overview::default) };
+    let state = WebState {
+        metrics: metrics.clone(),
+        health: Health::default(),
+        overview: Arc::new(Overview::default),
+    };
     let stop = CancellationToken::new();
     let server = tokio::spawn(web::serve(bound, state, stop.clone()));
     let quiet = scrapes(&url).await;
@@ -181,7 +241,11 @@ async fn over_http(series: usize) {
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let directory = tempfile::tempdir().expect("a directory");
     let path = StatePath::File(directory.path().join("state.db"));
-    let (ledger, state) = LedgerHandle::open(ledger_settings(path, peer.base_url(), 1000), metrics.clone()).expect("a ledger");
+    let (ledger, state) = LedgerHandle::open(
+        ledger_settings(path, peer.base_url(), 1000),
+        metrics.clone(),
+    )
+    .expect("a ledger");
     let settings = TailSettings {
         poll_interval: Duration::from_secs(3600),
         start: Start::Now,
@@ -220,21 +284,42 @@ struct Latency {
 
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "median {:.1} ms, longest {:.1} ms", self.median * 1e3, self.most * 1e3)
+        write!(
+            f,
+            "median {:.1} ms, longest {:.1} ms",
+            self.median * 1e3,
+            self.most * 1e3
+        )
     }
 }
 
 async fn scrapes(url: &str) -> Latency {
-    let client = reqwest::Client::builder().no_proxy().gzip(false).build().expect("a client");
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .gzip(false)
+        .build()
+        .expect("a client");
     let mut times = Vec::new();
     for _ in 0..100 {
         let began = Instant::now();
-        let request = client.get(url).header("accept", "application/openmetrics-text;version=1.0.0").header("accept-encoding", "gzip");
-        let body = request.send().await.expect("an answer").bytes().await.expect("a body");
+        let request = client
+            .get(url)
+            .header("accept", "application/openmetrics-text;version=1.0.0")
+            .header("accept-encoding", "gzip");
+        let body = request
+            .send()
+            .await
+            .expect("an answer")
+            .bytes()
+            .await
+            .expect("a body");
         assert!(!body.is_empty());
         times.push(began.elapsed().as_secs_f64());
     }
-    Latency { most: times.iter().copied().fold(0.0, f64::max), median: median(times) }
+    Latency {
+        most: times.iter().copied().fold(0.0, f64::max),
+        median: median(times),
+    }
 }
 
 // === the process ===
@@ -251,25 +336,42 @@ impl Drop for Running {
 
 impl Running {
     fn resident_mib(&self) -> f64 {
-        let process = procfs::process::Process::new(i32::try_from(self.0.id()).expect("an id")).expect("/proc");
-        process.status().expect("/proc").vmrss.expect("a line of its own") as f64 / 1024.0
+        let process = procfs::process::Process::new(i32::try_from(self.0.id()).expect("an id"))
+            .expect("/proc");
+        process
+            .status()
+            .expect("/proc")
+            .vmrss
+            .expect("a line of its own") as f64
+            / 1024.0
     }
 }
 
 fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
-    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command
 }
 
 fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
 }
 
 /// The answer of a request over a connection of its own; `None` where nobody listens.
 fn ask(address: SocketAddr, path: &str, headers: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n").as_bytes()).ok()?;
+    stream
+        .write_all(
+            format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n")
+                .as_bytes(),
+        )
+        .ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok()?;
     Some(String::from_utf8_lossy(&answer).into_owned())
@@ -278,7 +380,10 @@ fn ask(address: SocketAddr, path: &str, headers: &str) -> Option<String> {
 fn until(address: SocketAddr, path: &str, pause: Duration, accept: impl Fn(&str) -> bool) {
     let began = Instant::now();
     while !ask(address, path, "").is_some_and(|answer| accept(&answer)) {
-        assert!(began.elapsed() < Duration::from_secs(30), "{path} never came");
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{path} never came"
+        );
         std::thread::sleep(pause);
     }
 }
@@ -286,8 +391,15 @@ fn until(address: SocketAddr, path: &str, pause: Duration, accept: impl Fn(&str)
 fn start(simulator: SocketAddr, state: &Path) -> (Running, SocketAddr) {
     let address = free_address();
     let child = binary()
-        .args([format!("--api.base-url=http://{simulator}"), format!("--web.listen-address={address}")])
-        .args(["--audit.poll-interval=200ms", "--tickets.scan-interval=1s", "--metrics.zero-hold=0"])
+        .args([
+            format!("--api.base-url=http://{simulator}"),
+            format!("--web.listen-address={address}"),
+        ])
+        .args([
+            "--audit.poll-interval=200ms",
+            "--tickets.scan-interval=1s",
+            "--metrics.zero-hold=0",
+        ])
         .arg(format!("--state.path={}", state.display()))
         .env("ORGDATA_API_KEY", "demo-key")
         .spawn()
@@ -296,12 +408,22 @@ fn start(simulator: SocketAddr, state: &Path) -> (Running, SocketAddr) {
 }
 
 async fn process() {
-    let size = std::fs::metadata(env!("CARGO_BIN_EXE_orgdata-exporter")).expect("a file").len();
+    let size = std::fs::metadata(env!("CARGO_BIN_EXE_orgdata-exporter"))
+        .expect("a file")
+        .len();
     println!("\nthe process");
-    verdict("size of the stripped binary", size as f64 / (1 << 20) as f64, BINARY_MIB, " MiB");
+    verdict(
+        "size of the stripped binary",
+        size as f64 / (1 << 20) as f64,
+        BINARY_MIB,
+        " MiB",
+    );
 
     let address = free_address();
-    let simulator = binary().args(["simulate", &format!("--listen={address}")]).spawn().expect("the built binary can be run");
+    let simulator = binary()
+        .args(["simulate", &format!("--listen={address}")])
+        .spawn()
+        .expect("the built binary can be run");
     let _simulator = Running(simulator);
     until(address, "/", LOOK, |_| true);
     let directory = tempfile::tempdir().expect("a directory");
@@ -310,34 +432,61 @@ async fn process() {
     for number in 0..11 {
         let began = Instant::now();
         let (_running, web) = start(address, &directory.path().join(format!("{number}.db")));
-        until(web, "/-/ready", LOOK, |answer| answer.starts_with("HTTP/1.1 200"));
+        until(web, "/-/ready", LOOK, |answer| {
+            answer.starts_with("HTTP/1.1 200")
+        });
         times.push(began.elapsed().as_secs_f64() * 1e3);
     }
-    verdict("from start to ready, median of 11", median(times), READY_MS, " ms");
+    verdict(
+        "from start to ready, median of 11",
+        median(times),
+        READY_MS,
+        " ms",
+    );
 
     let (running, web) = start(address, &directory.path().join("idle.db"));
     settle(web);
-    verdict("resident memory at idle", running.resident_mib(), IDLE_MIB, " MiB");
+    verdict(
+        "resident memory at idle",
+        running.resident_mib(),
+        IDLE_MIB,
+        " MiB",
+    );
     drop(running);
 
     let path = directory.path().join("series.db");
     fill(&path, &format!("http://{address}")).await;
     let (running, web) = start(address, &path);
     settle(web);
-    let series =
-        ask(web, "/metrics", "").expect("an answer").lines().filter(|line| line.starts_with("orgdata_audit_events_total{")).count();
+    let series = ask(web, "/metrics", "")
+        .expect("an answer")
+        .lines()
+        .filter(|line| line.starts_with("orgdata_audit_events_total{"))
+        .count();
     assert!(series >= 10_000, "{series} series");
-    verdict(&format!("resident memory with {series} series"), running.resident_mib(), SERIES_MIB, " MiB");
+    verdict(
+        &format!("resident memory with {series} series"),
+        running.resident_mib(),
+        SERIES_MIB,
+        " MiB",
+    );
 }
 
 /// Until both loops have turned, and what two Prometheus servers do in the first minutes.
 fn settle(web: SocketAddr) {
     until(web, "/metrics", NO_HURRY, |answer| {
-        ["audit", "tickets"].iter().all(|name| answer.contains(&format!("orgdata_up{{loop=\"{name}\"}} 1\n")))
+        ["audit", "tickets"]
+            .iter()
+            .all(|name| answer.contains(&format!("orgdata_up{{loop=\"{name}\"}} 1\n")))
     });
     for accept in ["application/openmetrics-text;version=1.0.0", "text/plain"] {
         for _ in 0..20 {
-            let answer = ask(web, "/metrics", &format!("accept: {accept}\r\naccept-encoding: gzip\r\n")).expect("an answer");
+            let answer = ask(
+                web,
+                "/metrics",
+                &format!("accept: {accept}\r\naccept-encoding: gzip\r\n"),
+            )
+            .expect("an answer");
             assert!(answer.starts_with("HTTP/1.1 200"));
         }
     }
@@ -351,18 +500,28 @@ async fn fill(path: &Path, base_url: &str) {
     for (page, sets) in labels(10_000).chunks(PAGE).enumerate() {
         let now = Timestamp::now();
         let mut commit = Commit::new(now);
-        commit.birth = (page == 0).then_some(Birth { born_at: now, start_floor: None, count_floor: None });
-        let entries = sets.iter().enumerate().map(|(number, (labels, _))| NewEntry {
-            id: EventId((page * PAGE + number) as u64),
-            created_at: now,
-            disposition: Disposition::Live,
-            event: Ok(NewEvent {
-                activity_type: labels.activity_type.to_string(),
-                actor: Some(ActorRef { id: labels.actor.as_deref().unwrap_or_default().to_owned(), name: Some("First Last".to_owned()) }),
-                malformed: false,
-            }),
-            raw: "{}".to_owned(),
+        commit.birth = (page == 0).then_some(Birth {
+            born_at: now,
+            start_floor: None,
+            count_floor: None,
         });
+        let entries = sets
+            .iter()
+            .enumerate()
+            .map(|(number, (labels, _))| NewEntry {
+                id: EventId((page * PAGE + number) as u64),
+                created_at: now,
+                disposition: Disposition::Live,
+                event: Ok(NewEvent {
+                    activity_type: labels.activity_type.to_string(),
+                    actor: Some(ActorRef {
+                        id: labels.actor.as_deref().unwrap_or_default().to_owned(),
+                        name: Some("First Last".to_owned()),
+                    }),
+                    malformed: false,
+                }),
+                raw: "{}".to_owned(),
+            });
         commit.entries = entries.collect();
         ledger.commit(commit).await.expect("written");
     }

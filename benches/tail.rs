@@ -12,7 +12,9 @@ mod support;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use orgdata_exporter::api::{AuditPage, AuditQuery, Client, Entry, KeySource, Priority, Settings as ApiSettings};
+use orgdata_exporter::api::{
+    AuditPage, AuditQuery, Client, Entry, KeySource, Priority, Settings as ApiSettings,
+};
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings, StatePath};
@@ -45,24 +47,39 @@ fn main() {
     if std::env::args().any(|argument| argument == support::SERVE) {
         return support::serve();
     }
-    let mode = std::env::args().skip_while(|argument| argument != MODE).nth(1);
+    let mode = std::env::args()
+        .skip_while(|argument| argument != MODE)
+        .nth(1);
     let Some(mode) = mode else {
         // A process for each: what one has touched is not in the other's memory.
         for mode in [METRICS_MODE, RECORDS_MODE] {
-            let child = Command::new(std::env::current_exe().expect("a path")).args([MODE, mode]).status();
+            let child = Command::new(std::env::current_exe().expect("a path"))
+                .args([MODE, mode])
+                .status();
             assert!(child.is_ok_and(|status| status.success()), "{mode}");
         }
         return;
     };
-    let pages: u64 = std::env::var("ORGDATA_BENCH_PAGES").ok().and_then(|pages| pages.parse().ok()).unwrap_or(1000);
-    rustls::crypto::ring::default_provider().install_default().ok();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let pages: u64 = std::env::var("ORGDATA_BENCH_PAGES")
+        .ok()
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(1000);
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(run(&mode, pages));
 }
 
 async fn run(mode: &str, pages: u64) {
     let (events, records) = (pages * PAGE as u64, mode == RECORDS_MODE);
-    println!("\n{mode}: {pages} pages of {PAGE} entries, {} bytes each, in order of creation", support::page_bytes());
+    println!(
+        "\n{mode}: {pages} pages of {PAGE} entries, {} bytes each, in order of creation",
+        support::page_bytes()
+    );
     let peer = Peer::start(pages);
     let idle = support::resident_mib();
 
@@ -70,24 +87,51 @@ async fn run(mode: &str, pages: u64) {
     report("floor: fetch and parse", events, &floor, None);
     let run = tail(&peer, pages, records).await;
     let ratio = report(mode, events, &run.usage, Some(&floor));
-    verdict("of the floor", ratio, if records { WITH_RECORDS } else { METRICS_ONLY });
+    verdict(
+        "of the floor",
+        ratio,
+        if records { WITH_RECORDS } else { METRICS_ONLY },
+    );
     run.print(events);
     let peak = support::peak_resident_mib() - idle;
-    println!("  peak resident memory above idle: {peak:.1} MiB (limit {MEMORY}){}", if peak > MEMORY { "  ABOVE THE LIMIT" } else { "" });
+    println!(
+        "  peak resident memory above idle: {peak:.1} MiB (limit {MEMORY}){}",
+        if peak > MEMORY {
+            "  ABOVE THE LIMIT"
+        } else {
+            ""
+        }
+    );
     if !records {
         let delay = live_delay().await.as_secs_f64();
-        println!("  from createdAt to counted, mean, at 50 events a second and a poll a second: {delay:.2} s");
+        println!(
+            "  from createdAt to counted, mean, at 50 events a second and a poll a second: {delay:.2} s"
+        );
     }
 }
 
 /// The same pages, fetched with reqwest and parsed into the same types.
 async fn floor(peer: &Peer, pages: u64) -> Usage {
-    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .build()
+        .expect("a client");
     let started = Usage::now();
     let mut cursor = support::cursor(0);
     for _ in 0..pages {
-        let url = format!("{}/v1/audit-logs?limit={PAGE}&after={cursor}", peer.base_url());
-        let body = client.get(url).header("x-api-key", "k").send().await.expect("an answer").text().await.expect("a body");
+        let url = format!(
+            "{}/v1/audit-logs?limit={PAGE}&after={cursor}",
+            peer.base_url()
+        );
+        let body = client
+            .get(url)
+            .header("x-api-key", "k")
+            .send()
+            .await
+            .expect("an answer")
+            .text()
+            .await
+            .expect("a body");
         let (page, _) = AuditPage::parse(body, jiff::Timestamp::now()).expect("a page");
         for raw in page.items() {
             std::hint::black_box(Entry::parse(raw).expect("an entry"));
@@ -107,10 +151,22 @@ struct Run {
 
 impl Run {
     fn print(&self, events: u64) {
-        println!("  requests per 1000 events     {:.2}", self.requests as f64 * 1000.0 / events as f64);
-        println!("  bytes on disk per event      {:.1}", self.disk as f64 / events as f64);
-        println!("  from page to counted, mean   {:.1} ms", self.delay.as_secs_f64() * 1000.0);
-        println!("  one re-read over its window  {:.1} ms of CPU", self.reread.as_secs_f64() * 1000.0);
+        println!(
+            "  requests per 1000 events     {:.2}",
+            self.requests as f64 * 1000.0 / events as f64
+        );
+        println!(
+            "  bytes on disk per event      {:.1}",
+            self.disk as f64 / events as f64
+        );
+        println!(
+            "  from page to counted, mean   {:.1} ms",
+            self.delay.as_secs_f64() * 1000.0
+        );
+        println!(
+            "  one re-read over its window  {:.1} ms of CPU",
+            self.reread.as_secs_f64() * 1000.0
+        );
     }
 }
 
@@ -122,15 +178,24 @@ struct Reader {
     tail: Tail,
 }
 
-fn reader(base_url: &str, key: &str, path: &std::path::Path, outbox: bool, poll_interval: Duration) -> Reader {
+fn reader(
+    base_url: &str,
+    key: &str,
+    path: &std::path::Path,
+    outbox: bool,
+    poll_interval: Duration,
+) -> Reader {
     let metrics = Metrics::new(Duration::ZERO);
     let api = ApiSettings {
         key: KeySource::Value(SecretString::from(key.to_owned())),
         timeout: Duration::from_secs(30),
         ..settings::api(base_url)
     };
-    let ledger_settings =
-        LedgerSettings { filters: api.filters.fingerprint(), outbox, ..settings::ledger(StatePath::File(path.to_owned()), base_url) };
+    let ledger_settings = LedgerSettings {
+        filters: api.filters.fingerprint(),
+        outbox,
+        ..settings::ledger(StatePath::File(path.to_owned()), base_url)
+    };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
     let settings = Settings {
@@ -140,25 +205,51 @@ fn reader(base_url: &str, key: &str, path: &std::path::Path, outbox: bool, poll_
         reread_window: Duration::from_secs(3600),
         page_size: PAGE as u32,
     };
-    let tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings);
-    Reader { client, ledger, metrics, tail }
+    let tail = Tail::new(
+        client.clone(),
+        ledger.clone(),
+        state,
+        metrics.clone(),
+        settings,
+    );
+    Reader {
+        client,
+        ledger,
+        metrics,
+        tail,
+    }
 }
 
 /// The mean time from `createdAt` to counted, of events that come one by one.
 async fn live_delay() -> Duration {
-    let config = Config { history: 10, rate: 50.0, clock: ClockSource::Real, ..Config::quiet() };
+    let config = Config {
+        history: 10,
+        rate: 50.0,
+        clock: ClockSource::Real,
+        ..Config::quiet()
+    };
     let simulator = Simulator::spawn(config).await.expect("a free port");
     let directory = tempfile::tempdir().expect("a directory");
-    let reader = reader(&simulator.base_url(), "demo-key", &directory.path().join("state.db"), false, LIVE_POLL);
+    let reader = reader(
+        &simulator.base_url(),
+        "demo-key",
+        &directory.path().join("state.db"),
+        false,
+        LIVE_POLL,
+    );
     let stop = CancellationToken::new();
     let running = tokio::spawn(reader.tail.run(Health::default(), stop.clone()));
     tokio::time::sleep(10 * LIVE_POLL).await;
     stop.cancel();
     running.await.expect("no panic");
-    let text = Format::Text.encode(reader.metrics.registry(), 0).expect("encodes");
+    let text = Format::Text
+        .encode(reader.metrics.registry(), 0)
+        .expect("encodes");
     let value = |suffix: &str| -> f64 {
         let name = format!("orgdata_audit_event_delay_seconds_{suffix} ");
-        text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).expect("a histogram")
+        text.lines()
+            .find_map(|line| line.strip_prefix(&name)?.parse().ok())
+            .expect("a histogram")
     };
     Duration::from_secs_f64(value("sum") / value("count"))
 }
@@ -167,7 +258,18 @@ async fn live_delay() -> Duration {
 async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("state.db");
-    let Reader { client, ledger, metrics, mut tail } = reader(&peer.base_url(), "k", &path, records, Duration::from_secs(3600));
+    let Reader {
+        client,
+        ledger,
+        metrics,
+        mut tail,
+    } = reader(
+        &peer.base_url(),
+        "k",
+        &path,
+        records,
+        Duration::from_secs(3600),
+    );
     peer.show(0);
     tail.round().await;
     peer.show(pages);
@@ -181,16 +283,32 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
             user_names: true,
             redact: Vec::new(),
         };
-        let settings = OtlpSettings::from_env(&flags, &|_| None).expect("settings").expect("an endpoint");
+        let settings = OtlpSettings::from_env(&flags, &|_| None)
+            .expect("settings")
+            .expect("an endpoint");
         let sender = Sender::new(&settings).expect("a sender");
-        let relay = Relay::new(ledger.clone(), &ledger.instance_id(), sender, &settings, metrics.otlp.clone(), metrics.loops.clone());
+        let relay = Relay::new(
+            ledger.clone(),
+            &ledger.instance_id(),
+            sender,
+            &settings,
+            metrics.otlp.clone(),
+            metrics.loops.clone(),
+        );
         tokio::spawn(relay.run(Health::default(), stop.clone(), Duration::from_secs(1)))
     });
     let started = Usage::now();
     let wall = Instant::now();
     let expected = pages * PAGE as u64;
     tail.hurry_poll();
-    let counted = || metrics.audit.events().iter().map(|(_, count)| count).sum::<u64>();
+    let counted = || {
+        metrics
+            .audit
+            .events()
+            .iter()
+            .map(|(_, count)| count)
+            .sum::<u64>()
+    };
     while counted() < expected {
         tail.round().await;
     }
@@ -200,7 +318,9 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let usage = started.elapsed();
-    let disk = std::fs::metadata(&path).map(|file| file.len()).unwrap_or_default();
+    let disk = std::fs::metadata(&path)
+        .map(|file| file.len())
+        .unwrap_or_default();
     stop.cancel();
     if let Some(relay) = relay {
         relay.await.expect("no panic");
@@ -209,12 +329,28 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
     let reread = Usage::now();
     tail.hurry();
     while tail.round().await < Duration::from_secs(60) {}
-    let _ = client.audit_page(&AuditQuery { limit: 1, ..AuditQuery::default() }, Priority::Live).await;
-    Run { usage, requests, disk, delay, reread: reread.elapsed().cpu }
+    let _ = client
+        .audit_page(
+            &AuditQuery {
+                limit: 1,
+                ..AuditQuery::default()
+            },
+            Priority::Live,
+        )
+        .await;
+    Run {
+        usage,
+        requests,
+        disk,
+        delay,
+        reread: reread.elapsed().cpu,
+    }
 }
 
 fn report(name: &str, events: u64, usage: &Usage, floor: Option<&Usage>) -> f64 {
-    let ratio = floor.map_or(1.0, |floor| floor.cpu.as_secs_f64() / usage.cpu.as_secs_f64());
+    let ratio = floor.map_or(1.0, |floor| {
+        floor.cpu.as_secs_f64() / usage.cpu.as_secs_f64()
+    });
     println!(
         "\n{name}: {:.0} events per CPU-second, {:.2} µs of CPU per event, {:.1} s wall, ratio {ratio:.2}",
         events as f64 / usage.cpu.as_secs_f64(),
@@ -225,5 +361,12 @@ fn report(name: &str, events: u64, usage: &Usage, floor: Option<&Usage>) -> f64 
 }
 
 fn verdict(name: &str, ratio: f64, least: f64) {
-    println!("  {name}: {ratio:.2} (at least {least}){}", if ratio < least { "  BELOW THE LIMIT" } else { "" });
+    println!(
+        "  {name}: {ratio:.2} (at least {least}){}",
+        if ratio < least {
+            "  BELOW THE LIMIT"
+        } else {
+            ""
+        }
+    );
 }

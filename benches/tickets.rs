@@ -37,36 +37,70 @@ fn main() {
     if std::env::args().any(|argument| argument == peer::SERVE) {
         return peer::serve();
     }
-    let tickets: u64 = std::env::var("ORGDATA_BENCH_TICKETS").ok().and_then(|tickets| tickets.parse().ok()).unwrap_or(1_000_000);
-    rustls::crypto::ring::default_provider().install_default().ok();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let tickets: u64 = std::env::var("ORGDATA_BENCH_TICKETS")
+        .ok()
+        .and_then(|tickets| tickets.parse().ok())
+        .unwrap_or(1_000_000);
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(run(tickets));
 }
 
 async fn run(tickets: u64) {
-    println!("{tickets} tickets in pages of {PAGE}, {} bytes each", peer::page_bytes(PAGE.into()));
+    println!(
+        "{tickets} tickets in pages of {PAGE}, {} bytes each",
+        peer::page_bytes(PAGE.into())
+    );
     let truth = Truth::of(tickets);
     let peer = Peer::start(tickets);
     let idle = usage::resident_mib();
 
     let floor = floor(&peer, tickets).await;
     let least = report("floor: fetch and parse", tickets, &floor);
-    println!("  resident memory above idle: {:.1} MiB at its peak", usage::peak_resident_mib() - idle);
+    println!(
+        "  resident memory above idle: {:.1} MiB at its peak",
+        usage::peak_resident_mib() - idle
+    );
     let scans = scan(&peer, &truth).await;
     let ratio = report("scan", tickets * u64::from(SCANS), &scans) / least;
-    println!("  CPU per ticket, of the floor: {ratio:.2} (at most {CPU}){}", verdict(ratio, CPU));
+    println!(
+        "  CPU per ticket, of the floor: {ratio:.2} (at most {CPU}){}",
+        verdict(ratio, CPU)
+    );
     let peak = usage::peak_resident_mib() - idle;
-    println!("\npeak resident memory above idle: {peak:.1} MiB (at most {MEMORY}){}", verdict(peak, MEMORY));
+    println!(
+        "\npeak resident memory above idle: {peak:.1} MiB (at most {MEMORY}){}",
+        verdict(peak, MEMORY)
+    );
 }
 
 /// The same pages, fetched with reqwest and parsed into the same types. They overlap by one row as the scan's do.
 async fn floor(peer: &Peer, tickets: u64) -> Usage {
-    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .build()
+        .expect("a client");
     let started = Usage::now();
     let mut read = 0;
     for offset in (0..tickets.saturating_sub(1)).step_by(PAGE as usize - 1) {
-        let url = format!("{}/v1/tickets?limit={PAGE}&offset={offset}", peer.base_url());
-        let body = client.get(url).header("x-api-key", "k").send().await.expect("an answer").text().await.expect("a body");
+        let url = format!(
+            "{}/v1/tickets?limit={PAGE}&offset={offset}",
+            peer.base_url()
+        );
+        let body = client
+            .get(url)
+            .header("x-api-key", "k")
+            .send()
+            .await
+            .expect("an answer")
+            .text()
+            .await
+            .expect("a body");
         let (page, _) = TicketPage::parse(body, Timestamp::now()).expect("a page");
         for raw in page.items() {
             std::hint::black_box(Ticket::parse(raw).expect("a ticket"));
@@ -90,7 +124,9 @@ async fn scan(peer: &Peer, truth: &Truth) -> Usage {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),
         open_states: vec!["OPEN".to_owned()],
-        priorities: ["BLOCKER", "HIGH", "MEDIUM", "LOW"].map(str::to_owned).to_vec(),
+        priorities: ["BLOCKER", "HIGH", "MEDIUM", "LOW"]
+            .map(str::to_owned)
+            .to_vec(),
         page_size: PAGE,
     };
     let mut scanner = Scanner::new(settings, metrics.tickets.retries().clone());
@@ -108,16 +144,28 @@ async fn scan(peer: &Peer, truth: &Truth) -> Usage {
 fn seen(snapshot: &Snapshot) -> Truth {
     let open = snapshot.open_total();
     let cents = open.deal_amount.as_f64() * 100.0;
-    Truth { tickets: snapshot.tickets, open: open.tickets, open_cents: cents.round() as u64 }
+    Truth {
+        tickets: snapshot.tickets,
+        open: open.tickets,
+        open_cents: cents.round() as u64,
+    }
 }
 
 /// Microseconds of CPU per ticket.
 fn report(name: &str, tickets: u64, usage: &Usage) -> f64 {
     let each = usage.cpu.as_secs_f64() * 1e6 / tickets as f64;
-    println!("\n{name}: {each:.2} µs of CPU per ticket, {:.0} tickets per CPU-second, {:.1} s wall", 1e6 / each, usage.wall.as_secs_f64());
+    println!(
+        "\n{name}: {each:.2} µs of CPU per ticket, {:.0} tickets per CPU-second, {:.1} s wall",
+        1e6 / each,
+        usage.wall.as_secs_f64()
+    );
     each
 }
 
 fn verdict(value: f64, most: f64) -> &'static str {
-    if value > most { "  ABOVE THE LIMIT" } else { "" }
+    if value > most {
+        "  ABOVE THE LIMIT"
+    } else {
+        ""
+    }
 }

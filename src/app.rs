@@ -36,7 +36,9 @@ pub enum RunError {
     #[error("{0}")]
     Setting(String),
     /// A loop ended by a defect of the program.
-    #[error("the {0} loop ended by a defect of this program; please report it. Nothing is lost: a restart goes on from the state file")]
+    #[error(
+        "the {0} loop ended by a defect of this program; please report it. Nothing is lost: a restart goes on from the state file"
+    )]
     Defect(&'static str),
 }
 
@@ -89,10 +91,12 @@ impl App {
 
     async fn open_with(settings: Settings, bound: Option<Bound>) -> Result<Self, RunError> {
         let (metrics, began) = (Metrics::new(settings.zero_hold), Timestamp::now());
-        let client =
-            Client::new(settings.api.clone(), metrics.api.clone()).map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
+        let client = Client::new(settings.api.clone(), metrics.api.clone())
+            .map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
         let sender = match &settings.otlp {
-            Some(otlp) => Some(Sender::new(otlp).map_err(|error| RunError::Setting(error.to_string()))?),
+            Some(otlp) => {
+                Some(Sender::new(otlp).map_err(|error| RunError::Setting(error.to_string()))?)
+            }
             None => None,
         };
         metrics.certificates.set(certificates(&settings));
@@ -101,9 +105,30 @@ impl App {
             Some(bound) => bound,
             None => web::bind(&settings.web).await?,
         };
-        let damages = u32::from(state.recreated_at.is_some_and(|at| at.as_microsecond() >= began.as_microsecond()));
-        let tail = settings.audit.clone().map(|audit| Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), audit));
-        Ok(Self { settings, metrics, client, ledger, tail, sender, bound, damages })
+        let damages = u32::from(
+            state
+                .recreated_at
+                .is_some_and(|at| at.as_microsecond() >= began.as_microsecond()),
+        );
+        let tail = settings.audit.clone().map(|audit| {
+            Tail::new(
+                client.clone(),
+                ledger.clone(),
+                state,
+                metrics.clone(),
+                audit,
+            )
+        });
+        Ok(Self {
+            settings,
+            metrics,
+            client,
+            ledger,
+            tail,
+            sender,
+            bound,
+            damages,
+        })
     }
 
     /// What it listens on.
@@ -137,9 +162,22 @@ impl App {
     }
 
     async fn run_once(self, shutdown: CancellationToken) -> Result<Ended, RunError> {
-        let Self { settings, metrics, client, ledger, tail, sender, bound, damages: _ } = self;
+        let Self {
+            settings,
+            metrics,
+            client,
+            ledger,
+            tail,
+            sender,
+            bound,
+            damages: _,
+        } = self;
         let health = Health::default();
-        let state = WebState { metrics: metrics.clone(), health: health.clone(), overview: overview::gather(&settings, &metrics, &ledger) };
+        let state = WebState {
+            metrics: metrics.clone(),
+            health: health.clone(),
+            overview: overview::gather(&settings, &metrics, &ledger),
+        };
         let listening = bound.names().join(",");
         let stop_web = CancellationToken::new();
         let web = tokio::spawn(web::serve(bound, state, stop_web.clone()));
@@ -166,10 +204,18 @@ impl App {
         let relay = match (sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
-                let relay = relay(&ledger, sender, otlp, &metrics).run(health.clone(), sending.clone(), settings.shutdown_grace);
+                let relay = relay(&ledger, sender, otlp, &metrics).run(
+                    health.clone(),
+                    sending.clone(),
+                    settings.shutdown_grace,
+                );
                 tokio::spawn(beside_dead_letters(relay, ledger.clone(), true))
             }
-            _ => tokio::spawn(beside_dead_letters(sending.clone().cancelled_owned(), ledger.clone(), false)),
+            _ => tokio::spawn(beside_dead_letters(
+                sending.clone().cancelled_owned(),
+                ledger.clone(),
+                false,
+            )),
         };
         health.set_ready(true);
         report::begin(&settings, &listening);
@@ -225,16 +271,36 @@ fn certificates(settings: &Settings) -> Vec<Certificate> {
     certificates
 }
 
-fn relay(ledger: &LedgerHandle, sender: Sender, settings: &otlp::Settings, metrics: &Metrics) -> Relay<LedgerHandle, Sender> {
-    Relay::new(ledger.clone(), &ledger.instance_id(), sender, settings, metrics.otlp.clone(), Arc::clone(&metrics.loops))
+fn relay(
+    ledger: &LedgerHandle,
+    sender: Sender,
+    settings: &otlp::Settings,
+    metrics: &Metrics,
+) -> Relay<LedgerHandle, Sender> {
+    Relay::new(
+        ledger.clone(),
+        &ledger.instance_id(),
+        sender,
+        settings,
+        metrics.otlp.clone(),
+        Arc::clone(&metrics.loops),
+    )
 }
 
 /// Does `work` and meanwhile follows what an operator does to the dead letters: those that are queued go back into the outbox where there
 /// is a collector, and wait for one where there is none; those that are deleted are no longer counted.
-async fn beside_dead_letters(work: impl Future<Output = ()>, ledger: LedgerHandle, collector: bool) {
+async fn beside_dead_letters(
+    work: impl Future<Output = ()>,
+    ledger: LedgerHandle,
+    collector: bool,
+) {
     let following = async {
         loop {
-            let followed = if collector { ledger.replay_dead_letters().await.map(drop) } else { ledger.recount_dead_letters().await };
+            let followed = if collector {
+                ledger.replay_dead_letters().await.map(drop)
+            } else {
+                ledger.recount_dead_letters().await
+            };
             if let Err(error) = followed {
                 tracing::debug!(%error, "cannot look for what was done to the dead letters");
             }

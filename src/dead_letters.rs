@@ -7,7 +7,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::ledger::{DeadLetters, DeadReason, OpenError, RecordKind, Selection, StatePath, StoredLetter};
+use crate::ledger::{
+    DeadLetters, DeadReason, OpenError, RecordKind, Selection, StatePath, StoredLetter,
+};
 
 /// Characters of the message and of the activity type that a line of the table shows.
 const SHOWN: usize = 100;
@@ -202,8 +204,13 @@ impl Which {
 /// Where the file cannot be opened or changed, or the output not written.
 pub fn run(args: DeadLettersArgs, out: &mut dyn Write) -> Result<(), CommandError> {
     match args.action {
-        Action::List { file, reason, format } => {
-            let selection = reason.map_or(Selection::All, |reason| Selection::Reason(reason.into()));
+        Action::List {
+            file,
+            reason,
+            format,
+        } => {
+            let selection =
+                reason.map_or(Selection::All, |reason| Selection::Reason(reason.into()));
             list(&open(&file)?, &selection, format, out)
         }
         Action::Replay { file, which } => {
@@ -211,7 +218,10 @@ pub fn run(args: DeadLettersArgs, out: &mut dyn Write) -> Result<(), CommandErro
             let selection = known(&letters, which.selection())?;
             match letters.replay(&selection)? {
                 0 => writeln!(out, "There are no such dead letters.")?,
-                queued => writeln!(out, "{queued} queued; the running exporter sends them within seconds, or the next one to start")?,
+                queued => writeln!(
+                    out,
+                    "{queued} queued; the running exporter sends them within seconds, or the next one to start"
+                )?,
             }
             Ok(())
         }
@@ -240,18 +250,29 @@ fn known(letters: &DeadLetters, selection: Selection) -> Result<Selection, Comma
             true
         })?;
         if found < ids.len() {
-            return Err(CommandError::Unknown { found, asked: ids.len() });
+            return Err(CommandError::Unknown {
+                found,
+                asked: ids.len(),
+            });
         }
     }
     Ok(selection)
 }
 
-fn list(letters: &DeadLetters, selection: &Selection, format: Format, out: &mut dyn Write) -> Result<(), CommandError> {
+fn list(
+    letters: &DeadLetters,
+    selection: &Selection,
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
     let (mut written, mut count) = (Ok(()), 0_u64);
     letters.list(selection, |stored| {
         if count == 0 && format == Format::Table {
-            written =
-                writeln!(out, "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  MESSAGE", "NUMBER", "CONDEMNED AT", "REASON", "QUEUED", "RECORD");
+            written = writeln!(
+                out,
+                "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  MESSAGE",
+                "NUMBER", "CONDEMNED AT", "REASON", "QUEUED", "RECORD"
+            );
         }
         count += 1;
         written = std::mem::replace(&mut written, Ok(())).and_then(|()| match format {
@@ -279,7 +300,10 @@ fn row(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
         out,
         "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  {}",
         stored.id,
-        stored.condemned_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        stored
+            .condemned_at
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string(),
         letter.reason.as_str(),
         if stored.queued { "yes" } else { "no" },
         tame(&id),
@@ -289,21 +313,29 @@ fn row(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
 
 /// Somebody else's text on one line of a terminal: bounded, without control characters.
 fn tame(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(SHOWN).collect()
+    text.chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .take(SHOWN)
+        .collect()
 }
 
 fn line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
     let letter = &stored.letter;
     // A line break can only stand between the tokens of JSON, where a space does as well.
     let raw = letter.raw.replace(['\n', '\r'], " ");
-    let record = serde_json::from_str::<&RawValue>(&raw).map_or(Record::Text(&letter.raw), Record::Json);
+    let record =
+        serde_json::from_str::<&RawValue>(&raw).map_or(Record::Text(&letter.raw), Record::Json);
     let line = Line {
         id: stored.id,
         condemned_at: stored.condemned_at.to_string(),
         arrived_at: letter.arrived_at.to_string(),
         reason: letter.reason.as_str(),
         message: &letter.message,
-        kind: if letter.kind == RecordKind::Gap { "gap" } else { "entry" },
+        kind: if letter.kind == RecordKind::Gap {
+            "gap"
+        } else {
+            "entry"
+        },
         queued: stored.queued,
         record,
     };

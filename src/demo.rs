@@ -25,7 +25,11 @@ const PORT: u16 = 10917;
 ///
 /// # Errors
 /// As the exporter itself.
-pub async fn run(mut flags: Flags, given: &Given, env: &dyn Fn(&str) -> Option<String>) -> Result<(), RunError> {
+pub async fn run(
+    mut flags: Flags,
+    given: &Given,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), RunError> {
     let shutdown = shutdown::on_signal();
     let simulator = Simulator::spawn(Config::default())
         .await
@@ -47,13 +51,26 @@ pub async fn run(mut flags: Flags, given: &Given, env: &dyn Fn(&str) -> Option<S
     flags.state.path = flags.state.path.or(Some(":memory:".to_owned()));
     let own_port = !given.contains("web.listen-address");
     if own_port {
-        flags.web.listen_addresses = vec![ListenAddress::Socket(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))];
+        flags.web.listen_addresses = vec![ListenAddress::Socket(SocketAddr::from((
+            Ipv4Addr::LOCALHOST,
+            PORT,
+        )))];
     }
-    let with_key = |name: &str| if name == KEY_VARIABLE { Some(KEY.to_owned()) } else { env(name) };
+    let with_key = |name: &str| {
+        if name == KEY_VARIABLE {
+            Some(KEY.to_owned())
+        } else {
+            env(name)
+        }
+    };
     let settings = |flags: &Flags| -> Result<Settings, RunError> {
-        let mut settings = Settings::resolve(flags, &with_key).map_err(|error| RunError::Setting(error.to_string()))?;
+        let mut settings = Settings::resolve(flags, &with_key)
+            .map_err(|error| RunError::Setting(error.to_string()))?;
         if settings.otlp.is_none() {
-            settings.otlp = Some(otlp::Settings::stdout(&flags.otlp.to_otlp(), env).map_err(|error| RunError::Setting(error.to_string()))?);
+            settings.otlp = Some(
+                otlp::Settings::stdout(&flags.otlp.to_otlp(), env)
+                    .map_err(|error| RunError::Setting(error.to_string()))?,
+            );
             settings.ledger.outbox = true;
         }
         Ok(settings)
@@ -61,12 +78,18 @@ pub async fn run(mut flags: Flags, given: &Given, env: &dyn Fn(&str) -> Option<S
     let app = match App::open(settings(&flags)?).await {
         // Another demo, or an exporter, has the port: any free one will do.
         Err(RunError::Bind(BindError::InUse { .. })) if own_port => {
-            flags.web.listen_addresses = vec![ListenAddress::Socket(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))];
+            flags.web.listen_addresses = vec![ListenAddress::Socket(SocketAddr::from((
+                Ipv4Addr::LOCALHOST,
+                0,
+            )))];
             App::open(settings(&flags)?).await?
         }
         other => other?,
     };
-    let url = app.bound().url().unwrap_or_else(|| app.bound().names().join(" "));
+    let url = app
+        .bound()
+        .url()
+        .unwrap_or_else(|| app.bound().names().join(" "));
     let url = url.trim_end_matches('/');
     let path = flags.web.telemetry_path.as_str();
     let simulator_url = simulator.base_url();
@@ -79,7 +102,11 @@ pub async fn run(mut flags: Flags, given: &Given, env: &dyn Fn(&str) -> Option<S
     );
     // Without a reader there is nothing to show; that is no failure, and certainly no panic.
     let mut out = std::io::stdout();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+    if out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .is_err()
+    {
         return Ok(());
     }
     tokio::spawn(end_without_reader(shutdown.clone()));
@@ -93,7 +120,13 @@ async fn end_without_reader(shutdown: CancellationToken) {
     use tokio::io::Interest;
     use tokio::net::unix::pipe::Sender;
     // Watched, never written to: it stays as it was, blocking. A file cannot be watched, and has no reader that could go.
-    let Ok(out) = std::io::stdout().as_fd().try_clone_to_owned().and_then(Sender::from_owned_fd_unchecked) else { return };
+    let Ok(out) = std::io::stdout()
+        .as_fd()
+        .try_clone_to_owned()
+        .and_then(Sender::from_owned_fd_unchecked)
+    else {
+        return;
+    };
     if out.ready(Interest::ERROR).await.is_ok() {
         shutdown.cancel();
     }

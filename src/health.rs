@@ -66,7 +66,10 @@ impl Health {
 
     /// From now on the loop has to beat at least once in `deadline`: longer than its longest single computation.
     pub fn watch(&self, which: Loop, deadline: Duration) {
-        self.beats()[which as usize] = Some(Beat { last: Instant::now(), deadline });
+        self.beats()[which as usize] = Some(Beat {
+            last: Instant::now(),
+            deadline,
+        });
     }
 
     /// The loop ended as it should; its silence means nothing any more.
@@ -84,7 +87,8 @@ impl Health {
     /// Beats for the loop while it waits, however long that takes. For waits alone (a pause, a notification): work that
     /// hangs would look alive.
     pub async fn waiting<F: Future>(&self, which: Loop, wait: F) -> F::Output {
-        let every = self.beats()[which as usize].map_or(Duration::from_secs(10), |beat| beat.deadline / 4);
+        let every =
+            self.beats()[which as usize].map_or(Duration::from_secs(10), |beat| beat.deadline / 4);
         let mut ticks = tokio::time::interval(every.max(Duration::from_millis(1)));
         tokio::pin!(wait);
         loop {
@@ -104,7 +108,11 @@ impl Health {
     /// after [`LONGEST_RELAY_ROUND`].
     pub async fn round<F: Future>(&self, which: Loop, round: F) -> F::Output {
         tokio::pin!(round);
-        let longest = if which == Loop::Otlp { LONGEST_RELAY_ROUND } else { LONGEST_ROUND };
+        let longest = if which == Loop::Otlp {
+            LONGEST_RELAY_ROUND
+        } else {
+            LONGEST_ROUND
+        };
         match tokio::time::timeout(longest, self.waiting(which, &mut round)).await {
             Ok(output) => output,
             Err(_) => {
@@ -173,7 +181,13 @@ mod tests {
         health.watch(Loop::Audit, DEADLINE);
         health.watch(Loop::Tickets, DEADLINE * 10);
         tokio::time::advance(DEADLINE * 2).await;
-        assert_eq!(health.stuck(), [Stuck { which: Loop::Audit, silent: DEADLINE * 2 }]);
+        assert_eq!(
+            health.stuck(),
+            [Stuck {
+                which: Loop::Audit,
+                silent: DEADLINE * 2
+            }]
+        );
         health.beat(Loop::Audit);
         assert_eq!(health.stuck(), []);
     }
@@ -194,7 +208,11 @@ mod tests {
         health.watch(Loop::Audit, DEADLINE);
         let waiting = {
             let health = health.clone();
-            tokio::spawn(async move { health.waiting(Loop::Audit, tokio::time::sleep(DEADLINE * 20)).await })
+            tokio::spawn(async move {
+                health
+                    .waiting(Loop::Audit, tokio::time::sleep(DEADLINE * 20))
+                    .await
+            })
         };
         for _ in 0..30 {
             tokio::time::sleep(DEADLINE / 2).await;
@@ -211,7 +229,11 @@ mod tests {
         let _watched = health.watched(Loop::Audit);
         let round = tokio::spawn({
             let health = health.clone();
-            async move { health.round(Loop::Audit, std::future::pending::<()>()).await }
+            async move {
+                health
+                    .round(Loop::Audit, std::future::pending::<()>())
+                    .await
+            }
         });
         tokio::time::sleep(LONGEST_ROUND - Duration::from_secs(1)).await;
         assert_eq!(health.stuck(), []);

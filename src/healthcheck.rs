@@ -72,10 +72,15 @@ pub async fn run(args: &HealthcheckArgs) -> Result<String, CheckError> {
     let target = Target::new(args)?;
     let answer = match tokio::time::timeout(args.timeout, target.ask()).await {
         Ok(answer) => answer,
-        Err(_) => Err(format!("no answer within {}", humantime::format_duration(args.timeout))),
+        Err(_) => Err(format!(
+            "no answer within {}",
+            humantime::format_duration(args.timeout)
+        )),
     };
     let asked = target.to_string();
-    answer.map(|said| format!("{asked}: {said}")).map_err(|reason| CheckError::Unhealthy { asked, reason })
+    answer
+        .map(|said| format!("{asked}: {said}"))
+        .map_err(|reason| CheckError::Unhealthy { asked, reason })
 }
 
 // === impl CheckError ===
@@ -105,16 +110,21 @@ impl std::fmt::Display for Target {
 impl Target {
     fn new(args: &HealthcheckArgs) -> Result<Self, CheckError> {
         match (&args.url, args.listen_addresses.first()) {
-            (Some(url), _) => Self::given(url).map_err(|reason| CheckError::Setting(format!("--url: {reason}"))),
-            (None, Some(address)) => {
-                Self::listening(address).map_err(|reason| CheckError::Setting(format!("--web.listen-address {address}: {reason}")))
+            (Some(url), _) => {
+                Self::given(url).map_err(|reason| CheckError::Setting(format!("--url: {reason}")))
             }
-            (None, None) => Err(CheckError::Setting("--web.listen-address is empty; give it like :10917".to_owned())),
+            (None, Some(address)) => Self::listening(address).map_err(|reason| {
+                CheckError::Setting(format!("--web.listen-address {address}: {reason}"))
+            }),
+            (None, None) => Err(CheckError::Setting(
+                "--web.listen-address is empty; give it like :10917".to_owned(),
+            )),
         }
     }
 
     fn given(text: &str) -> Result<Self, String> {
-        let mut url = Url::parse(text).map_err(|error| format!("{error}; give an address like http://localhost:10917"))?;
+        let mut url = Url::parse(text)
+            .map_err(|error| format!("{error}; give an address like http://localhost:10917"))?;
         if !["http", "https"].contains(&url.scheme()) {
             return Err("only http:// and https:// can be asked".to_owned());
         }
@@ -131,7 +141,11 @@ impl Target {
     fn listening(address: &ListenAddress) -> Result<Self, String> {
         let (host, socket) = match address {
             ListenAddress::Unix(path) => ("localhost".to_owned(), Some(path.clone())),
-            _ if address.port() == 0 => return Err("port 0 is any free one, which nobody else knows; give --url".to_owned()),
+            _ if address.port() == 0 => {
+                return Err(
+                    "port 0 is any free one, which nobody else knows; give --url".to_owned(),
+                );
+            }
             // `[::]` takes IPv4 too, or another listen address does.
             ListenAddress::Any(port) => (format!("{}:{port}", Ipv4Addr::LOCALHOST), None),
             ListenAddress::Socket(address) if address.ip().to_canonical().is_unspecified() => {
@@ -139,13 +153,17 @@ impl Target {
             }
             ListenAddress::Socket(_) | ListenAddress::Name(..) => (address.to_string(), None),
         };
-        let url = Url::parse(&format!("http://{host}{HEALTHY_PATH}")).map_err(|error| format!("{error}; give --url"))?;
+        let url = Url::parse(&format!("http://{host}{HEALTHY_PATH}"))
+            .map_err(|error| format!("{error}; give --url"))?;
         Ok(Self { url, socket })
     }
 
     async fn ask(&self) -> Result<String, String> {
         let mut builder = Client::builder()
-            .user_agent(concat!("orgdata-exporter-healthcheck/", env!("CARGO_PKG_VERSION")))
+            .user_agent(concat!(
+                "orgdata-exporter-healthcheck/",
+                env!("CARGO_PKG_VERSION")
+            ))
             .http1_only()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -156,7 +174,10 @@ impl Target {
         let client = builder.build().map_err(|error| cause(&error))?;
         let mut answer = client.get(self.url.clone()).send().await;
         // A server that speaks TLS says so. What its configuration file says by now may not be in force.
-        if answer.as_ref().is_ok_and(|response| response.status() == StatusCode::BAD_REQUEST) {
+        if answer
+            .as_ref()
+            .is_ok_and(|response| response.status() == StatusCode::BAD_REQUEST)
+        {
             let mut url = self.url.clone();
             // Between http and https a change is always possible.
             let _ = url.set_scheme("https");
@@ -164,7 +185,9 @@ impl Target {
         }
         match answer {
             Ok(response) => judge(response).await,
-            Err(error) if is_alert(&error) => Ok("it answers, and asks for a client certificate: taken for healthy".to_owned()),
+            Err(error) if is_alert(&error) => {
+                Ok("it answers, and asks for a client certificate: taken for healthy".to_owned())
+            }
             Err(error) => Err(cause(&error)),
         }
     }
@@ -174,12 +197,21 @@ async fn judge(mut response: Response) -> Result<String, String> {
     let status = response.status();
     match status {
         _ if status.is_success() => Ok("healthy".to_owned()),
-        StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS => Ok(format!("it answers {status}: taken for healthy")),
+        StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS => {
+            Ok(format!("it answers {status}: taken for healthy"))
+        }
         StatusCode::SERVICE_UNAVAILABLE => {
             // Its beginning is enough, and what arrives at once is all of ours.
             let text = response.chunk().await.ok().flatten().unwrap_or_default();
-            let text = String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(" ");
-            Err(text.chars().filter(|c| !c.is_control()).take(SHOWN).collect())
+            let text = String::from_utf8_lossy(&text)
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ");
+            Err(text
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(SHOWN)
+                .collect())
         }
         _ => Err(format!("it answers {status}; is that an orgdata-exporter?")),
     }
@@ -187,10 +219,12 @@ async fn judge(mut response: Response) -> Result<String, String> {
 
 /// Whether the server ended a TLS handshake in good order: that takes a process that turns.
 fn is_alert(error: &reqwest::Error) -> bool {
-    let mut causes = std::iter::successors(error.source(), |&error| match error.downcast_ref::<std::io::Error>() {
-        // An error inside of one of these is not its source, but itself.
-        Some(error) => error.get_ref().map(|inner| inner as &dyn std::error::Error),
-        None => error.source(),
+    let mut causes = std::iter::successors(error.source(), |&error| {
+        match error.downcast_ref::<std::io::Error>() {
+            // An error inside of one of these is not its source, but itself.
+            Some(error) => error.get_ref().map(|inner| inner as &dyn std::error::Error),
+            None => error.source(),
+        }
     });
     causes.any(|error| matches!(error.downcast_ref(), Some(rustls::Error::AlertReceived(_))))
 }
@@ -198,5 +232,7 @@ fn is_alert(error: &reqwest::Error) -> bool {
 /// The innermost error: the outer ones only repeat the address.
 fn cause(error: &reqwest::Error) -> String {
     let causes = std::iter::successors(error.source(), |&error| error.source());
-    causes.last().map_or_else(|| "no answer".to_owned(), ToString::to_string)
+    causes
+        .last()
+        .map_or_else(|| "no answer".to_owned(), ToString::to_string)
 }

@@ -6,14 +6,18 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use orgdata_exporter::cli::{self, Cli, Command, Given, LogSettings, Settings};
 use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
-use orgdata_exporter::{app, backfill, check, dead_letters, demo, healthcheck, shutdown, simulator};
+use orgdata_exporter::{
+    app, backfill, check, dead_letters, demo, healthcheck, shutdown, simulator,
+};
 
 /// Wrong flags or settings.
 const WRONG_SETTINGS: u8 = 2;
 
 fn main() -> ExitCode {
     // One TLS provider for everything; the HTTP client cannot be built before it is there.
-    rustls::crypto::ring::default_provider().install_default().ok();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return usage(&error),
@@ -29,7 +33,12 @@ fn main() -> ExitCode {
     };
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(1, &format!("the system gives no threads to run on: {error}")),
+        Err(error) => {
+            return failed(
+                1,
+                &format!("the system gives no threads to run on: {error}"),
+            );
+        }
     };
     let context = runtime.enter();
     // What is no UTF-8 is not taken for missing: whoever reads the variable says what is wrong with it.
@@ -42,8 +51,12 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             return status;
         }
-        Some(Command::Completions { shell }) => return printed(cli::completions(shell, &mut std::io::stdout().lock())),
-        Some(Command::Man { path }) => return printed(cli::man(&path, &mut std::io::stdout().lock())),
+        Some(Command::Completions { shell }) => {
+            return printed(cli::completions(shell, &mut std::io::stdout().lock()));
+        }
+        Some(Command::Man { path }) => {
+            return printed(cli::man(&path, &mut std::io::stdout().lock()));
+        }
         Some(Command::Simulate { args }) => return simulate(&runtime, *args),
         Some(Command::DeadLetters(args)) => {
             return match dead_letters::run(args, &mut std::io::stdout().lock()) {
@@ -66,7 +79,9 @@ fn main() -> ExitCode {
             };
         }
         Some(Command::Backfill(args)) => {
-            let given = matches.subcommand_matches("backfill").map_or_else(Given::default, Given::from);
+            let given = matches
+                .subcommand_matches("backfill")
+                .map_or_else(Given::default, Given::from);
             let log = LogSettings::from(&*args.flags);
             let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
             let run = async { backfill::run(*args, &given, &env, shutdown::on_signal()).await };
@@ -76,12 +91,17 @@ fn main() -> ExitCode {
             };
         }
         Some(Command::Demo { flags }) => {
-            let given = matches.subcommand_matches("demo").map_or_else(Given::default, Given::from);
+            let given = matches
+                .subcommand_matches("demo")
+                .map_or_else(Given::default, Given::from);
             let log = LogSettings::from(&*flags);
             let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
             return ended(runtime.block_on(demo::run(*flags, &given, &env)), &given);
         }
-        None => (Settings::resolve(&cli.flags, &env), LogSettings::from(&cli.flags)),
+        None => (
+            Settings::resolve(&cli.flags, &env),
+            LogSettings::from(&cli.flags),
+        ),
     };
     let given = Given::from(&matches);
     let settings = match settings {
@@ -104,9 +124,18 @@ fn check(
     matches: Option<&clap::ArgMatches>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> ExitCode {
-    let names: Vec<String> = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+    let names: Vec<String> = std::env::vars_os()
+        .map(|(name, _)| name.to_string_lossy().into_owned())
+        .collect();
     let none = clap::ArgMatches::default();
-    let report = runtime.block_on(check::run(args, matches.unwrap_or(&none), check::Environment { read: env, names: &names }));
+    let report = runtime.block_on(check::run(
+        args,
+        matches.unwrap_or(&none),
+        check::Environment {
+            read: env,
+            names: &names,
+        },
+    ));
     // Colours for a terminal, unless NO_COLOR is set.
     match report.write(args.format, &mut anstream::stdout().lock()) {
         Ok(()) => ExitCode::from(report.level().exit_status()),
@@ -117,7 +146,9 @@ fn check(
 fn printed(result: std::io::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => failed(WRONG_SETTINGS, &error.to_string()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            failed(WRONG_SETTINGS, &error.to_string())
+        }
         Err(error) => failed(1, &format!("cannot write: {error}")),
     }
 }
@@ -129,13 +160,21 @@ fn simulate(runtime: &tokio::runtime::Runtime, args: simulator::Args) -> ExitCod
         let listener = match tokio::net::TcpListener::bind(listen).await {
             Ok(listener) => listener,
             Err(error) => {
-                return failed(WRONG_SETTINGS, &format!("--listen {listen}: {error}; give another address, or port 0 for a free one"));
+                return failed(
+                    WRONG_SETTINGS,
+                    &format!(
+                        "--listen {listen}: {error}; give another address, or port 0 for a free one"
+                    ),
+                );
             }
         };
         let address = listener.local_addr().unwrap_or(listen);
         let simulator = simulator::Simulator::new(args.into_config());
         // Whoever reads it may be gone already.
-        let _ = writeln!(std::io::stdout(), "The simulator listens on http://{address}/ (that page names its control endpoints)");
+        let _ = writeln!(
+            std::io::stdout(),
+            "The simulator listens on http://{address}/ (that page names its control endpoints)"
+        );
         match simulator::serve(simulator, listener, shutdown.cancelled_owned()).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(1, &format!("the simulator cannot go on: {error}")),
@@ -145,8 +184,13 @@ fn simulate(runtime: &tokio::runtime::Runtime, args: simulator::Args) -> ExitCod
 
 fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        let variable = cli::variable(error, std::env::args_os(), |name| std::env::var_os(name).is_some());
-        return failed(WRONG_SETTINGS, &cli::from_variable(cli::one_line(error), variable.as_deref()));
+        let variable = cli::variable(error, std::env::args_os(), |name| {
+            std::env::var_os(name).is_some()
+        });
+        return failed(
+            WRONG_SETTINGS,
+            &cli::from_variable(cli::one_line(error), variable.as_deref()),
+        );
     }
     // Help and version are no errors.
     match error.print() {

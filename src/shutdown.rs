@@ -64,7 +64,10 @@ struct Signals;
 impl Signals {
     fn listen() -> Self {
         use tokio::signal::unix::{SignalKind, signal};
-        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        match (
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+        ) {
             (Ok(terminate), Ok(interrupt)) => Self(Some((terminate, interrupt))),
             (Err(error), _) | (_, Err(error)) => {
                 tracing::warn!(%error, "cannot listen for signals; the program ends only when it is killed");

@@ -48,14 +48,20 @@ pub struct Telemetry {
 impl TraceSettings {
     /// Reads the standard variables; `None` where no endpoint is set, or `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none` silences spans.
     pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
-        let get = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let disabled = get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let get = |name: &str| {
+            env(name)
+                .map(|value| value.trim().to_owned())
+                .filter(|value| !value.is_empty())
+        };
+        let disabled =
+            get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         if disabled || get("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none") {
             return None;
         }
         let own = get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
         let endpoint = own.clone().or_else(|| get("OTEL_EXPORTER_OTLP_ENDPOINT"))?;
-        let protocol = get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| get("OTEL_EXPORTER_OTLP_PROTOCOL"));
+        let protocol = get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+            .or_else(|| get("OTEL_EXPORTER_OTLP_PROTOCOL"));
         let grpc = match protocol.as_deref() {
             Some(protocol) => protocol == "grpc",
             None => endpoint.trim_end_matches('/').ends_with(":4317"),
@@ -70,16 +76,26 @@ impl TraceSettings {
     /// Builds the exporter. Headers, time-out and compression are read from the standard variables by the exporter itself.
     fn provider(&self) -> Result<SdkTracerProvider, String> {
         let exporter = if self.grpc {
-            SpanExporter::builder().with_tonic().with_endpoint(&self.endpoint).build()
+            SpanExporter::builder()
+                .with_tonic()
+                .with_endpoint(&self.endpoint)
+                .build()
         } else {
-            SpanExporter::builder().with_http().with_endpoint(&self.endpoint).build()
+            SpanExporter::builder()
+                .with_http()
+                .with_endpoint(&self.endpoint)
+                .build()
         };
-        let exporter = exporter.map_err(|error| format!("spans cannot be sent to {}: {error}", self.endpoint))?;
+        let exporter = exporter
+            .map_err(|error| format!("spans cannot be sent to {}: {error}", self.endpoint))?;
         let mut resource = Resource::builder();
         if std::env::var_os("OTEL_SERVICE_NAME").is_none_or(|name| name.is_empty()) {
             resource = resource.with_service_name("orgdata-exporter");
         }
-        Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build())
+        Ok(SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_resource(resource.build())
+            .build())
     }
 }
 
@@ -96,9 +112,15 @@ impl Telemetry {
         };
         // Only the exporter's own spans: those of the exporting itself would call for more of them without end.
         let layer = spans.as_ref().map(|spans| {
-            tracing_opentelemetry::layer().with_tracer(spans.tracer(TARGET)).with_filter(Targets::new().with_target(TARGET, Level::INFO))
+            tracing_opentelemetry::layer()
+                .with_tracer(spans.tracer(TARGET))
+                .with_filter(Targets::new().with_target(TARGET, Level::INFO))
         });
-        let others = if log.level > Level::INFO { Level::INFO } else { Level::WARN.min(log.level) };
+        let others = if log.level > Level::INFO {
+            Level::INFO
+        } else {
+            Level::WARN.min(log.level)
+        };
         let filter = Targets::new()
             .with_default(others)
             .with_target(TARGET, log.level)
@@ -124,7 +146,10 @@ impl Telemetry {
         };
         // Only tests install a second subscriber; theirs may stay.
         let folding = Folding::default();
-        let _ = tracing_subscriber::registry().with(lines.with_filter(filter.and(folding.clone()))).with(layer).try_init();
+        let _ = tracing_subscriber::registry()
+            .with(lines.with_filter(filter.and(folding.clone())))
+            .with(layer)
+            .try_init();
         tokio::spawn(folding.clone().report());
         if let Some(problem) = problem {
             tracing::warn!("{problem}; the exporter goes on without spans");
@@ -148,8 +173,10 @@ pub fn current_trace() -> Option<TraceContext> {
     let context = tracing::Span::current().context();
     let span = context.span();
     let span = span.span_context();
-    (span.is_valid() && span.is_sampled())
-        .then(|| TraceContext { trace_id: span.trace_id().to_bytes(), span_id: span.span_id().to_bytes() })
+    (span.is_valid() && span.is_sampled()).then(|| TraceContext {
+        trace_id: span.trace_id().to_bytes(),
+        span_id: span.span_id().to_bytes(),
+    })
 }
 
 #[cfg(test)]
@@ -157,8 +184,12 @@ mod tests {
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Option<(String, bool)> {
-        let settings =
-            TraceSettings::from_env(&|name| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned()));
+        let settings = TraceSettings::from_env(&|name| {
+            variables
+                .iter()
+                .find(|(other, _)| *other == name)
+                .map(|(_, value)| (*value).to_owned())
+        });
         settings.map(|settings| (settings.endpoint, settings.grpc))
     }
 
@@ -167,10 +198,25 @@ mod tests {
         const GENERAL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
         const OWN: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
         assert_eq!(read(&[]), None);
-        assert_eq!(read(&[(GENERAL, "http://c:4318/")]), Some(("http://c:4318/v1/traces".into(), false)));
-        assert_eq!(read(&[(GENERAL, "http://c:4317")]), Some(("http://c:4317".into(), true)));
-        assert_eq!(read(&[(GENERAL, "http://c:4318"), (OWN, "http://t:1/x")]), Some(("http://t:1/x".into(), false)));
-        assert_eq!(read(&[(GENERAL, "http://c:1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]), Some(("http://c:1".into(), true)));
+        assert_eq!(
+            read(&[(GENERAL, "http://c:4318/")]),
+            Some(("http://c:4318/v1/traces".into(), false))
+        );
+        assert_eq!(
+            read(&[(GENERAL, "http://c:4317")]),
+            Some(("http://c:4317".into(), true))
+        );
+        assert_eq!(
+            read(&[(GENERAL, "http://c:4318"), (OWN, "http://t:1/x")]),
+            Some(("http://t:1/x".into(), false))
+        );
+        assert_eq!(
+            read(&[
+                (GENERAL, "http://c:1"),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+            ]),
+            Some(("http://c:1".into(), true))
+        );
     }
 
     #[test]

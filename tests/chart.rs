@@ -15,7 +15,9 @@ const NOT_TO_BE_SET: [&str; 2] = ["ORGDATA_WEB_LISTEN_ADDRESS", "ORGDATA_WEB_SYS
 const OF_A_PARENT: [&str; 2] = ["enabled", "global"];
 
 fn chart(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/helm/orgdata-exporter").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("deploy/helm/orgdata-exporter")
+        .join(path)
 }
 
 fn text(path: &str) -> String {
@@ -33,7 +35,9 @@ fn schema() -> Value {
 /// A part of the schema, behind its reference if it is one.
 fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     match part["$ref"].as_str() {
-        Some(reference) => schema.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference}")),
+        Some(reference) => schema
+            .pointer(reference.trim_start_matches('#'))
+            .unwrap_or_else(|| panic!("{reference}")),
         None => part,
     }
 }
@@ -41,7 +45,10 @@ fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
 /// Words that are variables of the program.
 fn variables(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
-    words.filter(|word| word.starts_with("ORGDATA_")).map(str::to_owned).collect()
+    words
+        .filter(|word| word.starts_with("ORGDATA_"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -53,29 +60,56 @@ fn the_copies_are_those_of_the_repository() {
         ("dashboards", "organization-activity.json"),
         ("deploy/kubernetes/components/collector", "collector.yaml"),
     ] {
-        let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory).join(name)).expect("a file");
+        let source = fs::read_to_string(
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join(directory)
+                .join(name),
+        )
+        .expect("a file");
         let copy = format!("files/{name}");
         if std::env::var_os("UPDATE").is_some() {
             fs::write(chart(&copy), &source).expect("the repository is writable");
         }
-        assert!(text(&copy) == source, "{copy} is out of date: UPDATE=1 cargo test --test chart");
+        assert!(
+            text(&copy) == source,
+            "{copy} is out of date: UPDATE=1 cargo test --test chart"
+        );
     }
 }
 
 #[test]
 fn the_chart_has_the_version_of_the_program() {
     let about = yaml("Chart.yaml");
-    assert_eq!((&about["version"], &about["appVersion"]), (&env!("CARGO_PKG_VERSION").into(), &env!("CARGO_PKG_VERSION").into()));
+    assert_eq!(
+        (&about["version"], &about["appVersion"]),
+        (
+            &env!("CARGO_PKG_VERSION").into(),
+            &env!("CARGO_PKG_VERSION").into()
+        )
+    );
 }
 
 #[test]
 fn every_variable_of_the_program_can_be_set_in_one_place() {
-    let program: BTreeSet<String> =
-        Cli::command().get_arguments().filter_map(|argument| Some(argument.get_env()?.to_str()?.to_owned())).collect();
-    let typed: BTreeSet<String> = text("templates/_settings.tpl").split('"').flat_map(variables).collect();
-    let free: BTreeSet<String> =
-        schema()["properties"]["settings"]["properties"].as_object().expect("properties").keys().cloned().collect();
-    assert!(typed.is_disjoint(&free), "{:?} would be set twice", typed.intersection(&free));
+    let program: BTreeSet<String> = Cli::command()
+        .get_arguments()
+        .filter_map(|argument| Some(argument.get_env()?.to_str()?.to_owned()))
+        .collect();
+    let typed: BTreeSet<String> = text("templates/_settings.tpl")
+        .split('"')
+        .flat_map(variables)
+        .collect();
+    let free: BTreeSet<String> = schema()["properties"]["settings"]["properties"]
+        .as_object()
+        .expect("properties")
+        .keys()
+        .cloned()
+        .collect();
+    assert!(
+        typed.is_disjoint(&free),
+        "{:?} would be set twice",
+        typed.intersection(&free)
+    );
     let fixed = NOT_TO_BE_SET.map(str::to_owned);
     let chart: BTreeSet<String> = typed.union(&free).chain(&fixed).cloned().collect();
     assert_eq!(
@@ -89,12 +123,18 @@ fn every_variable_of_the_program_can_be_set_in_one_place() {
 fn the_schema_has_the_values_and_no_others() {
     fn compare(schema: &Value, part: &Value, values: &Value, path: &str) {
         let part = resolved(schema, part);
-        let (Some(values), Some(known)) = (values.as_object(), part["properties"].as_object()) else { return };
+        let (Some(values), Some(known)) = (values.as_object(), part["properties"].as_object())
+        else {
+            return;
+        };
         // What Kubernetes knows better, and what is a map of names.
         if part["additionalProperties"] != false {
             return;
         }
-        let known_keys: BTreeSet<&String> = known.keys().filter(|key| !path.is_empty() || !OF_A_PARENT.contains(&key.as_str())).collect();
+        let known_keys: BTreeSet<&String> = known
+            .keys()
+            .filter(|key| !path.is_empty() || !OF_A_PARENT.contains(&key.as_str()))
+            .collect();
         if path != "/settings" {
             assert_eq!(known_keys, values.keys().collect(), "{path}");
         }
@@ -109,27 +149,41 @@ fn the_schema_has_the_values_and_no_others() {
 #[test]
 fn no_object_of_the_schema_takes_an_unknown_key() {
     fn walk(part: &Value, path: &str) {
-        let Some(fields) = part.as_object() else { return };
+        let Some(fields) = part.as_object() else {
+            return;
+        };
         if part["type"] == "object" && part.get("properties").is_some() {
-            assert!(part.get("additionalProperties").is_some(), "{path} takes any key");
+            assert!(
+                part.get("additionalProperties").is_some(),
+                "{path} takes any key"
+            );
         }
         for (key, value) in fields {
             match value {
-                Value::Array(items) => items.iter().for_each(|item| walk(item, &format!("{path}/{key}"))),
+                Value::Array(items) => items
+                    .iter()
+                    .for_each(|item| walk(item, &format!("{path}/{key}"))),
                 value => walk(value, &format!("{path}/{key}")),
             }
         }
     }
     let schema = schema();
     assert_eq!(schema["additionalProperties"], false);
-    assert!(schema["properties"].get("replicas").is_none() && schema["properties"].get("replicaCount").is_none());
+    assert!(
+        schema["properties"].get("replicas").is_none()
+            && schema["properties"].get("replicaCount").is_none()
+    );
     walk(&schema, "");
 }
 
 #[test]
 fn every_link_of_the_readme_leads_somewhere() {
     let page = text("README.md");
-    let links: Vec<&str> = page.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    let links: Vec<&str> = page
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .collect();
     assert!(links.len() > 10, "{links:?}");
     for link in links {
         assert!(chart(link).exists(), "README.md: {link}");

@@ -33,10 +33,18 @@ impl PageSource for Refusing {
 }
 
 fn names(health: &Health) -> Vec<&'static str> {
-    health.stuck().into_iter().map(|stuck| stuck.which.as_str()).collect()
+    health
+        .stuck()
+        .into_iter()
+        .map(|stuck| stuck.which.as_str())
+        .collect()
 }
 
-fn scan(source: impl PageSource + Send + 'static, health: &Health, shutdown: &CancellationToken) -> tokio::task::JoinHandle<()> {
+fn scan(
+    source: impl PageSource + Send + 'static,
+    health: &Health,
+    shutdown: &CancellationToken,
+) -> tokio::task::JoinHandle<()> {
     let metrics = Metrics::new(Duration::ZERO);
     let settings = tickets::Settings {
         scan_interval: Duration::from_secs(60),
@@ -46,7 +54,14 @@ fn scan(source: impl PageSource + Send + 'static, health: &Health, shutdown: &Ca
         page_size: 1000,
     };
     let (published, loops) = (metrics.tickets.clone(), Arc::clone(&metrics.loops));
-    tokio::spawn(tickets::run(source, settings, published, loops, health.clone(), shutdown.clone()))
+    tokio::spawn(tickets::run(
+        source,
+        settings,
+        published,
+        loops,
+        health.clone(),
+        shutdown.clone(),
+    ))
 }
 
 async fn after(time: Duration) {
@@ -78,7 +93,9 @@ async fn a_scan_that_always_fails_turns() {
 
 /// A tail whose service is not there, polling as rarely as this.
 fn tail(poll_interval: Duration) -> Tail {
-    rustls::crypto::ring::default_provider().install_default().ok();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
     let metrics = Metrics::new(Duration::ZERO);
     // Nothing listens on port 9.
     let base_url = BaseUrl::parse("http://127.0.0.1:9").expect("an address");

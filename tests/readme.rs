@@ -32,7 +32,10 @@ fn the_flags_are_those_of_the_program() {
         .filter_map(|argument| argument.get_long().map(|long| format!("--{long}")))
         .filter(|flag| !["--help", "--version"].contains(&flag.as_str()))
         .collect();
-    let told: BTreeSet<String> = quoted("--").into_iter().filter(|flag| flag.contains('.')).collect();
+    let told: BTreeSet<String> = quoted("--")
+        .into_iter()
+        .filter(|flag| flag.contains('.'))
+        .collect();
     assert_eq!(flags, told);
 }
 
@@ -40,10 +43,15 @@ fn the_flags_are_those_of_the_program() {
 fn the_metrics_are_those_of_the_program() {
     let metrics = Metrics::new(Duration::ZERO);
     metrics.tickets.start();
-    Loop::ALL.into_iter().for_each(|which| metrics.loops.enable(which));
+    Loop::ALL
+        .into_iter()
+        .for_each(|which| metrics.loops.enable(which));
     let text = Format::Text.encode(metrics.registry(), 0).expect("encodes");
-    let mut shown: BTreeSet<String> =
-        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).map(str::to_owned).collect();
+    let mut shown: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .map(str::to_owned)
+        .collect();
     shown.extend(families::ABSENT_AT_FIRST.map(str::to_owned));
     let mut told = quoted("orgdata_");
     told.extend(quoted("process_"));

@@ -29,26 +29,73 @@ async fn backfill(simulator: &Running, state: &Path, file: &Path, instance: &str
     let output = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"))
         .env_clear()
         .env("ORGDATA_API_KEY", "demo-key")
-        .args(["backfill", "--to", "openmetrics", &file.display().to_string()])
-        .args(["--api.base-url", &simulator.base_url(), "--api.max-requests-per-second", "100"])
-        .args(["--state.path", &state.display().to_string(), "--allow-recent"])
-        .args(["--label", "job=orgdata-exporter", "--label", &format!("instance={instance}")])
+        .args([
+            "backfill",
+            "--to",
+            "openmetrics",
+            &file.display().to_string(),
+        ])
+        .args([
+            "--api.base-url",
+            &simulator.base_url(),
+            "--api.max-requests-per-second",
+            "100",
+        ])
+        .args([
+            "--state.path",
+            &state.display().to_string(),
+            "--allow-recent",
+        ])
+        .args([
+            "--label",
+            "job=orgdata-exporter",
+            "--label",
+            &format!("instance={instance}"),
+        ])
         .output()
         .await
         .expect("it can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// How far each series rises in a window that ends at a moment, from the samples themselves: a fall is a reset, as for `increase()`.
 async fn rises(server: &Prometheus, window: &str, end: Timestamp) -> Rises {
     let query = format!("orgdata_audit_events_total[{window}]");
-    let answer = server.api("query", &[("query", &query), ("time", &end.as_second().to_string())]).await;
+    let answer = server
+        .api(
+            "query",
+            &[("query", &query), ("time", &end.as_second().to_string())],
+        )
+        .await;
     let mut rises = Rises::new();
     for one in answer["result"].as_array().expect("a matrix") {
-        let samples: Vec<f64> = one["values"].as_array().expect("samples").iter().map(|sample| number(&sample[1])).collect();
-        let labels = ["activity_type", "actor"].map(|label| one["metric"][label].as_str().unwrap_or_default().to_owned());
-        let rise = samples.windows(2).map(|pair| if pair[1] < pair[0] { pair[1] } else { pair[1] - pair[0] }).sum::<f64>();
-        assert!(rises.insert(labels.into(), rise).is_none(), "{labels:?} is one series", labels = one["metric"]);
+        let samples: Vec<f64> = one["values"]
+            .as_array()
+            .expect("samples")
+            .iter()
+            .map(|sample| number(&sample[1]))
+            .collect();
+        let labels = ["activity_type", "actor"]
+            .map(|label| one["metric"][label].as_str().unwrap_or_default().to_owned());
+        let rise = samples
+            .windows(2)
+            .map(|pair| {
+                if pair[1] < pair[0] {
+                    pair[1]
+                } else {
+                    pair[1] - pair[0]
+                }
+            })
+            .sum::<f64>();
+        assert!(
+            rises.insert(labels.into(), rise).is_none(),
+            "{labels:?} is one series",
+            labels = one["metric"]
+        );
     }
     rises.retain(|_, rise| *rise > 0.0);
     rises
@@ -57,23 +104,39 @@ async fn rises(server: &Prometheus, window: &str, end: Timestamp) -> Rises {
 /// What `increase()` says of all of them together.
 async fn increase(server: &Prometheus, window: &str, end: Timestamp) -> f64 {
     let query = format!("sum(increase(orgdata_audit_events_total[{window}]))");
-    let answer = server.api("query", &[("query", &query), ("time", &end.as_second().to_string())]).await;
+    let answer = server
+        .api(
+            "query",
+            &[("query", &query), ("time", &end.as_second().to_string())],
+        )
+        .await;
     number(&answer["result"][0]["value"][1])
 }
 
 /// What the service knows to have been created after one moment and until another.
 fn truth(simulator: &Running, after: Timestamp, until: Timestamp) -> Rises {
     let mut counts = Rises::new();
-    for entry in simulator.simulator().entries().filter(|entry| entry.created_at > after && entry.created_at <= until) {
-        let actor = entry.actor.map_or_else(|| "none".to_owned(), |id| id.to_string());
+    for entry in simulator
+        .simulator()
+        .entries()
+        .filter(|entry| entry.created_at > after && entry.created_at <= until)
+    {
+        let actor = entry
+            .actor
+            .map_or_else(|| "none".to_owned(), |id| id.to_string());
         *counts.entry(vec![entry.activity_type, actor]).or_default() += 1.0;
     }
     counts
 }
 
 async fn sum_is(server: &Prometheus, wanted: f64) {
-    let is = |sum: &Value| sum.as_array().is_some_and(|sum| sum.len() == 1 && number(&sum[0]["value"][1]) == wanted);
-    server.query_until("sum(orgdata_audit_events_total)", is).await;
+    let is = |sum: &Value| {
+        sum.as_array()
+            .is_some_and(|sum| sum.len() == 1 && number(&sum[0]["value"][1]) == wanted)
+    };
+    server
+        .query_until("sum(orgdata_audit_events_total)", is)
+        .await;
 }
 
 fn on_the_grid(at: Timestamp) -> Timestamp {
@@ -91,8 +154,15 @@ async fn history_and_present_are_one(start: impl AsyncFn(&str) -> Prometheus, pr
     };
     let simulator = Simulator::spawn(world).await.expect("a free port");
     let directory = tempfile::tempdir().expect("a directory");
-    let (state, file) = (directory.path().join("state.db"), directory.path().join("history.om"));
-    let exporter = Setup::new(&simulator).state(&state).flag("--metrics.zero-hold", "3s").start().await;
+    let (state, file) = (
+        directory.path().join("state.db"),
+        directory.path().join("history.om"),
+    );
+    let exporter = Setup::new(&simulator)
+        .state(&state)
+        .flag("--metrics.zero-hold", "3s")
+        .start()
+        .await;
     exporter.born().await;
     let born = on_the_grid(Timestamp::now());
     let server = start(&exporter.address().to_string()).await;
@@ -103,7 +173,17 @@ async fn history_and_present_are_one(start: impl AsyncFn(&str) -> Prometheus, pr
 
     backfill(&simulator, &state, &file, &exporter.address().to_string()).await;
     let (file, data) = (file.display().to_string(), server.data());
-    tool(promtool, &["tsdb", "create-blocks-from", "openmetrics", &file, &data.display().to_string()]).expect("promtool takes it");
+    tool(
+        promtool,
+        &[
+            "tsdb",
+            "create-blocks-from",
+            "openmetrics",
+            &file,
+            &data.display().to_string(),
+        ],
+    )
+    .expect("promtool takes it");
 
     // The server finds the blocks without a restart.
     let whole = truth(&simulator, Timestamp::MIN, Timestamp::MAX);
@@ -128,30 +208,63 @@ async fn history_and_present_are_one(start: impl AsyncFn(&str) -> Prometheus, pr
     assert!(day.values().sum::<f64>() > 500.0);
     assert_eq!(seen, day, "a past day");
     // And increase() itself, which extrapolates to the ends of its window: by at most a step in what is filled around a rise.
-    let (told, true_sum) = (increase(&server, "1d", end + half).await, day.values().sum::<f64>());
-    assert!((told / true_sum - 1.0).abs() < 0.05, "{told} for {true_sum}");
-    let hour = truth(&simulator, end - SignedDuration::from_hours(1) + SignedDuration::from_secs(STEP), end).values().sum::<f64>();
+    let (told, true_sum) = (
+        increase(&server, "1d", end + half).await,
+        day.values().sum::<f64>(),
+    );
+    assert!(
+        (told / true_sum - 1.0).abs() < 0.05,
+        "{told} for {true_sum}"
+    );
+    let hour = truth(
+        &simulator,
+        end - SignedDuration::from_hours(1) + SignedDuration::from_secs(STEP),
+        end,
+    )
+    .values()
+    .sum::<f64>();
     let told = increase(&server, "1h", end + half).await;
-    assert!((told - hour).abs() <= hour * 0.06 + 0.1, "{told} for {hour}");
+    assert!(
+        (told - hour).abs() <= hour * 0.06 + 0.1,
+        "{told} for {hour}"
+    );
 
     // Over the seam: the fall to 0 is a reset, and nothing else is one.
     let begin = born - SignedDuration::from_hours(12);
     let now = Timestamp::now();
     let seconds = now.as_second() - (begin + half).as_second();
     let seen = rises(&server, &format!("{seconds}s"), now).await;
-    assert_eq!(seen, truth(&simulator, begin + SignedDuration::from_secs(STEP), Timestamp::MAX), "over the seam");
-    let resets = server.query("max(resets(orgdata_audit_events_total[10d]))").await;
+    assert_eq!(
+        seen,
+        truth(
+            &simulator,
+            begin + SignedDuration::from_secs(STEP),
+            Timestamp::MAX
+        ),
+        "over the seam"
+    );
+    let resets = server
+        .query("max(resets(orgdata_audit_events_total[10d]))")
+        .await;
     assert_eq!(number(&resets[0]["value"][1]), 1.0);
 }
 
 #[tokio::test]
 #[ignore = "needs Prometheus 2.42 and its promtool"]
 async fn history_is_one_with_the_present_in_the_oldest_supported_prometheus() {
-    history_and_present_are_one(async |target| Prometheus::start(&[target], "1s").await, "promtool").await;
+    history_and_present_are_one(
+        async |target| Prometheus::start(&[target], "1s").await,
+        "promtool",
+    )
+    .await;
 }
 
 #[tokio::test]
 #[ignore = "needs Prometheus 3 and its promtool"]
 async fn history_is_one_with_the_present_in_the_current_prometheus() {
-    history_and_present_are_one(async |target| Prometheus::start_current(&[target], "1s").await, "promtool3").await;
+    history_and_present_are_one(
+        async |target| Prometheus::start_current(&[target], "1s").await,
+        "promtool3",
+    )
+    .await;
 }

@@ -16,8 +16,12 @@ use axum::extract::{Query, State};
 use axum::routing::get;
 use exporter::Setup;
 use jiff::Timestamp;
-use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
-use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 
@@ -53,8 +57,13 @@ struct Sink(Arc<AtomicU64>, Arc<AtomicU64>);
 
 impl Service {
     async fn start() -> (Self, String) {
-        let service = Self { shown: Arc::default(), started: Timestamp::now() - Duration::from_secs(3600) };
-        let router = Router::new().route("/v1/audit-logs", get(audit_logs)).with_state(service.clone());
+        let service = Self {
+            shown: Arc::default(),
+            started: Timestamp::now() - Duration::from_secs(3600),
+        };
+        let router = Router::new()
+            .route("/v1/audit-logs", get(audit_logs))
+            .with_state(service.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -67,7 +76,11 @@ impl Service {
         text.extend_from_slice(b"{\"items\":[");
         for number in (oldest..=newest).rev() {
             let at = (self.started + Duration::from_millis(number)).to_string();
-            let (kind, actor, comma) = (number % 25, 1000 + number % 40, if number == oldest { "" } else { "," });
+            let (kind, actor, comma) = (
+                number % 25,
+                1000 + number % 40,
+                if number == oldest { "" } else { "," },
+            );
             write!(
                 text,
                 "{{\"id\":\"{number:09}\",\"type\":\"ACTIVITY_{kind:02}\",\"occurredAt\":\"{at}\",\"createdAt\":\"{at}\",\"updatedAt\":\"{at}\",\
@@ -89,7 +102,10 @@ impl Service {
     }
 }
 
-async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) -> ([(&'static str, &'static str); 1], String) {
+async fn audit_logs(
+    State(service): State<Service>,
+    Query(asked): Query<Asked>,
+) -> ([(&'static str, &'static str); 1], String) {
     let top = (service.shown.load(Ordering::Relaxed) + 1) * PAGE - 1;
     let number = |cursor: &String| cursor.parse::<u64>().expect("a cursor");
     let text = match (&asked.after, &asked.before) {
@@ -107,7 +123,13 @@ impl LogsService for Sink {
         &self,
         request: tonic::Request<ExportLogsServiceRequest>,
     ) -> Result<tonic::Response<ExportLogsServiceResponse>, tonic::Status> {
-        for record in request.into_inner().resource_logs.iter().flat_map(|logs| &logs.scope_logs).flat_map(|logs| &logs.log_records) {
+        for record in request
+            .into_inner()
+            .resource_logs
+            .iter()
+            .flat_map(|logs| &logs.scope_logs)
+            .flat_map(|logs| &logs.log_records)
+        {
             let number: u64 = collector_peer::record_id(record).parse().expect("a number");
             if number == self.0.load(Ordering::Relaxed) {
                 self.0.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +149,10 @@ async fn a_million_events_wait_for_the_collector_and_drain_oldest_first() {
     let endpoint = collector.local_addr().expect("bound");
     // Nothing is there.
     drop(collector);
-    let quiet = orgdata_exporter::simulator::Simulator::spawn(orgdata_exporter::simulator::Config::quiet()).await.expect("a free port");
+    let quiet =
+        orgdata_exporter::simulator::Simulator::spawn(orgdata_exporter::simulator::Config::quiet())
+            .await
+            .expect("a free port");
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path().join("state.db");
     let exporter = Setup::new(&quiet)
@@ -152,27 +177,52 @@ async fn a_million_events_wait_for_the_collector_and_drain_oldest_first() {
             .map(|file| file.len())
             .sum::<u64>()
     };
-    let paused = exporter.until("a full file", |scrape| scrape.value("orgdata_audit_paused") == Some(1.0)).await;
+    let paused = exporter
+        .until("a full file", |scrape| {
+            scrape.value("orgdata_audit_paused") == Some(1.0)
+        })
+        .await;
     let counted = paused.sum("orgdata_audit_events_total");
     let limit = MAX_SIZE << 20;
-    println!("paused after {counted} events and {:?}, {} bytes on disk", begun.elapsed(), on_disk());
-    assert!(counted > 100_000.0 && counted < (PAGES * PAGE) as f64, "{counted}");
+    println!(
+        "paused after {counted} events and {:?}, {} bytes on disk",
+        begun.elapsed(),
+        on_disk()
+    );
+    assert!(
+        counted > 100_000.0 && counted < (PAGES * PAGE) as f64,
+        "{counted}"
+    );
     assert_eq!(paused.value("orgdata_otlp_backlog_records"), Some(counted));
     assert!(on_disk() <= limit, "{} bytes", on_disk());
-    assert_eq!(exporter.get("/-/healthy").send().await.expect("an answer").status(), 200);
+    assert_eq!(
+        exporter
+            .get("/-/healthy")
+            .send()
+            .await
+            .expect("an answer")
+            .status(),
+        200
+    );
 
     // It stays so: metrics are there, nothing moves.
     let still = exporter.until("another failed attempt", |scrape| {
-        scrape.sum("orgdata_otlp_request_failures_total") > paused.sum("orgdata_otlp_request_failures_total")
+        scrape.sum("orgdata_otlp_request_failures_total")
+            > paused.sum("orgdata_otlp_request_failures_total")
     });
     assert_eq!(still.await.sum("orgdata_audit_events_total"), counted);
 
     let sink = Sink::default();
     // History is remembered, not delivered: the first page belongs to it.
     sink.0.store(PAGE, Ordering::Relaxed);
-    let listener = TcpListener::bind(endpoint).await.expect("the port is still free");
+    let listener = TcpListener::bind(endpoint)
+        .await
+        .expect("the port is still free");
     let serve = tonic::transport::Server::builder()
-        .add_service(LogsServiceServer::new(sink.clone()).accept_compressed(tonic::codec::CompressionEncoding::Gzip))
+        .add_service(
+            LogsServiceServer::new(sink.clone())
+                .accept_compressed(tonic::codec::CompressionEncoding::Gzip),
+        )
         .serve_with_incoming(TcpIncoming::from(listener));
     tokio::spawn(serve);
     let returned = Instant::now();
@@ -180,12 +230,17 @@ async fn a_million_events_wait_for_the_collector_and_drain_oldest_first() {
     let scrape = loop {
         largest = largest.max(on_disk());
         let scrape = exporter.scrape().await;
-        let done =
-            scrape.sum("orgdata_audit_events_total") == (PAGES * PAGE) as f64 && scrape.value("orgdata_otlp_backlog_records") == Some(0.0);
+        let done = scrape.sum("orgdata_audit_events_total") == (PAGES * PAGE) as f64
+            && scrape.value("orgdata_otlp_backlog_records") == Some(0.0);
         if done {
             break scrape;
         }
-        assert!(returned.elapsed() < Duration::from_secs(240), "it does not drain: {} of {}", sink.0.load(Ordering::Relaxed), PAGES * PAGE);
+        assert!(
+            returned.elapsed() < Duration::from_secs(240),
+            "it does not drain: {} of {}",
+            sink.0.load(Ordering::Relaxed),
+            PAGES * PAGE
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     let (now, peak) = exporter.memory();
@@ -193,7 +248,14 @@ async fn a_million_events_wait_for_the_collector_and_drain_oldest_first() {
         "drained after {:?}; at most {largest} bytes on disk; memory {idle:.1} MiB at rest, {now:.1} now, {peak:.1} at most",
         returned.elapsed()
     );
-    assert_eq!((sink.0.load(Ordering::Relaxed), sink.1.load(Ordering::Relaxed)), ((PAGES + 1) * PAGE, 0), "each once, oldest first");
+    assert_eq!(
+        (
+            sink.0.load(Ordering::Relaxed),
+            sink.1.load(Ordering::Relaxed)
+        ),
+        ((PAGES + 1) * PAGE, 0),
+        "each once, oldest first"
+    );
     assert!(largest <= limit, "{largest} bytes");
     assert!(peak - idle <= MEMORY, "{peak} MiB at most, {idle} at rest");
     for (series, value) in [

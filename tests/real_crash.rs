@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use exporter::{Setup, event_counts};
 use http::StatusCode;
-use orgdata_exporter::simulator::{ClockSource, Config, Endpoint, Fault, FaultKind, RetryAfter, Scope, Simulator};
+use orgdata_exporter::simulator::{
+    ClockSource, Config, Endpoint, Fault, FaultKind, RetryAfter, Scope, Simulator,
+};
 use parts::{Collector, Prometheus, number};
 use tap::Tap;
 
@@ -39,14 +41,23 @@ const LATE: Duration = Duration::from_secs(1);
 /// What goes wrong on the way to the service, each with its probability.
 fn faults() -> Vec<Fault> {
     [
-        (FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR, "Simulated failure".to_owned()), 0.06),
+        (
+            FaultKind::Status(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Simulated failure".to_owned(),
+            ),
+            0.06,
+        ),
         (FaultKind::TooManyRequests(RetryAfter::Seconds(0)), 0.02),
         (FaultKind::Reset, 0.03),
         (FaultKind::ResetBody, 0.03),
         (FaultKind::TruncatedJson, 0.03),
         (FaultKind::TruncatedTransfer, 0.03),
         (FaultKind::Html(StatusCode::BAD_GATEWAY), 0.02),
-        (FaultKind::Status(StatusCode::UNAUTHORIZED, "Simulated failure".to_owned()), 0.01),
+        (
+            FaultKind::Status(StatusCode::UNAUTHORIZED, "Simulated failure".to_owned()),
+            0.01,
+        ),
         (FaultKind::Delay(Duration::from_millis(80)), 0.1),
     ]
     .into_iter()
@@ -57,11 +68,21 @@ fn faults() -> Vec<Fault> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the OpenTelemetry Collector and Prometheus"]
 async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
-    let seed = std::env::var("ORGDATA_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    let seed = std::env::var("ORGDATA_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(..));
     println!("ORGDATA_TEST_SEED={seed}");
     let mut dice = fastrand::Rng::with_seed(seed);
 
-    let config = Config { seed, history: 2_000, tickets: 50, clock: ClockSource::Real, compression: true, ..Config::quiet() };
+    let config = Config {
+        seed,
+        history: 2_000,
+        tickets: 50,
+        clock: ClockSource::Real,
+        compression: true,
+        ..Config::quiet()
+    };
     let simulator = Simulator::spawn(config).await.expect("a free port");
     let mut collector = Collector::start().await;
     let directory = tempfile::tempdir().expect("a directory");
@@ -91,7 +112,11 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         }
         if FORGOTTEN.contains(&crash) {
             // A cursor is at fault when it is not even good for one entry.
-            simulator.fault(Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST)).on(Endpoint::Audit).times(2));
+            simulator.fault(
+                Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST))
+                    .on(Endpoint::Audit)
+                    .times(2),
+            );
         }
         if dice.u8(..4) > 0 {
             simulator.add_events(dice.u64(..900));
@@ -135,22 +160,49 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     // Every counter, as a server sees it that has watched all along.
     let expected = event_counts(&truth);
     let all = format!("sum(orgdata_audit_events_total) == {}", truth.total);
-    prometheus.query_until(&all, |result| result.as_array().is_some_and(|series| series.len() == 1)).await;
-    let mut shown = prometheus.by(&["activity_type", "actor"], "orgdata_audit_events_total").await;
+    prometheus
+        .query_until(&all, |result| {
+            result.as_array().is_some_and(|series| series.len() == 1)
+        })
+        .await;
+    let mut shown = prometheus
+        .by(&["activity_type", "actor"], "orgdata_audit_events_total")
+        .await;
     shown.retain(|_, count| *count > 0.0);
     assert_eq!(shown, expected);
-    let resets = prometheus.query("max(resets(orgdata_audit_events_total[10m]))").await;
+    let resets = prometheus
+        .query("max(resets(orgdata_audit_events_total[10m]))")
+        .await;
     assert_eq!(number(&resets[0]["value"][1]), 0.0, "no counter ever fell");
 
     // Every record.
     let mut came: BTreeMap<String, usize> = BTreeMap::new();
     let records = collector.records();
     for record in &records {
-        *came.entry(record.attributes["log.record.uid"].as_str().expect("an id is a string").to_owned()).or_default() += 1;
+        *came
+            .entry(
+                record.attributes["log.record.uid"]
+                    .as_str()
+                    .expect("an id is a string")
+                    .to_owned(),
+            )
+            .or_default() += 1;
     }
-    let missing: Vec<String> = simulator.entries().map(|entry| entry.id).filter(|id| !came.contains_key(id)).collect();
-    assert!(missing.is_empty(), "{} records are missing: {missing:?}", missing.len());
-    assert_eq!(came.len() as u64, simulator.event_count(), "ids that the service never served");
+    let missing: Vec<String> = simulator
+        .entries()
+        .map(|entry| entry.id)
+        .filter(|id| !came.contains_key(id))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "{} records are missing: {missing:?}",
+        missing.len()
+    );
+    assert_eq!(
+        came.len() as u64,
+        simulator.event_count(),
+        "ids that the service never served"
+    );
 
     // A record comes again where the acknowledgement of its request was lost: with a killed exporter or a killed collector, a request each.
     let (again, ends) = (records.len() - came.len(), kills + OUTAGES.len());

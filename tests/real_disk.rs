@@ -15,15 +15,33 @@ use orgdata_exporter::simulator::{Config, Scope, Simulator};
 use parts::Collector;
 
 fn world(history: u64) -> Config {
-    Config { history, tickets: 10, ..Config::quiet() }
+    Config {
+        history,
+        tickets: 10,
+        ..Config::quiet()
+    }
 }
 
 /// The counted events by label set, as a scrape shows them.
 fn events(scrape: &Scrape) -> BTreeMap<Vec<String>, f64> {
     let mut events = BTreeMap::new();
-    for line in scrape.0.lines().filter(|line| line.starts_with("orgdata_audit_events_total{")) {
-        let label = |name: &str| line.split(&format!("{name}=\"")).nth(1).and_then(|rest| rest.split('"').next()).expect(name).to_owned();
-        let value: f64 = line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a value");
+    for line in scrape
+        .0
+        .lines()
+        .filter(|line| line.starts_with("orgdata_audit_events_total{"))
+    {
+        let label = |name: &str| {
+            line.split(&format!("{name}=\""))
+                .nth(1)
+                .and_then(|rest| rest.split('"').next())
+                .expect(name)
+                .to_owned()
+        };
+        let value: f64 = line
+            .rsplit(' ')
+            .next()
+            .and_then(|value| value.parse().ok())
+            .expect("a value");
         if value > 0.0 {
             events.insert(vec![label("activity_type"), label("actor")], value);
         }
@@ -32,7 +50,13 @@ fn events(scrape: &Scrape) -> BTreeMap<Vec<String>, f64> {
 }
 
 async fn healthy(exporter: &Exporter) -> bool {
-    exporter.get("/-/healthy").send().await.expect("the exporter answers").status() == 200
+    exporter
+        .get("/-/healthy")
+        .send()
+        .await
+        .expect("the exporter answers")
+        .status()
+        == 200
 }
 
 /// Takes all the room that is left.
@@ -78,7 +102,11 @@ async fn a_full_disk_pauses_commits_and_heals() {
             collector.stop();
         }
         // There is room left inside the files that are there already.
-        let failures = exporter.scrape().await.value("orgdata_state_commit_failures_total").expect("a value");
+        let failures = exporter
+            .scrape()
+            .await
+            .value("orgdata_state_commit_failures_total")
+            .expect("a value");
         let stuck = exporter
             .until("commits that fail", |scrape| {
                 simulator.add_events(20);
@@ -87,14 +115,29 @@ async fn a_full_disk_pauses_commits_and_heals() {
             })
             .await;
         simulator.add_events(1_000);
-        let told = exporter.log().into_iter().filter(|line| line["error"].as_str().is_some_and(|error| error.contains("disk"))).count();
+        let told = exporter
+            .log()
+            .into_iter()
+            .filter(|line| {
+                line["error"]
+                    .as_str()
+                    .is_some_and(|error| error.contains("disk"))
+            })
+            .count();
         assert!(told > 0 && told < 20, "told {told} times");
         let later = exporter
             .until("more attempts", |scrape| {
-                scrape.value("orgdata_state_commit_failures_total") >= stuck.value("orgdata_state_commit_failures_total").map(|n| n + 2.0)
+                scrape.value("orgdata_state_commit_failures_total")
+                    >= stuck
+                        .value("orgdata_state_commit_failures_total")
+                        .map(|n| n + 2.0)
             })
             .await;
-        assert_eq!(events(&later), events(&stuck), "nothing moves until there is room");
+        assert_eq!(
+            events(&later),
+            events(&stuck),
+            "nothing moves until there is room"
+        );
         assert!(healthy(&exporter).await, "waiting for a disk is turning");
 
         std::fs::remove_file(&full).expect("removed");
@@ -117,9 +160,19 @@ async fn a_full_disk_pauses_commits_and_heals() {
 
     let mut came: BTreeMap<String, usize> = BTreeMap::new();
     for record in collector.records() {
-        *came.entry(record.attributes["log.record.uid"].as_str().expect("an id is a string").to_owned()).or_default() += 1;
+        *came
+            .entry(
+                record.attributes["log.record.uid"]
+                    .as_str()
+                    .expect("an id is a string")
+                    .to_owned(),
+            )
+            .or_default() += 1;
     }
-    let missing = simulator.entries().filter(|entry| !came.contains_key(&entry.id)).count();
+    let missing = simulator
+        .entries()
+        .filter(|entry| !came.contains_key(&entry.id))
+        .count();
     assert_eq!((missing, came.len() as u64), (0, simulator.event_count()));
     // Only a request whose answer was lost with the collector goes again.
     let again: usize = came.values().map(|times| times - 1).sum();
@@ -136,10 +189,16 @@ async fn a_disk_that_cannot_be_written_is_refused_with_the_way_out() {
     let state = directory.path().join("state.db");
     // Read-only; and without room for a file at all.
     for options in ["ro", "size=4k,nr_inodes=2"] {
-        let mut exporter = Setup::new(&simulator).mount(directory.path(), options).state(&state).spawn();
+        let mut exporter = Setup::new(&simulator)
+            .mount(directory.path(), options)
+            .state(&state)
+            .spawn();
         let (status, said) = exporter.ended().await;
         assert_eq!(status, Some(2), "{options}: {said}");
-        assert!(said.contains("--state.path") && said.contains("state.db") && said.lines().count() == 1, "{options}: {said}");
+        assert!(
+            said.contains("--state.path") && said.contains("state.db") && said.lines().count() == 1,
+            "{options}: {said}"
+        );
     }
 }
 
@@ -152,7 +211,11 @@ async fn a_file_damaged_while_it_is_open_is_set_aside_and_the_process_goes_on() 
     let collector = Collector::start().await;
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path().join("state.db");
-    let exporter = Setup::new(&simulator).state(&state).flag("--otlp.endpoint", &collector.http_endpoint()).start().await;
+    let exporter = Setup::new(&simulator)
+        .state(&state)
+        .flag("--otlp.endpoint", &collector.http_endpoint())
+        .start()
+        .await;
     exporter.born().await;
     simulator.add_events(400);
     exporter.settled(400).await;
@@ -160,12 +223,20 @@ async fn a_file_damaged_while_it_is_open_is_set_aside_and_the_process_goes_on() 
     {
         // Another program writes, so that the exporter looks at the file again; then everything but the first page is overwritten.
         let other = rusqlite::Connection::open(&state).expect("opens");
-        other.execute_batch("UPDATE state SET filters = filters").expect("runs");
-        other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).expect("runs");
+        other
+            .execute_batch("UPDATE state SET filters = filters")
+            .expect("runs");
+        other
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .expect("runs");
     }
     let length = std::fs::metadata(&state).expect("a file").len() as usize;
-    let file = std::fs::OpenOptions::new().write(true).open(&state).expect("opens");
-    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0x5a; length - 4096], 4096).expect("written");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&state)
+        .expect("opens");
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0x5a; length - 4096], 4096)
+        .expect("written");
     let damaged = simulator.mark();
     simulator.add_events(100);
 
@@ -173,11 +244,16 @@ async fn a_file_damaged_while_it_is_open_is_set_aside_and_the_process_goes_on() 
     exporter.listens_again(2).await;
     let scrape = exporter
         .until("a fresh ledger", |scrape| {
-            scrape.value("orgdata_state_recreated_total") == Some(1.0) && scrape.value("orgdata_up{loop=\"audit\"}") == Some(1.0)
+            scrape.value("orgdata_state_recreated_total") == Some(1.0)
+                && scrape.value("orgdata_up{loop=\"audit\"}") == Some(1.0)
         })
         .await;
     assert!(scrape.value("orgdata_state_recreated_timestamp_seconds") > Some(1.7e9));
-    assert_eq!(scrape.sum("orgdata_audit_events_total"), 0.0, "what was there when it began anew is history");
+    assert_eq!(
+        scrape.sum("orgdata_audit_events_total"),
+        0.0,
+        "what was there when it began anew is history"
+    );
     let born = simulator.mark();
     assert!(damaged < born);
     simulator.add_events(300);
@@ -185,9 +261,21 @@ async fn a_file_damaged_while_it_is_open_is_set_aside_and_the_process_goes_on() 
     let scrape = exporter.settled(300).await;
     assert_eq!(events(&scrape), event_counts(&truth));
     assert!(healthy(&exporter).await);
-    let aside = std::fs::read_dir(directory.path()).expect("readable").filter_map(Result::ok);
-    let aside = aside.filter(|file| file.file_name().to_string_lossy().contains(".damaged-")).count();
+    let aside = std::fs::read_dir(directory.path())
+        .expect("readable")
+        .filter_map(Result::ok);
+    let aside = aside
+        .filter(|file| file.file_name().to_string_lossy().contains(".damaged-"))
+        .count();
     assert_eq!(aside, 1);
-    let told = exporter.log().into_iter().filter(|line| line["message"].as_str().is_some_and(|text| text.contains("set aside"))).count();
+    let told = exporter
+        .log()
+        .into_iter()
+        .filter(|line| {
+            line["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("set aside"))
+        })
+        .count();
     assert_eq!(told, 1);
 }

@@ -21,12 +21,21 @@ const OPEN: &[&str] = &["OPEN"];
 
 /// The count of series in an answer without labels.
 fn one(value: f64) -> impl Fn(&Value) -> bool {
-    move |result| result.as_array().is_some_and(|series| series.len() == 1 && number(&series[0]["value"][1]) == value)
+    move |result| {
+        result
+            .as_array()
+            .is_some_and(|series| series.len() == 1 && number(&series[0]["value"][1]) == value)
+    }
 }
 
 /// A world with a past, in which nothing happens but what the test does.
 fn history(events: u64) -> Config {
-    Config { history: events, tickets: 250, compression: true, ..Config::quiet() }
+    Config {
+        history: events,
+        tickets: 250,
+        compression: true,
+        ..Config::quiet()
+    }
 }
 
 fn sums(groups: impl Iterator<Item = (Vec<String>, f64)>) -> BTreeMap<Vec<String>, f64> {
@@ -46,59 +55,133 @@ fn without_zeros(mut series: BTreeMap<Vec<String>, f64>) -> BTreeMap<Vec<String>
 /// In whole cents: the service's sums are exact, and a double holds them to far below a cent.
 fn cents(series: BTreeMap<Vec<String>, f64>) -> BTreeMap<Vec<String>, f64> {
     for amount in series.values() {
-        assert!((amount * 100.0 - (amount * 100.0).round()).abs() < 1e-3, "{amount} is no amount of whole cents");
+        assert!(
+            (amount * 100.0 - (amount * 100.0).round()).abs() < 1e-3,
+            "{amount} is no amount of whole cents"
+        );
     }
-    without_zeros(series.into_iter().map(|(labels, amount)| (labels, (amount * 100.0).round())).collect())
+    without_zeros(
+        series
+            .into_iter()
+            .map(|(labels, amount)| (labels, (amount * 100.0).round()))
+            .collect(),
+    )
 }
 
 async fn assert_events(prometheus: &Prometheus, expected: &BTreeMap<Vec<String>, f64>) {
     let total: f64 = expected.values().sum();
-    prometheus.query_until("sum(orgdata_audit_events_total)", one(total)).await;
-    let shown = prometheus.by(&["activity_type", "actor"], "orgdata_audit_events_total").await;
+    prometheus
+        .query_until("sum(orgdata_audit_events_total)", one(total))
+        .await;
+    let shown = prometheus
+        .by(&["activity_type", "actor"], "orgdata_audit_events_total")
+        .await;
     assert_eq!(&without_zeros(shown), expected);
 }
 
 /// Every ticket metric that there is.
 async fn assert_tickets(prometheus: &Prometheus, simulator: &Simulator) {
     let truth = simulator.ticket_truth(OPEN);
-    prometheus.query_until("sum(orgdata_tickets)", one(truth.total as f64)).await;
+    prometheus
+        .query_until("sum(orgdata_tickets)", one(truth.total as f64))
+        .await;
     let by_state = |value: fn(&orgdata_exporter::simulator::TicketSums) -> f64| {
-        sums(truth.groups.iter().map(|(group, sums)| (vec![group.state.clone(), group.ticket_type.clone()], value(sums))))
+        sums(truth.groups.iter().map(|(group, sums)| {
+            (
+                vec![group.state.clone(), group.ticket_type.clone()],
+                value(sums),
+            )
+        }))
     };
-    let open = || truth.groups.iter().filter(|(group, _)| OPEN.contains(&group.state.as_str()));
+    let open = || {
+        truth
+            .groups
+            .iter()
+            .filter(|(group, _)| OPEN.contains(&group.state.as_str()))
+    };
     let by_priority = |value: fn(&orgdata_exporter::simulator::TicketSums) -> f64| {
-        sums(open().map(|(group, sums)| (vec![group.ticket_type.clone(), group.priority.clone()], value(sums))))
+        sums(open().map(|(group, sums)| {
+            (
+                vec![group.ticket_type.clone(), group.priority.clone()],
+                value(sums),
+            )
+        }))
     };
 
-    let shown = prometheus.by(&["state", "ticket_type"], "orgdata_tickets").await;
+    let shown = prometheus
+        .by(&["state", "ticket_type"], "orgdata_tickets")
+        .await;
     assert_eq!(without_zeros(shown), by_state(|sums| sums.tickets as f64));
-    let shown = prometheus.by(&["state", "ticket_type"], "orgdata_tickets_deal_amount").await;
+    let shown = prometheus
+        .by(&["state", "ticket_type"], "orgdata_tickets_deal_amount")
+        .await;
     assert_eq!(cents(shown), by_state(|sums| sums.cents as f64));
-    let shown = prometheus.by(&["ticket_type", "priority"], "orgdata_open_tickets").await;
-    assert_eq!(without_zeros(shown), by_priority(|sums| sums.tickets as f64));
-    let shown = prometheus.by(&["ticket_type", "priority"], "orgdata_open_tickets_deal_amount").await;
+    let shown = prometheus
+        .by(&["ticket_type", "priority"], "orgdata_open_tickets")
+        .await;
+    assert_eq!(
+        without_zeros(shown),
+        by_priority(|sums| sums.tickets as f64)
+    );
+    let shown = prometheus
+        .by(
+            &["ticket_type", "priority"],
+            "orgdata_open_tickets_deal_amount",
+        )
+        .await;
     assert_eq!(cents(shown), by_priority(|sums| sums.cents as f64));
-    let shown = prometheus.by(&["ticket_type"], "orgdata_open_tickets_overdue").await;
-    assert_eq!(without_zeros(shown), sums(open().map(|(group, sums)| (vec![group.ticket_type.clone()], sums.overdue as f64))));
-    let shown = prometheus.by(&["priority"], "orgdata_deals_with_open_tickets").await;
-    assert_eq!(without_zeros(shown), sums(truth.open_deals.iter().map(|(priority, deals)| (vec![priority.clone()], *deals as f64))));
-    let shown = prometheus.by(&["ticket_type"], "orgdata_open_tickets_oldest_created_timestamp_seconds").await;
+    let shown = prometheus
+        .by(&["ticket_type"], "orgdata_open_tickets_overdue")
+        .await;
+    assert_eq!(
+        without_zeros(shown),
+        sums(open().map(|(group, sums)| (vec![group.ticket_type.clone()], sums.overdue as f64)))
+    );
+    let shown = prometheus
+        .by(&["priority"], "orgdata_deals_with_open_tickets")
+        .await;
+    assert_eq!(
+        without_zeros(shown),
+        sums(
+            truth
+                .open_deals
+                .iter()
+                .map(|(priority, deals)| (vec![priority.clone()], *deals as f64))
+        )
+    );
+    let shown = prometheus
+        .by(
+            &["ticket_type"],
+            "orgdata_open_tickets_oldest_created_timestamp_seconds",
+        )
+        .await;
     let mut oldest: BTreeMap<Vec<String>, f64> = BTreeMap::new();
     for (group, sums) in open() {
         if let Some(created) = sums.oldest_created_ms {
             let created = created as f64 / 1000.0;
-            oldest.entry(vec![group.ticket_type.clone()]).and_modify(|oldest| *oldest = oldest.min(created)).or_insert(created);
+            oldest
+                .entry(vec![group.ticket_type.clone()])
+                .and_modify(|oldest| *oldest = oldest.min(created))
+                .or_insert(created);
         }
     }
     assert_eq!(shown, oldest);
-    let shown = prometheus.by(&["ticket_type", "min_age"], "orgdata_open_tickets_older_than").await;
+    let shown = prometheus
+        .by(
+            &["ticket_type", "min_age"],
+            "orgdata_open_tickets_older_than",
+        )
+        .await;
     assert_eq!(without_zeros(shown), older_than(simulator));
 
     for (question, answer) in [
         ("orgdata_tickets_snapshot_consistent", 1.0),
         ("orgdata_tickets_snapshot_retries_total < bool 10", 1.0),
         ("orgdata_tickets_malformed", 0.0),
-        ("time() - orgdata_tickets_snapshot_timestamp_seconds < bool 60", 1.0),
+        (
+            "time() - orgdata_tickets_snapshot_timestamp_seconds < bool 60",
+            1.0,
+        ),
         ("orgdata_tickets_snapshot_duration_seconds < bool 60", 1.0),
     ] {
         prometheus.query_until(question, one(answer)).await;
@@ -113,8 +196,13 @@ fn older_than(simulator: &Simulator) -> BTreeMap<Vec<String>, f64> {
         let text = |field: &str| ticket[field].as_str().unwrap_or_default().to_owned();
         let created: jiff::Timestamp = text("createdAt").parse().expect("a time");
         let hours = simulator.now().duration_since(created).as_hours();
-        for days in [1, 7, 30, 90].into_iter().filter(|days| OPEN.contains(&text("state").as_str()) && hours >= days * 24) {
-            *older.entry(vec![text("type"), format!("{days}d")]).or_default() += 1.0;
+        for days in [1, 7, 30, 90]
+            .into_iter()
+            .filter(|days| OPEN.contains(&text("state").as_str()) && hours >= days * 24)
+        {
+            *older
+                .entry(vec![text("type"), format!("{days}d")])
+                .or_default() += 1.0;
         }
     }
     older
@@ -124,7 +212,10 @@ fn older_than(simulator: &Simulator) -> BTreeMap<Vec<String>, f64> {
 async fn shows_the_true_numbers(start: impl AsyncFn(&str) -> Prometheus) {
     let simulator = Simulator::spawn(history(3_000)).await.expect("a free port");
     // Tickets on several pages.
-    let exporter = Setup::new(&simulator).flag("--api.page-size", "100").start().await;
+    let exporter = Setup::new(&simulator)
+        .flag("--api.page-size", "100")
+        .start()
+        .await;
     exporter.born().await;
     let born = simulator.mark();
     // Prometheus asks through a wire that is listened to.
@@ -132,20 +223,36 @@ async fn shows_the_true_numbers(start: impl AsyncFn(&str) -> Prometheus) {
     let prometheus = start(&wire.address()).await;
     simulator.add_events(1_500);
 
-    assert_events(&prometheus, &event_counts(&simulator.truth_of(Scope::arrived_since(born)))).await;
+    assert_events(
+        &prometheus,
+        &event_counts(&simulator.truth_of(Scope::arrived_since(born))),
+    )
+    .await;
     assert_tickets(&prometheus, &simulator).await;
 
     for id in simulator.ticket_ids().into_iter().take(20) {
         simulator.remove_ticket(id).expect("it is there");
     }
-    simulator.add_ticket(Fields::new().with("state", "OPEN").with("dealAmountSum", 1234.56)).expect("valid fields");
+    simulator
+        .add_ticket(
+            Fields::new()
+                .with("state", "OPEN")
+                .with("dealAmountSum", 1234.56),
+        )
+        .expect("valid fields");
     simulator.add_events(7);
-    assert_events(&prometheus, &event_counts(&simulator.truth_of(Scope::arrived_since(born)))).await;
+    assert_events(
+        &prometheus,
+        &event_counts(&simulator.truth_of(Scope::arrived_since(born))),
+    )
+    .await;
     assert_tickets(&prometheus, &simulator).await;
 
     // Without a ticket each answer is 0, and not no data.
     simulator.clear_tickets();
-    prometheus.query_until("sum(orgdata_tickets)", one(0.0)).await;
+    prometheus
+        .query_until("sum(orgdata_tickets)", one(0.0))
+        .await;
     for family in [
         "orgdata_tickets_deal_amount",
         "orgdata_open_tickets",
@@ -156,15 +263,47 @@ async fn shows_the_true_numbers(start: impl AsyncFn(&str) -> Prometheus) {
         "orgdata_open_tickets{priority=\"BLOCKER\"}",
         "orgdata_tickets{state=\"OPEN\"}",
     ] {
-        assert_eq!(prometheus.by(&[], &format!("sum({family})")).await.into_values().collect::<Vec<_>>(), [0.0], "{family}");
+        assert_eq!(
+            prometheus
+                .by(&[], &format!("sum({family})"))
+                .await
+                .into_values()
+                .collect::<Vec<_>>(),
+            [0.0],
+            "{family}"
+        );
     }
 
-    assert_eq!(prometheus.by(&[], "up").await.into_values().collect::<Vec<_>>(), [1.0]);
-    assert_eq!(prometheus.by(&[], "min_over_time(up[10m])").await.into_values().collect::<Vec<_>>(), [1.0], "no scrape ever failed");
+    assert_eq!(
+        prometheus
+            .by(&[], "up")
+            .await
+            .into_values()
+            .collect::<Vec<_>>(),
+        [1.0]
+    );
+    assert_eq!(
+        prometheus
+            .by(&[], "min_over_time(up[10m])")
+            .await
+            .into_values()
+            .collect::<Vec<_>>(),
+        [1.0],
+        "no scrape ever failed"
+    );
     let up = prometheus.by(&["loop"], "orgdata_up").await;
-    assert_eq!(up, [("audit", 1.0), ("tickets", 1.0)].map(|(name, up)| (vec![name.to_owned()], up)).into());
+    assert_eq!(
+        up,
+        [("audit", 1.0), ("tickets", 1.0)]
+            .map(|(name, up)| (vec![name.to_owned()], up))
+            .into()
+    );
     let heads = wire.answered();
-    assert!(heads.contains("content-encoding: gzip") && heads.contains("content-type: application/openmetrics-text"), "{heads}");
+    assert!(
+        heads.contains("content-encoding: gzip")
+            && heads.contains("content-type: application/openmetrics-text"),
+        "{heads}"
+    );
 }
 
 #[tokio::test]
@@ -186,11 +325,18 @@ async fn promtool_has_no_remark_on_the_scrape_of_a_busy_exporter() {
     // Log records that fill a small state file, of actors with names that need escaping.
     let name = "Zoë \"Zed\" \\ back\nslash {a=\"b\"} # é";
     for user in 0..12 {
-        let actor = json!({ "id": user, "firstName": name, "lastName": null, "profileImageUrl": null });
+        let actor =
+            json!({ "id": user, "firstName": name, "lastName": null, "profileImageUrl": null });
         for _ in 0..60 {
-            let noise: String = std::iter::repeat_with(fastrand::alphanumeric).take(16_000).collect();
-            let fields = Fields::new().with("actorUserId", user).with("actorUser", actor.clone());
-            simulator.add_entry(&fields.with("metadata", json!({ "noise": noise }))).expect("valid fields");
+            let noise: String = std::iter::repeat_with(fastrand::alphanumeric)
+                .take(16_000)
+                .collect();
+            let fields = Fields::new()
+                .with("actorUserId", user)
+                .with("actorUser", actor.clone());
+            simulator
+                .add_entry(&fields.with("metadata", json!({ "noise": noise })))
+                .expect("valid fields");
         }
     }
     let mut collector = Collector::start().await;
@@ -218,10 +364,18 @@ async fn promtool_has_no_remark_on_the_scrape_of_a_busy_exporter() {
         })
         .await;
     promtool_check_metrics(&scrape.0).expect("no remark");
-    assert!(scrape.0.contains(r##"name="Zoë \"Zed\" \\ back\nslash {a=\"b\"} # é""##), "{}", scrape.0);
+    assert!(
+        scrape
+            .0
+            .contains(r##"name="Zoë \"Zed\" \\ back\nslash {a=\"b\"} # é""##),
+        "{}",
+        scrape.0
+    );
 
     // And a fresh one, where most is absent or 0.
-    let quiet = Simulator::spawn(Config::quiet()).await.expect("a free port");
+    let quiet = Simulator::spawn(Config::quiet())
+        .await
+        .expect("a free port");
     let exporter = Setup::new(&quiet).start().await;
     promtool_check_metrics(&exporter.scrape().await.0).expect("no remark");
     promtool_check_metrics(&exporter.born().await.0).expect("no remark");
@@ -229,14 +383,31 @@ async fn promtool_has_no_remark_on_the_scrape_of_a_busy_exporter() {
 
 /// The first and the last sample of each series of the last minutes, summed over instances: how far `increase()` can see it rise, and
 /// how high it began.
-async fn first_and_rise(prometheus: &Prometheus, instance: &str) -> BTreeMap<Vec<String>, (f64, f64)> {
+async fn first_and_rise(
+    prometheus: &Prometheus,
+    instance: &str,
+) -> BTreeMap<Vec<String>, (f64, f64)> {
     let mut series: BTreeMap<Vec<String>, (f64, f64)> = BTreeMap::new();
     let selector = format!("orgdata_audit_events_total{{instance=\"{instance}\"}}[10m]");
-    for one in prometheus.query(&selector).await.as_array().expect("a matrix") {
-        let samples: Vec<f64> = one["values"].as_array().expect("samples").iter().map(|sample| number(&sample[1])).collect();
-        let labels = ["activity_type", "actor"].map(|label| one["metric"][label].as_str().unwrap_or_default().to_owned());
+    for one in prometheus
+        .query(&selector)
+        .await
+        .as_array()
+        .expect("a matrix")
+    {
+        let samples: Vec<f64> = one["values"]
+            .as_array()
+            .expect("samples")
+            .iter()
+            .map(|sample| number(&sample[1]))
+            .collect();
+        let labels = ["activity_type", "actor"]
+            .map(|label| one["metric"][label].as_str().unwrap_or_default().to_owned());
         assert!(samples.is_sorted(), "{labels:?} falls: {samples:?}");
-        series.insert(labels.into(), (samples[0], samples[samples.len() - 1] - samples[0]));
+        series.insert(
+            labels.into(),
+            (samples[0], samples[samples.len() - 1] - samples[0]),
+        );
     }
     series
 }
@@ -245,7 +416,12 @@ async fn first_and_rise(prometheus: &Prometheus, instance: &str) -> BTreeMap<Vec
 async fn rise_of(prometheus: &Prometheus, name: &str) -> f64 {
     let answer = prometheus.query(&format!("{name}[10m]")).await;
     let series = answer.as_array().expect("a matrix").iter().map(|one| {
-        let samples: Vec<f64> = one["values"].as_array().expect("samples").iter().map(|sample| number(&sample[1])).collect();
+        let samples: Vec<f64> = one["values"]
+            .as_array()
+            .expect("samples")
+            .iter()
+            .map(|sample| number(&sample[1]))
+            .collect();
         assert!(samples.is_sorted(), "{name} falls: {samples:?}");
         samples[samples.len() - 1] - samples[0]
     });
@@ -257,7 +433,9 @@ async fn rise_of(prometheus: &Prometheus, name: &str) -> f64 {
 #[tokio::test]
 #[ignore = "needs Prometheus 2.42 and 3"]
 async fn increase_sees_every_event() {
-    let simulator = Simulator::spawn(history(20_000)).await.expect("a free port");
+    let simulator = Simulator::spawn(history(20_000))
+        .await
+        .expect("a free port");
     let directory = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(&simulator)
         .state(&directory.path().join("state.db"))
@@ -267,13 +445,24 @@ async fn increase_sees_every_event() {
     exporter.born().await;
     simulator.advance(Duration::from_secs(60));
     let born = simulator.mark();
-    let (here, there) = (Tap::new(Some(exporter.address())).await, Tap::new(None).await);
+    let (here, there) = (
+        Tap::new(Some(exporter.address())).await,
+        Tap::new(None).await,
+    );
     let targets = [here.address(), there.address()];
     let targets = [targets[0].as_str(), targets[1].as_str()];
-    let servers = [Prometheus::start(&targets, "1s").await, Prometheus::start_current(&targets, "3s").await];
+    let servers = [
+        Prometheus::start(&targets, "1s").await,
+        Prometheus::start_current(&targets, "3s").await,
+    ];
     let rises = async |events: f64, instance: &str| {
         for server in &servers {
-            server.query_until(&format!("sum(orgdata_audit_events_total{{instance=\"{instance}\"}})"), one(events)).await;
+            server
+                .query_until(
+                    &format!("sum(orgdata_audit_events_total{{instance=\"{instance}\"}})"),
+                    one(events),
+                )
+                .await;
         }
     };
 
@@ -308,16 +497,30 @@ async fn increase_sees_every_event() {
     let truth = event_counts(&simulator.truth_of(Scope::arrived_since(born)));
     let after = event_counts(&simulator.truth_of(Scope::arrived_since(moved)));
     for server in &servers {
-        let (first, second) = (first_and_rise(server, targets[0]).await, first_and_rise(server, targets[1]).await);
-        assert!(first.values().all(|(began, _)| *began == 0.0), "a fresh ledger is no burst: {first:?}");
+        let (first, second) = (
+            first_and_rise(server, targets[0]).await,
+            first_and_rise(server, targets[1]).await,
+        );
+        assert!(
+            first.values().all(|(began, _)| *began == 0.0),
+            "a fresh ledger is no burst: {first:?}"
+        );
         let rise = |series: &BTreeMap<Vec<String>, (f64, f64)>| -> BTreeMap<Vec<String>, f64> {
-            series.iter().map(|(labels, (_, rise))| (labels.clone(), *rise)).collect()
+            series
+                .iter()
+                .map(|(labels, (_, rise))| (labels.clone(), *rise))
+                .collect()
         };
         let second = rise(&second);
         assert_eq!(without_zeros(second.clone()), after);
-        assert_eq!(rise_of(server, "orgdata_audit_events_late_total").await, 7.0);
+        assert_eq!(
+            rise_of(server, "orgdata_audit_events_late_total").await,
+            7.0
+        );
         assert_eq!(sums(rise(&first).into_iter().chain(second)), truth);
-        server.query_until("max(resets(orgdata_audit_events_total[10m]))", one(0.0)).await;
+        server
+            .query_until("max(resets(orgdata_audit_events_total[10m]))", one(0.0))
+            .await;
         server
             .query_until("count(sum by (activity_type, actor) (increase(orgdata_audit_events_total[10m])) > 0)", one(truth.len() as f64))
             .await;
@@ -331,13 +534,23 @@ async fn a_move_loses_nothing_that_the_last_scrape_did_not_see() {
     let simulator = Simulator::spawn(history(1_000)).await.expect("a free port");
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path().join("state.db");
-    let setup = Setup::new(&simulator).state(&state).flag("--metrics.zero-hold", "5s");
+    let setup = Setup::new(&simulator)
+        .state(&state)
+        .flag("--metrics.zero-hold", "5s");
     let mut exporter = setup.start().await;
     exporter.born().await;
     let born = simulator.mark();
-    let (here, there) = (Tap::new(Some(exporter.address())).await, Tap::new(None).await);
+    let (here, there) = (
+        Tap::new(Some(exporter.address())).await,
+        Tap::new(None).await,
+    );
     let server = Prometheus::start(&[&here.address(), &there.address()], "1s").await;
-    let of = |tap: &Tap| format!("sum(orgdata_audit_events_total{{instance=\"{}\"}})", tap.address());
+    let of = |tap: &Tap| {
+        format!(
+            "sum(orgdata_audit_events_total{{instance=\"{}\"}})",
+            tap.address()
+        )
+    };
     // Nobody else scrapes from here on: the exporter cannot know who its scrapers are.
     server.query_until(&of(&here), one(0.0)).await;
     simulator.add_events(40);
@@ -348,7 +561,13 @@ async fn a_move_loses_nothing_that_the_last_scrape_did_not_see() {
         let counted = 40 + if events == 60 { 60 } else { 260 };
         let file = rusqlite::Connection::open(&state).expect("opens");
         // The server has seen the new label sets at 0, or nothing of them yet.
-        while file.query_row("SELECT sum(count) FROM events", [], |row| row.get::<_, i64>(0)).expect("a row") < counted {
+        while file
+            .query_row("SELECT sum(count) FROM events", [], |row| {
+                row.get::<_, i64>(0)
+            })
+            .expect("a row")
+            < counted
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -358,10 +577,22 @@ async fn a_move_loses_nothing_that_the_last_scrape_did_not_see() {
     there.lead(Some(exporter.address()));
     server.query_until(&of(&there), one(300.0)).await;
 
-    let (first, second) = (first_and_rise(&server, &here.address()).await, first_and_rise(&server, &there.address()).await);
-    let rises = first.iter().chain(&second).map(|(labels, (_, rise))| (labels.clone(), *rise));
-    assert_eq!(sums(rises), event_counts(&simulator.truth_of(Scope::arrived_since(born))));
-    assert!(second.values().any(|(_, rise)| *rise > 0.0), "the move came too late");
+    let (first, second) = (
+        first_and_rise(&server, &here.address()).await,
+        first_and_rise(&server, &there.address()).await,
+    );
+    let rises = first
+        .iter()
+        .chain(&second)
+        .map(|(labels, (_, rise))| (labels.clone(), *rise));
+    assert_eq!(
+        sums(rises),
+        event_counts(&simulator.truth_of(Scope::arrived_since(born)))
+    );
+    assert!(
+        second.values().any(|(_, rise)| *rise > 0.0),
+        "the move came too late"
+    );
 }
 
 /// VictoriaMetrics takes the first value of a young series as its rise, so what a fresh ledger shows first has to be 0; and it
@@ -369,28 +600,48 @@ async fn a_move_loses_nothing_that_the_last_scrape_did_not_see() {
 #[tokio::test]
 #[ignore = "needs VictoriaMetrics"]
 async fn a_fresh_ledger_is_no_burst_on_victoriametrics() {
-    let simulator = Simulator::spawn(history(20_000)).await.expect("a free port");
+    let simulator = Simulator::spawn(history(20_000))
+        .await
+        .expect("a free port");
     let directory = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(&simulator).state(&directory.path().join("state.db")).flag("--metrics.zero-hold", "4s");
+    let setup = Setup::new(&simulator)
+        .state(&directory.path().join("state.db"))
+        .flag("--metrics.zero-hold", "4s");
     let mut exporter = setup.start().await;
     exporter.born().await;
     let born = simulator.mark();
     let here = Tap::new(Some(exporter.address())).await;
     let server = Prometheus::start_victoria_metrics(&[&here.address()], "1s").await;
     let increase = "sum(increase(orgdata_audit_events_total[10m]))";
-    server.query_until("count(orgdata_audit_events_total) > 0", |result| *result != json!([])).await;
+    server
+        .query_until("count(orgdata_audit_events_total) > 0", |result| {
+            *result != json!([])
+        })
+        .await;
     server.query_until(increase, one(0.0)).await;
 
     simulator.add_events(300);
-    server.query_until("sum(orgdata_audit_events_total)", one(300.0)).await;
+    server
+        .query_until("sum(orgdata_audit_events_total)", one(300.0))
+        .await;
     server.query_until(increase, one(300.0)).await;
 
     exporter.kill();
     simulator.add_events(200);
     exporter = setup.start().await;
     here.lead(Some(exporter.address()));
-    server.query_until("sum(orgdata_audit_events_total)", one(500.0)).await;
+    server
+        .query_until("sum(orgdata_audit_events_total)", one(500.0))
+        .await;
     server.query_until(increase, one(500.0)).await;
-    let shown = server.by(&["activity_type", "actor"], "increase(orgdata_audit_events_total[10m])").await;
-    assert_eq!(without_zeros(shown), event_counts(&simulator.truth_of(Scope::arrived_since(born))));
+    let shown = server
+        .by(
+            &["activity_type", "actor"],
+            "increase(orgdata_audit_events_total[10m])",
+        )
+        .await;
+    assert_eq!(
+        without_zeros(shown),
+        event_counts(&simulator.truth_of(Scope::arrived_since(born)))
+    );
 }

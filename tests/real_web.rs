@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 const PASSWORD: &str = "s3cret";
 
 fn tls_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/tls").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/support/tls")
+        .join(name)
 }
 
 /// A configuration file with TLS, a user, and these fields of `tls_server_config`.
@@ -37,7 +39,9 @@ fn config(dir: &Path, more: &str) -> PathBuf {
 /// A job of `scrape_configs`, with these fields besides.
 fn job(name: &str, target: &str, more: &Value) -> Value {
     let mut job = json!({ "job_name": name, "static_configs": [{ "targets": [target] }] });
-    job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    job.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     job
 }
 
@@ -45,13 +49,29 @@ fn job(name: &str, target: &str, more: &Value) -> Value {
 async fn assert_up(prometheus: &Prometheus, wanted: &[(&str, bool)], events: u64) {
     for (job, up) in wanted {
         let is = |wanted: f64| {
-            move |result: &Value| result.as_array().is_some_and(|all| all.len() == 1 && number(&all[0]["value"][1]) == wanted)
+            move |result: &Value| {
+                result
+                    .as_array()
+                    .is_some_and(|all| all.len() == 1 && number(&all[0]["value"][1]) == wanted)
+            }
         };
-        prometheus.query_until(&format!("up{{job=\"{job}\"}}"), is(f64::from(u8::from(*up)))).await;
+        prometheus
+            .query_until(
+                &format!("up{{job=\"{job}\"}}"),
+                is(f64::from(u8::from(*up))),
+            )
+            .await;
         if *up {
-            prometheus.query_until(&format!("sum(orgdata_audit_events_total{{job=\"{job}\"}})"), is(events as f64)).await;
+            prometheus
+                .query_until(
+                    &format!("sum(orgdata_audit_events_total{{job=\"{job}\"}})"),
+                    is(events as f64),
+                )
+                .await;
         } else {
-            let none = prometheus.query(&format!("{{job=\"{job}\",__name__=~\"orgdata_.*\"}}")).await;
+            let none = prometheus
+                .query(&format!("{{job=\"{job}\",__name__=~\"orgdata_.*\"}}"))
+                .await;
             assert_eq!(none, json!([]), "{job}");
         }
     }
@@ -61,15 +81,33 @@ async fn assert_up(prometheus: &Prometheus, wanted: &[(&str, bool)], events: u64
 async fn scrapes_through_tls(program: &str) {
     let simulator = Simulator::spawn(Config::quiet()).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let with_password = exporter(&simulator.base_url()).arg(&format!("--web.config.file={}", config(dir.path(), "").display())).start();
+    let with_password = exporter(&simulator.base_url())
+        .arg(&format!(
+            "--web.config.file={}",
+            config(dir.path(), "").display()
+        ))
+        .start();
     let (verified, verified_dir) = (tls_file("ca.pem"), tempfile::tempdir().unwrap());
-    let more = format!("  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: {}\n", verified.display());
+    let more = format!(
+        "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: {}\n",
+        verified.display()
+    );
     let config = config(verified_dir.path(), &more);
-    let with_certificate = exporter(&simulator.base_url()).arg(&format!("--web.config.file={}", config.display())).start();
+    let with_certificate = exporter(&simulator.base_url())
+        .arg(&format!("--web.config.file={}", config.display()))
+        .start();
     let (first, second) = (with_password.url().await, with_certificate.url().await);
-    let (first, second) = (first.trim_start_matches("http://"), second.trim_start_matches("http://"));
+    let (first, second) = (
+        first.trim_start_matches("http://"),
+        second.trim_start_matches("http://"),
+    );
     for running in [&with_password, &with_certificate] {
-        running.stderr().until("the first look at the service", |line| line.contains("a new ledger")).await;
+        running
+            .stderr()
+            .until("the first look at the service", |line| {
+                line.contains("a new ledger")
+            })
+            .await;
     }
     simulator.add_events(7);
 
@@ -82,16 +120,52 @@ async fn scrapes_through_tls(program: &str) {
     };
     let user = |password: &str| json!({ "username": "prometheus", "password": password });
     let jobs = json!([
-        job("password", first, &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD) })),
-        job("http1", first, &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD), "enable_http2": false })),
-        job("wrong-password", first, &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user("wrong") })),
-        job("no-password", first, &json!({ "scheme": "https", "tls_config": authority })),
-        job("unknown-authority", first, &json!({ "scheme": "https", "basic_auth": user(PASSWORD) })),
+        job(
+            "password",
+            first,
+            &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD) })
+        ),
+        job(
+            "http1",
+            first,
+            &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD), "enable_http2": false })
+        ),
+        job(
+            "wrong-password",
+            first,
+            &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user("wrong") })
+        ),
+        job(
+            "no-password",
+            first,
+            &json!({ "scheme": "https", "tls_config": authority })
+        ),
+        job(
+            "unknown-authority",
+            first,
+            &json!({ "scheme": "https", "basic_auth": user(PASSWORD) })
+        ),
         job("plain", first, &json!({ "basic_auth": user(PASSWORD) })),
-        job("certificate", second, &json!({ "scheme": "https", "tls_config": shown("client"), "basic_auth": user(PASSWORD) })),
-        job("stranger", second, &json!({ "scheme": "https", "tls_config": shown("stranger"), "basic_auth": user(PASSWORD) })),
-        job("no-certificate", second, &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD) })),
-        job("certificate-alone", second, &json!({ "scheme": "https", "tls_config": shown("client") })),
+        job(
+            "certificate",
+            second,
+            &json!({ "scheme": "https", "tls_config": shown("client"), "basic_auth": user(PASSWORD) })
+        ),
+        job(
+            "stranger",
+            second,
+            &json!({ "scheme": "https", "tls_config": shown("stranger"), "basic_auth": user(PASSWORD) })
+        ),
+        job(
+            "no-certificate",
+            second,
+            &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD) })
+        ),
+        job(
+            "certificate-alone",
+            second,
+            &json!({ "scheme": "https", "tls_config": shown("client") })
+        ),
     ]);
     let prometheus = Prometheus::start_jobs(program, jobs, "1s").await;
     let wanted = [

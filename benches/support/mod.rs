@@ -15,8 +15,12 @@ use axum::Router;
 use axum::extract::{Query, State};
 use axum::routing::get;
 use futures_util::TryStreamExt;
-use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
-use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
 use orgdata_exporter::api::AuditPage;
 use tonic::codec::CompressionEncoding;
 
@@ -77,7 +81,11 @@ impl Peer {
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut line = || lines.next().expect("a line").expect("text");
         let (address, collector) = (line(), line());
-        let peer = Self { child, address, collector };
+        let peer = Self {
+            child,
+            address,
+            collector,
+        };
         peer.show(pages);
         peer
     }
@@ -103,7 +111,9 @@ impl Peer {
     /// Requests, records and bytes that reached the collector since the last call of `show`.
     pub(crate) fn collected(&self) -> [f64; 3] {
         let answer = self.ask("/collected");
-        let mut numbers = answer.split_whitespace().map(|number| number.parse().expect("a number"));
+        let mut numbers = answer
+            .split_whitespace()
+            .map(|number| number.parse().expect("a number"));
         [(); 3].map(|()| numbers.next().expect("three numbers"))
     }
 
@@ -111,10 +121,18 @@ impl Peer {
     fn ask(&self, path: &str) -> String {
         use std::io::Read;
         let mut stream = std::net::TcpStream::connect(&self.address).expect("a connection");
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("written");
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        .expect("written");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("text");
-        answer.rsplit("\r\n\r\n").next().unwrap_or_default().to_owned()
+        answer
+            .rsplit("\r\n\r\n")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     }
 }
 
@@ -128,7 +146,8 @@ impl Drop for Peer {
 /// The entries of a page as the service wrote them, oldest first.
 pub(crate) fn entries(page: u64) -> Vec<String> {
     let started = jiff::Timestamp::now() - Duration::from_secs(1200);
-    let (page, _) = AuditPage::parse(Template::new().page(page, started, page), started).expect("a page");
+    let (page, _) =
+        AuditPage::parse(Template::new().page(page, started, page), started).expect("a page");
     page.items().rev().map(str::to_owned).collect()
 }
 
@@ -156,7 +175,12 @@ impl Template {
             text.extend_from_slice(b"{\"id\":\"evt-");
             ids.push(text.len());
             text.extend_from_slice(&[b'0'; DIGITS]);
-            write!(text, "\",\"type\":\"ACTIVITY_{:02}\",\"occurredAt\":\"", index % 25).expect("memory");
+            write!(
+                text,
+                "\",\"type\":\"ACTIVITY_{:02}\",\"occurredAt\":\"",
+                index % 25
+            )
+            .expect("memory");
             for field in ["", "\",\"createdAt\":\"", "\",\"updatedAt\":\""] {
                 text.extend_from_slice(field.as_bytes());
                 times.push(text.len());
@@ -191,14 +215,20 @@ impl Template {
         }
         let mut text = String::from_utf8(text).expect("JSON");
         let (start, end) = (cursor(page + 1), format!("e{page}"));
-        text.push_str(&format!("{start}\",\"endCursor\":\"{end}\",\"hasPrevious\":{},\"hasMore\":true}}", page < shown));
+        text.push_str(&format!(
+            "{start}\",\"endCursor\":\"{end}\",\"hasPrevious\":{},\"hasMore\":true}}",
+            page < shown
+        ));
         text
     }
 }
 
 /// The other side: prints its two addresses and serves until its standard input ends.
 pub(crate) fn serve() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
         let service = Service {
             template: Arc::new(Template::new()),
@@ -214,17 +244,32 @@ pub(crate) fn serve() {
             .route("/requests", get(requests))
             .route("/collected", get(collected))
             .with_state(service);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let collector = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let collector = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
         println!("{}", listener.local_addr().expect("an address"));
         println!("{}", collector.local_addr().expect("an address"));
         tokio::spawn(async move { axum::serve(listener, router).await });
         let bytes = sink.bytes.clone();
         let incoming =
-            tonic::transport::server::TcpIncoming::from(collector).map_ok(move |stream| Counted { stream, bytes: bytes.clone() });
-        let service = LogsServiceServer::new(sink).max_decoding_message_size(64 << 20).accept_compressed(CompressionEncoding::Gzip);
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-        tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.expect("no panic");
+            tonic::transport::server::TcpIncoming::from(collector).map_ok(move |stream| Counted {
+                stream,
+                bytes: bytes.clone(),
+            });
+        let service = LogsServiceServer::new(sink)
+            .max_decoding_message_size(64 << 20)
+            .accept_compressed(CompressionEncoding::Gzip);
+        tokio::spawn(
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(incoming),
+        );
+        tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop))
+            .await
+            .expect("no panic");
     });
 }
 
@@ -241,7 +286,10 @@ async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) 
     let shown = service.shown.load(Ordering::Relaxed);
     let number = |cursor: &str| cursor[1..].parse::<u64>().expect("a cursor");
     // Below the newest entry of a page is the rest of that page; below its oldest one, the next.
-    let inside = asked.before.as_ref().is_some_and(|before| before.starts_with('c'));
+    let inside = asked
+        .before
+        .as_ref()
+        .is_some_and(|before| before.starts_with('c'));
     let page = match (&asked.after, &asked.before) {
         (Some(after), _) if number(after) > shown => return empty(after),
         (Some(after), _) => number(after),
@@ -264,12 +312,22 @@ async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) 
 }
 
 fn empty(cursor: &str) -> String {
-    format!("{{\"items\":[],\"startCursor\":\"{cursor}\",\"endCursor\":null,\"hasPrevious\":false,\"hasMore\":false}}")
+    format!(
+        "{{\"items\":[],\"startCursor\":\"{cursor}\",\"endCursor\":null,\"hasPrevious\":false,\"hasMore\":false}}"
+    )
 }
 
-async fn show(State(service): State<Service>, axum::extract::Path(pages): axum::extract::Path<u64>) {
+async fn show(
+    State(service): State<Service>,
+    axum::extract::Path(pages): axum::extract::Path<u64>,
+) {
     service.shown.store(pages, Ordering::Relaxed);
-    for count in [&service.requests, &service.sink.requests, &service.sink.records, &service.sink.bytes] {
+    for count in [
+        &service.requests,
+        &service.sink.requests,
+        &service.sink.records,
+        &service.sink.bytes,
+    ] {
         count.store(0, Ordering::Relaxed);
     }
 }
@@ -279,7 +337,9 @@ async fn requests(State(service): State<Service>) -> String {
 }
 
 async fn collected(State(Service { sink, .. }): State<Service>) -> String {
-    [sink.requests, sink.records, sink.bytes].map(|count| count.load(Ordering::Relaxed).to_string()).join(" ")
+    [sink.requests, sink.records, sink.bytes]
+        .map(|count| count.load(Ordering::Relaxed).to_string())
+        .join(" ")
 }
 
 #[tonic::async_trait]
@@ -288,8 +348,15 @@ impl LogsService for Sink {
         &self,
         request: tonic::Request<ExportLogsServiceRequest>,
     ) -> Result<tonic::Response<ExportLogsServiceResponse>, tonic::Status> {
-        let scopes = request.get_ref().resource_logs.iter().flat_map(|logs| &logs.scope_logs);
-        self.records.fetch_add(scopes.map(|logs| logs.log_records.len() as u64).sum(), Ordering::Relaxed);
+        let scopes = request
+            .get_ref()
+            .resource_logs
+            .iter()
+            .flat_map(|logs| &logs.scope_logs);
+        self.records.fetch_add(
+            scopes.map(|logs| logs.log_records.len() as u64).sum(),
+            Ordering::Relaxed,
+        );
         self.requests.fetch_add(1, Ordering::Relaxed);
         Ok(tonic::Response::new(ExportLogsServiceResponse::default()))
     }

@@ -23,7 +23,14 @@ const DEALS: u64 = 150_000;
 /// Over so many days before the start the tickets were created.
 const AGE_DAYS: u64 = 400;
 
-const TYPES: [&str; 6] = ["BUG", "FEATURE_REQUEST", "QUESTION", "INTEGRATION", "SUPPORT_REQUEST", "TASK"];
+const TYPES: [&str; 6] = [
+    "BUG",
+    "FEATURE_REQUEST",
+    "QUESTION",
+    "INTEGRATION",
+    "SUPPORT_REQUEST",
+    "TASK",
+];
 const STATES: [&str; 5] = ["OPEN", "IN_PROGRESS", "OPEN", "CLOSED", "REJECTED"];
 const PRIORITIES: [&str; 4] = ["BLOCKER", "HIGH", "MEDIUM", "LOW"];
 
@@ -58,7 +65,11 @@ impl Peer {
             .stdin(Stdio::piped())
             .spawn()
             .expect("a process");
-        let address = BufReader::new(child.stdout.take().expect("piped")).lines().next().expect("a line").expect("text");
+        let address = BufReader::new(child.stdout.take().expect("piped"))
+            .lines()
+            .next()
+            .expect("a line")
+            .expect("text");
         Self { child, address }
     }
 
@@ -78,7 +89,10 @@ impl Drop for Peer {
 
 impl Truth {
     pub(crate) fn of(tickets: u64) -> Self {
-        let mut truth = Self { tickets, ..Self::default() };
+        let mut truth = Self {
+            tickets,
+            ..Self::default()
+        };
         for number in (0..tickets).filter(|number| state(*number) == "OPEN") {
             truth.open += 1;
             truth.open_cents += cents(number);
@@ -89,14 +103,30 @@ impl Truth {
 
 /// The other side: prints its address and serves until its standard input ends.
 pub(crate) fn serve() {
-    let tickets = std::env::args().skip_while(|argument| argument != SERVE).nth(1).and_then(|count| count.parse().ok()).expect("a count");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let tickets = std::env::args()
+        .skip_while(|argument| argument != SERVE)
+        .nth(1)
+        .and_then(|count| count.parse().ok())
+        .expect("a count");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
-        let router = Router::new().route("/v1/tickets", get(list)).with_state(Service { tickets, started: Timestamp::now() });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let router = Router::new()
+            .route("/v1/tickets", get(list))
+            .with_state(Service {
+                tickets,
+                started: Timestamp::now(),
+            });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
         println!("{}", listener.local_addr().expect("an address"));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.expect("no panic");
+        tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop))
+            .await
+            .expect("no panic");
     });
 }
 
@@ -106,13 +136,27 @@ struct Asked {
     offset: u64,
 }
 
-async fn list(State(service): State<Service>, Query(asked): Query<Asked>) -> ([(axum::http::HeaderName, &'static str); 1], String) {
-    ([(CONTENT_TYPE, "application/json")], page(service, asked.limit, asked.offset))
+async fn list(
+    State(service): State<Service>,
+    Query(asked): Query<Asked>,
+) -> ([(axum::http::HeaderName, &'static str); 1], String) {
+    (
+        [(CONTENT_TYPE, "application/json")],
+        page(service, asked.limit, asked.offset),
+    )
 }
 
 /// The bytes of one page, to be printed.
 pub(crate) fn page_bytes(limit: u64) -> usize {
-    page(Service { tickets: u64::MAX, started: Timestamp::now() }, limit, 0).len()
+    page(
+        Service {
+            tickets: u64::MAX,
+            started: Timestamp::now(),
+        },
+        limit,
+        0,
+    )
+    .len()
 }
 
 fn page(service: Service, limit: u64, offset: u64) -> String {
@@ -125,7 +169,12 @@ fn page(service: Service, limit: u64, offset: u64) -> String {
         }
         ticket(&mut text, number, service.started);
     }
-    write!(text, "],\"limit\":{limit},\"offset\":{offset},\"totalCount\":{}}}", service.tickets).expect("memory");
+    write!(
+        text,
+        "],\"limit\":{limit},\"offset\":{offset},\"totalCount\":{}}}",
+        service.tickets
+    )
+    .expect("memory");
     text
 }
 

@@ -13,16 +13,26 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub(crate) fn now() -> Self {
-        Self { cpu: cpu(), wall: Duration::ZERO, started: Instant::now() }
+        Self {
+            cpu: cpu(),
+            wall: Duration::ZERO,
+            started: Instant::now(),
+        }
     }
 
     pub(crate) fn elapsed(&self) -> Self {
-        Self { cpu: cpu() - self.cpu, wall: self.started.elapsed(), started: self.started }
+        Self {
+            cpu: cpu() - self.cpu,
+            wall: self.started.elapsed(),
+            started: self.started,
+        }
     }
 }
 
 fn cpu() -> Duration {
-    let stat = procfs::process::Process::myself().and_then(|process| process.stat()).expect("/proc");
+    let stat = procfs::process::Process::myself()
+        .and_then(|process| process.stat())
+        .expect("/proc");
     Duration::from_secs_f64((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
 }
 
@@ -35,5 +45,7 @@ pub(crate) fn peak_resident_mib() -> f64 {
 }
 
 fn status() -> procfs::process::Status {
-    procfs::process::Process::myself().and_then(|process| process.status()).expect("/proc")
+    procfs::process::Process::myself()
+        .and_then(|process| process.status())
+        .expect("/proc")
 }

@@ -120,21 +120,37 @@ impl Client {
             .user_agent(concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
             .redirect(redirect::Policy::custom(|attempt| {
-                let same = attempt.previous().last().is_some_and(|last| last.origin() == attempt.url().origin());
-                if same && attempt.previous().len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
+                let same = attempt
+                    .previous()
+                    .last()
+                    .is_some_and(|last| last.origin() == attempt.url().origin());
+                if same && attempt.previous().len() <= MAX_REDIRECTS {
+                    attempt.follow()
+                } else {
+                    attempt.stop()
+                }
             }));
         if let Some(path) = &settings.ca_file {
-            let pem = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            let certificates =
-                reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
+            let pem = std::fs::read(path)
+                .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem)
+                .map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
             if certificates.is_empty() {
-                return Err(format!("{} holds no certificate in PEM form", path.display()));
+                return Err(format!(
+                    "{} holds no certificate in PEM form",
+                    path.display()
+                ));
             }
             builder = builder.tls_certs_merge(certificates);
         }
         let http = builder.build().map_err(|error| chain(&error))?;
         let limiter = Arc::new(Limiter::new(settings.max_requests_per_second));
-        Ok(Self { http, settings: Arc::new(settings), limiter, metrics })
+        Ok(Self {
+            http,
+            settings: Arc::new(settings),
+            limiter,
+            metrics,
+        })
     }
 
     /// The settings it was made with.
@@ -146,8 +162,18 @@ impl Client {
     ///
     /// # Errors
     /// After the attempts of one call; see [`ApiError`].
-    pub async fn audit_page(&self, query: &AuditQuery, priority: Priority) -> Result<AuditPage, ApiError> {
-        self.page(Endpoint::AuditLogs, &self.audit_pairs(query), priority, AuditPage::parse).await
+    pub async fn audit_page(
+        &self,
+        query: &AuditQuery,
+        priority: Priority,
+    ) -> Result<AuditPage, ApiError> {
+        self.page(
+            Endpoint::AuditLogs,
+            &self.audit_pairs(query),
+            priority,
+            AuditPage::parse,
+        )
+        .await
     }
 
     /// One request to the audit log listing, at once and without another attempt.
@@ -155,7 +181,12 @@ impl Client {
     /// # Errors
     /// See [`ApiError`].
     pub async fn probe_audit(&self, query: &AuditQuery) -> Result<Probe<AuditPage>, ApiError> {
-        self.ask(Endpoint::AuditLogs, &self.audit_pairs(query), AuditPage::parse).await
+        self.ask(
+            Endpoint::AuditLogs,
+            &self.audit_pairs(query),
+            AuditPage::parse,
+        )
+        .await
     }
 
     /// A page of the ticket listing (specification, section 4.2).
@@ -163,15 +194,30 @@ impl Client {
     /// # Errors
     /// After the attempts of one call; see [`ApiError`].
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        self.page(Endpoint::Tickets, &ticket_pairs(limit, offset), Priority::Tickets, TicketPage::parse).await
+        self.page(
+            Endpoint::Tickets,
+            &ticket_pairs(limit, offset),
+            Priority::Tickets,
+            TicketPage::parse,
+        )
+        .await
     }
 
     /// One request to the ticket listing, at once and without another attempt.
     ///
     /// # Errors
     /// See [`ApiError`].
-    pub async fn probe_tickets(&self, limit: u32, offset: u64) -> Result<Probe<TicketPage>, ApiError> {
-        self.ask(Endpoint::Tickets, &ticket_pairs(limit, offset), TicketPage::parse).await
+    pub async fn probe_tickets(
+        &self,
+        limit: u32,
+        offset: u64,
+    ) -> Result<Probe<TicketPage>, ApiError> {
+        self.ask(
+            Endpoint::Tickets,
+            &ticket_pairs(limit, offset),
+            TicketPage::parse,
+        )
+        .await
     }
 
     /// Counts fields that the specification does not name.
@@ -181,8 +227,18 @@ impl Client {
 
     fn audit_pairs(&self, query: &AuditQuery) -> Vec<(String, String)> {
         let mut pairs = vec![("limit".to_owned(), query.limit.to_string())];
-        pairs.extend(query.before.iter().map(|cursor| ("before".to_owned(), cursor.as_str().to_owned())));
-        pairs.extend(query.after.iter().map(|cursor| ("after".to_owned(), cursor.as_str().to_owned())));
+        pairs.extend(
+            query
+                .before
+                .iter()
+                .map(|cursor| ("before".to_owned(), cursor.as_str().to_owned())),
+        );
+        pairs.extend(
+            query
+                .after
+                .iter()
+                .map(|cursor| ("after".to_owned(), cursor.as_str().to_owned())),
+        );
         self.settings.filters.append_to(&mut pairs);
         pairs
     }
@@ -196,7 +252,11 @@ impl Client {
     ) -> Result<T, ApiError> {
         for attempt in 1.. {
             let error = match self.attempt(endpoint, pairs, priority, parse).await {
-                Ok(Probe { page, unknown_fields, .. }) => {
+                Ok(Probe {
+                    page,
+                    unknown_fields,
+                    ..
+                }) => {
                     self.metrics.unknown_fields(unknown_fields);
                     return Ok(page);
                 }
@@ -206,12 +266,21 @@ impl Client {
             };
             self.metrics.failed(endpoint, error.reason());
             let limited = matches!(error, ApiError::RateLimited { .. });
-            let (attempts, first) = if limited { (ATTEMPTS_WHEN_LIMITED, FIRST_WAIT_WHEN_LIMITED) } else { (ATTEMPTS, FIRST_WAIT) };
-            if !error.is_transient() || attempt >= attempts || error.retry_after() > Some(LONGEST_WAIT) {
+            let (attempts, first) = if limited {
+                (ATTEMPTS_WHEN_LIMITED, FIRST_WAIT_WHEN_LIMITED)
+            } else {
+                (ATTEMPTS, FIRST_WAIT)
+            };
+            if !error.is_transient()
+                || attempt >= attempts
+                || error.retry_after() > Some(LONGEST_WAIT)
+            {
                 return Err(error);
             }
             tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
-            let wait = (first * 2_u32.pow(attempt - 1)).mul_f64(0.5 + fastrand::f64()).min(LONGEST_WAIT);
+            let wait = (first * 2_u32.pow(attempt - 1))
+                .mul_f64(0.5 + fastrand::f64())
+                .min(LONGEST_WAIT);
             // What the service itself asked for holds besides, and the longer of the two counts.
             if limited {
                 self.limiter.pause(wait);
@@ -258,15 +327,32 @@ impl Client {
             http.response.status_code = tracing::field::Empty,
             error.r#type = tracing::field::Empty,
         );
-        let answer = self.send(endpoint, url, pairs, &key).instrument(span.clone()).await;
+        let answer = self
+            .send(endpoint, url, pairs, &key)
+            .instrument(span.clone())
+            .await;
         let result = answer.and_then(|answer| {
             span.record("http.response.status_code", answer.status);
-            let Answer { status, content_type, date, body } = answer;
+            let Answer {
+                status,
+                content_type,
+                date,
+                body,
+            } = answer;
             // Parsing takes the body; a failure needs only its beginning and its length to be told apart.
-            let (start, bytes) = (without(body.chars().take(MAX_START).collect(), &key), body.len());
-            let (page, unknown_fields) = parse(body, date.unwrap_or_else(Timestamp::now))
-                .map_err(|error| ApiError::from_body(status, &content_type, &start, bytes, &error))?;
-            Ok(Probe { page, unknown_fields, date })
+            let (start, bytes) = (
+                without(body.chars().take(MAX_START).collect(), &key),
+                body.len(),
+            );
+            let (page, unknown_fields) =
+                parse(body, date.unwrap_or_else(Timestamp::now)).map_err(|error| {
+                    ApiError::from_body(status, &content_type, &start, bytes, &error)
+                })?;
+            Ok(Probe {
+                page,
+                unknown_fields,
+                date,
+            })
         });
         if let Err(error) = &result {
             span.record("error.type", error.reason().as_str());
@@ -275,41 +361,71 @@ impl Client {
     }
 
     /// Sends one request and reads the whole answer within the timeout.
-    async fn send(&self, endpoint: Endpoint, url: url::Url, pairs: &[(String, String)], key: &HeaderValue) -> Result<Answer, ApiError> {
+    async fn send(
+        &self,
+        endpoint: Endpoint,
+        url: url::Url,
+        pairs: &[(String, String)],
+        key: &HeaderValue,
+    ) -> Result<Answer, ApiError> {
         let started = tokio::time::Instant::now();
         let mut received = Received::default();
         let exchange = self.exchange(url, pairs, key, &mut received);
         let result = match tokio::time::timeout(self.settings.timeout, exchange).await {
             Ok(result) => result,
             Err(_) if received.bytes.is_empty() => Err(ApiError::Timeout(self.settings.timeout)),
-            Err(_) => Err(ApiError::Stalled { limit: self.settings.timeout, bytes: received.bytes.len() }),
+            Err(_) => Err(ApiError::Stalled {
+                limit: self.settings.timeout,
+                bytes: received.bytes.len(),
+            }),
         };
         let Received { bytes, refusal } = received;
-        self.metrics.observe(endpoint, started.elapsed(), bytes.len() as u64);
+        self.metrics
+            .observe(endpoint, started.elapsed(), bytes.len() as u64);
         let (status, headers) = match (result, refusal) {
             (Ok(head), _) => head,
             // A refusal says what is wrong, also when its body does not end.
             (Err(_), Some(head)) => head,
             (Err(error), None) => return Err(error),
         };
-        let content_type = header(&headers, CONTENT_TYPE).unwrap_or("without a content type").to_owned();
+        let content_type = header(&headers, CONTENT_TYPE)
+            .unwrap_or("without a content type")
+            .to_owned();
         let date = header(&headers, DATE).and_then(|date| httpdate::parse_http_date(date).ok());
         // A date is one of the service's clock.
-        let retry_after = header(&headers, RETRY_AFTER).and_then(|text| parse_retry_after(text, date.unwrap_or_else(SystemTime::now)));
+        let retry_after = header(&headers, RETRY_AFTER)
+            .and_then(|text| parse_retry_after(text, date.unwrap_or_else(SystemTime::now)));
         if let Some(wait) = retry_after.filter(|_| !(200..300).contains(&status)) {
             self.limiter.pause(wait);
         }
         if (300..400).contains(&status) {
-            let location = without(header(&headers, LOCATION).unwrap_or("an unnamed place").to_owned(), key);
+            let location = without(
+                header(&headers, LOCATION)
+                    .unwrap_or("an unnamed place")
+                    .to_owned(),
+                key,
+            );
             return Err(ApiError::redirect(status, &location));
         }
         // Invalid UTF-8 inside a string is replaced, not fatal: one odd name must not hide a page.
-        let body = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        let body = String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         if !(200..300).contains(&status) {
-            return Err(ApiError::from_status(status, endpoint.scope(), &content_type, retry_after, &without(body, key)));
+            return Err(ApiError::from_status(
+                status,
+                endpoint.scope(),
+                &content_type,
+                retry_after,
+                &without(body, key),
+            ));
         }
         let date = date.and_then(|time| Timestamp::try_from(time).ok());
-        Ok(Answer { status, content_type, date, body })
+        Ok(Answer {
+            status,
+            content_type,
+            date,
+            body,
+        })
     }
 
     async fn exchange(
@@ -319,7 +435,14 @@ impl Client {
         key: &HeaderValue,
         received: &mut Received,
     ) -> Result<(u16, HeaderMap), ApiError> {
-        let response = self.http.get(url).query(pairs).header(KEY_HEADER, key).header("accept", "application/json").send().await;
+        let response = self
+            .http
+            .get(url)
+            .query(pairs)
+            .header(KEY_HEADER, key)
+            .header("accept", "application/json")
+            .send()
+            .await;
         let response = response.map_err(|error| ApiError::Connect(reason(error)))?;
         let status = response.status().as_u16();
         let headers = response.headers().clone();
@@ -329,8 +452,15 @@ impl Client {
         }
         let bytes = &mut received.bytes;
         // What grows by doubling takes up to twice the page, for each of several that are on their way.
-        let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
-        bytes.reserve_exact(announced.min(if refused { MAX_REFUSAL_BYTES } else { MAX_BODY_BYTES }));
+        let announced = response
+            .content_length()
+            .and_then(|length| usize::try_from(length).ok())
+            .unwrap_or(0);
+        bytes.reserve_exact(announced.min(if refused {
+            MAX_REFUSAL_BYTES
+        } else {
+            MAX_BODY_BYTES
+        }));
         let mut stream = response.bytes_stream();
         while let Some(chunk) = stream.next().await {
             let chunk = chunk.map_err(|_| ApiError::Truncated { bytes: bytes.len() })?;
@@ -338,7 +468,9 @@ impl Client {
                 break;
             }
             if bytes.len() + chunk.len() > MAX_BODY_BYTES {
-                return Err(ApiError::TooLarge { limit: MAX_BODY_BYTES });
+                return Err(ApiError::TooLarge {
+                    limit: MAX_BODY_BYTES,
+                });
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -347,7 +479,10 @@ impl Client {
 }
 
 fn ticket_pairs(limit: u32, offset: u64) -> [(String, String); 2] {
-    [("limit".to_owned(), limit.to_string()), ("offset".to_owned(), offset.to_string())]
+    [
+        ("limit".to_owned(), limit.to_string()),
+        ("offset".to_owned(), offset.to_string()),
+    ]
 }
 
 /// `Retry-After` in either form, `now` by the service's clock, at most [`LONGEST_PAUSE`]; a date in the past is no wait.
@@ -355,7 +490,10 @@ pub(crate) fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration>
     let text = text.trim();
     let wait = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
-        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+        Err(_) => httpdate::parse_http_date(text)
+            .ok()?
+            .duration_since(now)
+            .unwrap_or_default(),
     };
     Some(wait.min(LONGEST_PAUSE))
 }
@@ -363,7 +501,9 @@ pub(crate) fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration>
 /// A text of the service without the key: some services repeat a key that they refuse.
 fn without(text: String, key: &HeaderValue) -> String {
     match key.to_str() {
-        Ok(key) if key.len() >= SECRET_BYTES && text.contains(key) => text.replace(key, "[the key]"),
+        Ok(key) if key.len() >= SECRET_BYTES && text.contains(key) => {
+            text.replace(key, "[the key]")
+        }
         _ => text,
     }
 }
@@ -403,10 +543,19 @@ mod tests {
     #[test]
     fn retry_after_is_read_in_seconds_and_as_a_date() {
         let now = httpdate::parse_http_date("Wed, 21 Oct 2015 07:28:00 GMT").expect("a date");
-        assert_eq!(parse_retry_after("120", now), Some(Duration::from_secs(120)));
+        assert_eq!(
+            parse_retry_after("120", now),
+            Some(Duration::from_secs(120))
+        );
         assert_eq!(parse_retry_after(" 0 ", now), Some(Duration::ZERO));
-        assert_eq!(parse_retry_after("Wed, 21 Oct 2015 07:29:30 GMT", now), Some(Duration::from_secs(90)));
-        assert_eq!(parse_retry_after("Wed, 21 Oct 2015 07:27:00 GMT", now), Some(Duration::ZERO));
+        assert_eq!(
+            parse_retry_after("Wed, 21 Oct 2015 07:29:30 GMT", now),
+            Some(Duration::from_secs(90))
+        );
+        assert_eq!(
+            parse_retry_after("Wed, 21 Oct 2015 07:27:00 GMT", now),
+            Some(Duration::ZERO)
+        );
         for long in ["86400000", "Fri, 31 Dec 9999 23:59:59 GMT"] {
             assert_eq!(parse_retry_after(long, now), Some(LONGEST_PAUSE), "{long}");
         }

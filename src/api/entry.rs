@@ -9,7 +9,10 @@ use super::text::Text;
 /// One audit log entry with every documented field. Nullable fields may also be missing.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "the fields are those of the specification's table, under the same names")]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of the specification's table, under the same names"
+)]
 pub struct Entry<'a> {
     #[serde(borrow)]
     pub id: Text<'a>,
@@ -97,7 +100,10 @@ titled!(
 /// A user as an entry shows one: `actorUser`, `targetUser`, `modifiedTargetUser`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "the fields are those of the specification's table, under the same names")]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of the specification's table, under the same names"
+)]
 pub struct UserSummary<'a> {
     pub id: Number,
     #[serde(borrow)]
@@ -110,7 +116,10 @@ pub struct UserSummary<'a> {
 
 /// An evaluation, perhaps of a deal.
 #[derive(Clone, Debug, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of the specification's table, under the same names")]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of the specification's table, under the same names"
+)]
 pub struct Evaluation<'a> {
     pub id: Number,
     #[serde(borrow)]
@@ -121,7 +130,10 @@ pub struct Evaluation<'a> {
 
 /// A task.
 #[derive(Clone, Debug, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of the specification's table, under the same names")]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of the specification's table, under the same names"
+)]
 pub struct Task<'a> {
     pub id: Number,
     #[serde(borrow)]
@@ -133,7 +145,10 @@ pub struct Task<'a> {
 /// A team request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "the fields are those of the specification's table, under the same names")]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of the specification's table, under the same names"
+)]
 pub struct TeamRequest<'a> {
     pub id: Number,
     #[serde(borrow)]
@@ -169,8 +184,12 @@ impl<'a> Entry<'a> {
 impl UserSummary<'_> {
     /// First and last name, as far as they are known; `None` without either.
     pub fn full_name(&self) -> Option<String> {
-        let names: Vec<&str> =
-            [&self.first_name, &self.last_name].into_iter().flatten().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
+        let names: Vec<&str> = [&self.first_name, &self.last_name]
+            .into_iter()
+            .flatten()
+            .map(|name| name.trim())
+            .filter(|name| !name.is_empty())
+            .collect();
         (!names.is_empty()).then(|| names.join(" "))
     }
 }
@@ -194,10 +213,34 @@ pub(crate) mod tests {
         let (entry, unknown) = Entry::parse(FULL).expect("valid");
         assert_eq!(unknown, 0);
         assert_eq!(&*entry.id, "a1");
-        assert_eq!(entry.evaluation.expect("present").deal.expect("present").name.0, "Big \"deal\"");
-        assert_eq!(entry.metadata.expect("present").get(), r#"{"b":1,"a":[null,{"x":1.5}]}"#);
-        assert_eq!(entry.team_request.expect("present").team_request_type.expect("present").name.0, "Legal");
-        assert_eq!(entry.actor_user.expect("present").full_name().as_deref(), Some("Ada"));
+        assert_eq!(
+            entry
+                .evaluation
+                .expect("present")
+                .deal
+                .expect("present")
+                .name
+                .0,
+            "Big \"deal\""
+        );
+        assert_eq!(
+            entry.metadata.expect("present").get(),
+            r#"{"b":1,"a":[null,{"x":1.5}]}"#
+        );
+        assert_eq!(
+            entry
+                .team_request
+                .expect("present")
+                .team_request_type
+                .expect("present")
+                .name
+                .0,
+            "Legal"
+        );
+        assert_eq!(
+            entry.actor_user.expect("present").full_name().as_deref(),
+            Some("Ada")
+        );
         assert_eq!(entry.target_user.expect("present").full_name(), None);
     }
 
@@ -211,11 +254,13 @@ pub(crate) mod tests {
 
     #[test]
     fn unknown_fields_are_counted_at_every_depth() {
-        let raw = FULL.replacen("{\"id\":\"a1\"", "{\"extra\":{\"deep\":1},\"id\":\"a1\"", 1).replacen(
-            "\"firstName\":\"Ada\"",
-            "\"nick\":1,\"firstName\":\"Ada\"",
-            1,
-        );
+        let raw = FULL
+            .replacen("{\"id\":\"a1\"", "{\"extra\":{\"deep\":1},\"id\":\"a1\"", 1)
+            .replacen(
+                "\"firstName\":\"Ada\"",
+                "\"nick\":1,\"firstName\":\"Ada\"",
+                1,
+            );
         assert_eq!(Entry::parse(&raw).expect("valid").1, 2);
     }
 

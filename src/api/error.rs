@@ -93,7 +93,9 @@ pub enum ApiError {
         message: String,
     },
     /// A redirect to another place; the key is not sent there.
-    #[error("HTTP {status}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it")]
+    #[error(
+        "HTTP {status}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
+    )]
     Redirect {
         /// The HTTP status.
         status: u16,
@@ -201,7 +203,10 @@ impl ApiError {
             Self::NotFound(_) => FailureReason::NotFound,
             Self::Validation { .. } => FailureReason::Validation,
             Self::RateLimited { .. } | Self::LeftAlone(_) => FailureReason::RateLimited,
-            Self::Server { .. } | Self::NotJson { status: 500..=599, .. } => FailureReason::ServerError,
+            Self::Server { .. }
+            | Self::NotJson {
+                status: 500..=599, ..
+            } => FailureReason::ServerError,
             Self::Status { .. } => FailureReason::UnexpectedStatus,
             Self::Redirect { .. } => FailureReason::Redirect,
             Self::NotJson { .. } => FailureReason::NotJson,
@@ -230,19 +235,30 @@ impl ApiError {
 
     /// Whether the key or its rights are at fault, so that no cursor and no page size can be.
     pub fn is_about_the_key(&self) -> bool {
-        matches!(self, Self::Key(_) | Self::Unauthorized(_) | Self::Forbidden { .. })
+        matches!(
+            self,
+            Self::Key(_) | Self::Unauthorized(_) | Self::Forbidden { .. }
+        )
     }
 
     /// Whether the service, rather than the way to it, refused this very request: then its cursor or its size may be at fault.
     pub fn may_be_the_request(&self) -> bool {
         !self.is_about_the_key()
-            && !matches!(self, Self::Connect(_) | Self::RateLimited { .. } | Self::LeftAlone(_) | Self::Redirect { .. })
+            && !matches!(
+                self,
+                Self::Connect(_)
+                    | Self::RateLimited { .. }
+                    | Self::LeftAlone(_)
+                    | Self::Redirect { .. }
+            )
     }
 
     /// How long the service asked to wait, and is left alone: an hour at most.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { retry_after, .. } | Self::Server { retry_after, .. } | Self::NotJson { retry_after, .. } => *retry_after,
+            Self::RateLimited { retry_after, .. }
+            | Self::Server { retry_after, .. }
+            | Self::NotJson { retry_after, .. } => *retry_after,
             Self::LeftAlone(left) => Some(*left),
             _ => None,
         }
@@ -252,11 +268,20 @@ impl ApiError {
     pub fn redirect(status: u16, location: &str) -> Self {
         // Without the query: it repeats the one that was sent, in whatever encoding.
         let place = location.split(['?', '#']).next().unwrap_or_default();
-        Self::Redirect { status, location: quote(place) }
+        Self::Redirect {
+            status,
+            location: quote(place),
+        }
     }
 
     /// The error that a status other than success and its body stand for.
-    pub fn from_status(status: u16, scope: &'static str, content_type: &str, retry_after: Option<Duration>, body: &str) -> Self {
+    pub fn from_status(
+        status: u16,
+        scope: &'static str,
+        content_type: &str,
+        retry_after: Option<Duration>,
+        body: &str,
+    ) -> Self {
         let html = is_html(content_type, body);
         let message = match serde_json::from_str::<ValidationBody>(body) {
             Ok(body) if is_validation(status, &body) => return Self::Validation { status, body },
@@ -268,26 +293,54 @@ impl ApiError {
             401 => Self::Unauthorized(message),
             403 => Self::Forbidden { scope, message },
             404 => Self::NotFound(message),
-            429 => Self::RateLimited { retry_after, message },
-            500..=599 if !html => Self::Server { status, retry_after, message },
-            500..=599 => Self::NotJson { status, retry_after, content_type: quote(content_type), start: quote(body) },
+            429 => Self::RateLimited {
+                retry_after,
+                message,
+            },
+            500..=599 if !html => Self::Server {
+                status,
+                retry_after,
+                message,
+            },
+            500..=599 => Self::NotJson {
+                status,
+                retry_after,
+                content_type: quote(content_type),
+                start: quote(body),
+            },
             _ => Self::Status { status, message },
         }
     }
 
     /// The error that a success with an unreadable body of `bytes` bytes stands for; `body` is how it begins.
-    pub fn from_body(status: u16, content_type: &str, body: &str, bytes: usize, error: &serde_json::Error) -> Self {
+    pub fn from_body(
+        status: u16,
+        content_type: &str,
+        body: &str,
+        bytes: usize,
+        error: &serde_json::Error,
+    ) -> Self {
         if body.trim().is_empty() {
             Self::Empty { status }
         } else if is_html(content_type, body)
-            || !content_type_is_json(content_type) && !matches!(body.trim_start().as_bytes().first(), Some(b'{' | b'['))
+            || !content_type_is_json(content_type)
+                && !matches!(body.trim_start().as_bytes().first(), Some(b'{' | b'['))
         {
-            Self::NotJson { status, retry_after: None, content_type: quote(content_type), start: quote(body) }
+            Self::NotJson {
+                status,
+                retry_after: None,
+                content_type: quote(content_type),
+                start: quote(body),
+            }
         } else if error.is_eof() {
             Self::Truncated { bytes }
         } else {
             // An error body under a success: its words, and never a page's data.
-            Self::Malformed(format!("{}{}", without_addresses(&error.to_string()), detail(&said(body).unwrap_or_default())))
+            Self::Malformed(format!(
+                "{}{}",
+                without_addresses(&error.to_string()),
+                detail(&said(body).unwrap_or_default())
+            ))
         }
     }
 }
@@ -366,7 +419,11 @@ impl fmt::Display for ValidationIssue {
         write!(
             f,
             "{}: {} ({})",
-            if path.is_empty() { "(request)".to_owned() } else { quote(&path) },
+            if path.is_empty() {
+                "(request)".to_owned()
+            } else {
+                quote(&path)
+            },
             quote(&self.message),
             quote(&self.code)
         )?;
@@ -398,13 +455,21 @@ fn message_of(body: &str) -> String {
 /// The service's own words: `message` (section 7.1) or `error`.
 fn said(body: &str) -> Option<String> {
     let value: Value = serde_json::from_str(body).ok()?;
-    ["message", "error"].iter().filter_map(|name| value.get(name)).find_map(Value::as_str).map(quote)
+    ["message", "error"]
+        .iter()
+        .filter_map(|name| value.get(name))
+        .find_map(Value::as_str)
+        .map(quote)
 }
 
 /// One line, without control characters and e-mail addresses, of bounded length.
 fn quote(text: &str) -> String {
     let text = without_addresses(text.trim());
-    let mut line: String = text.chars().take(MAX_QUOTE).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut line: String = text
+        .chars()
+        .take(MAX_QUOTE)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     if text.chars().count() > MAX_QUOTE {
         line.push('…');
     }
@@ -417,11 +482,16 @@ fn without_addresses(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     // What was looked at and holds no address's end.
     let mut from = 0;
-    while let Some((at, sign)) = ["@", "%40", "%2540"].iter().filter_map(|sign| Some((from + rest[from..].find(sign)?, sign))).min() {
+    while let Some((at, sign)) = ["@", "%40", "%2540"]
+        .iter()
+        .filter_map(|sign| Some((from + rest[from..].find(sign)?, sign)))
+        .min()
+    {
         let begins = |letter: char| letter.is_alphanumeric() || "._%+-!#$'*^`{|}~".contains(letter);
         let start = rest[..at].trim_end_matches(begins).len();
         let after = at + sign.len();
-        let domain = rest[after..].trim_start_matches(|letter: char| letter.is_alphanumeric() || ".-_".contains(letter));
+        let domain = rest[after..]
+            .trim_start_matches(|letter: char| letter.is_alphanumeric() || ".-_".contains(letter));
         let end = rest.len() - domain.len();
         if start == at || end == after {
             from = after;
@@ -439,20 +509,29 @@ fn without_addresses(text: &str) -> Cow<'_, str> {
 }
 
 fn detail(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!(": {text}") }
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!(": {text}")
+    }
 }
 
 fn wait(retry_after: &Option<Duration>) -> String {
     match retry_after {
         None => String::new(),
         Some(wait) if *wait < LONGEST_PAUSE => format!(", asked to wait {}", seconds(*wait)),
-        Some(wait) => format!(", asked to wait {wait} or longer; the next request is in {wait}", wait = seconds(*wait)),
+        Some(wait) => format!(
+            ", asked to wait {wait} or longer; the next request is in {wait}",
+            wait = seconds(*wait)
+        ),
     }
 }
 
 /// Whole seconds, rounded up.
 fn seconds(wait: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)))
+    humantime::format_duration(Duration::from_secs(
+        wait.as_secs() + u64::from(wait.subsec_nanos() > 0),
+    ))
 }
 
 fn content_type_is_json(content_type: &str) -> bool {
@@ -473,7 +552,10 @@ mod tests {
 
     #[test]
     fn the_labels_of_failures_do_not_change() {
-        let labels: Vec<&str> = FailureReason::ALL.iter().map(|reason| reason.as_str()).collect();
+        let labels: Vec<&str> = FailureReason::ALL
+            .iter()
+            .map(|reason| reason.as_str())
+            .collect();
         assert_eq!(
             labels,
             [
@@ -499,7 +581,11 @@ mod tests {
 
     #[test]
     fn an_unknown_error_shows_its_message() {
-        let error = from(500, "application/json", r#"{"message":"database\nis away"}"#);
+        let error = from(
+            500,
+            "application/json",
+            r#"{"message":"database\nis away"}"#,
+        );
         assert_eq!(error.to_string(), "HTTP 500: database is away");
         assert!(error.is_transient());
     }
@@ -530,7 +616,11 @@ mod tests {
             (400, FailureReason::UnexpectedStatus),
             (503, FailureReason::ServerError),
         ] {
-            assert_eq!(from(status, "application/json", r#"{"message":"m"}"#).reason(), reason, "{status}");
+            assert_eq!(
+                from(status, "application/json", r#"{"message":"m"}"#).reason(),
+                reason,
+                "{status}"
+            );
         }
         assert!(from(403, "", "").to_string().contains("tickets:read"));
     }
@@ -541,30 +631,59 @@ mod tests {
             let error = serde_json::from_str::<Vec<u8>>(body).expect_err("no page");
             ApiError::from_body(200, content_type, body, body.len(), &error).reason()
         };
-        assert_eq!(of("text/html", "<html>login</html>"), FailureReason::NotJson);
+        assert_eq!(
+            of("text/html", "<html>login</html>"),
+            FailureReason::NotJson
+        );
         assert_eq!(of("application/json", "<html>"), FailureReason::NotJson);
         assert_eq!(of("text/plain", "upstream gone"), FailureReason::NotJson);
         assert_eq!(of("application/json", ""), FailureReason::Empty);
         assert_eq!(of("application/json", "[1, 2"), FailureReason::Truncated);
-        assert_eq!(of("application/json", "{\"items\":1}"), FailureReason::Malformed);
+        assert_eq!(
+            of("application/json", "{\"items\":1}"),
+            FailureReason::Malformed
+        );
     }
 
     #[test]
     fn an_error_status_counts_whatever_its_body() {
         let wait = Some(Duration::from_secs(5));
-        for (status, reason) in [(503, FailureReason::ServerError), (502, FailureReason::ServerError), (429, FailureReason::RateLimited)] {
-            let error = ApiError::from_status(status, "tickets:read", "text/html", wait, "<html>maintenance</html>");
-            assert_eq!((error.reason(), error.retry_after()), (reason, wait), "{error}");
-            assert!(error.is_transient() && error.to_string().contains("asked to wait 5s"), "{error}");
+        for (status, reason) in [
+            (503, FailureReason::ServerError),
+            (502, FailureReason::ServerError),
+            (429, FailureReason::RateLimited),
+        ] {
+            let error = ApiError::from_status(
+                status,
+                "tickets:read",
+                "text/html",
+                wait,
+                "<html>maintenance</html>",
+            );
+            assert_eq!(
+                (error.reason(), error.retry_after()),
+                (reason, wait),
+                "{error}"
+            );
+            assert!(
+                error.is_transient() && error.to_string().contains("asked to wait 5s"),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn a_pause_that_is_cut_short_is_told_as_it_will_be() {
         let error = ApiError::from_status(429, "tickets:read", "", Some(LONGEST_PAUSE), "");
-        assert_eq!(error.to_string(), "HTTP 429: too many requests, asked to wait 1h or longer; the next request is in 1h");
+        assert_eq!(
+            error.to_string(),
+            "HTTP 429: too many requests, asked to wait 1h or longer; the next request is in 1h"
+        );
         let left = ApiError::LeftAlone(Duration::from_millis(59_001));
-        assert_eq!(left.to_string(), "the service asked to be left alone; the next request is in 1m");
+        assert_eq!(
+            left.to_string(),
+            "the service asked to be left alone; the next request is in 1m"
+        );
     }
 
     #[test]
@@ -576,12 +695,19 @@ mod tests {
             "HTTP 400: Bad request from [e-mail address]; actorUserEmails: [e-mail address]' is no e-mail (invalid_string), received \
              [\"[e-mail address]\",\"[e-mail address]\"]"
         );
-        for words in ["/v1/audit-logs?actorUserEmails=ada%40example.com&limit=1", "?next=%3FactorUserEmails%3Dada%2540example.com"] {
+        for words in [
+            "/v1/audit-logs?actorUserEmails=ada%40example.com&limit=1",
+            "?next=%3FactorUserEmails%3Dada%2540example.com",
+        ] {
             let shown = from(502, "text/html", &format!("<p>{words}</p>")).to_string();
             assert!(!shown.contains("ada") && shown.contains(ADDRESS), "{shown}");
         }
-        let shown = ApiError::redirect(302, "https://login.example/a?next=ada%252540example.com#x").to_string();
-        assert!(!shown.contains("ada") && shown.contains("https://login.example/a;"), "{shown}");
+        let shown = ApiError::redirect(302, "https://login.example/a?next=ada%252540example.com#x")
+            .to_string();
+        assert!(
+            !shown.contains("ada") && shown.contains("https://login.example/a;"),
+            "{shown}"
+        );
         let long = format!("{}ada@example.com", "x ".repeat(MAX_QUOTE / 2 - 2));
         assert!(!from(500, "", &long).to_string().contains("ada"));
         for words in ["5 @ 6", "@here", "a@", "100%40", "é@"] {
@@ -591,7 +717,11 @@ mod tests {
 
     #[test]
     fn what_the_service_says_is_one_bounded_line() {
-        let error = from(500, "application/json", &format!(r#"{{"message":"{}"}}"#, "x".repeat(10_000)));
+        let error = from(
+            500,
+            "application/json",
+            &format!(r#"{{"message":"{}"}}"#, "x".repeat(10_000)),
+        );
         assert!(error.to_string().len() < 400);
     }
 }

@@ -52,7 +52,11 @@ mod tests {
 
     #[test]
     fn what_is_past_the_bound_is_left_out_and_known_of() {
-        for (text, items, more) in [("[]", vec![], false), ("[1,2,3]", vec![1, 2, 3], false), ("[1,2,3,\"x\",{}]", vec![1, 2, 3], true)] {
+        for (text, items, more) in [
+            ("[]", vec![], false),
+            ("[1,2,3]", vec![1, 2, 3], false),
+            ("[1,2,3,\"x\",{}]", vec![1, 2, 3], true),
+        ] {
             let few: Few<u32, 3> = serde_json::from_str(text).expect("valid");
             assert_eq!((few.items, few.more), (items, more), "{text}");
         }

@@ -31,7 +31,9 @@ pub enum KeyError {
     #[error("the API key in {0} is empty")]
     Empty(String),
     /// Something that cannot be part of a header.
-    #[error("the API key in {0} contains control characters or characters outside ASCII; it must be one line of printable ASCII")]
+    #[error(
+        "the API key in {0} contains control characters or characters outside ASCII; it must be one line of printable ASCII"
+    )]
     Unprintable(String),
     /// Too large to be a key.
     #[error("{0} is larger than {MAX_KEY_BYTES} bytes; it cannot be an API key")]
@@ -50,8 +52,13 @@ impl KeySource {
             Self::Value(value) => check(value.expose_secret(), KEY_VARIABLE),
             Self::File(path) => {
                 let owned = path.clone();
-                let text = tokio::task::spawn_blocking(move || read(&owned)).await.unwrap_or_else(|error| Err(io::Error::other(error)));
-                Self::check_file(path, &text.map_err(|error| KeyError::Unreadable(path.clone(), error))?)
+                let text = tokio::task::spawn_blocking(move || read(&owned))
+                    .await
+                    .unwrap_or_else(|error| Err(io::Error::other(error)));
+                Self::check_file(
+                    path,
+                    &text.map_err(|error| KeyError::Unreadable(path.clone(), error))?,
+                )
             }
         }
     }
@@ -84,14 +91,22 @@ impl KeySource {
 
 /// Whether nothing is in the file's directory but what Kubernetes keeps there for itself (`..data`).
 fn is_awaited(path: &Path) -> bool {
-    let entries = path.parent().and_then(|directory| std::fs::read_dir(directory).ok());
-    entries.is_some_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b".."))))
+    let entries = path
+        .parent()
+        .and_then(|directory| std::fs::read_dir(directory).ok());
+    entries.is_some_and(|mut entries| {
+        entries.all(|entry| {
+            entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b".."))
+        })
+    })
 }
 
 /// No more than it takes to see that a file is too large.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    std::fs::File::open(path)?.take(MAX_KEY_BYTES as u64 + 1).read_to_end(&mut text)?;
+    std::fs::File::open(path)?
+        .take(MAX_KEY_BYTES as u64 + 1)
+        .read_to_end(&mut text)?;
     Ok(text)
 }
 
@@ -104,7 +119,8 @@ fn check(text: &str, source: &str) -> Result<HeaderValue, KeyError> {
     if !key.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
         return Err(KeyError::Unprintable(source.to_owned()));
     }
-    let mut header = HeaderValue::from_str(key).map_err(|_| KeyError::Unprintable(source.to_owned()))?;
+    let mut header =
+        HeaderValue::from_str(key).map_err(|_| KeyError::Unprintable(source.to_owned()))?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -128,7 +144,10 @@ mod tests {
     fn control_characters_and_empty_keys_are_refused_without_showing_the_key() {
         for text in ["sec\nret", "sec\u{7}ret", "sécret", "\u{0}"] {
             let error = value(text).check().expect_err("refused").to_string();
-            assert!(error.contains("ORGDATA_API_KEY") && !error.contains("ret\""), "{error}");
+            assert!(
+                error.contains("ORGDATA_API_KEY") && !error.contains("ret\""),
+                "{error}"
+            );
         }
         assert!(matches!(value(" \n").check(), Err(KeyError::Empty(_))));
     }
@@ -139,10 +158,21 @@ mod tests {
         let source = KeySource::File(file.path().to_owned());
         for key in ["first\n", "second"] {
             std::fs::write(file.path(), key).expect("written");
-            assert_eq!(source.header().await.expect("a key").to_str().expect("ASCII"), key.trim());
+            assert_eq!(
+                source
+                    .header()
+                    .await
+                    .expect("a key")
+                    .to_str()
+                    .expect("ASCII"),
+                key.trim()
+            );
         }
         drop(file);
         let error = source.header().await.expect_err("gone");
-        assert!(error.to_string().contains("cannot read the API key file"), "{error}");
+        assert!(
+            error.to_string().contains("cannot read the API key file"),
+            "{error}"
+        );
     }
 }

@@ -69,8 +69,17 @@ struct Waiting<'a>(&'a Limiter, Priority);
 impl Limiter {
     /// At most `rate` requests a second, with bursts of a second's worth (at least one).
     pub fn new(rate: f64) -> Self {
-        let state = State { horizon: Instant::now(), paused_until: None, turned_away: None, waiting: [0; 3] };
-        Self { interval: Duration::from_secs_f64(1.0 / rate), state: Mutex::new(state), went: Notify::new() }
+        let state = State {
+            horizon: Instant::now(),
+            paused_until: None,
+            turned_away: None,
+            waiting: [0; 3],
+        };
+        Self {
+            interval: Duration::from_secs_f64(1.0 / rate),
+            state: Mutex::new(state),
+            went: Notify::new(),
+        }
     }
 
     /// Waits for a turn and takes it; returns how long requests waited since that was last told.
@@ -88,9 +97,14 @@ impl Limiter {
                 Err(NotYet::Paused(until)) if until - Instant::now() > LONGEST_WAIT => {
                     let now = Instant::now();
                     self.lock().turned_away = Some(now);
-                    return Err(TurnedAway { waited: before + (now - started), left: until - now });
+                    return Err(TurnedAway {
+                        waited: before + (now - started),
+                        left: until - now,
+                    });
                 }
-                Err(NotYet::Paused(until) | NotYet::Spent(until)) => tokio::time::sleep_until(until).await,
+                Err(NotYet::Paused(until) | NotYet::Spent(until)) => {
+                    tokio::time::sleep_until(until).await
+                }
                 Err(NotYet::Behind) => went.await,
             }
         }
@@ -100,7 +114,11 @@ impl Limiter {
     pub fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait;
         let mut state = self.lock();
-        state.paused_until = Some(state.paused_until.map_or(until, |earlier| earlier.max(until)));
+        state.paused_until = Some(
+            state
+                .paused_until
+                .map_or(until, |earlier| earlier.max(until)),
+        );
     }
 
     fn try_acquire(&self, priority: Priority) -> Result<(), NotYet> {
@@ -109,7 +127,10 @@ impl Limiter {
         if let Some(until) = state.paused_until.filter(|until| *until > now) {
             return Err(NotYet::Paused(until));
         }
-        if state.waiting[..priority as usize].iter().any(|waiting| *waiting > 0) {
+        if state.waiting[..priority as usize]
+            .iter()
+            .any(|waiting| *waiting > 0)
+        {
             return Err(NotYet::Behind);
         }
         let burst = self.interval.max(Duration::from_secs(1)) - self.interval;
@@ -122,7 +143,9 @@ impl Limiter {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -132,7 +155,9 @@ impl State {
     /// How much of a pause passed since a request was turned away: it waits, and not in here.
     fn waited_outside(&mut self, now: Instant) -> Duration {
         let end = self.paused_until.map_or(now, |until| until.min(now));
-        self.turned_away.take().map_or(Duration::ZERO, |since| end.saturating_duration_since(since))
+        self.turned_away
+            .take()
+            .map_or(Duration::ZERO, |since| end.saturating_duration_since(since))
     }
 }
 
@@ -185,11 +210,18 @@ mod tests {
                 order.lock().expect("not poisoned").push(priority);
             })
         };
-        let tasks = [spawn(Priority::Walk), spawn(Priority::Tickets), spawn(Priority::Live)];
+        let tasks = [
+            spawn(Priority::Walk),
+            spawn(Priority::Tickets),
+            spawn(Priority::Live),
+        ];
         for task in tasks {
             task.await.expect("no panic");
         }
-        assert_eq!(*order.lock().expect("not poisoned"), [Priority::Live, Priority::Tickets, Priority::Walk]);
+        assert_eq!(
+            *order.lock().expect("not poisoned"),
+            [Priority::Live, Priority::Tickets, Priority::Walk]
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -223,8 +255,16 @@ mod tests {
         });
         tokio::task::yield_now().await;
         limiter.pause(Duration::from_secs(100));
-        let turned_away = |waited, left| Err(TurnedAway { waited: Duration::from_secs(waited), left: Duration::from_secs(left) });
-        assert_eq!(limiter.acquire(Priority::Tickets).await, turned_away(0, 100));
+        let turned_away = |waited, left| {
+            Err(TurnedAway {
+                waited: Duration::from_secs(waited),
+                left: Duration::from_secs(left),
+            })
+        };
+        assert_eq!(
+            limiter.acquire(Priority::Tickets).await,
+            turned_away(0, 100)
+        );
         // Who was there before hears of it too.
         assert_eq!(waiting.await.expect("no panic"), turned_away(10, 90));
         tokio::time::advance(Duration::from_secs(40)).await;
@@ -237,6 +277,10 @@ mod tests {
         limiter.pause(Duration::from_secs(20));
         assert_eq!(limiter.acquire(Priority::Live).await, turned_away(0, 20));
         tokio::time::advance(Duration::from_secs(3600)).await;
-        assert_eq!(turn(&limiter, Priority::Live).await.as_secs(), 20, "the pause was no longer");
+        assert_eq!(
+            turn(&limiter, Priority::Live).await.as_secs(),
+            20,
+            "the pause was no longer"
+        );
     }
 }

@@ -15,7 +15,10 @@ mod time;
 
 pub(crate) use client::parse_retry_after;
 pub use client::{Client, Probe, Settings};
-pub use entry::{Deal, Entry, Evaluation, Meeting, Organization, Requirement, Task, TeamRequest, TeamRequestType, TicketRef, UserSummary};
+pub use entry::{
+    Deal, Entry, Evaluation, Meeting, Organization, Requirement, Task, TeamRequest,
+    TeamRequestType, TicketRef, UserSummary,
+};
 pub use error::{ApiError, FailureReason, ValidationBody, ValidationIssue};
 pub(crate) use few::Few;
 pub use key::{KEY_VARIABLE, KeyError, KeySource};

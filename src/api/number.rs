@@ -36,7 +36,11 @@ impl Number {
 impl From<f64> for Number {
     fn from(x: f64) -> Self {
         // 2^53: above it a double no longer says which whole number was meant.
-        if x.fract() == 0.0 && x.abs() <= 9_007_199_254_740_992.0 { Self::Whole(x as i128) } else { Self::Fraction(x) }
+        if x.fract() == 0.0 && x.abs() <= 9_007_199_254_740_992.0 {
+            Self::Whole(x as i128)
+        } else {
+            Self::Fraction(x)
+        }
     }
 }
 
@@ -86,7 +90,9 @@ impl<'a> NumberText<'a> {
 
     /// The nearest double.
     pub fn as_f64(&self) -> f64 {
-        self.0.parse().expect("what JSON allows as a number, Rust does too")
+        self.0
+            .parse()
+            .expect("what JSON allows as a number, Rust does too")
     }
 }
 
@@ -129,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_whole_number_written_with_a_fraction_is_the_same_number() {
-        let numbers: Vec<Number> = serde_json::from_str("[42, 42.0, 42.5, -1, 18446744073709551615]").expect("valid");
+        let numbers: Vec<Number> =
+            serde_json::from_str("[42, 42.0, 42.5, -1, 18446744073709551615]").expect("valid");
         assert_eq!(numbers[0], numbers[1]);
         let text: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         assert_eq!(text, ["42", "42", "42.5", "-1", "18446744073709551615"]);
@@ -139,14 +146,22 @@ mod tests {
     fn text_is_not_a_number() {
         assert!(serde_json::from_str::<Number>("\"42\"").is_err());
         for other in ["\"42\"", "true", "{}", "[1]", "null", "+1", "01", "-"] {
-            assert!(serde_json::from_str::<NumberText<'_>>(other).is_err(), "{other}");
+            assert!(
+                serde_json::from_str::<NumberText<'_>>(other).is_err(),
+                "{other}"
+            );
         }
     }
 
     #[test]
     fn the_text_of_a_number_keeps_every_digit() {
         for text in ["90000000000000.01", "-0.10", "1E+2", "1e400"] {
-            assert_eq!(serde_json::from_str::<NumberText<'_>>(text).expect("a number").as_str(), text);
+            assert_eq!(
+                serde_json::from_str::<NumberText<'_>>(text)
+                    .expect("a number")
+                    .as_str(),
+                text
+            );
         }
         assert_eq!(NumberText("1e400").as_f64(), f64::INFINITY);
     }

@@ -90,9 +90,22 @@ impl AuditPage {
     pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), serde_json::Error> {
         let (raw, unknown) = read::<RawAuditPage<'_>>(&body)?;
         let (start_cursor, end_cursor) = (raw.start_cursor, raw.end_cursor);
-        let (has_previous, has_more) = (raw.has_previous.unwrap_or(false), raw.has_more.unwrap_or(false));
+        let (has_previous, has_more) = (
+            raw.has_previous.unwrap_or(false),
+            raw.has_more.unwrap_or(false),
+        );
         let ranges = ranges(&body, &raw.items)?;
-        Ok((Self { items: Items { body, ranges }, start_cursor, end_cursor, has_previous, has_more, server_time }, unknown))
+        Ok((
+            Self {
+                items: Items { body, ranges },
+                start_cursor,
+                end_cursor,
+                has_previous,
+                has_more,
+                server_time,
+            },
+            unknown,
+        ))
     }
 
     /// The items as the service wrote them, in its order.
@@ -102,7 +115,10 @@ impl AuditPage {
 
     /// One item as the service wrote it; empty where there is none.
     pub fn item(&self, index: usize) -> &str {
-        self.items.ranges.get(index).map_or("", |range| &self.items.body[range.clone()])
+        self.items
+            .ranges
+            .get(index)
+            .map_or("", |range| &self.items.body[range.clone()])
     }
 
     /// The whole answer, to keep it.
@@ -135,9 +151,19 @@ impl TicketPage {
     /// Where the body is not such a page.
     pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), serde_json::Error> {
         let (raw, unknown) = read::<RawTicketPage<'_>>(&body)?;
-        let (limit, offset, total_count) = (whole(raw.limit), whole(raw.offset), whole(raw.total_count));
+        let (limit, offset, total_count) =
+            (whole(raw.limit), whole(raw.offset), whole(raw.total_count));
         let ranges = ranges(&body, &raw.items)?;
-        Ok((Self { items: Items { body, ranges }, limit, offset, total_count, server_time }, unknown))
+        Ok((
+            Self {
+                items: Items { body, ranges },
+                limit,
+                offset,
+                total_count,
+                server_time,
+            },
+            unknown,
+        ))
     }
 
     /// The items as the service wrote them, in its order.
@@ -173,9 +199,14 @@ fn read<'a, T: Deserialize<'a>>(body: &'a str) -> Result<(T, u64), serde_json::E
 }
 
 /// Where each item lies in the body: a borrowed raw value is a slice of it.
-fn ranges(body: &str, few: &Few<&RawValue, MAX_ITEMS>) -> Result<Vec<Range<usize>>, serde_json::Error> {
+fn ranges(
+    body: &str,
+    few: &Few<&RawValue, MAX_ITEMS>,
+) -> Result<Vec<Range<usize>>, serde_json::Error> {
     if few.more {
-        return Err(serde_json::Error::custom(format_args!("more than {MAX_ITEMS} items on a page")));
+        return Err(serde_json::Error::custom(format_args!(
+            "more than {MAX_ITEMS} items on a page"
+        )));
     }
     let start = body.as_ptr() as usize;
     let range = |item: &&RawValue| {
@@ -200,18 +231,37 @@ mod tests {
     #[test]
     fn items_are_slices_of_the_body_in_its_order() {
         let body = r#"{"items":[ {"a": 1}, "odd" ,3],"startCursor":"s","endCursor":null,"hasPrevious":false,"hasMore":true,"new":1}"#;
-        let (page, unknown) = AuditPage::parse(body.to_owned(), Timestamp::UNIX_EPOCH).expect("valid");
-        assert_eq!(page.items().collect::<Vec<_>>(), [r#"{"a": 1}"#, "\"odd\"", "3"]);
+        let (page, unknown) =
+            AuditPage::parse(body.to_owned(), Timestamp::UNIX_EPOCH).expect("valid");
+        assert_eq!(
+            page.items().collect::<Vec<_>>(),
+            [r#"{"a": 1}"#, "\"odd\"", "3"]
+        );
         assert_eq!(page.start_cursor.as_ref().map(Cursor::as_str), Some("s"));
         assert_eq!((page.end_cursor, page.has_more, unknown), (None, true, 1));
     }
 
     #[test]
     fn a_page_of_more_items_than_anybody_asks_for_is_an_error() {
-        let body = |items: usize| format!(r#"{{"items":[{}0],"limit":1000,"offset":0}}"#, "0,".repeat(items - 1));
-        assert_eq!(TicketPage::parse(body(MAX_ITEMS), Timestamp::UNIX_EPOCH).expect("valid").0.len(), MAX_ITEMS);
-        let error = TicketPage::parse(body(MAX_ITEMS + 1), Timestamp::UNIX_EPOCH).expect_err("too many");
-        assert!(error.to_string().contains("more than 100000 items"), "{error}");
+        let body = |items: usize| {
+            format!(
+                r#"{{"items":[{}0],"limit":1000,"offset":0}}"#,
+                "0,".repeat(items - 1)
+            )
+        };
+        assert_eq!(
+            TicketPage::parse(body(MAX_ITEMS), Timestamp::UNIX_EPOCH)
+                .expect("valid")
+                .0
+                .len(),
+            MAX_ITEMS
+        );
+        let error =
+            TicketPage::parse(body(MAX_ITEMS + 1), Timestamp::UNIX_EPOCH).expect_err("too many");
+        assert!(
+            error.to_string().contains("more than 100000 items"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -222,17 +272,26 @@ mod tests {
 
     #[test]
     fn a_total_that_is_no_count_is_none() {
-        let (page, _) =
-            TicketPage::parse(r#"{"items":[],"limit":100,"offset":0,"totalCount":-1}"#.to_owned(), Timestamp::UNIX_EPOCH).expect("valid");
+        let (page, _) = TicketPage::parse(
+            r#"{"items":[],"limit":100,"offset":0,"totalCount":-1}"#.to_owned(),
+            Timestamp::UNIX_EPOCH,
+        )
+        .expect("valid");
         assert_eq!((page.limit, page.total_count), (Some(100), None));
     }
 
     #[test]
     fn what_a_page_says_of_itself_in_another_type_is_as_good_as_absent() {
         for odd in ["\"7\"", "true", "null", "{}", "1e400"] {
-            let body = format!(r#"{{"items":[{{"id":1}}],"limit":{odd},"offset":{odd},"totalCount":{odd}}}"#);
+            let body = format!(
+                r#"{{"items":[{{"id":1}}],"limit":{odd},"offset":{odd},"totalCount":{odd}}}"#
+            );
             let (page, _) = TicketPage::parse(body, Timestamp::UNIX_EPOCH).expect(odd);
-            assert_eq!((page.len(), page.limit, page.offset, page.total_count), (1, None, None, None), "{odd}");
+            assert_eq!(
+                (page.len(), page.limit, page.offset, page.total_count),
+                (1, None, None, None),
+                "{odd}"
+            );
         }
     }
 }

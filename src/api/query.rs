@@ -51,7 +51,9 @@ pub enum BaseUrlError {
     #[error("it is not a URL ({0}); write something like https://api.example.com")]
     Invalid(String),
     /// A user or a password in it.
-    #[error("it contains a user or a password; the key belongs in --api.key-file or ORGDATA_API_KEY")]
+    #[error(
+        "it contains a user or a password; the key belongs in --api.key-file or ORGDATA_API_KEY"
+    )]
     Credentials,
     /// A query or a fragment in it.
     #[error("it contains a query or a fragment; give the address up to, and without, /v1")]
@@ -88,7 +90,11 @@ impl Filters {
             ("actorUserEmails", &self.actor_emails),
             ("targetUserEmails", &self.target_emails),
         ] {
-            let name = if values.len() > 1 { format!("{name}[]") } else { name.to_owned() };
+            let name = if values.len() > 1 {
+                format!("{name}[]")
+            } else {
+                name.to_owned()
+            };
             pairs.extend(values.iter().map(|value| (name.clone(), value.clone())));
         }
     }
@@ -172,21 +178,48 @@ mod tests {
     #[test]
     fn a_path_stays_and_a_trailing_slash_goes() {
         for (text, joined) in [
-            ("https://api.example.com", "https://api.example.com/v1/tickets"),
-            ("https://api.example.com/", "https://api.example.com/v1/tickets"),
-            ("http://127.0.0.1:8080/base/path//", "http://127.0.0.1:8080/base/path/v1/tickets"),
+            (
+                "https://api.example.com",
+                "https://api.example.com/v1/tickets",
+            ),
+            (
+                "https://api.example.com/",
+                "https://api.example.com/v1/tickets",
+            ),
+            (
+                "http://127.0.0.1:8080/base/path//",
+                "http://127.0.0.1:8080/base/path/v1/tickets",
+            ),
         ] {
-            assert_eq!(BaseUrl::parse(text).expect("valid").join("/v1/tickets").as_str(), joined);
+            assert_eq!(
+                BaseUrl::parse(text)
+                    .expect("valid")
+                    .join("/v1/tickets")
+                    .as_str(),
+                joined
+            );
         }
     }
 
     #[test]
     fn what_is_no_base_address_is_refused_with_the_way_out() {
-        assert_eq!(BaseUrl::parse("api.example.com"), Err(BaseUrlError::NoScheme("api.example.com".into())));
-        assert_eq!(BaseUrl::parse("ftp://x"), Err(BaseUrlError::Scheme("ftp".into())));
-        assert_eq!(BaseUrl::parse("https://u:p@x"), Err(BaseUrlError::Credentials));
+        assert_eq!(
+            BaseUrl::parse("api.example.com"),
+            Err(BaseUrlError::NoScheme("api.example.com".into()))
+        );
+        assert_eq!(
+            BaseUrl::parse("ftp://x"),
+            Err(BaseUrlError::Scheme("ftp".into()))
+        );
+        assert_eq!(
+            BaseUrl::parse("https://u:p@x"),
+            Err(BaseUrlError::Credentials)
+        );
         assert_eq!(BaseUrl::parse("https://x/?key=1"), Err(BaseUrlError::Query));
-        assert!(matches!(BaseUrl::parse("https://"), Err(BaseUrlError::Invalid(_))));
+        assert!(matches!(
+            BaseUrl::parse("https://"),
+            Err(BaseUrlError::Invalid(_))
+        ));
     }
 
     #[test]
@@ -198,23 +231,47 @@ mod tests {
             ("http://api.example", true),
             ("https://api.example", false),
         ] {
-            assert_eq!(BaseUrl::parse(text).expect("valid").is_plain_remote(), risk, "{text}");
+            assert_eq!(
+                BaseUrl::parse(text).expect("valid").is_plain_remote(),
+                risk,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn one_value_is_sent_alone_and_several_as_an_array() {
-        let filters = Filters { activity_types: vec!["A".into()], deal_ids: vec!["1".into(), "2".into()], ..Filters::default() };
+        let filters = Filters {
+            activity_types: vec!["A".into()],
+            deal_ids: vec!["1".into(), "2".into()],
+            ..Filters::default()
+        };
         let mut pairs = Vec::new();
         filters.append_to(&mut pairs);
-        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-        assert_eq!(pairs, [("activityTypes", "A"), ("dealIds[]", "1"), ("dealIds[]", "2")]);
+        let pairs: Vec<(&str, &str)> = pairs
+            .iter()
+            .map(|(a, b)| (a.as_str(), b.as_str()))
+            .collect();
+        assert_eq!(
+            pairs,
+            [
+                ("activityTypes", "A"),
+                ("dealIds[]", "1"),
+                ("dealIds[]", "2")
+            ]
+        );
     }
 
     #[test]
     fn the_order_of_filters_is_not_a_change() {
-        let one = Filters { deal_ids: vec!["1".into(), "2".into()], ..Filters::default() };
-        let two = Filters { deal_ids: vec!["2".into(), "1".into(), "1".into()], ..Filters::default() };
+        let one = Filters {
+            deal_ids: vec!["1".into(), "2".into()],
+            ..Filters::default()
+        };
+        let two = Filters {
+            deal_ids: vec!["2".into(), "1".into(), "1".into()],
+            ..Filters::default()
+        };
         assert_eq!(one.fingerprint(), two.fingerprint());
         assert_ne!(one.fingerprint(), Filters::default().fingerprint());
     }

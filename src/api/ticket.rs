@@ -13,7 +13,10 @@ pub const MAX_LINKED_DEALS: usize = 10_000;
 /// One ticket with every documented field.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(missing_docs, reason = "the fields are those of the specification's table, under the same names")]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of the specification's table, under the same names"
+)]
 pub struct Ticket<'a> {
     pub id: Option<Number>,
     /// An open set; `BUG` is an observed value.
@@ -54,7 +57,10 @@ pub struct Ticket<'a> {
 /// A deal that a ticket is linked to.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(missing_docs, reason = "the fields are those of the specification's table, under the same names")]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of the specification's table, under the same names"
+)]
 pub struct LinkedDeal<'a> {
     pub id: Option<Number>,
     pub evaluation_id: Option<Number>,
@@ -82,7 +88,9 @@ impl<'a> Ticket<'a> {
     }
 }
 
-fn linked_deals<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<LinkedDeal<'a>>>, D::Error> {
+fn linked_deals<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<LinkedDeal<'a>>>, D::Error> {
     match Option::<Few<LinkedDeal<'a>, MAX_LINKED_DEALS>>::deserialize(deserializer)? {
         Some(few) if few.more => Err(D::Error::custom("more linked deals than are read")),
         few => Ok(few.map(|few| few.items)),
@@ -109,6 +117,9 @@ mod tests {
         let (ticket, unknown) = Ticket::parse(raw).expect("valid");
         assert_eq!(unknown, 0);
         assert_eq!(ticket.deal_amount_sum.expect("present").as_f64(), 10.25);
-        assert_eq!(ticket.linked_deals.expect("present")[0].priority.as_deref(), Some("BLOCKER"));
+        assert_eq!(
+            ticket.linked_deals.expect("present")[0].priority.as_deref(),
+            Some("BLOCKER")
+        );
     }
 }

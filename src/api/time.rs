@@ -15,9 +15,15 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
         return Some(timestamp);
     }
     let pieces = Pieces::parse(text).ok()?;
-    let civil = pieces.date().to_datetime(pieces.time().unwrap_or(Time::midnight()));
+    let civil = pieces
+        .date()
+        .to_datetime(pieces.time().unwrap_or(Time::midnight()));
     let offset = pieces.to_numeric_offset().unwrap_or(Offset::UTC);
-    let end = if civil.year() > 0 { Timestamp::MAX } else { Timestamp::MIN };
+    let end = if civil.year() > 0 {
+        Timestamp::MAX
+    } else {
+        Timestamp::MIN
+    };
     Some(offset.to_timestamp(civil).unwrap_or(end))
 }
 
@@ -61,14 +67,30 @@ mod tests {
             assert_eq!(parse_time(text), Some(Timestamp::MAX), "{text}");
         }
         assert_eq!(parse_time("-009999-01-01T00:00:00Z"), Some(Timestamp::MIN));
-        assert_eq!(parse_time("9999-12-31T12:00:00+23:00"), "9999-12-30T13:00:00Z".parse().ok(), "this one is still in range");
-        assert_eq!(parse_time("0000-01-01T00:00:00Z").map(format_time).as_deref(), Some("0000-01-01T00:00:00Z"));
+        assert_eq!(
+            parse_time("9999-12-31T12:00:00+23:00"),
+            "9999-12-30T13:00:00Z".parse().ok(),
+            "this one is still in range"
+        );
+        assert_eq!(
+            parse_time("0000-01-01T00:00:00Z")
+                .map(format_time)
+                .as_deref(),
+            Some("0000-01-01T00:00:00Z")
+        );
     }
 
     #[test]
     fn what_is_no_time_is_none() {
-        for text in ["", "yesterday", "2026-13-01T00:00:00Z", "1700000000", "+010000-01-01T00:00:00Z", "9999-12-32", "9999-12-31T24:00:00Z"]
-        {
+        for text in [
+            "",
+            "yesterday",
+            "2026-13-01T00:00:00Z",
+            "1700000000",
+            "+010000-01-01T00:00:00Z",
+            "9999-12-32",
+            "9999-12-31T24:00:00Z",
+        ] {
             assert_eq!(parse_time(text), None, "{text}");
         }
     }

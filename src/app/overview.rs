@@ -9,13 +9,23 @@ use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::otlp::Target;
 use crate::web::Overview;
-use crate::web::overview::{AuditOverview, Count, DeliveryOverview, OpenTickets, StateOverview, TicketsOverview};
+use crate::web::overview::{
+    AuditOverview, Count, DeliveryOverview, OpenTickets, StateOverview, TicketsOverview,
+};
 
 /// A closure that gathers an overview each time it is called.
-pub(super) fn gather(settings: &Settings, metrics: &Metrics, ledger: &LedgerHandle) -> Arc<dyn Fn() -> Overview + Send + Sync> {
+pub(super) fn gather(
+    settings: &Settings,
+    metrics: &Metrics,
+    ledger: &LedgerHandle,
+) -> Arc<dyn Fn() -> Overview + Send + Sync> {
     let (metrics, ledger) = (metrics.clone(), ledger.clone());
     let audit_on = settings.audit.is_some();
-    let priorities = settings.tickets.as_ref().map(|tickets| tickets.priorities.clone()).unwrap_or_default();
+    let priorities = settings
+        .tickets
+        .as_ref()
+        .map(|tickets| tickets.priorities.clone())
+        .unwrap_or_default();
     let path = settings.ledger.path.to_string();
     let endpoint = settings.otlp.as_ref().map(|otlp| match &otlp.target {
         Target::Collector(connection) => connection.place(),
@@ -26,7 +36,12 @@ pub(super) fn gather(settings: &Settings, metrics: &Metrics, ledger: &LedgerHand
         tickets: tickets(&metrics, &priorities),
         delivery: endpoint.clone().map(|endpoint| {
             let backlog = ledger.backlog();
-            DeliveryOverview { endpoint, backlog: backlog.records, oldest_unsent: backlog.oldest, sent: metrics.otlp.records_sent.get() }
+            DeliveryOverview {
+                endpoint,
+                backlog: backlog.records,
+                oldest_unsent: backlog.oldest,
+                sent: metrics.otlp.records_sent.get(),
+            }
         }),
         state: Some(StateOverview {
             path: path.clone(),
@@ -45,11 +60,18 @@ fn audit(metrics: &Metrics) -> AuditOverview {
     for (labels, count) in events.iter().filter(|(_, count)| *count > 0) {
         *types.entry(labels.activity_type.to_string()).or_default() += count;
         if let Some(actor) = &labels.actor {
-            let shown = names.get(actor).map_or_else(|| actor.to_string(), |name| format!("{name} ({actor})"));
+            let shown = names
+                .get(actor)
+                .map_or_else(|| actor.to_string(), |name| format!("{name} ({actor})"));
             *actors.entry(shown).or_default() += count;
         }
     }
-    let rows = |counts: BTreeMap<String, u64>| counts.into_iter().map(|(name, count)| Count::new(name, count)).collect();
+    let rows = |counts: BTreeMap<String, u64>| {
+        counts
+            .into_iter()
+            .map(|(name, count)| Count::new(name, count))
+            .collect()
+    };
     AuditOverview {
         events: metrics.audit.counted(),
         newest: metrics.audit.newest(),
@@ -57,10 +79,17 @@ fn audit(metrics: &Metrics) -> AuditOverview {
         activity_types: rows(types),
         actors: rows(actors),
         paused: metrics.audit.is_paused(),
-        walk: metrics.audit.current_walk().map(|(kind, direction, pages)| {
-            let way = if direction == Direction::Down { "pages down" } else { "pages to go" };
-            format!("{}, {pages} {way}", kind.as_str().replace('_', " "))
-        }),
+        walk: metrics
+            .audit
+            .current_walk()
+            .map(|(kind, direction, pages)| {
+                let way = if direction == Direction::Down {
+                    "pages down"
+                } else {
+                    "pages to go"
+                };
+                format!("{}, {pages} {way}", kind.as_str().replace('_', " "))
+            }),
         gaps: metrics.audit.total(Total::Gaps),
         late: metrics.audit.total(Total::Late),
         malformed: metrics.audit.total(Total::Malformed),
@@ -74,20 +103,37 @@ fn tickets(metrics: &Metrics, priorities: &[String]) -> Option<TicketsOverview> 
     for ((state, _), group) in snapshot.by_state() {
         *states.entry(state.to_owned()).or_default() += group.tickets;
     }
-    let rank = |name: &str| priorities.iter().position(|known| known == name).unwrap_or(priorities.len());
-    let open = snapshot.open().filter(|(_, group)| group.tickets > 0).map(|((ticket_type, priority), group)| OpenTickets {
-        ticket_type: ticket_type.to_owned(),
-        priority: priority.to_owned(),
-        tickets: group.tickets,
-        deal_amount: group.deal_amount.as_f64(),
-    });
+    let rank = |name: &str| {
+        priorities
+            .iter()
+            .position(|known| known == name)
+            .unwrap_or(priorities.len())
+    };
+    let open = snapshot.open().filter(|(_, group)| group.tickets > 0).map(
+        |((ticket_type, priority), group)| OpenTickets {
+            ticket_type: ticket_type.to_owned(),
+            priority: priority.to_owned(),
+            tickets: group.tickets,
+            deal_amount: group.deal_amount.as_f64(),
+        },
+    );
     let mut open: Vec<OpenTickets> = open.collect();
-    open.sort_by(|a, b| a.ticket_type.cmp(&b.ticket_type).then_with(|| rank(&a.priority).cmp(&rank(&b.priority))));
-    let oldest = snapshot.oldest_created().map(|(_, at)| at).min_by(f64::total_cmp);
+    open.sort_by(|a, b| {
+        a.ticket_type
+            .cmp(&b.ticket_type)
+            .then_with(|| rank(&a.priority).cmp(&rank(&b.priority)))
+    });
+    let oldest = snapshot
+        .oldest_created()
+        .map(|(_, at)| at)
+        .min_by(f64::total_cmp);
     Some(TicketsOverview {
         taken_at: Some(summary.taken_at),
         consistent: summary.consistent,
-        states: states.into_iter().map(|(name, count)| Count::new(name, count)).collect(),
+        states: states
+            .into_iter()
+            .map(|(name, count)| Count::new(name, count))
+            .collect(),
         open,
         overdue: summary.overdue,
         oldest_open: oldest.and_then(|at| jiff::Timestamp::from_second(at as i64).ok()),

@@ -37,15 +37,28 @@ pub(super) struct Totals {
 /// Says once what the exporter will do, and with which settings.
 pub(super) fn begin(settings: &Settings, addresses: &str) {
     let audit_logs = settings.audit.as_ref().map(|audit| {
-        let filtered = if settings.api.filters == Default::default() { "" } else { ", filtered" };
-        format!("every {}, log records from {}{filtered}", format_duration(audit.poll_interval), audit.start)
+        let filtered = if settings.api.filters == Default::default() {
+            ""
+        } else {
+            ", filtered"
+        };
+        format!(
+            "every {}, log records from {}{filtered}",
+            format_duration(audit.poll_interval),
+            audit.start
+        )
     });
-    let tickets = settings
-        .tickets
-        .as_ref()
-        .map(|tickets| format!("every {}, open are {}", format_duration(tickets.scan_interval), tickets.open_states.join(",")));
+    let tickets = settings.tickets.as_ref().map(|tickets| {
+        format!(
+            "every {}, open are {}",
+            format_duration(tickets.scan_interval),
+            tickets.open_states.join(",")
+        )
+    });
     let log_records = settings.otlp.as_ref().map(|otlp| match &otlp.target {
-        Target::Collector(connection) => format!("{} over {}", connection.place(), connection.protocol),
+        Target::Collector(connection) => {
+            format!("{} over {}", connection.place(), connection.protocol)
+        }
         Target::Stdout => "standard output".to_owned(),
     });
     let off = || "off".to_owned();
@@ -90,7 +103,9 @@ impl Totals {
         let (api_requests, api_failures) = metrics.api.totals();
         let failing = Loop::ALL.into_iter().filter_map(|which| {
             let state = metrics.loops.state(which);
-            let failure = state.last_failure.filter(|_| state.enabled && state.up == Some(false))?;
+            let failure = state
+                .last_failure
+                .filter(|_| state.enabled && state.up == Some(false))?;
             Some((which, failure.message))
         });
         Self {
@@ -142,15 +157,33 @@ mod tests {
         let totals = || {
             hour.set(hour.get() + 1);
             let open_tickets = (hour.get() > 1).then_some(7);
-            Totals { events: 100 + 5 * hour.get(), api_requests: 240 * hour.get(), backlog_records: 3, open_tickets, ..Totals::default() }
+            Totals {
+                events: 100 + 5 * hour.get(),
+                api_requests: 240 * hour.get(),
+                backlog_records: 3,
+                open_tickets,
+                ..Totals::default()
+            }
         };
         let begun = Instant::now();
-        assert!(tokio::time::timeout(HOUR * 2 + Duration::from_secs(60), summaries(totals)).await.is_err(), "it never ends by itself");
+        assert!(
+            tokio::time::timeout(HOUR * 2 + Duration::from_secs(60), summaries(totals))
+                .await
+                .is_err(),
+            "it never ends by itself"
+        );
         assert!(begun.elapsed() > HOUR * 2);
         let lines = log.lines();
         assert_eq!(lines.len(), 2, "{lines:?}");
         for line in &lines {
-            for said in ["the last hour", "events=5", "api_requests=240", "backlog_records=3", "open_tickets=7", "gaps=0"] {
+            for said in [
+                "the last hour",
+                "events=5",
+                "api_requests=240",
+                "backlog_records=3",
+                "open_tickets=7",
+                "gaps=0",
+            ] {
                 assert!(line.contains(said), "{said}: {line}");
             }
         }
@@ -160,14 +193,26 @@ mod tests {
     async fn what_fails_for_hours_is_told_again() {
         let log = Captured::begin();
         let failing = vec![(Loop::Audit, "the service refuses the key".to_owned())];
-        Totals { failing, ..Totals::default() }.tell(&Totals::default());
-        assert!(log.lines().iter().any(|line| line.contains("WARN") && line.contains("still failing: the service refuses the key")));
+        Totals {
+            failing,
+            ..Totals::default()
+        }
+        .tell(&Totals::default());
+        assert!(log.lines().iter().any(|line| line.contains("WARN")
+            && line.contains("still failing: the service refuses the key")));
     }
 
     #[tokio::test]
     async fn counts_that_begin_anew_are_no_panic() {
         let log = Captured::begin();
-        Totals { events: 1, ..Totals::default() }.tell(&Totals { events: 1000, ..Totals::default() });
+        Totals {
+            events: 1,
+            ..Totals::default()
+        }
+        .tell(&Totals {
+            events: 1000,
+            ..Totals::default()
+        });
         assert!(log.lines()[0].contains("events=0"));
     }
 }

@@ -19,7 +19,11 @@ impl Tail {
     /// The first answer of the service: the ledger is born, and its history, if any is wanted, is walked.
     pub(super) async fn first_start(&mut self) -> Result<(), TailError> {
         // Were it empty by accident, all of the history would be counted as new.
-        let page = match self.fetcher.page_for_sure(&Place::Top, Priority::Live, STRIKES).await? {
+        let page = match self
+            .fetcher
+            .page_for_sure(&Place::Top, Priority::Live, STRIKES)
+            .await?
+        {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return Err(error.into()),
         };
@@ -34,10 +38,16 @@ impl Tail {
         };
         let start_floor = match self.settings.start {
             // What is as old as the newest entry was there. Where nothing was, everything comes after the start, whatever the clocks say.
-            Start::Now => count_floor.map(|newest| newest.checked_add(TICK).unwrap_or(newest).max(now)),
+            Start::Now => {
+                count_floor.map(|newest| newest.checked_add(TICK).unwrap_or(newest).max(now))
+            }
             start => start.floor(now),
         };
-        let birth = Birth { born_at: now, start_floor, count_floor };
+        let birth = Birth {
+            born_at: now,
+            start_floor,
+            count_floor,
+        };
         let mut commit = self.commit(&view);
         commit.birth = Some(birth.clone());
         commit.organization = view.organization().map(str::to_owned);
@@ -46,19 +56,36 @@ impl Tail {
         // With the first commit of the fresh ledger: it is told once, whatever happens before and after.
         let recreated_at = self.state.recreated_at.filter(|_| self.until.is_none());
         commit.gaps.extend(recreated_at.map(|_| recreated(&birth)));
-        let whole = view.is_empty() || view.end().is_none() || self.settings.start == Start::Now || view.is_below(start_floor);
+        let whole = view.is_empty()
+            || view.end().is_none()
+            || self.settings.start == Start::Now
+            || view.is_below(start_floor);
         if whole {
             // With `now` all of the page is only remembered, so that the next page has something to join.
-            let start_floor = if self.settings.start == Start::Now { Some(Timestamp::MAX) } else { start_floor };
+            let start_floor = if self.settings.start == Start::Now {
+                Some(Timestamp::MAX)
+            } else {
+                start_floor
+            };
             let rule = match self.until {
-                Some(_) => Rule::Range { from: start_floor, until: count_floor },
-                None => Rule::FirstStart { start_floor, newest: None, passed: false },
+                Some(_) => Rule::Range {
+                    from: start_floor,
+                    until: count_floor,
+                },
+                None => Rule::FirstStart {
+                    start_floor,
+                    newest: None,
+                    passed: false,
+                },
             };
             commit.entries = view.take(rule, &self.ledger, None, Floors::default());
             self.advance(&mut commit, &view);
         } else {
             let walk = self.new_walk(WalkKind::FirstStart, start_floor, &view, None);
-            commit.walk = Some(WalkChange::Begin { walk, top: Some(body) });
+            commit.walk = Some(WalkChange::Begin {
+                walk,
+                top: Some(body),
+            });
         }
         let entries = commit.entries.len();
         self.write(commit).await?;
@@ -74,11 +101,16 @@ impl Tail {
 
     /// Entries that only the new filters show are not late: the floor for late rows rises to where the ledger is.
     pub(super) async fn change_filters(&mut self) -> Result<(), TailError> {
-        let floor = self.state.frontier_at.or(self.state.birth.as_ref().map(|birth| birth.born_at));
+        let floor = self
+            .state
+            .frontier_at
+            .or(self.state.birth.as_ref().map(|birth| birth.born_at));
         let mut commit = Commit::new(Timestamp::now());
         commit.filters = Some((self.filters.clone(), floor));
         self.write(commit).await?;
-        tracing::info!("the filters changed: entries that only the new ones show are taken from now on");
+        tracing::info!(
+            "the filters changed: entries that only the new ones show are taken from now on"
+        );
         self.state.filters = self.filters.clone();
         self.state.filter_floor = floor;
         Ok(())
@@ -87,8 +119,13 @@ impl Tail {
 
 /// The end of a range of history. With `now` everything that is there at the first answer belongs to it, whatever the service's clock says.
 fn end(until: Start, now: Timestamp, newest: Option<Timestamp>) -> Timestamp {
-    let there = newest.filter(|_| until == Start::Now).map(|newest| newest.checked_add(TICK).unwrap_or(newest));
-    until.floor(now).unwrap_or(Timestamp::MIN).max(there.unwrap_or(Timestamp::MIN))
+    let there = newest
+        .filter(|_| until == Start::Now)
+        .map(|newest| newest.checked_add(TICK).unwrap_or(newest));
+    until
+        .floor(now)
+        .unwrap_or(Timestamp::MIN)
+        .max(there.unwrap_or(Timestamp::MIN))
 }
 
 /// The hole before a ledger that took the place of a damaged one: nobody knows any more how far that one reached.
@@ -98,7 +135,14 @@ fn recreated(birth: &Birth) -> Gap {
         birth.born_at
     );
     if let Some(floor) = birth.start_floor {
-        message.push_str(&format!(", and what it had not delivered of the time before {floor} is not delivered"));
+        message.push_str(&format!(
+            ", and what it had not delivered of the time before {floor} is not delivered"
+        ));
     }
-    Gap { reason: GapReason::StateRecreated, from: None, to: Some(birth.born_at), message }
+    Gap {
+        reason: GapReason::StateRecreated,
+        from: None,
+        to: Some(birth.born_at),
+        message,
+    }
 }

@@ -56,7 +56,16 @@ pub(crate) struct Fetcher {
 
 impl Fetcher {
     pub(crate) fn new(client: Client, page_size: u32) -> Self {
-        Self { client, page_size, max_bytes: usize::MAX, limit: page_size, calm: 0, patience: PATIENCE, raised: false, suspect: None }
+        Self {
+            client,
+            page_size,
+            max_bytes: usize::MAX,
+            limit: page_size,
+            calm: 0,
+            patience: PATIENCE,
+            raised: false,
+            suspect: None,
+        }
     }
 
     /// A page of more bytes is asked for again with fewer entries.
@@ -65,9 +74,16 @@ impl Fetcher {
     }
 
     /// A page whose emptiness has consequences: one without entries is asked for once more, since it may have been an accident.
-    pub(crate) async fn page_for_sure(&mut self, place: &Place, priority: Priority, patience: u32) -> Result<Fetched, ApiError> {
+    pub(crate) async fn page_for_sure(
+        &mut self,
+        place: &Place,
+        priority: Priority,
+        patience: u32,
+    ) -> Result<Fetched, ApiError> {
         match self.page(place, priority, patience).await? {
-            Fetched::Page(page) if page.items().next().is_none() => self.page(place, priority, patience).await,
+            Fetched::Page(page) if page.items().next().is_none() => {
+                self.page(place, priority, patience).await
+            }
             fetched => Ok(fetched),
         }
     }
@@ -85,14 +101,25 @@ impl Fetcher {
     ///
     /// # Errors
     /// Where nothing can be said of the place: the service or the way to it fails as a whole, or it is too early to tell.
-    pub(crate) async fn page(&mut self, place: &Place, priority: Priority, patience: u32) -> Result<Fetched, ApiError> {
+    pub(crate) async fn page(
+        &mut self,
+        place: &Place,
+        priority: Priority,
+        patience: u32,
+    ) -> Result<Fetched, ApiError> {
         // Once the size of the page is known to be at fault here, nothing else has to be ruled out again.
         let mut too_large = self.raised;
         loop {
             let error = match self.ask(place, self.limit, priority).await {
                 // A service that heeds no limit has no smaller one.
-                Ok(page) if page.bytes() > self.max_bytes && page.len() > 1 && page.len() <= self.limit as usize => {
-                    self.limit = u32::try_from(page.len() * self.max_bytes / page.bytes()).unwrap_or(1).max(1);
+                Ok(page)
+                    if page.bytes() > self.max_bytes
+                        && page.len() > 1
+                        && page.len() <= self.limit as usize =>
+                {
+                    self.limit = u32::try_from(page.len() * self.max_bytes / page.bytes())
+                        .unwrap_or(1)
+                        .max(1);
                     self.was_too_large();
                     tracing::debug!(
                         bytes = page.bytes(),
@@ -108,7 +135,11 @@ impl Fetcher {
                 Err(error) if !error.may_be_the_request() => return Err(error),
                 Err(error) => error,
             };
-            let strikes = 1 + self.suspect.take().filter(|(suspect, _)| suspect == place).map_or(0, |(_, strikes)| strikes);
+            let strikes = 1 + self
+                .suspect
+                .take()
+                .filter(|(suspect, _)| suspect == place)
+                .map_or(0, |(_, strikes)| strikes);
             self.suspect = Some((place.clone(), strikes));
             if error.is_transient() && strikes < STRIKES && !too_large {
                 return Err(error);
@@ -142,15 +173,26 @@ impl Fetcher {
     /// # Errors
     /// As the client's.
     pub(crate) async fn below(&self, cursor: &Cursor) -> Result<Option<AuditPage>, ApiError> {
-        match self.ask(&Place::Before(cursor.clone()), 1, Priority::Live).await {
+        match self
+            .ask(&Place::Before(cursor.clone()), 1, Priority::Live)
+            .await
+        {
             Ok(page) => Ok(Some(page)),
             Err(error) if error.may_be_the_request() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn ask(&self, place: &Place, limit: u32, priority: Priority) -> Result<AuditPage, ApiError> {
-        let mut query = AuditQuery { limit, ..AuditQuery::default() };
+    async fn ask(
+        &self,
+        place: &Place,
+        limit: u32,
+        priority: Priority,
+    ) -> Result<AuditPage, ApiError> {
+        let mut query = AuditQuery {
+            limit,
+            ..AuditQuery::default()
+        };
         match place {
             Place::Top => {}
             Place::After(cursor) => query.after = Some(cursor.clone()),

@@ -6,7 +6,9 @@ use super::fetch::{Fetched, Place, STRIKES};
 use super::tail::{Tail, TailError};
 use super::view::{Floors, Order, View};
 use crate::api::{AuditPage, Priority};
-use crate::ledger::{Birth, Commit, Direction, Disposition, EventId, Frontier, LedgerState, Walk, WalkChange};
+use crate::ledger::{
+    Birth, Commit, Direction, Disposition, EventId, Frontier, LedgerState, Walk, WalkChange,
+};
 use crate::telemetry;
 
 /// An entry dated later than this after the service's clock is from the future: it says nothing of how far the ledger reaches.
@@ -17,7 +19,11 @@ const FUTURE: SignedDuration = SignedDuration::from_mins(5);
 impl Tail {
     pub(super) fn floors(&self) -> Floors {
         Floors {
-            start: self.state.birth.as_ref().and_then(|birth| birth.start_floor),
+            start: self
+                .state
+                .birth
+                .as_ref()
+                .and_then(|birth| birth.start_floor),
             filter: self.state.filter_floor,
             prune: self.state.prune_floor,
         }
@@ -37,23 +43,41 @@ impl Tail {
             && let Some(found) = view.other_organization(&wanted)
             && !self.is_key_of(&wanted).await?
         {
-            return Err(TailError::OtherOrganization { found: found.to_owned(), wanted });
+            return Err(TailError::OtherOrganization {
+                found: found.to_owned(),
+                wanted,
+            });
         }
         Ok(view)
     }
 
     /// Whether the newest entries are of this organization: then a page with another one has odd entries, and the key is right.
     async fn is_key_of(&mut self, organization: &str) -> Result<bool, TailError> {
-        let Fetched::Page(page) = self.fetcher.page(&Place::Top, Priority::Live, STRIKES).await? else { return Ok(false) };
-        Ok(View::read(page, self.order, self.fetcher.client()).other_organization(organization).is_none())
+        let Fetched::Page(page) = self
+            .fetcher
+            .page(&Place::Top, Priority::Live, STRIKES)
+            .await?
+        else {
+            return Ok(false);
+        };
+        Ok(View::read(page, self.order, self.fetcher.client())
+            .other_organization(organization)
+            .is_none())
     }
 
     /// The order of items in a page, found once: all of them except the newest are below the cursor of the newest.
     async fn find_order(&mut self, view: &View) -> Result<Option<Order>, TailError> {
-        let (Some((first, last)), Some(start)) = (view.ends(), view.page.start_cursor.clone()) else { return Ok(None) };
+        let (Some((first, last)), Some(start)) = (view.ends(), view.page.start_cursor.clone())
+        else {
+            return Ok(None);
+        };
         // Where a service repeats the entry of the cursor, below the oldest one there is of the two only itself.
         for cursor in std::iter::once(start).chain(view.end().cloned()) {
-            let below = match self.fetcher.page(&Place::Before(cursor), Priority::Live, STRIKES).await? {
+            let below = match self
+                .fetcher
+                .page(&Place::Before(cursor), Priority::Live, STRIKES)
+                .await?
+            {
                 Fetched::Page(below) => View::read(below, None, self.fetcher.client()),
                 Fetched::Refused(_) => return Ok(None),
             };
@@ -70,7 +94,11 @@ impl Tail {
     pub(super) fn commit(&self, view: &View) -> Commit {
         let mut commit = Commit::new(view.page.server_time);
         commit.trace = telemetry::current_trace();
-        commit.count_floor = self.state.birth.as_ref().and_then(|birth| birth.count_floor);
+        commit.count_floor = self
+            .state
+            .birth
+            .as_ref()
+            .and_then(|birth| birth.count_floor);
         if self.state.organization.is_none() {
             commit.organization = view.organization().map(str::to_owned);
         }
@@ -80,24 +108,42 @@ impl Tail {
     /// The frontier follows to the top of a page.
     pub(super) fn advance(&self, commit: &mut Commit, view: &View) {
         commit.frontier_at = self.reach(view);
-        let cursor = view.page.start_cursor.as_ref().map(|cursor| cursor.as_str().to_owned());
+        let cursor = view
+            .page
+            .start_cursor
+            .as_ref()
+            .map(|cursor| cursor.as_str().to_owned());
         let id: Option<EventId> = view.top();
-        commit.frontier =
-            Some(Frontier { cursor: cursor.or_else(|| self.state.frontier.cursor.clone()), id: id.or(self.state.frontier.id) });
+        commit.frontier = Some(Frontier {
+            cursor: cursor.or_else(|| self.state.frontier.cursor.clone()),
+            id: id.or(self.state.frontier.id),
+        });
     }
 
     /// Creation time of the newest entry of a page that is not dated in the future.
     pub(super) fn reach(&self, view: &View) -> Option<Timestamp> {
         let latest = latest(view.page.server_time);
         // Where every entry is ahead of the service's clock, the clock is wrong, not the entries.
-        let clock_is_wrong = self.state.frontier_at.or(view.oldest()).is_some_and(|at| at > latest);
-        if clock_is_wrong { view.newest() } else { view.newest_until(latest) }
+        let clock_is_wrong = self
+            .state
+            .frontier_at
+            .or(view.oldest())
+            .is_some_and(|at| at > latest);
+        if clock_is_wrong {
+            view.newest()
+        } else {
+            view.newest_until(latest)
+        }
     }
 
     /// Writes a commit and follows it in memory. Only here does the tail's own state move.
     pub(super) async fn write(&mut self, commit: Commit) -> Result<(), TailError> {
         let gaps = commit.gaps.clone();
-        let late = commit.entries.iter().filter(|entry| entry.disposition == Disposition::Late).count();
+        let late = commit
+            .entries
+            .iter()
+            .filter(|entry| entry.disposition == Disposition::Late)
+            .count();
         let next = Followed::of(&commit);
         let prune_floor = self.ledger.commit(commit).await?;
         next.apply(&mut self.state);

@@ -41,9 +41,13 @@ impl Tail {
             return Ok(HistoryStep::Full);
         }
         if self.state.birth.is_none() {
-            self.first_start().instrument(tracing::info_span!("poll", orgdata.poll = "backfill")).await?;
+            self.first_start()
+                .instrument(tracing::info_span!("poll", orgdata.poll = "backfill"))
+                .await?;
         } else if self.state.walk.is_some() {
-            self.walk_step().instrument(tracing::info_span!("walk")).await?;
+            self.walk_step()
+                .instrument(tracing::info_span!("walk"))
+                .await?;
         }
         Ok(self.history_state())
     }
@@ -52,21 +56,43 @@ impl Tail {
     pub fn history_state(&self) -> HistoryStep {
         match (&self.state.birth, &self.state.walk) {
             (None, _) => HistoryStep::Down(0),
-            (_, Some(Walk { direction: Direction::Down, marks, .. })) => HistoryStep::Down(marks.len()),
-            (_, Some(Walk { direction: Direction::Up, marks, .. })) => HistoryStep::Up(marks.len()),
+            (
+                _,
+                Some(Walk {
+                    direction: Direction::Down,
+                    marks,
+                    ..
+                }),
+            ) => HistoryStep::Down(marks.len()),
+            (
+                _,
+                Some(Walk {
+                    direction: Direction::Up,
+                    marks,
+                    ..
+                }),
+            ) => HistoryStep::Up(marks.len()),
             (_, None) => HistoryStep::Done,
         }
     }
 
     /// Whether nothing of a page is in the range because all of it is newer: the way back need not pass it.
     pub(super) fn is_above_range(&self, view: &View) -> bool {
-        let end = self.state.birth.as_ref().and_then(|birth| birth.count_floor).filter(|_| self.until.is_some());
+        let end = self
+            .state
+            .birth
+            .as_ref()
+            .and_then(|birth| birth.count_floor)
+            .filter(|_| self.until.is_some());
         end.is_some_and(|end| view.oldest().is_some_and(|oldest| oldest >= end))
     }
 
     /// What of a page is in the range.
     pub(super) fn range(&self) -> Rule {
         let birth = self.state.birth.as_ref();
-        Rule::Range { from: birth.and_then(|birth| birth.start_floor), until: birth.and_then(|birth| birth.count_floor) }
+        Rule::Range {
+            from: birth.and_then(|birth| birth.start_floor),
+            until: birth.and_then(|birth| birth.count_floor),
+        }
     }
 }

@@ -37,7 +37,8 @@ impl Tail {
         }
         if !self.is_joined(&view).await? {
             let (floor, new) = (self.catch_up_floor(), view.has_unknown(&self.ledger));
-            self.begin_walk(WalkKind::CatchUp, floor, view, None).await?;
+            self.begin_walk(WalkKind::CatchUp, floor, view, None)
+                .await?;
             return Ok(new);
         }
         let mut commit = self.commit(&view);
@@ -53,7 +54,10 @@ impl Tail {
     async fn nothing_new(&mut self, view: &View, after_cursor: bool) -> Result<(), TailError> {
         let mut commit = self.commit(view);
         commit.duplicates = self.duplicates(view, after_cursor);
-        let moved = view.page.start_cursor.as_ref().is_some_and(|cursor| self.state.frontier.cursor.as_deref() != Some(cursor.as_str()));
+        let moved =
+            view.page.start_cursor.as_ref().is_some_and(|cursor| {
+                self.state.frontier.cursor.as_deref() != Some(cursor.as_str())
+            });
         if moved {
             self.advance(&mut commit, view);
         }
@@ -65,7 +69,11 @@ impl Tail {
 
     /// Entries that the service served again as new; the newest page is never all new.
     fn duplicates(&self, view: &View, after_cursor: bool) -> u64 {
-        if after_cursor { view.duplicates(&self.ledger, self.state.frontier.id) } else { 0 }
+        if after_cursor {
+            view.duplicates(&self.ledger, self.state.frontier.id)
+        } else {
+            0
+        }
     }
 
     /// Whether a page stands on what the ledger holds, or nothing is there to stand on. Where that cannot be told, a walk finds out.
@@ -73,8 +81,12 @@ impl Tail {
         if view.is_joined(&self.ledger, self.state.frontier_at) {
             return Ok(true);
         }
-        let Some(end) = view.end() else { return Ok(!self.ledger.holds_any()) };
-        let Some(below) = self.fetcher.below(end).await? else { return Ok(false) };
+        let Some(end) = view.end() else {
+            return Ok(!self.ledger.holds_any());
+        };
+        let Some(below) = self.fetcher.below(end).await? else {
+            return Ok(false);
+        };
         if below.is_empty() {
             return Ok(!self.ledger.holds_any());
         }
@@ -84,7 +96,11 @@ impl Tail {
 
     /// What is new in a page that is joined: where it does not reach down to the frontier, all of it stands above.
     fn take_joined(&self, view: &View) -> Vec<NewEntry> {
-        let rule = if view.is_joined(&self.ledger, self.state.frontier_at) { Rule::Frontier } else { Rule::Above };
+        let rule = if view.is_joined(&self.ledger, self.state.frontier_at) {
+            Rule::Frontier
+        } else {
+            Rule::Above
+        };
         view.take(rule, &self.ledger, self.state.frontier_at, self.floors())
     }
 
@@ -92,7 +108,11 @@ impl Tail {
     pub(super) async fn recover(&mut self, top: Option<View>) -> Result<(), TailError> {
         let view = match top {
             Some(view) => view,
-            None => match self.fetcher.page(&Place::Top, Priority::Live, STRIKES).await? {
+            None => match self
+                .fetcher
+                .page(&Place::Top, Priority::Live, STRIKES)
+                .await?
+            {
                 Fetched::Page(page) => self.view(page).await?,
                 Fetched::Refused(error) => return Err(error.into()),
             },
@@ -101,20 +121,29 @@ impl Tail {
         commit.recovered = true;
         if !view.is_empty() && !self.is_joined(&view).await? {
             let floor = self.catch_up_floor();
-            return self.begin_walk(WalkKind::Recovery, floor, view, Some(commit)).await;
+            return self
+                .begin_walk(WalkKind::Recovery, floor, view, Some(commit))
+                .await;
         }
         commit.entries = self.take_joined(&view);
         self.advance(&mut commit, &view);
         if view.is_empty() {
             // Nothing is there to stand on: the next poll asks without a cursor.
-            commit.frontier = Some(Frontier { cursor: None, id: self.state.frontier.id });
+            commit.frontier = Some(Frontier {
+                cursor: None,
+                id: self.state.frontier.id,
+            });
         }
         self.write(commit).await
     }
 
     /// A re-read looks from the top for rows that appeared behind the frontier.
     pub(super) async fn begin_reread(&mut self) -> Result<(), TailError> {
-        let page = match self.fetcher.page(&Place::Top, Priority::Walk, STRIKES).await? {
+        let page = match self
+            .fetcher
+            .page(&Place::Top, Priority::Walk, STRIKES)
+            .await?
+        {
             Fetched::Page(page) => page,
             Fetched::Refused(error) => return Err(error.into()),
         };
@@ -129,12 +158,18 @@ impl Tail {
         }
         self.next_reread = Instant::now() + self.settings.reread_interval;
         if view.has_unknown_above(&self.ledger, self.state.frontier_at) {
-            tracing::warn!("the service shows new entries, but not after the cursor; finding the place again from the newest entries");
+            tracing::warn!(
+                "the service shows new entries, but not after the cursor; finding the place again from the newest entries"
+            );
             return self.recover(Some(view)).await;
         }
         let floor = self.reread_floor(view.page.server_time);
-        let floor = self.floors().highest().map_or(floor, |highest| highest.max(floor));
-        self.begin_walk(WalkKind::Reread, Some(floor), view, None).await
+        let floor = self
+            .floors()
+            .highest()
+            .map_or(floor, |highest| highest.max(floor));
+        self.begin_walk(WalkKind::Reread, Some(floor), view, None)
+            .await
     }
 
     /// How many items a page has where there are enough.
@@ -149,9 +184,14 @@ impl Tail {
 
     fn poll_place(&self) -> Place {
         // A frontier in the future would hide everything dated before it: then the newest page is read instead.
-        let future = self.state.newest_at.is_some_and(|newest| self.state.frontier_at.is_some_and(|at| newest > at));
+        let future = self
+            .state
+            .newest_at
+            .is_some_and(|newest| self.state.frontier_at.is_some_and(|at| newest > at));
         match &self.state.frontier.cursor {
-            Some(cursor) if !future && !self.has_no_room() => Place::After(Cursor::new(cursor.clone())),
+            Some(cursor) if !future && !self.has_no_room() => {
+                Place::After(Cursor::new(cursor.clone()))
+            }
             _ => Place::Top,
         }
     }
@@ -162,8 +202,11 @@ impl Tail {
         if self.filters_changed_since_frontier() {
             return self.state.frontier_at;
         }
-        let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
-        self.state.frontier_at.map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN))
+        let window =
+            SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
+        self.state
+            .frontier_at
+            .map(|at| at.checked_sub(window).unwrap_or(Timestamp::MIN))
     }
 
     /// Other filters showed everything that the ledger holds, so it may well not be found again.
@@ -175,9 +218,18 @@ impl Tail {
     /// one; and it reaches below the newest entry and below the present of the service by the window, also where its clock was set, or is
     /// far from its entries.
     fn reread_floor(&self, now: Timestamp) -> Timestamp {
-        let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
-        let contact = self.state.reread_at.or(self.state.birth.as_ref().map(|birth| birth.born_at)).unwrap_or(now).min(now);
-        let base = self.state.frontier_at.map_or(contact, |newest| newest.min(contact));
+        let window =
+            SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
+        let contact = self
+            .state
+            .reread_at
+            .or(self.state.birth.as_ref().map(|birth| birth.born_at))
+            .unwrap_or(now)
+            .min(now);
+        let base = self
+            .state
+            .frontier_at
+            .map_or(contact, |newest| newest.min(contact));
         base.checked_sub(window).unwrap_or(Timestamp::MIN)
     }
 }

@@ -49,7 +49,11 @@ impl FromStr for Start {
         match text.trim() {
             "now" => Ok(Self::Now),
             "oldest" => Ok(Self::Oldest),
-            text => humantime::parse_duration(text).map(Self::Ago).ok().or_else(|| parse_time(text).map(Self::At)).ok_or(StartError),
+            text => humantime::parse_duration(text)
+                .map(Self::Ago)
+                .ok()
+                .or_else(|| parse_time(text).map(Self::At))
+                .ok_or(StartError),
         }
     }
 }
@@ -79,7 +83,11 @@ mod tests {
             ("2026-01-31T00:00:00+01:00", Some("2026-01-30T23:00:00Z")),
         ] {
             let start: Start = text.parse().expect(text);
-            assert_eq!(start.floor(now).map(|at| at.to_string()).as_deref(), floor, "{text}");
+            assert_eq!(
+                start.floor(now).map(|at| at.to_string()).as_deref(),
+                floor,
+                "{text}"
+            );
         }
     }
 
@@ -92,6 +100,9 @@ mod tests {
 
     #[test]
     fn a_duration_longer_than_time_reaches_its_beginning() {
-        assert_eq!(Start::Ago(Duration::MAX).floor(Timestamp::now()), Some(Timestamp::MIN));
+        assert_eq!(
+            Start::Ago(Duration::MAX).floor(Timestamp::now()),
+            Some(Timestamp::MIN)
+        );
     }
 }

@@ -83,7 +83,13 @@ pub enum TailError {
 
 impl Tail {
     /// A tail that goes on where the ledger ends.
-    pub fn new(client: Client, ledger: LedgerHandle, state: LedgerState, metrics: Metrics, settings: Settings) -> Self {
+    pub fn new(
+        client: Client,
+        ledger: LedgerHandle,
+        state: LedgerState,
+        metrics: Metrics,
+        settings: Settings,
+    ) -> Self {
         let filters = client.settings().filters.fingerprint();
         let now = Instant::now();
         Self {
@@ -151,7 +157,8 @@ impl Tail {
             }
             Err(error) => {
                 self.failures += 1;
-                let wait = wait_after(self.failures).min(self.settings.poll_interval.max(FIRST_WAIT));
+                let wait =
+                    wait_after(self.failures).min(self.settings.poll_interval.max(FIRST_WAIT));
                 self.metrics.loops.failure(Loop::Audit, error.to_string());
                 // The first failure, and then ever more rarely: one line an event, not one a retry.
                 if self.failures.is_power_of_two() {
@@ -178,27 +185,44 @@ impl Tail {
         }
         self.show_walk();
         if self.state.birth.is_none() {
-            self.first_start().instrument(tracing::info_span!("poll", orgdata.poll = "first start")).await?;
+            self.first_start()
+                .instrument(tracing::info_span!("poll", orgdata.poll = "first start"))
+                .await?;
             return self.succeeded(Duration::ZERO);
         }
         if self.state.filters != self.filters {
             self.change_filters().await?;
         }
-        let catching_up = self.state.walk.as_ref().is_some_and(|walk| walk.kind.moves_frontier());
+        let catching_up = self
+            .state
+            .walk
+            .as_ref()
+            .is_some_and(|walk| walk.kind.moves_frontier());
         if !catching_up && Instant::now() >= self.next_poll {
             let more = self.poll().instrument(tracing::info_span!("poll")).await?;
-            self.next_poll = if more { Instant::now() } else { Instant::now() + self.settings.poll_interval };
+            self.next_poll = if more {
+                Instant::now()
+            } else {
+                Instant::now() + self.settings.poll_interval
+            };
             return self.succeeded(Duration::ZERO);
         }
         if self.state.walk.is_some() {
-            self.walk_step().instrument(tracing::info_span!("walk")).await?;
+            self.walk_step()
+                .instrument(tracing::info_span!("walk"))
+                .await?;
             return self.succeeded(Duration::ZERO);
         }
         if Instant::now() >= self.next_reread {
-            self.begin_reread().instrument(tracing::info_span!("reread")).await?;
+            self.begin_reread()
+                .instrument(tracing::info_span!("reread"))
+                .await?;
             return self.succeeded(Duration::ZERO);
         }
-        Ok(self.next_poll.min(self.next_reread).saturating_duration_since(Instant::now()))
+        Ok(self
+            .next_poll
+            .min(self.next_reread)
+            .saturating_duration_since(Instant::now()))
     }
 
     fn succeeded(&self, wait: Duration) -> Result<Duration, TailError> {
@@ -208,11 +232,18 @@ impl Tail {
     }
 
     fn show_walk(&self) {
-        self.metrics.audit.walk(self.state.walk.as_ref().map(|walk| (walk.kind, walk.direction, walk.marks.len())));
+        self.metrics.audit.walk(
+            self.state
+                .walk
+                .as_ref()
+                .map(|walk| (walk.kind, walk.direction, walk.marks.len())),
+        );
     }
 }
 
 /// How long to wait after so many failures in a row, the last one included.
 pub(crate) fn wait_after(failures: u32) -> Duration {
-    FIRST_WAIT.saturating_mul(1 << failures.min(10).saturating_sub(1)).min(LONGEST_WAIT)
+    FIRST_WAIT
+        .saturating_mul(1 << failures.min(10).saturating_sub(1))
+        .min(LONGEST_WAIT)
 }

@@ -93,7 +93,8 @@ impl View {
         }
         client.unknown_fields(unknown_fields);
         let ends = events.first().zip(events.last());
-        let rising = ends.is_some_and(|(first, last)| first.event.created_at < last.event.created_at);
+        let rising =
+            ends.is_some_and(|(first, last)| first.event.created_at < last.event.created_at);
         if order.map_or(!rising, |order| order == Order::NewestFirst) {
             events.reverse();
         }
@@ -101,7 +102,11 @@ impl View {
         let mut seen = std::collections::HashSet::with_capacity(before);
         events.retain(|placed| seen.insert(placed.event.id));
         let repeated = (before - events.len()) as u64;
-        Self { page, events, repeated }
+        Self {
+            page,
+            events,
+            repeated,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -139,17 +144,27 @@ impl View {
 
     /// Creation time of the newest entry.
     pub(super) fn newest(&self) -> Option<Timestamp> {
-        self.events.iter().map(|placed| placed.event.created_at).max()
+        self.events
+            .iter()
+            .map(|placed| placed.event.created_at)
+            .max()
     }
 
     /// Creation time of the newest entry that is not newer than `latest`.
     pub(super) fn newest_until(&self, latest: Timestamp) -> Option<Timestamp> {
-        self.events.iter().map(|placed| placed.event.created_at).filter(|at| *at <= latest).max()
+        self.events
+            .iter()
+            .map(|placed| placed.event.created_at)
+            .filter(|at| *at <= latest)
+            .max()
     }
 
     /// Creation time of the oldest entry.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
-        self.events.iter().map(|placed| placed.event.created_at).min()
+        self.events
+            .iter()
+            .map(|placed| placed.event.created_at)
+            .min()
     }
 
     /// Whether every entry was created before `floor`; pages may not be sorted, so all of them must have been.
@@ -159,19 +174,28 @@ impl View {
 
     /// The organization of the first entry that names one.
     pub(super) fn organization(&self) -> Option<&str> {
-        self.events.iter().find_map(|placed| placed.event.organization.as_deref())
+        self.events
+            .iter()
+            .find_map(|placed| placed.event.organization.as_deref())
     }
 
     /// Another organization than this one, where no entry is of this one.
     pub(super) fn other_organization(&self, wanted: &str) -> Option<&str> {
-        let mut named = self.events.iter().filter_map(|placed| placed.event.organization.as_deref());
+        let mut named = self
+            .events
+            .iter()
+            .filter_map(|placed| placed.event.organization.as_deref());
         let found = named.next()?;
         (found != wanted && named.all(|other| other != wanted)).then_some(found)
     }
 
     /// Entries that the ledger holds already, the one at the frontier aside: a service that repeats that one repeats nothing else.
     pub(super) fn duplicates(&self, ledger: &LedgerHandle, frontier: Option<EventId>) -> u64 {
-        let held = self.ids().zip(ledger.holds(self.ids())).filter(|(id, held)| *held && Some(*id) != frontier).count();
+        let held = self
+            .ids()
+            .zip(ledger.holds(self.ids()))
+            .filter(|(id, held)| *held && Some(*id) != frontier)
+            .count();
         held as u64 + self.repeated
     }
 
@@ -180,7 +204,10 @@ impl View {
         let anchors = self.anchors(ledger, frontier_at);
         let top = anchors.iter().rposition(|(_, anchor)| *anchor);
         let lowest = anchors.iter().position(|(_, anchor)| *anchor);
-        let first_live = anchors.iter().enumerate().position(|(index, (held, _))| !held && self.is_live(index, top, frontier_at));
+        let first_live = anchors
+            .iter()
+            .enumerate()
+            .position(|(index, (held, _))| !held && self.is_live(index, top, frontier_at));
         match (lowest, first_live) {
             (Some(anchor), Some(live)) => anchor < live,
             (Some(_), None) => true,
@@ -189,7 +216,13 @@ impl View {
     }
 
     /// The entries to be taken, oldest first.
-    pub(super) fn take(&self, rule: Rule, ledger: &LedgerHandle, frontier_at: Option<Timestamp>, floors: Floors) -> Vec<NewEntry> {
+    pub(super) fn take(
+        &self,
+        rule: Rule,
+        ledger: &LedgerHandle,
+        frontier_at: Option<Timestamp>,
+        floors: Floors,
+    ) -> Vec<NewEntry> {
         let anchors = self.anchors(ledger, frontier_at);
         let top = anchors.iter().rposition(|(_, anchor)| *anchor);
         let mut entries: Vec<NewEntry> = Vec::new();
@@ -198,26 +231,50 @@ impl View {
                 continue;
             }
             let created_at = placed.event.created_at;
-            let late =
-                || (placed.event.event.is_err() || floors.highest().is_none_or(|floor| created_at >= floor)).then_some(Disposition::Late);
+            let late = || {
+                (placed.event.event.is_err()
+                    || floors.highest().is_none_or(|floor| created_at >= floor))
+                .then_some(Disposition::Late)
+            };
             let disposition = match rule {
-                Rule::FirstStart { newest, passed, .. } if passed || newest.is_some_and(|id| self.is_above(position, id)) => {
+                Rule::FirstStart { newest, passed, .. }
+                    if passed || newest.is_some_and(|id| self.is_above(position, id)) =>
+                {
                     Some(Disposition::Live)
                 }
-                Rule::FirstStart { start_floor, .. } if start_floor.is_some_and(|floor| created_at < floor) => Some(Disposition::Baseline),
+                Rule::FirstStart { start_floor, .. }
+                    if start_floor.is_some_and(|floor| created_at < floor) =>
+                {
+                    Some(Disposition::Baseline)
+                }
                 Rule::FirstStart { .. } => Some(Disposition::History),
-                Rule::Range { from, until } => self.is_within(placed, from, until).then_some(Disposition::History),
+                Rule::Range { from, until } => self
+                    .is_within(placed, from, until)
+                    .then_some(Disposition::History),
                 Rule::Above => Some(Disposition::Live),
-                Rule::Frontier if self.is_live(position, top, frontier_at) => Some(Disposition::Live),
+                Rule::Frontier if self.is_live(position, top, frontier_at) => {
+                    Some(Disposition::Live)
+                }
                 // What is too old is remembered, so that the next page has something to join.
                 Rule::Frontier => late().or(Some(Disposition::Baseline)),
                 // Its place in a page says nothing here: all of the page may be below the frontier.
-                Rule::Late if placed.event.event.is_ok() && frontier_at.is_none_or(|at| created_at > at) => None,
+                Rule::Late
+                    if placed.event.event.is_ok()
+                        && frontier_at.is_none_or(|at| created_at > at) =>
+                {
+                    None
+                }
                 Rule::Late => late(),
             };
             if let Some(disposition) = disposition {
                 let raw = self.page.item(placed.index).to_owned();
-                entries.push(NewEntry { id: placed.event.id, created_at, disposition, event: placed.event.event.clone(), raw });
+                entries.push(NewEntry {
+                    id: placed.event.id,
+                    created_at,
+                    disposition,
+                    event: placed.event.event.clone(),
+                    raw,
+                });
             }
         }
         // Log records go out oldest first, also where the service's order is not that of creation.
@@ -227,11 +284,23 @@ impl View {
 
     /// Whether an entry was created in a range. One that cannot be read may have no time but that of the page: it is in the range where
     /// any of its neighbours is.
-    fn is_within(&self, placed: &Placed, from: Option<Timestamp>, until: Option<Timestamp>) -> bool {
-        let within = |at: Timestamp| from.is_none_or(|from| at >= from) && until.is_none_or(|until| at < until);
-        let undated = |event: &Event| event.event.is_err() && event.created_at == self.page.server_time;
+    fn is_within(
+        &self,
+        placed: &Placed,
+        from: Option<Timestamp>,
+        until: Option<Timestamp>,
+    ) -> bool {
+        let within = |at: Timestamp| {
+            from.is_none_or(|from| at >= from) && until.is_none_or(|until| at < until)
+        };
+        let undated =
+            |event: &Event| event.event.is_err() && event.created_at == self.page.server_time;
         within(placed.event.created_at)
-            || undated(&placed.event) && self.events.iter().any(|other| !undated(&other.event) && within(other.event.created_at))
+            || undated(&placed.event)
+                && self
+                    .events
+                    .iter()
+                    .any(|other| !undated(&other.event) && within(other.event.created_at))
     }
 
     /// Whether there is any entry that the ledger does not hold.
@@ -240,10 +309,17 @@ impl View {
     }
 
     /// Whether unknown entries stand above the frontier: the poll should have brought them.
-    pub(super) fn has_unknown_above(&self, ledger: &LedgerHandle, frontier_at: Option<Timestamp>) -> bool {
+    pub(super) fn has_unknown_above(
+        &self,
+        ledger: &LedgerHandle,
+        frontier_at: Option<Timestamp>,
+    ) -> bool {
         let anchors = self.anchors(ledger, frontier_at);
         let top = anchors.iter().rposition(|(_, anchor)| *anchor);
-        anchors.iter().enumerate().any(|(position, (held, _))| !held && self.is_live(position, top, frontier_at))
+        anchors
+            .iter()
+            .enumerate()
+            .any(|(position, (held, _))| !held && self.is_live(position, top, frontier_at))
     }
 
     /// For each entry: whether the ledger holds it, and whether it says how far the ledger reaches. One dated in the future does not:
@@ -251,15 +327,27 @@ impl View {
     fn anchors(&self, ledger: &LedgerHandle, frontier_at: Option<Timestamp>) -> Vec<(bool, bool)> {
         let held = ledger.holds(self.ids());
         let reaches = |placed: &Placed| frontier_at.is_none_or(|at| placed.event.created_at <= at);
-        self.events.iter().zip(held).map(|(placed, held)| (held, held && reaches(placed))).collect()
+        self.events
+            .iter()
+            .zip(held)
+            .map(|(placed, held)| (held, held && reaches(placed)))
+            .collect()
     }
 
     /// Whether the entry at `position` stands above this one.
     fn is_above(&self, position: usize, id: EventId) -> bool {
-        self.events[..position].iter().any(|placed| placed.event.id == id)
+        self.events[..position]
+            .iter()
+            .any(|placed| placed.event.id == id)
     }
 
-    fn is_live(&self, position: usize, top_anchor: Option<usize>, frontier_at: Option<Timestamp>) -> bool {
-        top_anchor.is_some_and(|top| position > top) || frontier_at.is_none_or(|at| self.events[position].event.created_at > at)
+    fn is_live(
+        &self,
+        position: usize,
+        top_anchor: Option<usize>,
+        frontier_at: Option<Timestamp>,
+    ) -> bool {
+        top_anchor.is_some_and(|top| position > top)
+            || frontier_at.is_none_or(|at| self.events[position].event.created_at > at)
     }
 }

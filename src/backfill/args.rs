@@ -103,7 +103,11 @@ impl FromStr for Until {
     type Err = StartError;
 
     fn from_str(text: &str) -> Result<Self, StartError> {
-        if text.trim() == "live" { Ok(Self::Live) } else { text.parse().map(Self::At) }
+        if text.trim() == "live" {
+            Ok(Self::Live)
+        } else {
+            text.parse().map(Self::At)
+        }
     }
 }
 
@@ -125,17 +129,30 @@ fn step(text: &str) -> Result<Duration, String> {
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write a name and a value, like job=orgdata-exporter")?;
+    let (name, value) = text
+        .split_once('=')
+        .ok_or("write a name and a value, like job=orgdata-exporter")?;
     let mut letters = name.chars();
-    let first = letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_');
-    if !first || !letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_') || name.starts_with("__") {
-        return Err(format!("{name:?} is no name of a label; write one of letters, digits and _, like job=orgdata-exporter"));
+    let first = letters
+        .next()
+        .is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_');
+    if !first
+        || !letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        || name.starts_with("__")
+    {
+        return Err(format!(
+            "{name:?} is no name of a label; write one of letters, digits and _, like job=orgdata-exporter"
+        ));
     }
     if ["activity_type", "actor"].contains(&name) {
-        return Err(format!("{name} is a label of the metric itself; write those that Prometheus adds, like job=orgdata-exporter"));
+        return Err(format!(
+            "{name} is a label of the metric itself; write those that Prometheus adds, like job=orgdata-exporter"
+        ));
     }
     if value.is_empty() {
-        return Err("a label without a value is none; write one, like job=orgdata-exporter".to_owned());
+        return Err(
+            "a label without a value is none; write one, like job=orgdata-exporter".to_owned(),
+        );
     }
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -147,7 +164,16 @@ mod tests {
     #[test]
     fn labels_are_those_that_prometheus_takes() {
         assert_eq!(label("job=a=b"), Ok(("job".to_owned(), "a=b".to_owned())));
-        for wrong in ["job", "=x", "1a=x", "a-b=x", "__name__=x", "actor=7", "activity_type=A", "job="] {
+        for wrong in [
+            "job",
+            "=x",
+            "1a=x",
+            "a-b=x",
+            "__name__=x",
+            "actor=7",
+            "activity_type=A",
+            "job=",
+        ] {
             assert!(label(wrong).is_err(), "{wrong}");
         }
     }
@@ -165,10 +191,18 @@ mod tests {
         use clap::CommandFactory as _;
         let command = crate::cli::Cli::command();
         for id in USELESS {
-            assert!(command.get_arguments().any(|argument| argument.get_id() == id), "{id}");
+            assert!(
+                command
+                    .get_arguments()
+                    .any(|argument| argument.get_id() == id),
+                "{id}"
+            );
         }
         let backfill = command.find_subcommand("backfill").expect("a command");
-        let hidden = backfill.get_arguments().filter(|argument| argument.is_hide_set()).count();
+        let hidden = backfill
+            .get_arguments()
+            .filter(|argument| argument.is_hide_set())
+            .count();
         assert_eq!(hidden, USELESS.len());
     }
 }

@@ -71,5 +71,9 @@ pub async fn run(
 
 /// What is wrong with the progress file, which is a state file in all but its name.
 fn in_terms_of_progress(error: &OpenError) -> String {
-    error.to_string().replace("state file", "progress file").replace("--state.path", "--progress").replace(", or :memory:", "")
+    error
+        .to_string()
+        .replace("state file", "progress file")
+        .replace("--state.path", "--progress")
+        .replace(", or :memory:", "")
 }

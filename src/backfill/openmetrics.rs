@@ -23,7 +23,11 @@ const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 const TYPES_SHOWN: u32 = 10;
 
 /// Writes the file.
-pub(super) async fn run(plan: Plan, path: &Path, shutdown: CancellationToken) -> Result<(), BackfillError> {
+pub(super) async fn run(
+    plan: Plan,
+    path: &Path,
+    shutdown: CancellationToken,
+) -> Result<(), BackfillError> {
     announce(&plan);
     let mut spool = Spool::open(Some(beside(path, "spool")))?;
     // What cannot be written is better known before an hour of reading.
@@ -31,10 +35,21 @@ pub(super) async fn run(plan: Plan, path: &Path, shutdown: CancellationToken) ->
     read(&plan, &mut spool, &shutdown).await?;
 
     let contents = spool.contents()?;
-    let end = plan.range.until.checked_sub(CLOCKS_DIFFER).unwrap_or(plan.range.until);
-    let seconds = |duration: std::time::Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 2).clamp(0, i64::from(u32::MAX));
+    let end = plan
+        .range
+        .until
+        .checked_sub(CLOCKS_DIFFER)
+        .unwrap_or(plan.range.until);
+    let seconds = |duration: std::time::Duration| {
+        i64::try_from(duration.as_secs())
+            .unwrap_or(i64::MAX / 2)
+            .clamp(0, i64::from(u32::MAX))
+    };
     let grid = Grid::new(seconds(plan.step), seconds(plan.fill), end.as_second());
-    let mut fold = Fold::new(plan.settings.ledger.max_actors, plan.settings.ledger.actor_idle);
+    let mut fold = Fold::new(
+        plan.settings.ledger.max_actors,
+        plan.settings.ledger.actor_idle,
+    );
     spool.fold(&mut fold, &shutdown, |at| grid.place(at.as_microsecond()))?;
     spool.each_series(|activity_type, actor, rises| {
         check(&shutdown)?;
@@ -42,7 +57,14 @@ pub(super) async fn run(plan: Plan, path: &Path, shutdown: CancellationToken) ->
         grid.expand(rises, |at, value| file.sample(at, value))
     })?;
     let (samples, series) = file.finish()?;
-    say(&told(&plan, path, contents.events, series, samples, fold.folded));
+    say(&told(
+        &plan,
+        path,
+        contents.events,
+        series,
+        samples,
+        fold.folded,
+    ));
     Ok(())
 }
 
@@ -52,13 +74,22 @@ pub(super) async fn count(plan: Plan, shutdown: CancellationToken) -> Result<(),
     let mut spool = Spool::open(None)?;
     let pages = read(&plan, &mut spool, &shutdown).await?;
     let contents = spool.contents()?;
-    let mut text = format!("{} audit entries {}, in {pages} pages", contents.events, plan.range);
+    let mut text = format!(
+        "{} audit entries {}, in {pages} pages",
+        contents.events, plan.range
+    );
     if let (Some(oldest), Some(newest)) = (contents.oldest, contents.newest) {
-        text.push_str(&format!("; the oldest is of {oldest}, the newest of {newest}"));
+        text.push_str(&format!(
+            "; the oldest is of {oldest}, the newest of {newest}"
+        ));
     }
     text.push('\n');
     for (activity_type, events) in spool.by_type(TYPES_SHOWN)? {
-        let shown: String = activity_type.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(100).collect();
+        let shown: String = activity_type
+            .chars()
+            .map(|letter| if letter.is_control() { ' ' } else { letter })
+            .take(100)
+            .collect();
         text.push_str(&format!("{events:>10}  {shown}\n"));
     }
     say(&text);
@@ -66,7 +97,11 @@ pub(super) async fn count(plan: Plan, shutdown: CancellationToken) -> Result<(),
 }
 
 /// Reads the range into the spool; returns how many pages there were.
-async fn read(plan: &Plan, spool: &mut Spool, shutdown: &CancellationToken) -> Result<u64, BackfillError> {
+async fn read(
+    plan: &Plan,
+    spool: &mut Spool,
+    shutdown: &CancellationToken,
+) -> Result<u64, BackfillError> {
     let (mut scan, mut progress) = (Scan::new(plan)?, Progress::new());
     let (mut pages, mut events) = (0, 0);
     loop {
@@ -75,20 +110,33 @@ async fn read(plan: &Plan, spool: &mut Spool, shutdown: &CancellationToken) -> R
             () = shutdown.cancelled() => return Err(stopped()),
             page = scan.next() => page?,
         };
-        let Some(mut page) = page else { return Ok(pages) };
+        let Some(mut page) = page else {
+            return Ok(pages);
+        };
         page.retain(|event| plan.range.holds(event.created_at));
         events += spool.add(&page, &plan.settings.ledger.actor_label)?;
         pages += 1;
-        progress.show(Position { doing: "reading", count: events, unit: "audit entries", part: scan.part() });
+        progress.show(Position {
+            doing: "reading",
+            count: events,
+            unit: "audit entries",
+            part: scan.part(),
+        });
     }
 }
 
 pub(super) fn check(shutdown: &CancellationToken) -> Result<(), BackfillError> {
-    if shutdown.is_cancelled() { Err(stopped()) } else { Ok(()) }
+    if shutdown.is_cancelled() {
+        Err(stopped())
+    } else {
+        Ok(())
+    }
 }
 
 fn stopped() -> BackfillError {
-    BackfillError::Failed("stopped before the end; nothing was written, run the same command again".to_owned())
+    BackfillError::Failed(
+        "stopped before the end; nothing was written, run the same command again".to_owned(),
+    )
 }
 
 fn announce(plan: &Plan) {
@@ -101,7 +149,10 @@ fn announce(plan: &Plan) {
 
 fn told(plan: &Plan, path: &Path, events: u64, series: u64, samples: u64, folded: u64) -> String {
     let path = path.display();
-    let mut text = format!("{path}: {events} audit events {} as {samples} samples of {series} series\n", plan.range);
+    let mut text = format!(
+        "{path}: {events} audit events {} as {samples} samples of {series} series\n",
+        plan.range
+    );
     if folded > 0 {
         text.push_str(&format!("{folded} events are counted under actor=\"other\", since there are more than --metrics.max-actors\n"));
     }

@@ -42,13 +42,19 @@ struct Run {
 }
 
 /// Delivers the range.
-pub(super) async fn run(plan: Plan, to: &otlp::Settings, shutdown: CancellationToken) -> Result<(), BackfillError> {
+pub(super) async fn run(
+    plan: Plan,
+    to: &otlp::Settings,
+    shutdown: CancellationToken,
+) -> Result<(), BackfillError> {
     let metrics = Metrics::new(Duration::ZERO);
     let setting = |text: String| BackfillError::Setting(text);
-    let client = Client::new(plan.settings.api.clone(), metrics.api.clone()).map_err(|error| setting(format!("--api.ca-file: {error}")))?;
+    let client = Client::new(plan.settings.api.clone(), metrics.api.clone())
+        .map_err(|error| setting(format!("--api.ca-file: {error}")))?;
     let sender = Sender::new(to).map_err(|error| setting(error.to_string()))?;
     let arguments = arguments(&plan);
-    let (ledger, state) = LedgerHandle::open(ledger_settings(&plan, &arguments), metrics.clone()).map_err(|error| foreign(error, &plan))?;
+    let (ledger, state) = LedgerHandle::open(ledger_settings(&plan, &arguments), metrics.clone())
+        .map_err(|error| foreign(error, &plan))?;
     if state.filters != arguments {
         return Err(setting(format!(
             "{} belongs to another backfill ({}), not to this one ({arguments}); give --progress another file, or the same arguments",
@@ -57,7 +63,14 @@ pub(super) async fn run(plan: Plan, to: &otlp::Settings, shutdown: CancellationT
         )));
     }
     replay(&ledger).await?;
-    let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), tail_settings(&plan)).history(end(&plan), arguments);
+    let tail = Tail::new(
+        client,
+        ledger.clone(),
+        state,
+        metrics.clone(),
+        tail_settings(&plan),
+    )
+    .history(end(&plan), arguments);
     if tail.history_state() == HistoryStep::Done && ledger.backlog().records == 0 {
         let (file, letters) = (plan.progress.display(), dead_letters(&ledger, &plan));
         say(&format!(
@@ -74,11 +87,35 @@ pub(super) async fn run(plan: Plan, to: &otlp::Settings, shutdown: CancellationT
     );
     metrics.loops.enable(Loop::Otlp);
     let sending = CancellationToken::new();
-    let relay = Relay::new(ledger.clone(), &ledger.instance_id(), sender, to, metrics.otlp.clone(), Arc::clone(&metrics.loops));
-    let relay = tokio::spawn(relay.run(Health::default(), sending.clone(), plan.settings.shutdown_grace));
+    let relay = Relay::new(
+        ledger.clone(),
+        &ledger.instance_id(),
+        sender,
+        to,
+        metrics.otlp.clone(),
+        Arc::clone(&metrics.loops),
+    );
+    let relay = tokio::spawn(relay.run(
+        Health::default(),
+        sending.clone(),
+        plan.settings.shutdown_grace,
+    ));
     let (told, step) = watch::channel(tail.history_state());
-    let mut run = Run { plan, ledger, metrics, step, progress: Progress::new(), pages: 0, moved: (Instant::now(), 0) };
-    let reading = read(tail, run.plan.patience, Pace::new(run.plan.rate, &run.metrics, &run.ledger), told);
+    let mut run = Run {
+        plan,
+        ledger,
+        metrics,
+        step,
+        progress: Progress::new(),
+        pages: 0,
+        moved: (Instant::now(), 0),
+    };
+    let reading = read(
+        tail,
+        run.plan.patience,
+        Pace::new(run.plan.rate, &run.metrics, &run.ledger),
+        told,
+    );
     let outcome = tokio::select! {
         biased;
         () = shutdown.cancelled() => Err(BackfillError::Failed("stopped before the end".to_owned())),
@@ -95,7 +132,10 @@ pub(super) async fn run(plan: Plan, to: &otlp::Settings, shutdown: CancellationT
 
 impl Run {
     /// Follows reading and delivery until both are done, or one of them fails.
-    async fn follow(&mut self, reading: impl Future<Output = Result<(), BackfillError>>) -> Result<(), BackfillError> {
+    async fn follow(
+        &mut self,
+        reading: impl Future<Output = Result<(), BackfillError>>,
+    ) -> Result<(), BackfillError> {
         let ledger = self.ledger.clone();
         let mut reading = std::pin::pin!(reading);
         let mut read = false;
@@ -125,7 +165,10 @@ impl Run {
             HistoryStep::Down(_) => ("looking for the beginning", None),
             HistoryStep::Up(left) => {
                 self.pages = self.pages.max(left + 1);
-                ("delivering", Some((self.pages - left) as f64 / (self.pages + 1) as f64))
+                (
+                    "delivering",
+                    Some((self.pages - left) as f64 / (self.pages + 1) as f64),
+                )
             }
             HistoryStep::Full => ("waiting for the collector", None),
             HistoryStep::Done => ("delivering the last records", None),
@@ -134,12 +177,20 @@ impl Run {
             HistoryStep::Down(pages) => (pages as u64, "pages"),
             _ => (self.delivered(), "log records"),
         };
-        self.progress.show(Position { doing, count, unit, part });
+        self.progress.show(Position {
+            doing,
+            count,
+            unit,
+            part,
+        });
     }
 
     /// A collector that takes nothing is waited for, but not for ever.
     fn watch_collector(&mut self) -> Result<(), BackfillError> {
-        let (gone, waiting) = (self.delivered() + self.metrics.otlp.records_dead_lettered.get(), self.ledger.backlog().records);
+        let (gone, waiting) = (
+            self.delivered() + self.metrics.otlp.records_dead_lettered.get(),
+            self.ledger.backlog().records,
+        );
         if waiting == 0 || gone != self.moved.1 {
             self.moved = (Instant::now(), gone);
         }
@@ -147,7 +198,9 @@ impl Run {
             return Ok(());
         }
         let patience = humantime::format_duration(self.plan.patience);
-        Err(BackfillError::Failed(format!("the collector has taken nothing for {patience} (--patience)")))
+        Err(BackfillError::Failed(format!(
+            "the collector has taken nothing for {patience} (--patience)"
+        )))
     }
 
     fn delivered(&self) -> u64 {
@@ -157,15 +210,23 @@ impl Run {
     /// The last words: what came of it, and how to go on.
     fn tell(self, outcome: Result<(), BackfillError>) -> Result<(), BackfillError> {
         let letters = dead_letters(&self.ledger, &self.plan);
-        let (delivered, waiting, file) = (self.delivered(), self.ledger.backlog().records, self.plan.progress.display());
+        let (delivered, waiting, file) = (
+            self.delivered(),
+            self.ledger.backlog().records,
+            self.plan.progress.display(),
+        );
         match outcome {
             Ok(()) => {
                 let gaps = match self.metrics.audit.total(Total::Gaps) {
                     0 => String::new(),
-                    gaps => format!("{gaps} holes that the service could not fill were delivered as records orgdata.exporter.gap\n"),
+                    gaps => format!(
+                        "{gaps} holes that the service could not fill were delivered as records orgdata.exporter.gap\n"
+                    ),
                 };
                 let instance = self.ledger.instance_id();
-                say(&format!("Delivered {delivered} log records, service.instance.id {instance}; the range is complete\n{gaps}{letters}"));
+                say(&format!(
+                    "Delivered {delivered} log records, service.instance.id {instance}; the range is complete\n{gaps}{letters}"
+                ));
                 Ok(())
             }
             Err(BackfillError::Failed(why)) => Err(BackfillError::Failed(format!(
@@ -177,7 +238,12 @@ impl Run {
 }
 
 /// Reads the range to its end.
-async fn read(mut tail: Tail, patience: Duration, mut pace: Pace, told: watch::Sender<HistoryStep>) -> Result<(), BackfillError> {
+async fn read(
+    mut tail: Tail,
+    patience: Duration,
+    mut pace: Pace,
+    told: watch::Sender<HistoryStep>,
+) -> Result<(), BackfillError> {
     let mut patience = Patience::new(patience);
     while tail.history_state() != HistoryStep::Done {
         match tail.history_step().await {
@@ -210,13 +276,20 @@ struct Pace {
 
 impl Pace {
     fn new(rate: Option<f64>, metrics: &Metrics, ledger: &LedgerHandle) -> Self {
-        Self { rate, began: Instant::now(), metrics: metrics.clone(), ledger: ledger.clone(), left: ledger.backlog().records }
+        Self {
+            rate,
+            began: Instant::now(),
+            metrics: metrics.clone(),
+            ledger: ledger.clone(),
+            left: ledger.backlog().records,
+        }
     }
 
     /// Waits until what was read so far has had its time.
     async fn keep(&mut self) {
         let Some(rate) = self.rate else { return };
-        let read = (self.metrics.otlp.records_sent.get() + self.ledger.backlog().records).saturating_sub(self.left);
+        let read = (self.metrics.otlp.records_sent.get() + self.ledger.backlog().records)
+            .saturating_sub(self.left);
         let due = Duration::try_from_secs_f64(read as f64 / rate).unwrap_or(Duration::MAX);
         tokio::time::sleep(due.saturating_sub(self.began.elapsed())).await;
     }
@@ -226,7 +299,10 @@ impl Pace {
 fn arguments(plan: &Plan) -> String {
     let mut text = format!("--from {} --until {}", plan.from, plan.until);
     if !plan.settings.api.filters.is_empty() {
-        text.push_str(&format!(" and filters {}", plan.settings.api.filters.fingerprint()));
+        text.push_str(&format!(
+            " and filters {}",
+            plan.settings.api.filters.fingerprint()
+        ));
     }
     text
 }
@@ -280,7 +356,9 @@ fn dead_letters(ledger: &LedgerHandle, plan: &Plan) -> String {
         Ok(0) | Err(_) => String::new(),
         Ok(letters) => {
             let path = plan.progress.display();
-            format!("{letters} could not be delivered or read: orgdata-exporter dead-letters list --state.path {path}\n")
+            format!(
+                "{letters} could not be delivered or read: orgdata-exporter dead-letters list --state.path {path}\n"
+            )
         }
     }
 }
@@ -288,10 +366,12 @@ fn dead_letters(ledger: &LedgerHandle, plan: &Plan) -> String {
 /// The file of an exporter, or of a backfill from another service.
 fn foreign(error: OpenError, plan: &Plan) -> BackfillError {
     match error {
-        OpenError::OtherService { path, found, .. } if found == plan.settings.ledger.base_url => BackfillError::Setting(format!(
-            "--progress {} is the state file of an exporter; give a file of the backfill's own",
-            path.display()
-        )),
+        OpenError::OtherService { path, found, .. } if found == plan.settings.ledger.base_url => {
+            BackfillError::Setting(format!(
+                "--progress {} is the state file of an exporter; give a file of the backfill's own",
+                path.display()
+            ))
+        }
         error => error.into(),
     }
 }

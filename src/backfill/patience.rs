@@ -24,7 +24,12 @@ pub(super) struct Patience {
 
 impl Patience {
     pub(super) fn new(longest: Duration) -> Self {
-        Self { longest, since: Instant::now(), failures: 0, worked: false }
+        Self {
+            longest,
+            since: Instant::now(),
+            failures: 0,
+            worked: false,
+        }
     }
 
     /// A request got through.
@@ -32,7 +37,10 @@ impl Patience {
         if self.failures > 0 {
             tracing::info!(failures = self.failures, "history is read again");
         }
-        *self = Self { worked: true, ..Self::new(self.longest) };
+        *self = Self {
+            worked: true,
+            ..Self::new(self.longest)
+        };
     }
 
     /// A request failed: how long to wait before the next.
@@ -43,13 +51,17 @@ impl Patience {
         let hopeless = match error {
             TailError::Api(error) if error.is_about_the_key() => true,
             // Once the service has answered, these may be about a single page.
-            TailError::Api(ApiError::NotFound(_) | ApiError::Redirect { .. } | ApiError::Validation { .. }) => !self.worked,
+            TailError::Api(
+                ApiError::NotFound(_) | ApiError::Redirect { .. } | ApiError::Validation { .. },
+            ) => !self.worked,
             TailError::Api(_) => false,
             TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull),
             TailError::OtherOrganization { .. } => true,
         };
         if hopeless {
-            return Err(BackfillError::Failed(format!("history cannot be read: {error}")));
+            return Err(BackfillError::Failed(format!(
+                "history cannot be read: {error}"
+            )));
         }
         // A pause that --rate asked for is no failure.
         if self.failures == 0 && self.worked {
@@ -62,7 +74,11 @@ impl Patience {
             )));
         }
         self.failures += 1;
-        let wait = wait_after(self.failures).min(self.longest.saturating_sub(self.since.elapsed()).max(FIRST_WAIT));
+        let wait = wait_after(self.failures).min(
+            self.longest
+                .saturating_sub(self.since.elapsed())
+                .max(FIRST_WAIT),
+        );
         if self.failures.is_power_of_two() {
             tracing::warn!(%error, failures = self.failures, retry_in = %humantime::format_duration(wait), "history cannot be read; it is tried again");
         }
@@ -83,10 +99,18 @@ mod tests {
             while let Ok(wait) = patience.failed(&away) {
                 tokio::time::advance(wait).await;
             }
-            assert!((900..970).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+            assert!(
+                (900..970).contains(&began.elapsed().as_secs()),
+                "{:?}",
+                began.elapsed()
+            );
             patience.worked();
         }
-        assert!(patience.failed(&TailError::Api(ApiError::Unauthorized(String::new()))).is_err());
+        assert!(
+            patience
+                .failed(&TailError::Api(ApiError::Unauthorized(String::new())))
+                .is_err()
+        );
     }
 
     #[tokio::test(start_paused = true)]

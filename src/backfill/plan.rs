@@ -58,27 +58,47 @@ pub(super) struct Range {
 // === impl Plan ===
 
 impl Plan {
-    pub(super) fn new(args: BackfillArgs, given: &Given, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, BackfillError> {
+    pub(super) fn new(
+        args: BackfillArgs,
+        given: &Given,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, BackfillError> {
         let mut flags = *args.flags;
         if !given.contains("api.max-requests-per-second") {
             flags.api.max_requests_per_second = REQUESTS_PER_SECOND;
         }
         // What belongs to the exporter's own work.
-        (flags.audit.enabled, flags.tickets.enabled, flags.web.config_file) = (true, false, None);
+        (
+            flags.audit.enabled,
+            flags.tickets.enabled,
+            flags.web.config_file,
+        ) = (true, false, None);
         let setting = |text: &str| Err(BackfillError::Setting(text.to_owned()));
         if args.to == Target::Otlp && args.progress.as_os_str() == ":memory:" {
-            return setting("--progress :memory: would be gone with the process; give the name of a file");
+            return setting(
+                "--progress :memory: would be gone with the process; give the name of a file",
+            );
         }
         let mut labels = args.label;
         labels.sort();
         if let Some(pair) = labels.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return setting(&format!("--label {} is given twice; give each label once", pair[0].0));
+            return setting(&format!(
+                "--label {} is given twice; give each label once",
+                pair[0].0
+            ));
         }
-        let settings = Settings::resolve(&flags, env).map_err(|error| BackfillError::Setting(error.to_string()))?;
+        let settings = Settings::resolve(&flags, env)
+            .map_err(|error| BackfillError::Setting(error.to_string()))?;
         let goal = match (args.to, args.dry_run, args.file) {
-            (Target::Otlp, _, Some(_)) => return setting("--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"),
+            (Target::Otlp, _, Some(_)) => {
+                return setting(
+                    "--to otlp writes no file; leave FILE out, or use --to openmetrics FILE",
+                );
+            }
             (_, true, _) => Goal::Count,
-            (Target::Openmetrics, false, None) => return setting("--to openmetrics needs a file to write: --to openmetrics FILE"),
+            (Target::Openmetrics, false, None) => {
+                return setting("--to openmetrics needs a file to write: --to openmetrics FILE");
+            }
             (Target::Openmetrics, false, Some(file)) => Goal::Write(file),
             (Target::Otlp, false, None) => match settings.otlp.clone() {
                 Some(otlp) => Goal::Deliver(otlp),
@@ -93,24 +113,40 @@ impl Plan {
         let seam = |path: &StatePath| Seam::read(path, &settings);
         let end = match until {
             Until::Live => seam(&settings.ledger.path)?.end,
-            Until::At(Start::Oldest) => return setting("--until oldest leaves nothing; write now, live, a duration ago, or an instant"),
+            Until::At(Start::Oldest) => {
+                return setting(
+                    "--until oldest leaves nothing; write now, live, a duration ago, or an instant",
+                );
+            }
             Until::At(at) => at.floor(now).unwrap_or(Timestamp::MIN),
         };
         if args.to == Target::Otlp && until != Until::Live {
-            seam(&settings.ledger.path).ok().iter().for_each(|seam| seam.warn_of_repeats(end));
+            seam(&settings.ledger.path)
+                .ok()
+                .iter()
+                .for_each(|seam| seam.warn_of_repeats(end));
         }
         if matches!(goal, Goal::Write(_)) {
             if until != Until::Live {
                 // Only where there is such a file; it need not be on this machine.
-                seam(&settings.ledger.path).ok().iter().for_each(|seam| seam.compare(end));
+                seam(&settings.ledger.path)
+                    .ok()
+                    .iter()
+                    .for_each(|seam| seam.compare(end));
             }
             if !args.allow_recent {
                 seam::check_old_enough(end, until, now)?;
             }
         }
-        let range = Range { from: args.from.floor(now), until: end };
+        let range = Range {
+            from: args.from.floor(now),
+            until: end,
+        };
         if range.from.is_some_and(|from| from >= end) {
-            return setting(&format!("--from {} is not before --until {until}; nothing lies between them", args.from));
+            return setting(&format!(
+                "--from {} is not before --until {until}; nothing lies between them",
+                args.from
+            ));
         }
         Ok(Self {
             goal,

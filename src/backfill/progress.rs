@@ -49,7 +49,13 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        Self { terminal: std::io::stderr().is_terminal(), began: now, told: now, first: None, drawn: false }
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            began: now,
+            told: now,
+            first: None,
+            drawn: false,
+        }
     }
 
     /// Shows a position, unless the last one was shown a moment ago.
@@ -63,8 +69,16 @@ impl Progress {
             return;
         }
         self.told = now;
-        let text = text(position, now.duration_since(self.began), self.left(position.part, now));
-        let line = if self.terminal { format!("{CLEAR}{}{text}", bar(position.part)) } else { format!("{text}\n") };
+        let text = text(
+            position,
+            now.duration_since(self.began),
+            self.left(position.part, now),
+        );
+        let line = if self.terminal {
+            format!("{CLEAR}{}{text}", bar(position.part))
+        } else {
+            format!("{text}\n")
+        };
         self.drawn = self.terminal;
         // Whoever reads it may be gone.
         let _ = std::io::stderr().write_all(line.as_bytes());
@@ -80,7 +94,8 @@ impl Progress {
     fn left(&self, part: Option<f64>, now: Instant) -> Option<Duration> {
         let ((since, first), part) = (self.first?, part?);
         let seconds = now.duration_since(since).as_secs_f64() / (part - first) * (1.0 - part);
-        (seconds.is_finite() && seconds < 1e9 && part > first).then(|| Duration::from_secs(seconds as u64))
+        (seconds.is_finite() && seconds < 1e9 && part > first)
+            .then(|| Duration::from_secs(seconds as u64))
     }
 }
 
@@ -91,8 +106,16 @@ impl Drop for Progress {
 }
 
 fn text(position: Position, elapsed: Duration, left: Option<Duration>) -> String {
-    let Position { doing, count, unit, part } = position;
-    let mut text = format!("{doing}: {count} {unit}, {:.0}/s", count as f64 / elapsed.as_secs_f64().max(0.001));
+    let Position {
+        doing,
+        count,
+        unit,
+        part,
+    } = position;
+    let mut text = format!(
+        "{doing}: {count} {unit}, {:.0}/s",
+        count as f64 / elapsed.as_secs_f64().max(0.001)
+    );
     // Writing to a string does not fail.
     if let Some(part) = part {
         let _ = write!(text, ", {:.0}%", (part * 100.0).floor());
@@ -104,7 +127,9 @@ fn text(position: Position, elapsed: Duration, left: Option<Duration>) -> String
 }
 
 fn bar(part: Option<f64>) -> String {
-    let Some(part) = part else { return String::new() };
+    let Some(part) = part else {
+        return String::new();
+    };
     let full = ((part * WIDTH as f64) as usize).min(WIDTH);
     format!("[{}{}] ", "#".repeat(full), "-".repeat(WIDTH - full))
 }
@@ -118,12 +143,27 @@ mod tests {
         let mut progress = Progress::new();
         progress.first = Some((Instant::now(), 0.25));
         tokio::time::advance(Duration::from_secs(10)).await;
-        let position = Position { doing: "delivering", count: 5000, unit: "records", part: Some(0.5) };
+        let position = Position {
+            doing: "delivering",
+            count: 5000,
+            unit: "records",
+            part: Some(0.5),
+        };
         let now = Instant::now();
-        let line = text(position, now.duration_since(progress.began), progress.left(position.part, now));
+        let line = text(
+            position,
+            now.duration_since(progress.began),
+            progress.left(position.part, now),
+        );
         assert_eq!(line, "delivering: 5000 records, 500/s, 50%, 20s left");
-        let unknown = Position { part: None, ..position };
-        assert_eq!(text(unknown, Duration::from_secs(10), progress.left(None, now)), "delivering: 5000 records, 500/s");
+        let unknown = Position {
+            part: None,
+            ..position
+        };
+        assert_eq!(
+            text(unknown, Duration::from_secs(10), progress.left(None, now)),
+            "delivering: 5000 records, 500/s"
+        );
     }
 
     #[test]

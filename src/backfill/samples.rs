@@ -20,13 +20,23 @@ pub(super) struct Grid {
 impl Grid {
     /// A grid that ends at or before `end`.
     pub(super) fn new(step: i64, fill: i64, end: i64) -> Self {
-        Self { step, fill: (fill + step - 1) / step, last: end.div_euclid(step) * step }
+        Self {
+            step,
+            fill: (fill + step - 1) / step,
+            last: end.div_euclid(step) * step,
+        }
     }
 
     /// The first sample that shows an event of this time (in microseconds).
     pub(super) fn place(&self, at: i64) -> i64 {
         let step = self.step * 1_000_000;
-        (at.div_euclid(step) * self.step + if at.rem_euclid(step) == 0 { 0 } else { self.step }).min(self.last)
+        (at.div_euclid(step) * self.step
+            + if at.rem_euclid(step) == 0 {
+                0
+            } else {
+                self.step
+            })
+        .min(self.last)
     }
 
     /// Gives each sample of a counter to `each`, in order, beginning with 0 before the first rise. Rises are (time, events), in order.
@@ -82,25 +92,54 @@ mod tests {
     #[test]
     fn an_event_is_in_the_first_sample_at_or_after_it_and_none_is_after_the_end() {
         let grid = Grid::new(60, 0, 1000);
-        assert_eq!([0, 1, 60_000_000, 60_000_001, 999_000_000, -1].map(|at| grid.place(at)), [0, 60, 60, 120, 960, 0]);
+        assert_eq!(
+            [0, 1, 60_000_000, 60_000_001, 999_000_000, -1].map(|at| grid.place(at)),
+            [0, 60, 60, 120, 960, 0]
+        );
     }
 
     #[test]
     fn a_rise_alone_has_the_value_before_it_and_what_is_filled() {
-        assert_eq!(expand(Grid::new(60, 0, 6000), &[(600, 3)]), [(540, 0), (600, 3)]);
-        assert_eq!(expand(Grid::new(60, 120, 6000), &[(600, 3)]), [(480, 0), (540, 0), (600, 3), (660, 3), (720, 3)]);
-        assert_eq!(expand(Grid::new(60, 120, 660), &[(600, 3)]).last(), Some(&(660, 3)), "nothing after the end");
+        assert_eq!(
+            expand(Grid::new(60, 0, 6000), &[(600, 3)]),
+            [(540, 0), (600, 3)]
+        );
+        assert_eq!(
+            expand(Grid::new(60, 120, 6000), &[(600, 3)]),
+            [(480, 0), (540, 0), (600, 3), (660, 3), (720, 3)]
+        );
+        assert_eq!(
+            expand(Grid::new(60, 120, 660), &[(600, 3)]).last(),
+            Some(&(660, 3)),
+            "nothing after the end"
+        );
     }
 
     #[test]
     fn rises_near_each_other_share_what_is_between_them_and_far_ones_have_a_hole() {
         assert_eq!(
-            expand(Grid::new(60, 60, 6000), &[(600, 1), (660, 1), (780, 1)]).iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+            expand(Grid::new(60, 60, 6000), &[(600, 1), (660, 1), (780, 1)])
+                .iter()
+                .map(|(at, _)| *at)
+                .collect::<Vec<_>>(),
             [540, 600, 660, 720, 780, 840]
         );
         let far = expand(Grid::new(60, 60, 6000), &[(600, 1), (1200, 2)]);
-        assert_eq!(far, [(540, 0), (600, 1), (660, 1), (1140, 1), (1200, 3), (1260, 3)]);
-        assert_eq!(expand(Grid::new(60, 0, 6000), &[(600, 1), (720, 1)]), [(540, 0), (600, 1), (660, 1), (720, 2)]);
+        assert_eq!(
+            far,
+            [
+                (540, 0),
+                (600, 1),
+                (660, 1),
+                (1140, 1),
+                (1200, 3),
+                (1260, 3)
+            ]
+        );
+        assert_eq!(
+            expand(Grid::new(60, 0, 6000), &[(600, 1), (720, 1)]),
+            [(540, 0), (600, 1), (660, 1), (720, 2)]
+        );
     }
 
     #[test]
@@ -116,8 +155,16 @@ mod tests {
             .take_while(|(at, _)| *at <= grid.last)
             .collect();
             let samples = expand(grid, &rises);
-            assert!(samples.windows(2).all(|pair| pair[1].0 > pair[0].0 && pair[1].1 >= pair[0].1));
-            assert!(samples.iter().all(|(at, _)| at % 60 == 0 && *at <= grid.last));
+            assert!(
+                samples
+                    .windows(2)
+                    .all(|pair| pair[1].0 > pair[0].0 && pair[1].1 >= pair[0].1)
+            );
+            assert!(
+                samples
+                    .iter()
+                    .all(|(at, _)| at % 60 == 0 && *at <= grid.last)
+            );
             let mut total = 0;
             for (at, count) in rises {
                 assert!(samples.contains(&(at - 60, total)));

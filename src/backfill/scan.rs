@@ -56,21 +56,31 @@ impl Scan {
     /// The next page's entries; `None` when the range was passed. An entry may come more than once.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Event>>, BackfillError> {
         loop {
-            let Some(place) = self.place.clone() else { return Ok(None) };
-            match self.fetcher.page_for_sure(&place, Priority::Walk, STRIKES).await {
+            let Some(place) = self.place.clone() else {
+                return Ok(None);
+            };
+            match self
+                .fetcher
+                .page_for_sure(&place, Priority::Walk, STRIKES)
+                .await
+            {
                 Ok(Fetched::Page(page)) => {
                     self.patience.worked();
                     return self.read(&page).map(Some);
                 }
                 Ok(Fetched::Refused(error)) if self.again => {
-                    return Err(BackfillError::Failed(format!("the service cannot serve what is below a page: {error}")));
+                    return Err(BackfillError::Failed(format!(
+                        "the service cannot serve what is below a page: {error}"
+                    )));
                 }
                 Ok(Fetched::Refused(error)) => {
                     tracing::warn!(%error, "the service refuses a cursor; reading begins again from the newest entry, and counts nothing twice");
                     (self.again, self.place) = (true, Some(Place::Top));
                     self.cursors.clear();
                 }
-                Err(error) => tokio::time::sleep(self.patience.failed(&TailError::Api(error))?).await,
+                Err(error) => {
+                    tokio::time::sleep(self.patience.failed(&TailError::Api(error))?).await
+                }
             }
         }
     }
@@ -83,7 +93,10 @@ impl Scan {
     }
 
     fn read(&mut self, page: &AuditPage) -> Result<Vec<Event>, BackfillError> {
-        let events: Vec<Event> = page.items().map(|raw| Event::read(raw, page.server_time).0).collect();
+        let events: Vec<Event> = page
+            .items()
+            .map(|raw| Event::read(raw, page.server_time).0)
+            .collect();
         let newest = events.iter().map(|event| event.created_at).max();
         self.top = self.top.or(newest);
         self.at = newest.or(self.at);
@@ -91,11 +104,27 @@ impl Scan {
             (self.deepest, self.again) = (newest, false);
         }
         // Pages may not be sorted: below the beginning is where all of a page is.
-        let below = self.range.from.is_some_and(|from| newest.is_some_and(|newest| newest < from));
-        let next = page.end_cursor.clone().filter(|_| !events.is_empty() && !below).map(Place::Before);
+        let below = self
+            .range
+            .from
+            .is_some_and(|from| newest.is_some_and(|newest| newest < from));
+        let next = page
+            .end_cursor
+            .clone()
+            .filter(|_| !events.is_empty() && !below)
+            .map(Place::Before);
         // Some services repeat the entry of the cursor: where there is room for more, it was the last.
-        let next = next.filter(|next| events.len() > 1 || page.has_more || self.fetcher.limit() == 1 || self.place.as_ref() != Some(next));
-        let cursor = if let Some(Place::Before(cursor)) = &next { cursor.as_str() } else { "" };
+        let next = next.filter(|next| {
+            events.len() > 1
+                || page.has_more
+                || self.fetcher.limit() == 1
+                || self.place.as_ref() != Some(next)
+        });
+        let cursor = if let Some(Place::Before(cursor)) = &next {
+            cursor.as_str()
+        } else {
+            ""
+        };
         if next.is_some() && !self.cursors.insert(self.hasher.hash_one(cursor)) {
             return Err(BackfillError::Failed(format!(
                 "the service leads in a circle, so older entries cannot be reached (cursor {cursor:?})"

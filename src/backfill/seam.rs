@@ -28,12 +28,17 @@ impl Seam {
     pub(super) fn read(path: &StatePath, settings: &Settings) -> Result<Self, BackfillError> {
         let wrong = |text: String| Err(BackfillError::Setting(format!("--until live: {text}")));
         let StatePath::File(file) = path else {
-            return wrong("a state file in memory is gone; give --until an instant: when the exporter began".to_owned());
+            return wrong(
+                "a state file in memory is gone; give --until an instant: when the exporter began"
+                    .to_owned(),
+            );
         };
         let beginning = match Beginning::read(file) {
             Ok(Some(beginning)) => beginning,
             Ok(None) => {
-                return wrong(format!("the exporter of {path} has not been answered by the service yet; run this again when it has"));
+                return wrong(format!(
+                    "the exporter of {path} has not been answered by the service yet; run this again when it has"
+                ));
             }
             Err(OpenError::Missing(_)) => {
                 return wrong(format!(
@@ -45,7 +50,11 @@ impl Seam {
         Self::of(&beginning, path, settings)
     }
 
-    fn of(beginning: &Beginning, path: &StatePath, settings: &Settings) -> Result<Self, BackfillError> {
+    fn of(
+        beginning: &Beginning,
+        path: &StatePath,
+        settings: &Settings,
+    ) -> Result<Self, BackfillError> {
         let wrong = |text: String| Err(BackfillError::Setting(format!("--until live: {text}")));
         if beginning.base_url != settings.ledger.base_url {
             return wrong(format!(
@@ -54,7 +63,9 @@ impl Seam {
             ));
         }
         if beginning.filters != settings.ledger.filters {
-            return wrong(format!("the exporter of {path} counts with other filters; give the same --audit.* filters here"));
+            return wrong(format!(
+                "the exporter of {path} counts with other filters; give the same --audit.* filters here"
+            ));
         }
         if beginning.recreated {
             return wrong(format!(
@@ -62,7 +73,9 @@ impl Seam {
             ));
         }
         match beginning.newest_uncounted {
-            Some(newest) => Ok(Self { end: newest.checked_add(TICK).unwrap_or(newest) }),
+            Some(newest) => Ok(Self {
+                end: newest.checked_add(TICK).unwrap_or(newest),
+            }),
             None => wrong(format!(
                 "the service had nothing when the exporter of {path} began, at {}: it has counted everything",
                 beginning.born_at
@@ -89,7 +102,11 @@ impl Seam {
 }
 
 /// Refuses a range that reaches into the hours that Prometheus has not written away yet.
-pub(super) fn check_old_enough(end: Timestamp, until: Until, now: Timestamp) -> Result<(), BackfillError> {
+pub(super) fn check_old_enough(
+    end: Timestamp,
+    until: Until,
+    now: Timestamp,
+) -> Result<(), BackfillError> {
     let latest = now.checked_sub(HEAD).unwrap_or(Timestamp::MIN);
     if end <= latest {
         return Ok(());
@@ -117,8 +134,23 @@ mod tests {
         let end: Timestamp = "2026-03-01T10:30:00Z".parse().expect("a time");
         let early = check_old_enough(end, Until::Live, now).expect_err("refused");
         assert_eq!(early.exit_status(), 1);
-        assert!(early.to_string().contains("from 2026-03-01T13:30:00Z on"), "{early}");
-        assert_eq!(check_old_enough(end, Until::At(Start::Now), now).expect_err("refused").exit_status(), 2);
-        assert!(check_old_enough("2026-03-01T09:00:00Z".parse().expect("a time"), Until::Live, now).is_ok());
+        assert!(
+            early.to_string().contains("from 2026-03-01T13:30:00Z on"),
+            "{early}"
+        );
+        assert_eq!(
+            check_old_enough(end, Until::At(Start::Now), now)
+                .expect_err("refused")
+                .exit_status(),
+            2
+        );
+        assert!(
+            check_old_enough(
+                "2026-03-01T09:00:00Z".parse().expect("a time"),
+                Until::Live,
+                now
+            )
+            .is_ok()
+        );
     }
 }

@@ -51,12 +51,19 @@ impl Spool {
     /// A new spool in a file, which goes with this value; or in one of SQLite's own choice.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self, BackfillError> {
         let failed = |error: &dyn std::fmt::Display| {
-            let name = path.as_ref().map_or_else(|| "a temporary file".to_owned(), |path| path.display().to_string());
-            BackfillError::Setting(format!("cannot make {name}: {error}; give a FILE in a directory that this user can write"))
+            let name = path.as_ref().map_or_else(
+                || "a temporary file".to_owned(),
+                |path| path.display().to_string(),
+            );
+            BackfillError::Setting(format!(
+                "cannot make {name}: {error}; give a FILE in a directory that this user can write"
+            ))
         };
         if let Some(path) = &path {
             match std::fs::remove_file(path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(&error));
+                }
                 _ => {}
             }
         }
@@ -68,11 +75,19 @@ impl Spool {
         };
         let connection = open().map_err(|error: rusqlite::Error| failed(&error))?;
         connection.set_prepared_statement_cache_capacity(32);
-        Ok(Self { connection, path, words: HashMap::new() })
+        Ok(Self {
+            connection,
+            path,
+            words: HashMap::new(),
+        })
     }
 
     /// Adds what was read of a page; an entry that is there already is not added again. Returns how many were new.
-    pub(super) fn add(&mut self, events: &[Event], label: &ActorLabel) -> Result<u64, BackfillError> {
+    pub(super) fn add(
+        &mut self,
+        events: &[Event],
+        label: &ActorLabel,
+    ) -> Result<u64, BackfillError> {
         self.begin()?;
         let mut added = 0;
         for event in events {
@@ -88,10 +103,22 @@ impl Spool {
                 continue;
             }
             let activity_type = self.word(&counted.activity_type)?;
-            let actor = label.label(counted.actor.as_ref()).map(|actor| self.word(&actor)).transpose()?;
-            let mut insert =
-                self.connection.prepare_cached("INSERT INTO events (at, id, type, actor) VALUES (?1, ?2, ?3, ?4)").map_err(failed)?;
-            insert.execute(params![event.created_at.as_microsecond(), id, activity_type, actor]).map_err(failed)?;
+            let actor = label
+                .label(counted.actor.as_ref())
+                .map(|actor| self.word(&actor))
+                .transpose()?;
+            let mut insert = self
+                .connection
+                .prepare_cached("INSERT INTO events (at, id, type, actor) VALUES (?1, ?2, ?3, ?4)")
+                .map_err(failed)?;
+            insert
+                .execute(params![
+                    event.created_at.as_microsecond(),
+                    id,
+                    activity_type,
+                    actor
+                ])
+                .map_err(failed)?;
             added += 1;
         }
         self.commit()?;
@@ -102,16 +129,26 @@ impl Spool {
     pub(super) fn contents(&self) -> Result<Contents, BackfillError> {
         let read = |row: &rusqlite::Row<'_>| {
             let time = |at: Option<i64>| at.and_then(|at| Timestamp::from_microsecond(at).ok());
-            Ok(Contents { events: row.get::<_, i64>(0)?.cast_unsigned(), oldest: time(row.get(1)?), newest: time(row.get(2)?) })
+            Ok(Contents {
+                events: row.get::<_, i64>(0)?.cast_unsigned(),
+                oldest: time(row.get(1)?),
+                newest: time(row.get(2)?),
+            })
         };
-        self.connection.query_row("SELECT count(*), min(at), max(at) FROM events", [], read).map_err(failed)
+        self.connection
+            .query_row("SELECT count(*), min(at), max(at) FROM events", [], read)
+            .map_err(failed)
     }
 
     /// Events by activity type, the most first.
     pub(super) fn by_type(&self, limit: u32) -> Result<Vec<(String, u64)>, BackfillError> {
         let sql = "SELECT word, count(*) AS n FROM events JOIN words ON number = type GROUP BY type ORDER BY n DESC, word LIMIT ?1";
         let mut rows = self.connection.prepare(sql).map_err(failed)?;
-        let rows = rows.query_map([limit], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()))).map_err(failed)?;
+        let rows = rows
+            .query_map([limit], |row| {
+                Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()))
+            })
+            .map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
@@ -132,9 +169,13 @@ impl Spool {
             .map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             super::openmetrics::check(shutdown)?;
-            let at = Timestamp::from_microsecond(row.get(0).map_err(failed)?).unwrap_or(Timestamp::UNIX_EPOCH);
-            let (activity_type, actor) =
-                fold.labels(row.get_ref(1).and_then(text).map_err(failed)?, row.get_ref(2).and_then(optional).map_err(failed)?, at);
+            let at = Timestamp::from_microsecond(row.get(0).map_err(failed)?)
+                .unwrap_or(Timestamp::UNIX_EPOCH);
+            let (activity_type, actor) = fold.labels(
+                row.get_ref(1).and_then(text).map_err(failed)?,
+                row.get_ref(2).and_then(optional).map_err(failed)?,
+                at,
+            );
             let series = self.series(&activity_type, actor.as_deref())?;
             add.execute([series, place(at)]).map_err(failed)?;
         }
@@ -145,14 +186,27 @@ impl Spool {
     /// Every series with its labels and rises, in the order of the labels. An actor is empty where the metric has no such label.
     pub(super) fn each_series(
         &self,
-        mut each: impl FnMut(&str, &str, &mut dyn Iterator<Item = Result<(i64, u64), BackfillError>>) -> Result<(), BackfillError>,
+        mut each: impl FnMut(
+            &str,
+            &str,
+            &mut dyn Iterator<Item = Result<(i64, u64), BackfillError>>,
+        ) -> Result<(), BackfillError>,
     ) -> Result<(), BackfillError> {
-        let mut all = self.connection.prepare("SELECT number, type, actor FROM series ORDER BY type, actor").map_err(failed)?;
-        let mut points = self.connection.prepare("SELECT at, count FROM points WHERE series = ?1 ORDER BY at").map_err(failed)?;
+        let mut all = self
+            .connection
+            .prepare("SELECT number, type, actor FROM series ORDER BY type, actor")
+            .map_err(failed)?;
+        let mut points = self
+            .connection
+            .prepare("SELECT at, count FROM points WHERE series = ?1 ORDER BY at")
+            .map_err(failed)?;
         let mut rows = all.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
-            let (number, activity_type, actor): (i64, String, String) =
-                (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?, row.get(2).map_err(failed)?);
+            let (number, activity_type, actor): (i64, String, String) = (
+                row.get(0).map_err(failed)?,
+                row.get(1).map_err(failed)?,
+                row.get(2).map_err(failed)?,
+            );
             each(&activity_type, &actor, &mut rises(&mut points, number)?)?;
         }
         Ok(())
@@ -160,12 +214,20 @@ impl Spool {
 
     fn series(&self, activity_type: &str, actor: Option<&str>) -> Result<i64, BackfillError> {
         let labels = params![activity_type, actor.unwrap_or_default()];
-        let find = || self.connection.prepare_cached("SELECT number FROM series WHERE type = ?1 AND actor = ?2");
-        let found = find().and_then(|mut find| find.query_row(labels, |row| row.get(0)).optional()).map_err(failed)?;
+        let find = || {
+            self.connection
+                .prepare_cached("SELECT number FROM series WHERE type = ?1 AND actor = ?2")
+        };
+        let found = find()
+            .and_then(|mut find| find.query_row(labels, |row| row.get(0)).optional())
+            .map_err(failed)?;
         if let Some(found) = found {
             return Ok(found);
         }
-        let mut insert = self.connection.prepare_cached("INSERT INTO series (type, actor) VALUES (?1, ?2)").map_err(failed)?;
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT INTO series (type, actor) VALUES (?1, ?2)")
+            .map_err(failed)?;
         insert.insert(labels).map_err(failed)
     }
 
@@ -177,7 +239,9 @@ impl Spool {
             self.connection
                 .prepare_cached("INSERT INTO words (word) VALUES (?1) ON CONFLICT (word) DO UPDATE SET word = word RETURNING number")
         };
-        let number = add().and_then(|mut add| add.query_row([word], |row| row.get(0))).map_err(failed)?;
+        let number = add()
+            .and_then(|mut add| add.query_row([word], |row| row.get(0)))
+            .map_err(failed)?;
         if self.words.len() < WORDS {
             self.words.insert(word.to_owned(), number);
         }
@@ -206,7 +270,11 @@ fn rises<'a>(
     points: &'a mut Statement<'_>,
     series: i64,
 ) -> Result<impl Iterator<Item = Result<(i64, u64), BackfillError>> + use<'a>, BackfillError> {
-    let rows = points.query_map([series], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()))).map_err(failed)?;
+    let rows = points
+        .query_map([series], |row| {
+            Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()))
+        })
+        .map_err(failed)?;
     Ok(rows.map(|row| row.map_err(failed)))
 }
 
@@ -219,5 +287,7 @@ fn optional(value: rusqlite::types::ValueRef<'_>) -> rusqlite::Result<Option<&st
 }
 
 fn failed(error: rusqlite::Error) -> BackfillError {
-    BackfillError::Failed(format!("what was read cannot be kept on disk until it is sorted: {error}"))
+    BackfillError::Failed(format!(
+        "what was read cannot be kept on disk until it is sorted: {error}"
+    ))
 }

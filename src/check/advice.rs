@@ -4,19 +4,29 @@ use super::{Finding, Level, What};
 use crate::api::{ApiError, KEY_VARIABLE, KeySource};
 use crate::cli::Settings;
 
-const SILENCE: &str =
-    "the service hangs or is slow, or a firewall swallows the way to it: see whether --api.base-url answers from this machine at all";
+const SILENCE: &str = "the service hangs or is slow, or a firewall swallows the way to it: see whether --api.base-url answers from this machine at all";
 
 /// A failure of the service, or on the way to it, as a finding.
 pub(super) fn finding(check: What, error: &ApiError, settings: &Settings) -> Finding {
-    let level = if matches!(error, ApiError::RateLimited { .. }) { Level::Warning } else { Level::Bad };
+    let level = if matches!(error, ApiError::RateLimited { .. }) {
+        Level::Warning
+    } else {
+        Level::Bad
+    };
     match error {
         // These messages hold what to do.
         ApiError::Redirect { .. } => return Finding::told(check, level, &error.to_string()),
-        ApiError::Connect(said) if said.contains("; ") => return Finding::told(check, level, &error.to_string()),
+        ApiError::Connect(said) if said.contains("; ") => {
+            return Finding::told(check, level, &error.to_string());
+        }
         _ => {}
     }
-    Finding { check, level, said: error.to_string(), advice: Some(advice(error, settings)) }
+    Finding {
+        check,
+        level,
+        said: error.to_string(),
+        advice: Some(advice(error, settings)),
+    }
 }
 
 /// Where the key is from.

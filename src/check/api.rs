@@ -24,12 +24,22 @@ pub(super) struct Service {
 
 /// Asks both listings, side by side.
 pub(super) async fn look(settings: &Settings, limit: Duration) -> Service {
-    let own = api::Settings { timeout: limit, ..settings.api.clone() };
+    let own = api::Settings {
+        timeout: limit,
+        ..settings.api.clone()
+    };
     let client = match Client::new(own, ApiMetrics::register(&mut Registry::default())) {
         Ok(client) => client,
         Err(error) => {
-            let finding = Finding::bad(What::Service, format!("--api.ca-file: {error}"), "give it a file with certificates in PEM form");
-            return Service { findings: vec![finding], organization: None };
+            let finding = Finding::bad(
+                What::Service,
+                format!("--api.ca-file: {error}"),
+                "give it a file with certificates in PEM form",
+            );
+            return Service {
+                findings: vec![finding],
+                organization: None,
+            };
         }
     };
     let (audit, tickets) = tokio::join!(
@@ -47,14 +57,30 @@ pub(super) async fn look(settings: &Settings, limit: Duration) -> Service {
         },
     );
     let listings: Vec<Listing> = audit.into_iter().chain(tickets).collect();
-    let organization = listings.iter().find_map(|listing| listing.result.as_ref().ok()?.organization.clone());
-    Service { findings: findings(&listings, settings), organization }
+    let organization = listings
+        .iter()
+        .find_map(|listing| listing.result.as_ref().ok()?.organization.clone());
+    Service {
+        findings: findings(&listings, settings),
+        organization,
+    }
 }
 
 fn findings(listings: &[Listing], settings: &Settings) -> Vec<Finding> {
-    let errors = || listings.iter().filter_map(|listing| listing.result.as_ref().err());
-    let all = |test: fn(&ApiError) -> bool| errors().filter(|error| test(error)).count() == listings.len();
-    let no_way = |error: &ApiError| matches!(error.reason(), FailureReason::Connect | FailureReason::Timeout);
+    let errors = || {
+        listings
+            .iter()
+            .filter_map(|listing| listing.result.as_ref().err())
+    };
+    let all = |test: fn(&ApiError) -> bool| {
+        errors().filter(|error| test(error)).count() == listings.len()
+    };
+    let no_way = |error: &ApiError| {
+        matches!(
+            error.reason(),
+            FailureReason::Connect | FailureReason::Timeout
+        )
+    };
     if let (true, Some(error)) = (all(no_way), errors().next()) {
         return vec![advice::finding(What::Service, error, settings)];
     }
@@ -72,13 +98,24 @@ fn findings(listings: &[Listing], settings: &Settings) -> Vec<Finding> {
         return findings;
     }
     // A key that lacks a scope is a known one.
-    let known = |listing: &Listing| matches!(&listing.result, Ok(_) | Err(ApiError::Forbidden { .. }));
+    let known =
+        |listing: &Listing| matches!(&listing.result, Ok(_) | Err(ApiError::Forbidden { .. }));
     if listings.iter().any(known) {
         let place = advice::place_of_the_key(settings);
-        let scopes = listings.iter().filter(|listing| listing.result.is_ok()).map(|listing| listing.endpoint.scope());
+        let scopes = listings
+            .iter()
+            .filter(|listing| listing.result.is_ok())
+            .map(|listing| listing.endpoint.scope());
         let scopes = scopes.collect::<Vec<_>>().join(" and ");
-        let said = if scopes.is_empty() { String::new() } else { format!(", for {scopes}") };
-        findings.push(Finding::good(What::Key, format!("the service accepts the key in {place}{said}")));
+        let said = if scopes.is_empty() {
+            String::new()
+        } else {
+            format!(", for {scopes}")
+        };
+        findings.push(Finding::good(
+            What::Key,
+            format!("the service accepts the key in {place}{said}"),
+        ));
     }
     for endpoint in Endpoint::ALL {
         match listings.iter().find(|listing| listing.endpoint == endpoint) {
@@ -91,9 +128,16 @@ fn findings(listings: &[Listing], settings: &Settings) -> Vec<Finding> {
 }
 
 fn all_alike(listings: &[Listing]) -> bool {
-    let reasons: Vec<_> = listings.iter().filter_map(|listing| Some(listing.result.as_ref().err()?.reason())).collect();
+    let reasons: Vec<_> = listings
+        .iter()
+        .filter_map(|listing| Some(listing.result.as_ref().err()?.reason()))
+        .collect();
     let own = [FailureReason::Unauthorized, FailureReason::Forbidden];
-    reasons.len() > 1 && reasons.len() == listings.len() && reasons.iter().all(|reason| *reason == reasons[0] && !own.contains(reason))
+    reasons.len() > 1
+        && reasons.len() == listings.len()
+        && reasons
+            .iter()
+            .all(|reason| *reason == reasons[0] && !own.contains(reason))
 }
 
 fn reached(settings: &Settings) -> Finding {
@@ -102,7 +146,11 @@ fn reached(settings: &Settings) -> Finding {
         let said = format!("{base_url} answers, and the API key crosses the network unencrypted");
         return Finding::warning(What::Service, said, "use https://");
     }
-    let trusted = if base_url.to_string().starts_with("https://") { ", and its certificate is trusted" } else { "" };
+    let trusted = if base_url.to_string().starts_with("https://") {
+        ", and its certificate is trusted"
+    } else {
+        ""
+    };
     Finding::good(What::Service, format!("{base_url} answers{trusted}"))
 }
 
@@ -116,15 +164,33 @@ fn off(endpoint: Endpoint) -> Finding {
 fn clock(listings: &[Listing]) -> Option<Finding> {
     let answered = listings.iter().any(|listing| listing.result.is_ok());
     // The smaller difference is the one that was disturbed less.
-    let Some(ahead) = listings.iter().filter_map(|listing| listing.ahead).min_by_key(|ahead| ahead.abs()) else {
-        return answered.then(|| Finding::good(What::Clock, "the service does not say what time it is; this machine's clock is taken"));
+    let Some(ahead) = listings
+        .iter()
+        .filter_map(|listing| listing.ahead)
+        .min_by_key(|ahead| ahead.abs())
+    else {
+        return answered.then(|| {
+            Finding::good(
+                What::Clock,
+                "the service does not say what time it is; this machine's clock is taken",
+            )
+        });
     };
-    let difference = humantime::format_duration(Duration::from_secs(ahead.abs().as_secs().unsigned_abs()));
-    let side = if ahead.is_negative() { "behind" } else { "ahead of" };
+    let difference =
+        humantime::format_duration(Duration::from_secs(ahead.abs().as_secs().unsigned_abs()));
+    let side = if ahead.is_negative() {
+        "behind"
+    } else {
+        "ahead of"
+    };
     Some(if ahead.abs() <= DIFFERENCE {
         Finding::good(What::Clock, "as the service's, within a few seconds")
     } else {
         let said = format!("this machine's clock is {difference} {side} the service's");
-        Finding::warning(What::Clock, said, "let NTP set it: delays and the age of a state file are reckoned with it")
+        Finding::warning(
+            What::Clock,
+            said,
+            "let NTP set it: delays and the age of a state file are reckoned with it",
+        )
     })
 }

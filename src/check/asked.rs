@@ -43,7 +43,14 @@ impl Asked {
                     tokio::time::sleep(Duration::from_millis(fastrand::u64(PAUSE))).await;
                 }
                 // Only one that another attempt healed is a hiccup.
-                result => return Self { hiccup: hiccup.filter(|_| result.is_ok()), result, took, arrived },
+                result => {
+                    return Self {
+                        hiccup: hiccup.filter(|_| result.is_ok()),
+                        result,
+                        took,
+                        arrived,
+                    };
+                }
             }
         }
     }
@@ -51,5 +58,7 @@ impl Asked {
 
 /// Whether another attempt at once may help, and is not what the service asks to be spared.
 fn may_heal(error: &ApiError) -> bool {
-    error.is_transient() && error.retry_after().is_none() && !matches!(error, ApiError::RateLimited { .. })
+    error.is_transient()
+        && error.retry_after().is_none()
+        && !matches!(error, ApiError::RateLimited { .. })
 }

@@ -32,13 +32,21 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub flags: Flags,
     /// Lines for people, or one JSON document
-    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Output"
+    )]
     pub format: Format,
 }
 
 /// The variables of a process.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "a function has none, and variables hold secrets")]
+#[expect(
+    missing_debug_implementations,
+    reason = "a function has none, and variables hold secrets"
+)]
 pub struct Environment<'a> {
     /// Reads one.
     pub read: &'a dyn Fn(&str) -> Option<String>,
@@ -152,15 +160,30 @@ impl From<What> for &'static str {
 
 impl Finding {
     fn good(check: What, said: impl Into<String>) -> Self {
-        Self { check, level: Level::Good, said: said.into(), advice: None }
+        Self {
+            check,
+            level: Level::Good,
+            said: said.into(),
+            advice: None,
+        }
     }
 
     fn warning(check: What, said: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, level: Level::Warning, said: said.into(), advice: Some(advice.into()) }
+        Self {
+            check,
+            level: Level::Warning,
+            said: said.into(),
+            advice: Some(advice.into()),
+        }
     }
 
     fn bad(check: What, said: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, level: Level::Bad, said: said.into(), advice: Some(advice.into()) }
+        Self {
+            check,
+            level: Level::Bad,
+            said: said.into(),
+            advice: Some(advice.into()),
+        }
     }
 
     /// A message that holds its own advice after the first semicolon, as most of the program's do.
@@ -169,7 +192,12 @@ impl Finding {
             Some((said, advice)) => (said, Some(advice.to_owned())),
             None => (message, None),
         };
-        Self { check, level, said: said.to_owned(), advice }
+        Self {
+            check,
+            level,
+            said: said.to_owned(),
+            advice,
+        }
     }
 }
 
@@ -181,7 +209,15 @@ pub async fn run(args: &CheckArgs, matches: &ArgMatches, env: Environment<'_>) -
         Ok(settings) => settings,
         Err(error) => {
             let message = Given::from(matches).with_origin(&error.to_string());
-            findings.insert(0, Finding { check: What::Settings, level: Level::Bad, said: message, advice: None });
+            findings.insert(
+                0,
+                Finding {
+                    check: What::Settings,
+                    level: Level::Bad,
+                    said: message,
+                    advice: None,
+                },
+            );
             return Report::new(shown, findings);
         }
     };

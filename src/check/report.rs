@@ -31,8 +31,17 @@ pub struct Report {
 
 impl Report {
     pub(super) fn new(settings: Vec<Setting>, findings: Vec<Finding>) -> Self {
-        let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Good);
-        Self { version: crate::metrics::build::VERSION, level, settings, findings }
+        let level = findings
+            .iter()
+            .map(|finding| finding.level)
+            .max()
+            .unwrap_or(Level::Good);
+        Self {
+            version: crate::metrics::build::VERSION,
+            level,
+            settings,
+            findings,
+        }
     }
 
     /// The worst of it.
@@ -55,19 +64,51 @@ impl Report {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let width = |of: fn(&Setting) -> &str| self.settings.iter().map(|setting| of(setting).chars().count()).max().unwrap_or(0);
-        let (names, values) = (width(|setting| &setting.name), width(|setting| &setting.value));
-        for Setting { name, value, from, variable } in &self.settings {
-            let variable = variable.as_ref().map_or_else(String::new, |variable| format!(" {variable}"));
+        let width = |of: fn(&Setting) -> &str| {
+            self.settings
+                .iter()
+                .map(|setting| of(setting).chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let (names, values) = (
+            width(|setting| &setting.name),
+            width(|setting| &setting.value),
+        );
+        for Setting {
+            name,
+            value,
+            from,
+            variable,
+        } in &self.settings
+        {
+            let variable = variable
+                .as_ref()
+                .map_or_else(String::new, |variable| format!(" {variable}"));
             writeln!(out, "{name:names$}  {value:values$}  {from}{variable}")?;
         }
         if !self.settings.is_empty() {
             writeln!(out)?;
         }
-        let checks = self.findings.iter().map(|finding| finding.check.as_str().len()).max().unwrap_or(0);
-        for Finding { check, level, said, advice } in &self.findings {
+        let checks = self
+            .findings
+            .iter()
+            .map(|finding| finding.check.as_str().len())
+            .max()
+            .unwrap_or(0);
+        for Finding {
+            check,
+            level,
+            said,
+            advice,
+        } in &self.findings
+        {
             let (check, style, word) = (check.as_str(), style(*level), level.as_str());
-            write!(out, "{style}{word:7}{style:#}  {check:checks$}  {}", tame(said))?;
+            write!(
+                out,
+                "{style}{word:7}{style:#}  {check:checks$}  {}",
+                tame(said)
+            )?;
             match advice {
                 Some(advice) => writeln!(out, "; {}", tame(advice))?,
                 None => writeln!(out)?,
@@ -77,7 +118,12 @@ impl Report {
     }
 
     fn verdict(&self) -> String {
-        let count = |level| self.findings.iter().filter(|finding| finding.level == level).count();
+        let count = |level| {
+            self.findings
+                .iter()
+                .filter(|finding| finding.level == level)
+                .count()
+        };
         match (count(Level::Bad), count(Level::Warning)) {
             (0, 0) => "All is well.".to_owned(),
             (0, 1) => "The exporter would work; 1 warning.".to_owned(),
@@ -99,5 +145,7 @@ fn style(level: Level) -> Style {
 
 /// On one line of a terminal, whoever's words are in it.
 fn tame(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    text.chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect()
 }

@@ -41,8 +41,18 @@ struct Item {
 
 impl Sample {
     pub(super) fn of_audit(probe: Probe<AuditPage>) -> Self {
-        let Probe { page, unknown_fields, date } = probe;
-        let sample = Self { unknown_fields, date, older: page.end_cursor.clone(), has_more: page.has_more, ..Self::default() };
+        let Probe {
+            page,
+            unknown_fields,
+            date,
+        } = probe;
+        let sample = Self {
+            unknown_fields,
+            date,
+            older: page.end_cursor.clone(),
+            has_more: page.has_more,
+            ..Self::default()
+        };
         sample.with_items(page.items(), |raw| {
             let (entry, unknown_fields) = Entry::parse(raw).map_err(|error| error.to_string())?;
             Ok(Item {
@@ -55,8 +65,17 @@ impl Sample {
     }
 
     pub(super) fn of_tickets(probe: Probe<TicketPage>) -> Self {
-        let Probe { page, unknown_fields, date } = probe;
-        let sample = Self { unknown_fields, date, total: page.total_count, ..Self::default() };
+        let Probe {
+            page,
+            unknown_fields,
+            date,
+        } = probe;
+        let sample = Self {
+            unknown_fields,
+            date,
+            total: page.total_count,
+            ..Self::default()
+        };
         sample.with_items(page.items(), |raw| {
             // serde would read an array as the fields in their order.
             if !raw.starts_with('{') {
@@ -75,7 +94,11 @@ impl Sample {
         })
     }
 
-    fn with_items<'a>(mut self, items: impl Iterator<Item = &'a str>, read: impl Fn(&'a str) -> Result<Item, String>) -> Self {
+    fn with_items<'a>(
+        mut self,
+        items: impl Iterator<Item = &'a str>,
+        read: impl Fn(&'a str) -> Result<Item, String>,
+    ) -> Self {
         let mut ids = HashSet::new();
         for raw in items {
             self.items += 1;

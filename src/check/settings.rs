@@ -8,7 +8,14 @@ use crate::api::KEY_VARIABLE;
 use crate::cli::{Cli, DEFAULT_STATE_PATH, without_secrets};
 
 /// Shown also where nobody gave them.
-const IMPORTANT: [&str; 6] = ["api.base-url", "audit.enabled", "tickets.enabled", "state.path", "state.max-size", "web.listen-address"];
+const IMPORTANT: [&str; 6] = [
+    "api.base-url",
+    "audit.enabled",
+    "tickets.enabled",
+    "state.path",
+    "state.max-size",
+    "web.listen-address",
+];
 
 /// Their values are addresses of the web, which may hold what is secret.
 const ADDRESSES: [&str; 2] = ["api.base-url", "otlp.endpoint"];
@@ -50,16 +57,31 @@ pub(super) struct Setting {
 
 /// The settings that were given, and the important ones.
 pub(super) fn shown(matches: &ArgMatches, env: Environment<'_>) -> Vec<Setting> {
-    let mut shown: Vec<Setting> = command().get_arguments().filter_map(|argument| of_flag(argument, matches)).collect();
+    let mut shown: Vec<Setting> = command()
+        .get_arguments()
+        .filter_map(|argument| of_flag(argument, matches))
+        .collect();
     if (env.read)(KEY_VARIABLE).is_some() {
-        let used = matches.value_source("api.key-file").is_none_or(|source| source == ValueSource::DefaultValue);
-        let value = if used { "(not shown)" } else { "(not used: --api.key-file is given)" };
+        let used = matches
+            .value_source("api.key-file")
+            .is_none_or(|source| source == ValueSource::DefaultValue);
+        let value = if used {
+            "(not shown)"
+        } else {
+            "(not used: --api.key-file is given)"
+        };
         shown.push(of_variable(KEY_VARIABLE, value.to_owned()));
     }
-    let mut names: Vec<&String> = env.names.iter().filter(|name| name.starts_with(OTLP) || STANDARD.contains(&name.as_str())).collect();
+    let mut names: Vec<&String> = env
+        .names
+        .iter()
+        .filter(|name| name.starts_with(OTLP) || STANDARD.contains(&name.as_str()))
+        .collect();
     names.sort();
     for name in names {
-        let Some(value) = (env.read)(name).filter(|value| !value.trim().is_empty()) else { continue };
+        let Some(value) = (env.read)(name).filter(|value| !value.trim().is_empty()) else {
+            continue;
+        };
         let value = match name.as_str() {
             secret if secret.ends_with("HEADERS") => "(not shown)".to_owned(),
             _ if value.contains("://") || value.contains('@') => without_secrets(&value),
@@ -74,15 +96,27 @@ pub(super) fn shown(matches: &ArgMatches, env: Environment<'_>) -> Vec<Setting> 
 pub(super) fn unknown_variables(env: Environment<'_>) -> Vec<Finding> {
     let mut known = vec![KEY_VARIABLE.to_owned()];
     let commands = Cli::command();
-    let all = std::iter::once(&commands).chain(commands.get_subcommands()).flat_map(Command::get_arguments);
+    let all = std::iter::once(&commands)
+        .chain(commands.get_subcommands())
+        .flat_map(Command::get_arguments);
     known.extend(all.filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned)));
     // Kubernetes makes variables for each Service, by its name.
-    let is_kubernetes = |name: &str| name.starts_with("ORGDATA_EXPORTER_") || name.contains("_SERVICE_") || name.contains("_PORT");
-    let unknown = env.names.iter().filter(|name| name.starts_with("ORGDATA_") && !known.contains(name) && !is_kubernetes(name));
+    let is_kubernetes = |name: &str| {
+        name.starts_with("ORGDATA_EXPORTER_")
+            || name.contains("_SERVICE_")
+            || name.contains("_PORT")
+    };
+    let unknown = env.names.iter().filter(|name| {
+        name.starts_with("ORGDATA_") && !known.contains(name) && !is_kubernetes(name)
+    });
     unknown
         .map(|name| {
             let advice = "correct its name (--help lists them all), or take it away";
-            Finding::warning(What::Variables, format!("{name} is no variable of the exporter and does nothing"), advice)
+            Finding::warning(
+                What::Variables,
+                format!("{name} is no variable of the exporter and does nothing"),
+                advice,
+            )
         })
         .collect()
 }
@@ -91,12 +125,20 @@ fn of_flag(argument: &clap::Arg, matches: &ArgMatches) -> Option<Setting> {
     let id = argument.get_id().as_str();
     // Not the exporter's: `--format`, `--help`.
     let variable = argument.get_env()?.to_str()?;
-    let source = matches.value_source(id).unwrap_or(ValueSource::DefaultValue);
+    let source = matches
+        .value_source(id)
+        .unwrap_or(ValueSource::DefaultValue);
     if source == ValueSource::DefaultValue && !IMPORTANT.contains(&id) {
         return None;
     }
-    let values: Vec<String> =
-        matches.get_raw(id).map(|values| values.map(|value| value.to_string_lossy().into_owned()).collect()).unwrap_or_default();
+    let values: Vec<String> = matches
+        .get_raw(id)
+        .map(|values| {
+            values
+                .map(|value| value.to_string_lossy().into_owned())
+                .collect()
+        })
+        .unwrap_or_default();
     let value = match values.len() {
         0 if id == "state.path" => DEFAULT_STATE_PATH.to_owned(),
         0 => return None,
@@ -110,14 +152,27 @@ fn of_flag(argument: &clap::Arg, matches: &ArgMatches) -> Option<Setting> {
         ValueSource::EnvVariable => "variable",
         _ => "default",
     };
-    Some(Setting { name: format!("--{id}"), value, from, variable: from_variable.then(|| variable.to_owned()) })
+    Some(Setting {
+        name: format!("--{id}"),
+        value,
+        from,
+        variable: from_variable.then(|| variable.to_owned()),
+    })
 }
 
 fn of_variable(name: &str, value: String) -> Setting {
-    Setting { name: name.to_owned(), value, from: "variable", variable: None }
+    Setting {
+        name: name.to_owned(),
+        value,
+        from: "variable",
+        variable: None,
+    }
 }
 
 fn command() -> Command {
     let commands = Cli::command();
-    commands.find_subcommand("check").cloned().unwrap_or(commands)
+    commands
+        .find_subcommand("check")
+        .cloned()
+        .unwrap_or(commands)
 }

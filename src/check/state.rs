@@ -22,16 +22,32 @@ pub(super) struct State {
 /// Looks at the file and its disk, off the runtime's threads: either may hang.
 pub(super) async fn look(settings: &Settings, limit: Duration) -> State {
     let StatePath::File(path) = settings.path.clone() else {
-        return State { findings: vec![Finding::good(What::State, "in memory: nothing of it outlives the process")], ..State::default() };
+        return State {
+            findings: vec![Finding::good(
+                What::State,
+                "in memory: nothing of it outlives the process",
+            )],
+            ..State::default()
+        };
     };
     let (name, settings) = (path.display().to_string(), settings.clone());
     let looking = tokio::task::spawn_blocking(move || look_at(&path, &settings));
     match tokio::time::timeout(limit, looking).await {
         Ok(Ok(state)) => state,
         Ok(Err(_)) | Err(_) => {
-            let said = format!("{name} cannot be read within {}", humantime::format_duration(limit));
-            let finding = Finding::bad(What::State, said, "see whether its disk hangs, or give --state.path a file on another one");
-            State { findings: vec![finding], ..State::default() }
+            let said = format!(
+                "{name} cannot be read within {}",
+                humantime::format_duration(limit)
+            );
+            let finding = Finding::bad(
+                What::State,
+                said,
+                "see whether its disk hangs, or give --state.path a file on another one",
+            );
+            State {
+                findings: vec![finding],
+                ..State::default()
+            }
         }
     }
 }
@@ -45,7 +61,10 @@ pub(super) fn organization(of_the_key: Option<&str>, state: &State) -> Option<Fi
             format!("the API key belongs to organization {found}, but the state file to {wanted}"),
             format!("use a key of organization {wanted}, or give --state.path another file"),
         ),
-        Some(_) => Finding::good(What::Organization, format!("{found}, of the key and of the state file")),
+        Some(_) => Finding::good(
+            What::Organization,
+            format!("{found}, of the key and of the state file"),
+        ),
         None => Finding::good(What::Organization, found),
     })
 }
@@ -53,7 +72,12 @@ pub(super) fn organization(of_the_key: Option<&str>, state: &State) -> Option<Fi
 fn look_at(path: &Path, settings: &Settings) -> State {
     let look = match Look::at(path) {
         Ok(look) => look,
-        Err(error) => return State { findings: vec![told(&error)], ..State::default() },
+        Err(error) => {
+            return State {
+                findings: vec![told(&error)],
+                ..State::default()
+            };
+        }
     };
     let (held, organization) = match &look.content {
         Content::State { organization, .. } => (look.held, organization.clone()),
@@ -64,7 +88,11 @@ fn look_at(path: &Path, settings: &Settings) -> State {
     if findings[0].level != Level::Bad {
         findings.extend(disk(path, settings));
     }
-    State { findings, held, organization }
+    State {
+        findings,
+        held,
+        organization,
+    }
 }
 
 fn told(error: &OpenError) -> Finding {
@@ -74,20 +102,40 @@ fn told(error: &OpenError) -> Finding {
 fn judge(path: &Path, look: &Look, settings: &Settings) -> Finding {
     let name = path.display();
     if let Err(error) = writable(path) {
-        return told(&OpenError::Unwritable { path: path.to_owned(), error: error.to_string() });
+        return told(&OpenError::Unwritable {
+            path: path.to_owned(),
+            error: error.to_string(),
+        });
     }
     let (base_url, older, waiting, dead_letters) = match &look.content {
-        Content::Nothing if look.held => return Finding::good(What::State, format!("{name} is held by a running exporter")),
-        Content::Nothing => return Finding::good(What::State, format!("{name} is not there yet, and can be made")),
+        Content::Nothing if look.held => {
+            return Finding::good(What::State, format!("{name} is held by a running exporter"));
+        }
+        Content::Nothing => {
+            return Finding::good(
+                What::State,
+                format!("{name} is not there yet, and can be made"),
+            );
+        }
         Content::Damaged(how) => {
             let said = format!("{name} is damaged: {how}");
             let advice = "the exporter would set it aside and begin afresh, with counters at 0; put a copy in its place if there is one";
             return Finding::warning(What::State, said, advice);
         }
-        Content::State { base_url, older, waiting, dead_letters, .. } => (base_url, *older, *waiting, *dead_letters),
+        Content::State {
+            base_url,
+            older,
+            waiting,
+            dead_letters,
+            ..
+        } => (base_url, *older, *waiting, *dead_letters),
     };
     if *base_url != settings.base_url {
-        return told(&OpenError::OtherService { path: path.to_owned(), found: base_url.clone(), wanted: settings.base_url.clone() });
+        return told(&OpenError::OtherService {
+            path: path.to_owned(),
+            found: base_url.clone(),
+            wanted: settings.base_url.clone(),
+        });
     }
     let mut said = format!("{name} is of this service");
     if look.held {
@@ -95,7 +143,9 @@ fn judge(path: &Path, look: &Look, settings: &Settings) -> Finding {
     } else if older {
         said.push_str(", written by an older version, and is brought up to date at the next start");
     }
-    said.push_str(&format!("; {waiting} log records wait, {dead_letters} dead letters"));
+    said.push_str(&format!(
+        "; {waiting} log records wait, {dead_letters} dead letters"
+    ));
     Finding::good(What::State, said)
 }
 
@@ -103,7 +153,10 @@ fn judge(path: &Path, look: &Look, settings: &Settings) -> Finding {
 fn writable(path: &Path) -> io::Result<()> {
     let directory = directory(path);
     if !directory.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no directory {}", directory.display())));
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("there is no directory {}", directory.display()),
+        ));
     }
     #[cfg(unix)]
     {
@@ -117,7 +170,10 @@ fn writable(path: &Path) -> io::Result<()> {
 }
 
 fn directory(path: &Path) -> PathBuf {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+        .to_owned()
 }
 
 #[cfg(unix)]
@@ -135,9 +191,15 @@ fn disk(_: &Path, _: &Settings) -> Option<Finding> {
 
 /// Whether a file of `taken` bytes can grow to its limit.
 fn room(free: u64, taken: u64, max_size: u64) -> Finding {
-    let (shown, limit) = (ByteSize(free).display().iec(), ByteSize(max_size).display().iec());
+    let (shown, limit) = (
+        ByteSize(free).display().iec(),
+        ByteSize(max_size).display().iec(),
+    );
     if free.saturating_add(taken) >= max_size {
-        return Finding::good(What::Disk, format!("{shown} free for a state file of at most {limit}"));
+        return Finding::good(
+            What::Disk,
+            format!("{shown} free for a state file of at most {limit}"),
+        );
     }
     Finding::warning(
         What::Disk,
@@ -154,16 +216,35 @@ mod tests {
     fn a_disk_without_room_for_the_whole_file_is_a_warning() {
         assert_eq!(room(100 << 20, 0, 256 << 20).level, Level::Warning);
         assert_eq!(room(100 << 20, 200 << 20, 256 << 20).level, Level::Good);
-        assert_eq!(room(0, 0, 8 << 20).said, "0 B free, and the state file may grow to 8.0 MiB");
+        assert_eq!(
+            room(0, 0, 8 << 20).said,
+            "0 B free, and the state file may grow to 8.0 MiB"
+        );
         assert_eq!(room(u64::MAX, u64::MAX, 8 << 20).level, Level::Good);
     }
 
     #[test]
     fn an_organization_is_judged_only_where_both_are_known() {
-        let state = |organization: Option<&str>| State { organization: organization.map(str::to_owned), ..State::default() };
+        let state = |organization: Option<&str>| State {
+            organization: organization.map(str::to_owned),
+            ..State::default()
+        };
         assert_eq!(organization(None, &state(Some("1"))), None);
-        assert_eq!(organization(Some("1"), &state(None)).expect("known").level, Level::Good);
-        assert_eq!(organization(Some("1"), &state(Some("1"))).expect("known").level, Level::Good);
-        assert_eq!(organization(Some("2"), &state(Some("1"))).expect("known").level, Level::Bad);
+        assert_eq!(
+            organization(Some("1"), &state(None)).expect("known").level,
+            Level::Good
+        );
+        assert_eq!(
+            organization(Some("1"), &state(Some("1")))
+                .expect("known")
+                .level,
+            Level::Good
+        );
+        assert_eq!(
+            organization(Some("2"), &state(Some("1")))
+                .expect("known")
+                .level,
+            Level::Bad
+        );
     }
 }

@@ -95,7 +95,13 @@ pub enum Command {
 /// A usage error as one line: what clap says over several, without its decoration.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let told = text.split("\n\nUsage:").next().unwrap_or(&text).split("\n\nFor more information").next().unwrap_or(&text);
+    let told = text
+        .split("\n\nUsage:")
+        .next()
+        .unwrap_or(&text)
+        .split("\n\nFor more information")
+        .next()
+        .unwrap_or(&text);
     let line = told.split_whitespace().collect::<Vec<_>>().join(" ");
     line.strip_prefix("error: ").unwrap_or(&line).to_owned()
 }

@@ -19,16 +19,24 @@ impl From<&ArgMatches> for Given {
     fn from(matches: &ArgMatches) -> Self {
         let from = |source: ValueSource| {
             let ids = matches.ids().map(|id| id.as_str());
-            ids.filter(|id| matches.value_source(id) == Some(source)).map(str::to_owned).collect()
+            ids.filter(|id| matches.value_source(id) == Some(source))
+                .map(str::to_owned)
+                .collect()
         };
-        Self { flags: from(ValueSource::CommandLine), variables: from(ValueSource::EnvVariable) }
+        Self {
+            flags: from(ValueSource::CommandLine),
+            variables: from(ValueSource::EnvVariable),
+        }
     }
 }
 
 impl Given {
     /// Whether a flag was given in one way or the other; `id` is its name without dashes in front.
     pub fn contains(&self, id: &str) -> bool {
-        self.flags.iter().chain(&self.variables).any(|given| given == id)
+        self.flags
+            .iter()
+            .chain(&self.variables)
+            .any(|given| given == id)
     }
 
     /// A message that begins with a flag, with the variable where the value came from one.
@@ -39,13 +47,22 @@ impl Given {
 }
 
 /// The variable that a usage error is about, unless the flag was on the command line.
-pub fn variable(error: &clap::Error, arguments: impl Iterator<Item = OsString>, is_set: impl Fn(&str) -> bool) -> Option<String> {
-    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
+pub fn variable(
+    error: &clap::Error,
+    arguments: impl Iterator<Item = OsString>,
+    is_set: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
     let flag = flag_of(argument)?;
     let long = format!("--{flag}");
     let on_the_command_line = arguments.skip(1).any(|argument| {
         let argument = argument.to_string_lossy();
-        argument == long || argument.strip_prefix(&long).is_some_and(|rest| rest.starts_with('='))
+        argument == long
+            || argument
+                .strip_prefix(&long)
+                .is_some_and(|rest| rest.starts_with('='))
     });
     Some(variable_of(flag)).filter(|name| !on_the_command_line && is_set(name))
 }
@@ -61,7 +78,9 @@ pub fn from_variable(message: String, variable: Option<&str>) -> String {
 /// The flag that a text begins with, without its dashes.
 fn flag_of(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("--")?;
-    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '-').unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '-')
+        .unwrap_or(rest.len());
     Some(rest[..end].trim_end_matches('.')).filter(|flag| !flag.is_empty())
 }
 

@@ -63,7 +63,10 @@ pub struct SettingsError(String);
 
 impl From<&Flags> for LogSettings {
     fn from(flags: &Flags) -> Self {
-        Self { level: flags.log.level, format: flags.log.format }
+        Self {
+            level: flags.log.level,
+            format: flags.log.format,
+        }
     }
 }
 
@@ -74,7 +77,10 @@ impl Settings {
     ///
     /// # Errors
     /// Where a setting is wrong or missing.
-    pub fn resolve(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+    pub fn resolve(
+        flags: &Flags,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, SettingsError> {
         let base_url = base_url(flags)?;
         let key = key(flags, env)?;
         let filters = filters(flags)?;
@@ -83,8 +89,12 @@ impl Settings {
                 "--audit.enabled=false and --tickets.enabled=false: nothing is left to do; leave one of them on".to_owned(),
             ));
         }
-        let otlp = otlp::Settings::from_env(&flags.otlp.to_otlp(), env).map_err(|error| SettingsError(error.to_string()))?;
-        let scrubber = otlp::Scrubber { hide_user_names: !flags.otlp.user_names, redact: flags.otlp.redact.clone() };
+        let otlp = otlp::Settings::from_env(&flags.otlp.to_otlp(), env)
+            .map_err(|error| SettingsError(error.to_string()))?;
+        let scrubber = otlp::Scrubber {
+            hide_user_names: !flags.otlp.user_names,
+            redact: flags.otlp.redact.clone(),
+        };
         let ledger = ledger::Settings {
             path: StatePath::parse(flags.state.path.as_deref().unwrap_or(DEFAULT_STATE_PATH)),
             max_size: flags.state.max_size,
@@ -145,7 +155,12 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, SettingsError> {
                 .to_owned(),
         ));
     };
-    let base_url = BaseUrl::parse(text).map_err(|error| SettingsError(format!("--api.base-url {:?}: {error}", without_secrets(text))))?;
+    let base_url = BaseUrl::parse(text).map_err(|error| {
+        SettingsError(format!(
+            "--api.base-url {:?}: {error}",
+            without_secrets(text)
+        ))
+    })?;
     if base_url.is_plain_remote() && !flags.api.allow_plain_http {
         return Err(SettingsError(format!(
             "--api.base-url {text:?} would send the API key unencrypted over the network; use https://, or give --api.allow-plain-http if that is what you want"
@@ -158,7 +173,12 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, SettingsError> {
 pub(crate) fn without_secrets(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or(text);
     match text.rsplit_once('@') {
-        Some((before, host)) => format!("{}…@{host}", before.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"))),
+        Some((before, host)) => format!(
+            "{}…@{host}",
+            before
+                .split_once("://")
+                .map_or(String::new(), |(scheme, _)| format!("{scheme}://"))
+        ),
         None => text.to_owned(),
     }
 }
@@ -168,30 +188,47 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
         (Some(path), _) => KeySource::File(path.clone()),
         (None, Some(key)) => KeySource::Value(SecretString::from(key)),
         (None, None) => {
-            return Err(SettingsError(format!("there is no API key: give --api.key-file FILE, or set the variable {KEY_VARIABLE}")));
+            return Err(SettingsError(format!(
+                "there is no API key: give --api.key-file FILE, or set the variable {KEY_VARIABLE}"
+            )));
         }
     };
     source.check().map_err(|error| match &flags.api.key_file {
-        Some(path) => SettingsError(format!("--api.key-file {:?}: {error}", path.display().to_string())),
+        Some(path) => SettingsError(format!(
+            "--api.key-file {:?}: {error}",
+            path.display().to_string()
+        )),
         None => SettingsError(error.to_string()),
     })?;
     Ok(source)
 }
 
 fn web_config(flags: &Flags) -> Result<Option<web::WebConfig>, SettingsError> {
-    let Some(path) = &flags.web.config_file else { return Ok(None) };
+    let Some(path) = &flags.web.config_file else {
+        return Ok(None);
+    };
     // As in the toolkit: an empty name is no file.
     if path.as_os_str().is_empty() {
         return Ok(None);
     }
     let load = web::WebConfig::load(path);
-    load.map(Some).map_err(|error| SettingsError(format!("--web.config.file {:?}: {error}", path.display().to_string())))
+    load.map(Some).map_err(|error| {
+        SettingsError(format!(
+            "--web.config.file {:?}: {error}",
+            path.display().to_string()
+        ))
+    })
 }
 
 fn filters(flags: &Flags) -> Result<Filters, SettingsError> {
     let deal_ids = trimmed(&flags.audit.deal_ids);
-    if let Some(wrong) = deal_ids.iter().find(|id| !id.parse::<f64>().is_ok_and(f64::is_finite)) {
-        return Err(SettingsError(format!("--audit.deal-ids {wrong:?} is not a number; give deal ids like 42")));
+    if let Some(wrong) = deal_ids
+        .iter()
+        .find(|id| !id.parse::<f64>().is_ok_and(f64::is_finite))
+    {
+        return Err(SettingsError(format!(
+            "--audit.deal-ids {wrong:?} is not a number; give deal ids like 42"
+        )));
     }
     Ok(Filters {
         activity_types: trimmed(&flags.audit.activity_types),
@@ -213,8 +250,11 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, SettingsError> {
                 ));
             };
             let name = path.display().to_string();
-            let secret =
-                std::fs::read(path).map_err(|error| SettingsError(format!("--metrics.hash-key-file {name:?} cannot be read: {error}")))?;
+            let secret = std::fs::read(path).map_err(|error| {
+                SettingsError(format!(
+                    "--metrics.hash-key-file {name:?} cannot be read: {error}"
+                ))
+            })?;
             let secret = secret.trim_ascii();
             if secret.len() < 16 {
                 return Err(SettingsError(format!(
@@ -227,7 +267,11 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, SettingsError> {
 }
 
 fn trimmed(values: &[String]) -> Vec<String> {
-    values.iter().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()).collect()
+    values
+        .iter()
+        .map(|value| value.trim().to_owned())
+        .filter(|value| !value.is_empty())
+        .collect()
 }
 
 #[cfg(test)]
@@ -238,8 +282,10 @@ mod tests {
     use super::*;
 
     fn resolve(arguments: &[&str]) -> Result<Settings, String> {
-        let cli =
-            Cli::try_parse_from(std::iter::once("orgdata-exporter").chain(arguments.iter().copied())).map_err(|error| one_line(&error))?;
+        let cli = Cli::try_parse_from(
+            std::iter::once("orgdata-exporter").chain(arguments.iter().copied()),
+        )
+        .map_err(|error| one_line(&error))?;
         let env = |name: &str| (name == KEY_VARIABLE).then(|| "secret".to_owned());
         Settings::resolve(&cli.flags, &env).map_err(|error| error.to_string())
     }
@@ -251,13 +297,24 @@ mod tests {
         let settings = resolve(&[URL]).expect("valid");
         let audit = settings.audit.expect("on");
         assert_eq!(
-            (audit.poll_interval.as_secs(), audit.page_size, audit.reread_interval.as_secs(), audit.reread_window.as_secs()),
+            (
+                audit.poll_interval.as_secs(),
+                audit.page_size,
+                audit.reread_interval.as_secs(),
+                audit.reread_window.as_secs()
+            ),
             (15, 1000, 300, 3600)
         );
         let tickets = settings.tickets.expect("on");
-        assert_eq!((tickets.scan_interval.as_secs(), tickets.max_age.as_secs()), (60, 900));
+        assert_eq!(
+            (tickets.scan_interval.as_secs(), tickets.max_age.as_secs()),
+            (60, 900)
+        );
         assert_eq!(tickets.priorities, ["BLOCKER", "HIGH", "MEDIUM", "LOW"]);
-        assert_eq!((settings.zero_hold.as_secs(), settings.ledger.max_size), (60, 256 * 1024 * 1024));
+        assert_eq!(
+            (settings.zero_hold.as_secs(), settings.ledger.max_size),
+            (60, 256 * 1024 * 1024)
+        );
         assert_eq!(settings.api.base_url.to_string(), "https://api.example.com");
         assert!(settings.otlp.is_none() && !settings.ledger.outbox);
     }
@@ -265,26 +322,72 @@ mod tests {
     #[test]
     fn wrong_flags_are_one_line_with_the_flag_the_value_and_what_would_be_right() {
         for (arguments, parts) in [
-            (&["--audit.poll-interval=fast", URL][..], &["--audit.poll-interval", "fast", "15s"][..]),
-            (&["--api.page-size=5000", URL], &["--api.page-size", "5000", "1000"]),
-            (&["--api.max-requests-per-second=0", URL], &["--api.max-requests-per-second", "0", "0.5"]),
-            (&["--audit.start=yesterday", URL], &["--audit.start", "yesterday", "oldest"]),
-            (&["--state.max-size=tiny", URL], &["--state.max-size", "tiny", "256MiB"]),
-            (&["--metrics.actor-label=email", URL], &["--metrics.actor-label", "email", "hash"]),
-            (&["--metrics.actor-label=hash", URL], &["--metrics.hash-key-file"]),
-            (&["--web.listen-address=10917x", URL], &["--web.listen-address", "10917x", "10917x:10917"]),
-            (&["--web.telemetry-path=metrics", URL], &["--web.telemetry-path", "metrics"]),
-            (&["--log.level=loud", URL], &["--log.level", "loud", "debug"]),
-            (&["--audit.deal-ids=abc", URL], &["--audit.deal-ids", "abc", "42"]),
             (
-                &["--otlp.protocol=http/json", "--otlp.endpoint=http://localhost:4318", URL],
+                &["--audit.poll-interval=fast", URL][..],
+                &["--audit.poll-interval", "fast", "15s"][..],
+            ),
+            (
+                &["--api.page-size=5000", URL],
+                &["--api.page-size", "5000", "1000"],
+            ),
+            (
+                &["--api.max-requests-per-second=0", URL],
+                &["--api.max-requests-per-second", "0", "0.5"],
+            ),
+            (
+                &["--audit.start=yesterday", URL],
+                &["--audit.start", "yesterday", "oldest"],
+            ),
+            (
+                &["--state.max-size=tiny", URL],
+                &["--state.max-size", "tiny", "256MiB"],
+            ),
+            (
+                &["--metrics.actor-label=email", URL],
+                &["--metrics.actor-label", "email", "hash"],
+            ),
+            (
+                &["--metrics.actor-label=hash", URL],
+                &["--metrics.hash-key-file"],
+            ),
+            (
+                &["--web.listen-address=10917x", URL],
+                &["--web.listen-address", "10917x", "10917x:10917"],
+            ),
+            (
+                &["--web.telemetry-path=metrics", URL],
+                &["--web.telemetry-path", "metrics"],
+            ),
+            (
+                &["--log.level=loud", URL],
+                &["--log.level", "loud", "debug"],
+            ),
+            (
+                &["--audit.deal-ids=abc", URL],
+                &["--audit.deal-ids", "abc", "42"],
+            ),
+            (
+                &[
+                    "--otlp.protocol=http/json",
+                    "--otlp.endpoint=http://localhost:4318",
+                    URL,
+                ],
                 &["--otlp.protocol", "http/json", "http/protobuf"],
             ),
-            (&["--audit.enabled=false", "--tickets.enabled=false", URL], &["--audit.enabled", "--tickets.enabled"]),
+            (
+                &["--audit.enabled=false", "--tickets.enabled=false", URL],
+                &["--audit.enabled", "--tickets.enabled"],
+            ),
             (&["--no.such-flag", URL], &["--no.such-flag"]),
             (&[], &["--api.base-url", "https://api.example.com"]),
-            (&["--api.base-url=api.example.com"], &["--api.base-url", "api.example.com", "https://"]),
-            (&["--api.base-url=http://api.example.com"], &["--api.base-url", "https://", "--api.allow-plain-http"]),
+            (
+                &["--api.base-url=api.example.com"],
+                &["--api.base-url", "api.example.com", "https://"],
+            ),
+            (
+                &["--api.base-url=http://api.example.com"],
+                &["--api.base-url", "https://", "--api.allow-plain-http"],
+            ),
         ] {
             let error = resolve(arguments).expect_err("refused");
             assert!(!error.contains('\n'), "{error}");
@@ -297,32 +400,53 @@ mod tests {
     #[test]
     fn plain_http_needs_to_be_wanted_beyond_loopback() {
         assert!(resolve(&["--api.base-url=http://127.0.0.1:8081"]).is_ok());
-        assert!(resolve(&["--api.base-url=http://api.example.com", "--api.allow-plain-http"]).is_ok());
+        assert!(
+            resolve(&[
+                "--api.base-url=http://api.example.com",
+                "--api.allow-plain-http"
+            ])
+            .is_ok()
+        );
     }
 
     #[test]
     fn without_a_key_it_says_where_to_put_one() {
         let cli = Cli::try_parse_from(["orgdata-exporter", URL]).expect("valid");
-        let error = Settings::resolve(&cli.flags, &|_| None).expect_err("refused").to_string();
-        assert!(error.contains("--api.key-file") && error.contains(KEY_VARIABLE), "{error}");
+        let error = Settings::resolve(&cli.flags, &|_| None)
+            .expect_err("refused")
+            .to_string();
+        assert!(
+            error.contains("--api.key-file") && error.contains(KEY_VARIABLE),
+            "{error}"
+        );
     }
 
     #[test]
     fn an_unreadable_key_file_is_named() {
         let error = resolve(&[URL, "--api.key-file=/nonexistent/key"]).expect_err("refused");
-        assert!(error.contains("--api.key-file") && error.contains("/nonexistent/key"), "{error}");
+        assert!(
+            error.contains("--api.key-file") && error.contains("/nonexistent/key"),
+            "{error}"
+        );
     }
 
     #[test]
     fn every_flag_has_its_variable() {
         use clap::CommandFactory;
-        for argument in Cli::command().get_arguments().filter(|argument| argument.get_long().is_some()) {
+        for argument in Cli::command()
+            .get_arguments()
+            .filter(|argument| argument.get_long().is_some())
+        {
             let long = argument.get_long().expect("filtered");
             if ["help", "version"].contains(&long) {
                 continue;
             }
             let expected = format!("ORGDATA_{}", long.to_uppercase().replace(['.', '-'], "_"));
-            assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(expected.as_str()), "{long}");
+            assert_eq!(
+                argument.get_env().and_then(|name| name.to_str()),
+                Some(expected.as_str()),
+                "{long}"
+            );
         }
     }
 }

@@ -22,7 +22,9 @@ pub fn completions(shell: Shell, out: &mut dyn Write) -> io::Result<()> {
     if shell == Shell::Bash {
         // Its loop and its branches spell a name with a hyphen differently, so that nothing is completed after a command
         // (clap-rs/clap#6421); where that is mended there is nothing to replace.
-        text = String::from_utf8_lossy(&text).replace("orgdata__subcmd__exporter", "orgdata__exporter").into_bytes();
+        text = String::from_utf8_lossy(&text)
+            .replace("orgdata__subcmd__exporter", "orgdata__exporter")
+            .into_bytes();
     }
     out.write_all(&text)
 }
@@ -36,13 +38,28 @@ pub fn man(path: &[String], out: &mut dyn Write) -> io::Result<()> {
     // Full names for the subcommands' pages.
     command.build();
     for name in path {
-        let found = command.find_subcommand(name).filter(|found| !found.is_hide_set()).cloned();
+        let found = command
+            .find_subcommand(name)
+            .filter(|found| !found.is_hide_set())
+            .cloned();
         command = found.ok_or_else(|| {
-            let known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-            let known = if known.is_empty() { "it has none".to_owned() } else { format!("there are {}", known.join(", ")) };
+            let known: Vec<&str> = command
+                .get_subcommands()
+                .map(clap::Command::get_name)
+                .collect();
+            let known = if known.is_empty() {
+                "it has none".to_owned()
+            } else {
+                format!("there are {}", known.join(", "))
+            };
             let place = command.get_bin_name().unwrap_or(NAME);
-            io::Error::new(io::ErrorKind::NotFound, format!("{place} has no command {name:?}; {known}"))
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{place} has no command {name:?}; {known}"),
+            )
         })?;
     }
-    Man::new(command).source(concat!("orgdata-exporter ", env!("CARGO_PKG_VERSION"))).render(out)
+    Man::new(command)
+        .source(concat!("orgdata-exporter ", env!("CARGO_PKG_VERSION")))
+        .render(out)
 }

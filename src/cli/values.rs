@@ -13,7 +13,9 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// A duration above zero.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     match duration_or_zero(text)? {
-        Duration::ZERO => Err("it must be longer than 0; write a duration like 15s, 1m 30s or 24h".to_owned()),
+        Duration::ZERO => {
+            Err("it must be longer than 0; write a duration like 15s, 1m 30s or 24h".to_owned())
+        }
         duration => Ok(duration),
     }
 }
@@ -23,9 +25,13 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
-    let duration = humantime::parse_duration(text.trim()).map_err(|error| format!("{error}; write a duration like 15s, 1m 30s or 24h"))?;
+    let duration = humantime::parse_duration(text.trim())
+        .map_err(|error| format!("{error}; write a duration like 15s, 1m 30s or 24h"))?;
     if duration > LONGEST {
-        return Err("it is longer than a hundred years; write a duration like 15s, 1m 30s or 24h".to_owned());
+        return Err(
+            "it is longer than a hundred years; write a duration like 15s, 1m 30s or 24h"
+                .to_owned(),
+        );
     }
     Ok(duration)
 }
@@ -40,7 +46,11 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 
 /// A size of the state file, in bytes.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    let size = text.trim().parse::<ByteSize>().map_err(|_| "write a size like 256MiB or 1GiB".to_owned())?.as_u64();
+    let size = text
+        .trim()
+        .parse::<ByteSize>()
+        .map_err(|_| "write a size like 256MiB or 1GiB".to_owned())?
+        .as_u64();
     if size < MIN_STATE_SIZE {
         return Err("it is too small to work with; write at least 8MiB, like 256MiB".to_owned());
     }
@@ -66,7 +76,16 @@ mod tests {
     #[test]
     fn durations_are_humantime_and_not_zero() {
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
-        for wrong in ["", "15", "fast", "-1s", "0s", "0", "580000000000years", "101years"] {
+        for wrong in [
+            "",
+            "15",
+            "fast",
+            "-1s",
+            "0s",
+            "0",
+            "580000000000years",
+            "101years",
+        ] {
             assert!(duration(wrong).expect_err(wrong).contains("15s"), "{wrong}");
         }
         assert_eq!(duration_or_zero("0"), Ok(Duration::ZERO));

@@ -68,7 +68,9 @@ impl ActorLabel {
 
     /// The label of an actor; `None` where no label is made.
     pub fn label(&self, actor: Option<&ActorRef>) -> Option<String> {
-        let Some(actor) = actor else { return (!matches!(self, Self::None)).then(|| NO_ACTOR.to_owned()) };
+        let Some(actor) = actor else {
+            return (!matches!(self, Self::None)).then(|| NO_ACTOR.to_owned());
+        };
         match self {
             Self::Id => Some(cut(&actor.id)),
             Self::Name => {
@@ -87,7 +89,11 @@ impl ActorLabel {
 impl Slots {
     /// No actor yet; at most `max` with a label of their own, each until it was idle for `idle`.
     pub(crate) fn new(max: usize, idle: Duration) -> Self {
-        Self { max, idle, last_at: HashMap::new() }
+        Self {
+            max,
+            idle,
+            last_at: HashMap::new(),
+        }
     }
 
     /// An actor of an earlier process; `false` when it was idle for too long, or there is no slot left.
@@ -180,7 +186,10 @@ mod tests {
     use super::*;
 
     fn ada() -> ActorRef {
-        ActorRef { id: "13".into(), name: Some("Ada L".into()) }
+        ActorRef {
+            id: "13".into(),
+            name: Some("Ada L".into()),
+        }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -191,12 +200,23 @@ mod tests {
     fn each_mode_makes_its_label_and_the_hash_shows_nothing() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"k");
         assert_eq!(ActorLabel::Id.label(Some(&ada())).as_deref(), Some("13"));
-        assert_eq!(ActorLabel::Name.label(Some(&ada())).as_deref(), Some("Ada L"));
+        assert_eq!(
+            ActorLabel::Name.label(Some(&ada())).as_deref(),
+            Some("Ada L")
+        );
         assert_eq!(ActorLabel::None.label(Some(&ada())), None);
         let hash = ActorLabel::Hash(key).label(Some(&ada())).expect("a label");
         assert!(hash.len() == 16 && !hash.contains("13"), "{hash}");
         assert_eq!(ActorLabel::Id.label(None).as_deref(), Some("none"));
-        assert_eq!(ActorLabel::Name.label(Some(&ActorRef { id: "7".into(), name: None })).as_deref(), Some("7"));
+        assert_eq!(
+            ActorLabel::Name
+                .label(Some(&ActorRef {
+                    id: "7".into(),
+                    name: None
+                }))
+                .as_deref(),
+            Some("7")
+        );
     }
 
     #[test]
@@ -213,7 +233,10 @@ mod tests {
     #[test]
     fn somebody_called_like_a_label_of_ours_is_known_by_the_id() {
         for name in [NO_ACTOR, OTHER_ACTORS, ""] {
-            let actor = ActorRef { id: "7".into(), name: Some(name.into()) };
+            let actor = ActorRef {
+                id: "7".into(),
+                name: Some(name.into()),
+            };
             assert_eq!(ActorLabel::Name.label(Some(&actor)).as_deref(), Some("7"));
         }
     }

@@ -32,7 +32,9 @@ impl Beginning {
     /// Where the file is missing, not ours, or cannot be read.
     pub fn read(path: &Path) -> Result<Option<Self>, OpenError> {
         let read = |row: &rusqlite::Row<'_>| {
-            let Some(born_at) = row.get::<_, Option<i64>>(2)? else { return Ok(None) };
+            let Some(born_at) = row.get::<_, Option<i64>>(2)? else {
+                return Ok(None);
+            };
             Ok(Some(Self {
                 base_url: row.get(0)?,
                 filters: row.get(1)?,
@@ -42,7 +44,18 @@ impl Beginning {
             }))
         };
         let connection = open_beside(path)?;
-        let found = connection.query_row("SELECT base_url, filters, born_at, count_floor, recreated_at FROM state", [], read).optional();
-        found.map(Option::flatten).map_err(|error| OpenError::Sqlite { path: path.to_owned(), error })
+        let found = connection
+            .query_row(
+                "SELECT base_url, filters, born_at, count_floor, recreated_at FROM state",
+                [],
+                read,
+            )
+            .optional();
+        found
+            .map(Option::flatten)
+            .map_err(|error| OpenError::Sqlite {
+                path: path.to_owned(),
+                error,
+            })
     }
 }

@@ -26,7 +26,8 @@ impl BlockWriter {
         // A page is capped far below four gigabytes.
         let length = u32::try_from(raw.len()).unwrap_or(u32::MAX);
         self.bytes.extend_from_slice(&length.to_le_bytes());
-        self.bytes.extend_from_slice(&raw.as_bytes()[..length as usize]);
+        self.bytes
+            .extend_from_slice(&raw.as_bytes()[..length as usize]);
         self.records += 1;
     }
 
@@ -52,7 +53,10 @@ pub(super) struct OpenPage {
 
 impl OpenPage {
     pub(super) fn new(page: i64, block: &[u8]) -> Result<Self, BlockError> {
-        Ok(Self { page, bytes: decompress(block)? })
+        Ok(Self {
+            page,
+            bytes: decompress(block)?,
+        })
     }
 
     /// The records, oldest first. An error is the last one.
@@ -64,7 +68,11 @@ impl OpenPage {
             }
             let record = split(rest);
             rest = record.map_or(&[], |(_, _, rest)| rest);
-            Some(record.map(|(kind, raw, _)| (kind, raw)).ok_or_else(|| BlockError("a record ends early".to_owned())))
+            Some(
+                record
+                    .map(|(kind, raw, _)| (kind, raw))
+                    .ok_or_else(|| BlockError("a record ends early".to_owned())),
+            )
         })
     }
 }
@@ -90,12 +98,21 @@ pub(super) fn unpack(block: &[u8]) -> Result<String, BlockError> {
 
 /// The size that a block names is not believed where lz4 could not have made it so small: it would be reserved, and the process ended.
 fn decompress(block: &[u8]) -> Result<Vec<u8>, BlockError> {
-    let (size, compressed) = lz4_flex::block::uncompressed_size(block).map_err(|error| BlockError(error.to_string()))?;
+    let (size, compressed) =
+        lz4_flex::block::uncompressed_size(block).map_err(|error| BlockError(error.to_string()))?;
     if size / MAX_RATIO > compressed.len() {
-        return Err(BlockError(format!("{} bytes cannot hold {size}", compressed.len())));
+        return Err(BlockError(format!(
+            "{} bytes cannot hold {size}",
+            compressed.len()
+        )));
     }
-    let bytes = lz4_flex::block::decompress(compressed, size).map_err(|error| BlockError(error.to_string()))?;
-    if bytes.len() == size { Ok(bytes) } else { Err(BlockError("it ends early".to_owned())) }
+    let bytes = lz4_flex::block::decompress(compressed, size)
+        .map_err(|error| BlockError(error.to_string()))?;
+    if bytes.len() == size {
+        Ok(bytes)
+    } else {
+        Err(BlockError("it ends early".to_owned()))
+    }
 }
 
 #[cfg(test)]
@@ -105,7 +122,11 @@ mod tests {
     #[test]
     fn what_was_packed_comes_out_in_order() {
         let mut block = BlockWriter::default();
-        let records = [(RecordKind::Entry, "{\"a\":1}"), (RecordKind::Gap, ""), (RecordKind::Entry, "{\n \"ü\": null }")];
+        let records = [
+            (RecordKind::Entry, "{\"a\":1}"),
+            (RecordKind::Gap, ""),
+            (RecordKind::Entry, "{\n \"ü\": null }"),
+        ];
         for (kind, raw) in records {
             block.push(kind, raw);
         }
@@ -139,7 +160,13 @@ mod tests {
             let bytes = [b"\0\x03\0\0\0one", tail].concat();
             let page = OpenPage::new(1, &lz4_flex::compress_prepend_size(&bytes)).expect("unpacks");
             let records: Vec<_> = page.records().collect();
-            assert!(matches!(records.as_slice(), [Ok((RecordKind::Entry, b"one")), Err(_)]), "{records:?}");
+            assert!(
+                matches!(
+                    records.as_slice(),
+                    [Ok((RecordKind::Entry, b"one")), Err(_)]
+                ),
+                "{records:?}"
+            );
         }
     }
 }

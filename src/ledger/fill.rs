@@ -60,7 +60,11 @@ impl Fill {
     /// Looks at the log beside the file. Returns whether it is longer than what is kept free for it: what a large transaction leaves
     /// stands there, written back or not, until it is cut.
     pub(super) fn look_at_log(&self) -> bool {
-        let wal = self.wal.as_ref().and_then(|wal| std::fs::metadata(wal).ok()).map_or(0, |wal| wal.len());
+        let wal = self
+            .wal
+            .as_ref()
+            .and_then(|wal| std::fs::metadata(wal).ok())
+            .map_or(0, |wal| wal.len());
         self.wal_bytes.store(wal, Ordering::Relaxed);
         self.is_held()
     }
@@ -91,8 +95,14 @@ impl Fill {
         // takes, or a log that is written back.
         let passes = (self.outbox && waiting > 0) || self.is_held();
         // A page is in the log first, and then in the file too.
-        let file = self.used.load(Ordering::Relaxed).saturating_add(self.page * PAGES_AT_ONCE).max(self.bytes.load(Ordering::Relaxed));
-        passes && file.saturating_add(self.wal_bytes.load(Ordering::Relaxed).max(self.log())) > self.max
+        let file = self
+            .used
+            .load(Ordering::Relaxed)
+            .saturating_add(self.page * PAGES_AT_ONCE)
+            .max(self.bytes.load(Ordering::Relaxed));
+        passes
+            && file.saturating_add(self.wal_bytes.load(Ordering::Relaxed).max(self.log()))
+                > self.max
     }
 
     /// Space kept free for the write-ahead log: it grows by a transaction beyond the size at which it is written back.
@@ -155,12 +165,21 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let fill = fill(directory.path());
         let lines = Captured::begin();
-        std::fs::File::create(directory.path().join("state.db-wal")).and_then(|log| log.set_len(9 * MIB)).expect("written");
+        std::fs::File::create(directory.path().join("state.db-wal"))
+            .and_then(|log| log.set_len(9 * MIB))
+            .expect("written");
         assert!(fill.look_at_log());
         fill.look(MIB, MIB, false);
         assert!(fill.is_held() && lines.lines().is_empty());
         fill.look(MIB, MIB, true);
         fill.look(MIB, MIB, true);
-        assert_eq!(lines.lines().iter().filter(|line| line.contains("another program")).count(), 1);
+        assert_eq!(
+            lines
+                .lines()
+                .iter()
+                .filter(|line| line.contains("another program"))
+                .count(),
+            1
+        );
     }
 }

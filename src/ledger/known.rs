@@ -17,7 +17,9 @@ pub(super) struct Known {
 
 impl Default for Known {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| HashSet::new()) }
+        Self {
+            shards: std::array::from_fn(|_| HashSet::new()),
+        }
     }
 }
 

@@ -74,14 +74,29 @@ impl Labels {
     }
 
     /// Introduces every label set with the value that an earlier process left.
-    pub(super) fn restore(&mut self, connection: &Connection, shown: &Shown, delta: &mut Delta) -> rusqlite::Result<()> {
+    pub(super) fn restore(
+        &mut self,
+        connection: &Connection,
+        shown: &Shown,
+        delta: &mut Delta,
+    ) -> rusqlite::Result<()> {
         // By the service's clock, as all of them are, and this machine's may be far from it; the next commit knows better how late it is.
-        let newest: Option<i64> =
-            connection.query_row("SELECT max(last_at) FROM actors WHERE scheme = ?1", [&self.scheme], |row| row.get(0))?;
+        let newest: Option<i64> = connection.query_row(
+            "SELECT max(last_at) FROM actors WHERE scheme = ?1",
+            [&self.scheme],
+            |row| row.get(0),
+        )?;
         let now = newest.map_or_else(Timestamp::now, timestamp);
-        let mut actors = connection.prepare("SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC")?;
-        let actors =
-            actors.query_map([&self.scheme], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get(2)?)))?;
+        let mut actors = connection.prepare(
+            "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC",
+        )?;
+        let actors = actors.query_map([&self.scheme], |row| {
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, Option<String>>(1)?,
+                row.get(2)?,
+            ))
+        })?;
         let mut hidden = HashSet::new();
         for actor in actors {
             let (actor, name, last_at) = actor?;
@@ -94,20 +109,35 @@ impl Labels {
         }
         let mut events =
             connection.prepare("SELECT activity_type, actor, count FROM events WHERE scheme = ?1 ORDER BY activity_type, actor")?;
-        let events =
-            events.query_map([&self.scheme], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?)))?;
+        let events = events.query_map([&self.scheme], |row| {
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, String>(1)?,
+                row.get::<_, i64>(2)?,
+            ))
+        })?;
         for event in events {
             let (activity_type, actor, count) = event?;
             let activity_type: Arc<str> = activity_type.into();
             // The rows are sorted by type, so it is always the same types that a file with too many of them shows.
-            let is_known =
-                activity_type.as_ref() == OTHER_ACTORS || self.activity_types.contains(&activity_type) || self.learn(&activity_type);
+            let is_known = activity_type.as_ref() == OTHER_ACTORS
+                || self.activity_types.contains(&activity_type)
+                || self.learn(&activity_type);
             if is_known && !hidden.contains(actor.as_str()) {
-                let shown = shown.get(&(self.scheme.clone(), activity_type.to_string(), actor.clone()));
-                let labels = EventLabels { activity_type, actor: shown_actor(&self.scheme, &actor) };
+                let shown = shown.get(&(
+                    self.scheme.clone(),
+                    activity_type.to_string(),
+                    actor.clone(),
+                ));
+                let labels = EventLabels {
+                    activity_type,
+                    actor: shown_actor(&self.scheme, &actor),
+                };
                 let (count, shown) = (count.cast_unsigned(), shown.copied().unwrap_or(u64::MAX));
                 delta.introduced.push((labels.clone(), count.min(shown)));
-                delta.held.extend((shown < count).then(|| (labels, count - shown)));
+                delta
+                    .held
+                    .extend((shown < count).then(|| (labels, count - shown)));
             }
         }
         Ok(())
@@ -139,7 +169,11 @@ impl Labels {
         let now = commit.server_time;
         // Before anything is counted: a slot that is free by now is for whoever comes first.
         changed.retired = self.slots.retire(now);
-        delta.retired = changed.retired.iter().map(|(actor, _)| actor.clone()).collect();
+        delta.retired = changed
+            .retired
+            .iter()
+            .map(|(actor, _)| actor.clone())
+            .collect();
         let mut counts = Counts::new();
         let mut folded = 0;
         let mut seen: BTreeMap<Arc<str>, Seen> = BTreeMap::new();
@@ -148,56 +182,80 @@ impl Labels {
             let counted = match entry.disposition {
                 Disposition::Baseline | Disposition::History => false,
                 Disposition::Live => true,
-                Disposition::Late => commit.count_floor.is_none_or(|floor| entry.created_at >= floor),
+                Disposition::Late => commit
+                    .count_floor
+                    .is_none_or(|floor| entry.created_at >= floor),
             };
             // Whoever was active in the past alone is not active now: years of history must not keep the slots from those who are.
-            let at = if counted { now } else { entry.created_at.min(now) };
+            let at = if counted {
+                now
+            } else {
+                entry.created_at.min(now)
+            };
             if !counted && self.slots.is_idle(at, now) {
                 continue;
             }
             let actor = match (self.actor_label.label(event.actor.as_ref()), &event.actor) {
-                (Some(label), Some(reference)) if !is_reserved(&label) => match self.slots.take(&label, at) {
-                    Slot::Folded => {
-                        folded += u64::from(counted);
-                        Some(OTHER_ACTORS.into())
-                    }
-                    slot => {
-                        let (actor, is_new) = match slot {
-                            Slot::New(actor) => (actor, true),
-                            Slot::Held(actor) => (actor, false),
-                            Slot::Folded => unreachable!("has an arm of its own"),
-                        };
-                        if is_new {
-                            changed.granted.push(actor.clone());
-                            delta.introduced.extend(self.stored(transaction, &actor)?);
+                (Some(label), Some(reference)) if !is_reserved(&label) => {
+                    match self.slots.take(&label, at) {
+                        Slot::Folded => {
+                            folded += u64::from(counted);
+                            Some(OTHER_ACTORS.into())
                         }
-                        // Once a page and actor, not once an event; the newest name wins, and a late row may have an older one.
-                        let seen = seen.entry(actor.clone()).or_insert(Seen { name: None, at });
-                        seen.at = seen.at.max(at);
-                        if reference.name.is_some() && (is_new || entry.disposition != Disposition::Late) {
-                            seen.name = reference.name.as_deref().map(cut);
+                        slot => {
+                            let (actor, is_new) = match slot {
+                                Slot::New(actor) => (actor, true),
+                                Slot::Held(actor) => (actor, false),
+                                Slot::Folded => unreachable!("has an arm of its own"),
+                            };
+                            if is_new {
+                                changed.granted.push(actor.clone());
+                                delta.introduced.extend(self.stored(transaction, &actor)?);
+                            }
+                            // Once a page and actor, not once an event; the newest name wins, and a late row may have an older one.
+                            let seen = seen.entry(actor.clone()).or_insert(Seen { name: None, at });
+                            seen.at = seen.at.max(at);
+                            if reference.name.is_some()
+                                && (is_new || entry.disposition != Disposition::Late)
+                            {
+                                seen.name = reference.name.as_deref().map(cut);
+                            }
+                            Some(actor)
                         }
-                        Some(actor)
                     }
-                },
+                }
                 (label, _) => label.map(Into::into),
             };
             let activity_type = self.activity_type(&event.activity_type);
-            *counts.entry(EventLabels { activity_type, actor }).or_default() += u64::from(counted);
+            *counts
+                .entry(EventLabels {
+                    activity_type,
+                    actor,
+                })
+                .or_default() += u64::from(counted);
         }
         for (label, Seen { name, at }) in seen {
-            transaction.prepare_cached(UPSERT_ACTOR)?.execute(params![self.scheme, &*label, name, micros(at)])?;
+            transaction.prepare_cached(UPSERT_ACTOR)?.execute(params![
+                self.scheme,
+                &*label,
+                name,
+                micros(at)
+            ])?;
             if let (Some(name), "id") = (name, self.scheme.as_str()) {
                 delta.names.push((label, name));
             }
         }
         // Introduced at 0 first, so that a scrape between this commit and the next sees the value before the rise.
-        delta.introduced.extend(counts.keys().map(|labels| (labels.clone(), 0)));
+        delta
+            .introduced
+            .extend(counts.keys().map(|labels| (labels.clone(), 0)));
         if folded > 0 {
             delta.totals.push((Total::Folded, folded));
         }
         add_counts(transaction, &self.scheme, &counts)?;
-        delta.events.extend(counts.into_iter().filter(|(_, rise)| *rise > 0));
+        delta
+            .events
+            .extend(counts.into_iter().filter(|(_, rise)| *rise > 0));
         if !changed.granted.is_empty() {
             self.forget(transaction)?;
         }
@@ -205,19 +263,36 @@ impl Labels {
     }
 
     /// What is stored under an actor's label.
-    fn stored(&self, transaction: &Transaction<'_>, actor: &Arc<str>) -> rusqlite::Result<Vec<(EventLabels, u64)>> {
-        let mut known = transaction.prepare_cached("SELECT 1 FROM actors WHERE scheme = ?1 AND actor = ?2")?;
+    fn stored(
+        &self,
+        transaction: &Transaction<'_>,
+        actor: &Arc<str>,
+    ) -> rusqlite::Result<Vec<(EventLabels, u64)>> {
+        let mut known =
+            transaction.prepare_cached("SELECT 1 FROM actors WHERE scheme = ?1 AND actor = ?2")?;
         if !known.exists(params![self.scheme, &**actor])? {
             return Ok(Vec::new());
         }
         // One look-up a type: by the actor alone it would be the whole table, once for each of a flood of actors.
-        let mut count = transaction.prepare_cached("SELECT count FROM events WHERE scheme = ?1 AND activity_type = ?2 AND actor = ?3")?;
+        let mut count = transaction.prepare_cached(
+            "SELECT count FROM events WHERE scheme = ?1 AND activity_type = ?2 AND actor = ?3",
+        )?;
         let other: Arc<str> = OTHER_ACTORS.into();
-        let types = self.activity_types.iter().chain((!self.activity_types.contains(&other)).then_some(&other));
+        let types = self
+            .activity_types
+            .iter()
+            .chain((!self.activity_types.contains(&other)).then_some(&other));
         let mut stored = Vec::new();
         for activity_type in types {
-            let count: Option<i64> = count.query_row(params![self.scheme, &**activity_type, &**actor], |row| row.get(0)).optional()?;
-            let labels = || EventLabels { activity_type: activity_type.clone(), actor: Some(actor.clone()) };
+            let count: Option<i64> = count
+                .query_row(params![self.scheme, &**activity_type, &**actor], |row| {
+                    row.get(0)
+                })
+                .optional()?;
+            let labels = || EventLabels {
+                activity_type: activity_type.clone(),
+                actor: Some(actor.clone()),
+            };
             stored.extend(count.map(|count| (labels(), count.cast_unsigned())));
         }
         Ok(stored)
@@ -226,18 +301,29 @@ impl Labels {
     /// Forgets the actors that were idle for longest, with what was counted for them, where the file remembers too many. One that comes
     /// back all the same begins at 0, long after its series had left.
     fn forget(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let limit = i64::try_from(self.slots.max().saturating_mul(REMEMBERED_PER_SLOT).max(REMEMBERED)).unwrap_or(i64::MAX);
-        let held: i64 =
-            transaction.prepare_cached("SELECT count(*) FROM actors WHERE scheme = ?1")?.query_row([&self.scheme], |row| row.get(0))?;
+        let limit = i64::try_from(
+            self.slots
+                .max()
+                .saturating_mul(REMEMBERED_PER_SLOT)
+                .max(REMEMBERED),
+        )
+        .unwrap_or(i64::MAX);
+        let held: i64 = transaction
+            .prepare_cached("SELECT count(*) FROM actors WHERE scheme = ?1")?
+            .query_row([&self.scheme], |row| row.get(0))?;
         if held <= limit {
             return Ok(());
         }
         // A tenth more than it must be, so that it is not done again for every page of a flood.
         let excess = held - limit + limit / 10;
-        let mut oldest = transaction.prepare_cached("SELECT actor FROM actors WHERE scheme = ?1 ORDER BY last_at LIMIT ?2")?;
-        let oldest = oldest.query_map(params![self.scheme, excess], |row| row.get::<_, String>(0))?;
+        let mut oldest = transaction.prepare_cached(
+            "SELECT actor FROM actors WHERE scheme = ?1 ORDER BY last_at LIMIT ?2",
+        )?;
+        let oldest =
+            oldest.query_map(params![self.scheme, excess], |row| row.get::<_, String>(0))?;
         let oldest: Vec<String> = oldest.collect::<Result<_, _>>()?;
-        let mut delete = transaction.prepare_cached("DELETE FROM actors WHERE scheme = ?1 AND actor = ?2")?;
+        let mut delete =
+            transaction.prepare_cached("DELETE FROM actors WHERE scheme = ?1 AND actor = ?2")?;
         for actor in oldest.iter().filter(|actor| !self.slots.holds(actor)) {
             delete.execute(params![self.scheme, actor])?;
         }
@@ -254,26 +340,35 @@ impl Labels {
             return known.clone();
         }
         let name: Arc<str> = name.into();
-        if self.learn(&name) { name } else { OTHER_ACTORS.into() }
+        if self.learn(&name) {
+            name
+        } else {
+            OTHER_ACTORS.into()
+        }
     }
 
     /// Whether there is room for one more activity type.
     fn learn(&mut self, activity_type: &Arc<str>) -> bool {
-        self.activity_types.len() < MAX_ACTIVITY_TYPES && self.activity_types.insert(activity_type.clone())
+        self.activity_types.len() < MAX_ACTIVITY_TYPES
+            && self.activity_types.insert(activity_type.clone())
     }
 }
 
 /// Events counted since the file was begun, under whatever labels, also such as are shown no more.
 pub(super) fn counted(connection: &Connection) -> rusqlite::Result<u64> {
     let sum = "SELECT coalesce((SELECT sum(count) FROM events), 0) + coalesce((SELECT value FROM totals WHERE name = ?1), 0)";
-    connection.query_row(sum, [FORGOTTEN], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+    connection
+        .query_row(sum, [FORGOTTEN], |row| row.get::<_, i64>(0))
+        .map(i64::cast_unsigned)
 }
 
 /// Forgets the ways of making labels that were not in use for longest.
 pub(super) fn forget_schemes(connection: &Connection, current: &str) -> rusqlite::Result<()> {
     let mut old =
         connection.prepare("SELECT scheme FROM actors WHERE scheme <> ?1 GROUP BY scheme ORDER BY max(last_at) DESC LIMIT -1 OFFSET ?2")?;
-    let old = old.query_map(params![current, REMEMBERED_SCHEMES - 1], |row| row.get::<_, String>(0))?;
+    let old = old.query_map(params![current, REMEMBERED_SCHEMES - 1], |row| {
+        row.get::<_, String>(0)
+    })?;
     let old: Vec<String> = old.collect::<Result<_, _>>()?;
     if old.is_empty() {
         return Ok(());
@@ -286,21 +381,34 @@ pub(super) fn forget_schemes(connection: &Connection, current: &str) -> rusqlite
     transaction.commit()
 }
 
-fn add_counts(transaction: &Transaction<'_>, scheme: &str, counts: &Counts) -> rusqlite::Result<()> {
+fn add_counts(
+    transaction: &Transaction<'_>,
+    scheme: &str,
+    counts: &Counts,
+) -> rusqlite::Result<()> {
     let mut upsert = transaction.prepare_cached(
         "INSERT INTO events (scheme, activity_type, actor, count) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (scheme, activity_type, actor) DO UPDATE SET count = count + excluded.count",
     )?;
     for (labels, rise) in counts {
-        upsert.execute(params![scheme, &*labels.activity_type, labels.actor.as_deref().unwrap_or_default(), rise.cast_signed()])?;
+        upsert.execute(params![
+            scheme,
+            &*labels.activity_type,
+            labels.actor.as_deref().unwrap_or_default(),
+            rise.cast_signed()
+        ])?;
     }
     Ok(())
 }
 
 /// Deletes rows of `events`; their sum is remembered, so that the number of all events stays right.
 fn delete_events(connection: &Connection, condition: &str, scheme: &str) -> rusqlite::Result<()> {
-    let mut delete = connection.prepare(&format!("DELETE FROM events WHERE {condition} RETURNING count"))?;
-    let gone: i64 = delete.query_map([scheme], |row| row.get::<_, i64>(0))?.sum::<rusqlite::Result<i64>>()?;
+    let mut delete = connection.prepare(&format!(
+        "DELETE FROM events WHERE {condition} RETURNING count"
+    ))?;
+    let gone: i64 = delete
+        .query_map([scheme], |row| row.get::<_, i64>(0))?
+        .sum::<rusqlite::Result<i64>>()?;
     connection.execute(
         "INSERT INTO totals (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
         params![FORGOTTEN, gone],

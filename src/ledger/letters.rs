@@ -58,10 +58,16 @@ impl Selection {
     fn condition(&self) -> (String, Vec<rusqlite::types::Value>) {
         match self {
             Self::All => ("1".to_owned(), Vec::new()),
-            Self::Reason(reason) => ("reason = ?".to_owned(), vec![reason.as_str().to_owned().into()]),
+            Self::Reason(reason) => (
+                "reason = ?".to_owned(),
+                vec![reason.as_str().to_owned().into()],
+            ),
             Self::Ids(ids) => {
                 let places = vec!["?"; ids.len()].join(",");
-                (format!("id IN ({places})"), ids.iter().map(|id| (*id).into()).collect())
+                (
+                    format!("id IN ({places})"),
+                    ids.iter().map(|id| (*id).into()).collect(),
+                )
             }
         }
     }
@@ -75,13 +81,24 @@ impl DeadLetters {
     /// # Errors
     /// Where the file is missing, not ours, of another version, or cannot be read.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let sqlite = |error| OpenError::Sqlite { path: path.to_owned(), error };
+        let sqlite = |error| OpenError::Sqlite {
+            path: path.to_owned(),
+            error,
+        };
         let connection = open_beside(path)?;
-        let version: Option<i64> =
-            connection.query_row("SELECT schema_version FROM state", [], |row| row.get(0)).optional().map_err(sqlite)?;
+        let version: Option<i64> = connection
+            .query_row("SELECT schema_version FROM state", [], |row| row.get(0))
+            .optional()
+            .map_err(sqlite)?;
         match version {
-            Some(version) if version < schema::VERSION => Err(OpenError::Older { path: path.to_owned(), version }),
-            _ => Ok(Self { connection, path: path.to_owned() }),
+            Some(version) if version < schema::VERSION => Err(OpenError::Older {
+                path: path.to_owned(),
+                version,
+            }),
+            _ => Ok(Self {
+                connection,
+                path: path.to_owned(),
+            }),
         }
     }
 
@@ -89,7 +106,11 @@ impl DeadLetters {
     ///
     /// # Errors
     /// Where the file cannot be read.
-    pub fn list(&self, selection: &Selection, mut each: impl FnMut(StoredLetter) -> bool) -> Result<(), OpenError> {
+    pub fn list(
+        &self,
+        selection: &Selection,
+        mut each: impl FnMut(StoredLetter) -> bool,
+    ) -> Result<(), OpenError> {
         let (condition, values) = selection.condition();
         self.guard(|connection| {
             let sql = format!("SELECT id, at, arrived, reason, message, kind, raw, queued FROM dead_letters WHERE {condition} ORDER BY id");
@@ -130,11 +151,19 @@ impl DeadLetters {
 
     fn change(&self, what: &str, selection: &Selection) -> Result<usize, OpenError> {
         let (condition, values) = selection.condition();
-        self.guard(|connection| connection.execute(&format!("{what} WHERE {condition}"), params_from_iter(values)))
+        self.guard(|connection| {
+            connection.execute(
+                &format!("{what} WHERE {condition}"),
+                params_from_iter(values),
+            )
+        })
     }
 
     fn guard<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, OpenError> {
-        f(&self.connection).map_err(|error| OpenError::Sqlite { path: self.path.clone(), error })
+        f(&self.connection).map_err(|error| OpenError::Sqlite {
+            path: self.path.clone(),
+            error,
+        })
     }
 }
 
@@ -143,7 +172,9 @@ impl DeadLetters {
 impl Ledger {
     /// How many dead letters are kept.
     pub(super) fn dead_letter_count(&self) -> rusqlite::Result<i64> {
-        self.connection.prepare_cached("SELECT count(*) FROM dead_letters")?.query_row([], |row| row.get(0))
+        self.connection
+            .prepare_cached("SELECT count(*) FROM dead_letters")?
+            .query_row([], |row| row.get(0))
     }
 
     /// After a commit that added so many dead letters: they are counted, and the oldest leave where there are too many, or where they take too much of the file, which
@@ -156,13 +187,18 @@ impl Ledger {
         match self.trim_dead_letters() {
             Ok(0) => {}
             Ok(evicted) => {
-                self.metrics.otlp.dead_letters_evicted.inc_by(evicted as u64);
+                self.metrics
+                    .otlp
+                    .dead_letters_evicted
+                    .inc_by(evicted as u64);
                 tracing::error!(
                     dead_letters = evicted,
                     "the oldest dead letters were deleted to make room for newer ones; see what is wrong with `orgdata-exporter dead-letters list`"
                 );
             }
-            Err(error) => tracing::warn!(%error, "cannot delete the oldest dead letters; tried again with the next one"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot delete the oldest dead letters; tried again with the next one")
+            }
         }
         self.show_dead_letters();
     }
@@ -230,7 +266,8 @@ impl Ledger {
 
     /// Changes when another connection has written, and only then.
     fn data_version(&self) -> rusqlite::Result<i64> {
-        self.connection.pragma_query_value(None, "data_version", |row| row.get(0))
+        self.connection
+            .pragma_query_value(None, "data_version", |row| row.get(0))
     }
 
     fn move_queued(&self) -> rusqlite::Result<usize> {
@@ -254,14 +291,14 @@ impl Ledger {
             for (_, _, kind, raw) in page {
                 block.push(RecordKind::from_code(*kind), raw);
             }
-            transaction.prepare_cached("INSERT INTO outbox (arrived, records, block) VALUES (?1, ?2, ?3)")?.execute(params![
-                page[0].1,
-                block.records(),
-                block.finish()
-            ])?;
+            transaction
+                .prepare_cached("INSERT INTO outbox (arrived, records, block) VALUES (?1, ?2, ?3)")?
+                .execute(params![page[0].1, block.records(), block.finish()])?;
         }
         for (id, ..) in &letters {
-            transaction.prepare_cached("DELETE FROM dead_letters WHERE id = ?1")?.execute([id])?;
+            transaction
+                .prepare_cached("DELETE FROM dead_letters WHERE id = ?1")?
+                .execute([id])?;
         }
         transaction.commit()?;
         Ok(letters.len())

@@ -33,8 +33,9 @@ pub use letters::{DeadLetters, Selection, StoredLetter};
 pub use look::{Content, Look};
 pub use open::{OpenError, StatePath};
 pub use types::{
-    ActorRef, Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, GapReason, Mark, NewEntry,
-    NewEvent, OutboxPosition, OutboxRecord, RecordKind, TraceContext, Walk, WalkChange, WalkKind,
+    ActorRef, Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId,
+    Frontier, Gap, GapReason, Mark, NewEntry, NewEvent, OutboxPosition, OutboxRecord, RecordKind,
+    TraceContext, Walk, WalkChange, WalkKind,
 };
 
 use crate::metrics::Metrics;
@@ -133,7 +134,9 @@ struct Inner {
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The file system is full.
-    #[error("the disk of the state file is full; free some space there, the exporter goes on by itself")]
+    #[error(
+        "the disk of the state file is full; free some space there, the exporter goes on by itself"
+    )]
     DiskFull,
     /// The file is damaged.
     #[error("the state file is damaged: {0}; the exporter sets it aside and begins a fresh one")]
@@ -147,7 +150,10 @@ pub enum LedgerError {
 
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Settings").field("path", &self.path).field("max_size", &self.max_size).finish_non_exhaustive()
+        f.debug_struct("Settings")
+            .field("path", &self.path)
+            .field("max_size", &self.max_size)
+            .finish_non_exhaustive()
     }
 }
 
@@ -159,7 +165,10 @@ impl LedgerHandle {
     /// # Errors
     /// Where it is in use, not ours, or cannot be written; see [`OpenError`].
     pub fn open(settings: Settings, metrics: Metrics) -> Result<(Self, LedgerState), OpenError> {
-        metrics.state.max_size_bytes.set(i64::try_from(settings.max_size).unwrap_or(i64::MAX));
+        metrics
+            .state
+            .max_size_bytes
+            .set(i64::try_from(settings.max_size).unwrap_or(i64::MAX));
         let (ledger, state) = Ledger::open(settings, metrics)?;
         let inner = Inner {
             known: ledger.known.clone(),
@@ -172,7 +181,12 @@ impl LedgerHandle {
             damage: OnceLock::new(),
             damaged: CancellationToken::new(),
         };
-        Ok((Self { inner: Arc::new(inner) }, state))
+        Ok((
+            Self {
+                inner: Arc::new(inner),
+            },
+            state,
+        ))
     }
 
     /// Writes one commit: all of it is on disk, and shown, when this returns; or nothing is. Returns [`LedgerState::prune_floor`].
@@ -198,13 +212,22 @@ impl LedgerHandle {
 
     /// Which of these entries the ledger holds.
     pub fn holds(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<bool> {
-        let known = self.inner.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self
+            .inner
+            .known
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         ids.into_iter().map(|id| known.contains(id)).collect()
     }
 
     /// Whether it holds any entry at all.
     pub fn holds_any(&self) -> bool {
-        !self.inner.known.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self
+            .inner
+            .known
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
     }
 
     /// Whether one more page might not fit below `--state.max-size`. It waits for nothing, not even for a disk that hangs.
@@ -229,7 +252,14 @@ impl LedgerHandle {
     pub async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
         // SQLite takes the size that the file has already for a limit below it.
         let pages = if full { 1 } else { u32::MAX - 1 };
-        self.call(move |ledger| Ok(ledger.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?)).await
+        self.call(move |ledger| {
+            Ok(ledger.connection.query_row(
+                &format!("PRAGMA max_page_count = {pages}"),
+                [],
+                |_| Ok(()),
+            )?)
+        })
+        .await
     }
 
     /// Completes when the file was found damaged: nothing can be written or read any more, until it was
@@ -245,23 +275,35 @@ impl LedgerHandle {
     pub async fn set_aside(&self) -> Result<(), OpenError> {
         let this = self.clone();
         let why = self.inner.damage.get().cloned().unwrap_or_default();
-        tokio::task::spawn_blocking(move || this.lock().set_aside(&why)).await.unwrap_or(Ok(()))
+        tokio::task::spawn_blocking(move || this.lock().set_aside(&why))
+            .await
+            .unwrap_or(Ok(()))
     }
 
     /// The oldest records of the outbox: at most `max_records`, and no more than `max_bytes` of JSON (but at least one record). Empty when nothing waits.
     ///
     /// # Errors
     /// Where the file cannot be read.
-    pub async fn outbox_batch(&self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
-        self.call(move |ledger| ledger.batch(max_records, max_bytes)).await
+    pub async fn outbox_batch(
+        &self,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<OutboxRecord>, LedgerError> {
+        self.call(move |ledger| ledger.batch(max_records, max_bytes))
+            .await
     }
 
     /// In one transaction: everything through `through` leaves the outbox, and `dead` become dead letters.
     ///
     /// # Errors
     /// Where the transaction cannot be written: then nothing of it happened.
-    pub async fn outbox_acknowledge(&self, through: OutboxPosition, dead: Vec<DeadLetter>) -> Result<(), LedgerError> {
-        self.call(move |ledger| ledger.acknowledge(through, &dead)).await
+    pub async fn outbox_acknowledge(
+        &self,
+        through: OutboxPosition,
+        dead: Vec<DeadLetter>,
+    ) -> Result<(), LedgerError> {
+        self.call(move |ledger| ledger.acknowledge(through, &dead))
+            .await
     }
 
     /// Remembers which counters the last scrape did not see in full, so that the next process shows their rise, perhaps under another
@@ -275,7 +317,11 @@ impl LedgerHandle {
 
     /// How much waits.
     pub fn backlog(&self) -> Backlog {
-        *self.inner.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .inner
+            .backlog
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many dead letters are kept. It reads the file: call it off the runtime's threads.
@@ -354,7 +400,10 @@ impl LedgerHandle {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.inner.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .ledger
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

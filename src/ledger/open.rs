@@ -26,10 +26,14 @@ pub enum StatePath {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it.
-    #[error("state file {0} is in use by another process; stop that one, or give this one a --state.path of its own")]
+    #[error(
+        "state file {0} is in use by another process; stop that one, or give this one a --state.path of its own"
+    )]
     Locked(PathBuf),
     /// The file or its directory cannot be written.
-    #[error("cannot open state file {path}: {error}; give --state.path a file in a directory that this user can write, or :memory:")]
+    #[error(
+        "cannot open state file {path}: {error}; give --state.path a file in a directory that this user can write, or :memory:"
+    )]
     Unwritable {
         /// The file.
         path: PathBuf,
@@ -37,7 +41,9 @@ pub enum OpenError {
         error: String,
     },
     /// It belongs to another service.
-    #[error("state file {path} belongs to the service at {found}, not to {wanted}; give --state.path another file for this one")]
+    #[error(
+        "state file {path} belongs to the service at {found}, not to {wanted}; give --state.path another file for this one"
+    )]
     OtherService {
         /// The file.
         path: PathBuf,
@@ -50,10 +56,14 @@ pub enum OpenError {
     #[error("{0} is a database of another program; give --state.path another file")]
     Foreign(PathBuf),
     /// There is none.
-    #[error("there is no state file {0}; give --state.path the exporter's own, or run this in the directory that the exporter runs in")]
+    #[error(
+        "there is no state file {0}; give --state.path the exporter's own, or run this in the directory that the exporter runs in"
+    )]
     Missing(PathBuf),
     /// It waits for its exporter to bring it up to date.
-    #[error("state file {path} was last written by an older version (schema {version}); start this version of the exporter with it first")]
+    #[error(
+        "state file {path} was last written by an older version (schema {version}); start this version of the exporter with it first"
+    )]
     Older {
         /// The file.
         path: PathBuf,
@@ -61,7 +71,9 @@ pub enum OpenError {
         version: i64,
     },
     /// A newer program wrote it in a way that this one cannot read.
-    #[error("state file {path} was written by a newer version (schema {version}); run that version, or give --state.path another file")]
+    #[error(
+        "state file {path} was written by a newer version (schema {version}); run that version, or give --state.path another file"
+    )]
     Newer {
         /// The file.
         path: PathBuf,
@@ -93,7 +105,11 @@ pub(super) struct Opened {
 impl StatePath {
     /// Reads `--state.path`.
     pub fn parse(text: &str) -> Self {
-        if text == ":memory:" { Self::Memory } else { Self::File(PathBuf::from(text)) }
+        if text == ":memory:" {
+            Self::Memory
+        } else {
+            Self::File(PathBuf::from(text))
+        }
     }
 }
 
@@ -110,31 +126,55 @@ impl std::fmt::Display for StatePath {
 pub(super) fn open(path: &StatePath, base_url: &str) -> Result<Opened, OpenError> {
     let path = match path {
         StatePath::Memory => {
-            let error = |error| OpenError::Sqlite { path: ":memory:".into(), error };
+            let error = |error| OpenError::Sqlite {
+                path: ":memory:".into(),
+                error,
+            };
             let connection = Connection::open_in_memory().map_err(error)?;
-            schema::configure(&connection).and_then(|()| schema::create(&connection)).map_err(error)?;
-            return Ok(Opened { connection, lock: None, set_aside: None });
+            schema::configure(&connection)
+                .and_then(|()| schema::create(&connection))
+                .map_err(error)?;
+            return Ok(Opened {
+                connection,
+                lock: None,
+                set_aside: None,
+            });
         }
         StatePath::File(path) => path,
     };
     let lock = lock(path)?;
     match open_whole(path, base_url) {
-        Ok(connection) => Ok(Opened { connection, lock: Some(lock), set_aside: None }),
-        Err(Failure::Sqlite(error)) if is_unusable(&error) => begin_afresh(path, base_url, lock, &error),
+        Ok(connection) => Ok(Opened {
+            connection,
+            lock: Some(lock),
+            set_aside: None,
+        }),
+        Err(Failure::Sqlite(error)) if is_unusable(&error) => {
+            begin_afresh(path, base_url, lock, &error)
+        }
         Err(Failure::Sqlite(error)) => Err(sqlite(path, error)),
         Err(Failure::Refused(error)) => Err(error),
     }
 }
 
 /// Sets a damaged file aside and begins a fresh one. No connection to the file may be open.
-pub(super) fn begin_afresh(path: &Path, base_url: &str, lock: File, error: &dyn std::fmt::Display) -> Result<Opened, OpenError> {
+pub(super) fn begin_afresh(
+    path: &Path,
+    base_url: &str,
+    lock: File,
+    error: &dyn std::fmt::Display,
+) -> Result<Opened, OpenError> {
     let aside = put_aside(path).map_err(|error| unwritable(path, &error))?;
     tracing::error!(
         file = %path.display(), aside = %aside.display(), %error,
         "the state file is damaged; it was set aside and a fresh one is begun: counters start again at 0, and log records that waited in it are lost"
     );
     match open_whole(path, base_url) {
-        Ok(connection) => Ok(Opened { connection, lock: Some(lock), set_aside: Some(aside) }),
+        Ok(connection) => Ok(Opened {
+            connection,
+            lock: Some(lock),
+            set_aside: Some(aside),
+        }),
         Err(Failure::Sqlite(error)) => Err(sqlite(path, error)),
         Err(Failure::Refused(error)) => Err(error),
     }
@@ -175,7 +215,10 @@ fn open_whole(path: &Path, base_url: &str) -> Result<Connection, Failure> {
 
 /// Opens the state file of an exporter, running or not, from another process. Nothing is created.
 pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
-    let sqlite = |error| OpenError::Sqlite { path: path.to_owned(), error };
+    let sqlite = |error| OpenError::Sqlite {
+        path: path.to_owned(),
+        error,
+    };
     if !path.exists() {
         return Err(OpenError::Missing(path.to_owned()));
     }
@@ -189,16 +232,28 @@ pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
 
 /// Whether it is a file of this program, in a schema that it can read.
 pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sqlite = |error| OpenError::Sqlite { path: path.to_owned(), error };
-    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(sqlite)?;
+    let sqlite = |error| OpenError::Sqlite {
+        path: path.to_owned(),
+        error,
+    };
+    let application: i64 = connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(sqlite)?;
     if application != schema::APPLICATION_ID {
         return Err(OpenError::Foreign(path.to_owned()));
     }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let versions: Option<(i64, i64)> =
-        connection.query_row("SELECT schema_version, oldest_reader FROM state", [], read).optional().map_err(sqlite)?;
+    let versions: Option<(i64, i64)> = connection
+        .query_row("SELECT schema_version, oldest_reader FROM state", [], read)
+        .optional()
+        .map_err(sqlite)?;
     match versions {
-        Some((version, oldest_reader)) if oldest_reader > schema::VERSION => Err(OpenError::Newer { path: path.to_owned(), version }),
+        Some((version, oldest_reader)) if oldest_reader > schema::VERSION => {
+            Err(OpenError::Newer {
+                path: path.to_owned(),
+                version,
+            })
+        }
         _ => Ok(()),
     }
 }
@@ -209,11 +264,15 @@ fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(),
         Err(OpenError::Sqlite { error, .. }) => return Err(Failure::Sqlite(error)),
         Err(error) => return Err(Failure::Refused(error)),
     }
-    let found: Option<String> = connection.query_row("SELECT base_url FROM state", [], |row| row.get(0)).optional()?;
+    let found: Option<String> = connection
+        .query_row("SELECT base_url FROM state", [], |row| row.get(0))
+        .optional()?;
     match found {
-        Some(found) if found != wanted => {
-            Err(Failure::Refused(OpenError::OtherService { path: path.to_owned(), found, wanted: wanted.to_owned() }))
-        }
+        Some(found) if found != wanted => Err(Failure::Refused(OpenError::OtherService {
+            path: path.to_owned(),
+            found,
+            wanted: wanted.to_owned(),
+        })),
         _ => Ok(()),
     }
 }
@@ -221,7 +280,9 @@ fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(),
 /// Takes the lock file beside the state file. SQLite's own exclusive mode would keep the tools from reading a live ledger.
 fn lock(path: &Path) -> Result<File, OpenError> {
     let lock_path = with_suffix(path, ".lock");
-    let file = private().open(&lock_path).map_err(|error| unwritable(path, &error))?;
+    let file = private()
+        .open(&lock_path)
+        .map_err(|error| unwritable(path, &error))?;
     // `check` shares the lock for an instant, to see whether it is free.
     let second = || {
         std::thread::sleep(GLANCE);
@@ -233,7 +294,9 @@ fn lock(path: &Path) -> Result<File, OpenError> {
         Err(TryLockError::Error(error)) => return Err(unwritable(path, &error)),
     }
     // The file is made here, since SQLite would make it readable for everybody.
-    private().open(path).map_err(|error| unwritable(path, &error))?;
+    private()
+        .open(path)
+        .map_err(|error| unwritable(path, &error))?;
     Ok(file)
 }
 
@@ -268,16 +331,26 @@ fn put_aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
 }
 
 /// Whether a file that is ours cannot be read although it is whole for SQLite: a table or a value is not what it has to be. It would be so
 /// at every start.
 pub(super) fn is_unusable(error: &rusqlite::Error) -> bool {
     use rusqlite::Error as E;
-    let missing = |message: &Option<String>| message.as_ref().is_some_and(|message| message.starts_with("no such "));
+    let missing = |message: &Option<String>| {
+        message
+            .as_ref()
+            .is_some_and(|message| message.starts_with("no such "))
+    };
     match error {
-        E::FromSqlConversionFailure(..) | E::IntegralValueOutOfRange(..) | E::InvalidColumnType(..) | E::InvalidColumnName(_) => true,
+        E::FromSqlConversionFailure(..)
+        | E::IntegralValueOutOfRange(..)
+        | E::InvalidColumnType(..)
+        | E::InvalidColumnName(_) => true,
         E::SqliteFailure(_, message) => is_damage(error) || missing(message),
         E::SqlInputError { msg, .. } => msg.starts_with("no such "),
         _ => false,
@@ -285,20 +358,36 @@ pub(super) fn is_unusable(error: &rusqlite::Error) -> bool {
 }
 
 fn damage(verdict: &str) -> rusqlite::Error {
-    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(verdict.to_owned()))
+    rusqlite::Error::SqliteFailure(
+        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+        Some(verdict.to_owned()),
+    )
 }
 
 pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
         Some(
-            ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::DiskFull | ErrorCode::SystemIoFailure,
-        ) => OpenError::Unwritable { path: path.to_owned(), error: error.to_string() },
-        _ => OpenError::Sqlite { path: path.to_owned(), error },
+            ErrorCode::CannotOpen
+            | ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::DiskFull
+            | ErrorCode::SystemIoFailure,
+        ) => OpenError::Unwritable {
+            path: path.to_owned(),
+            error: error.to_string(),
+        },
+        _ => OpenError::Sqlite {
+            path: path.to_owned(),
+            error,
+        },
     }
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> OpenError {
-    OpenError::Unwritable { path: path.to_owned(), error: error.to_string() }
+    OpenError::Unwritable {
+        path: path.to_owned(),
+        error: error.to_string(),
+    }
 }
 
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -5,7 +5,9 @@ use rusqlite::{OptionalExtension, params};
 
 use super::block::{BlockError, BlockWriter, OpenPage};
 use super::store::{Ledger, gap_record, micros, timestamp, write_transaction};
-use super::types::{DeadLetter, Gap, GapReason, OutboxPosition, OutboxRecord, RecordKind, TraceContext};
+use super::types::{
+    DeadLetter, Gap, GapReason, OutboxPosition, OutboxRecord, RecordKind, TraceContext,
+};
 use super::{LedgerError, letters};
 use crate::metrics::audit::{Delta, Total};
 
@@ -27,7 +29,11 @@ struct BadPage {
 
 impl Ledger {
     /// The oldest records, at most `max_records` and `max_bytes` of JSON, but at least one.
-    pub(super) fn batch(&mut self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
+    pub(super) fn batch(
+        &mut self,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<OutboxRecord>, LedgerError> {
         loop {
             match self.read_batch(max_records, max_bytes)? {
                 Ok(records) => return Ok(records),
@@ -36,39 +42,71 @@ impl Ledger {
         }
     }
 
-    fn read_batch(&mut self, max_records: usize, max_bytes: usize) -> rusqlite::Result<Result<Vec<OutboxRecord>, BadPage>> {
+    fn read_batch(
+        &mut self,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> rusqlite::Result<Result<Vec<OutboxRecord>, BadPage>> {
         let mut records = Vec::new();
         let mut bytes = 0;
-        let mut pages = self.connection.prepare_cached("SELECT page, arrived, acknowledged, trace, block FROM outbox ORDER BY page")?;
+        let mut pages = self.connection.prepare_cached(
+            "SELECT page, arrived, acknowledged, trace, block FROM outbox ORDER BY page",
+        )?;
         let mut pages = pages.query([])?;
         while let Some(row) = pages.next()? {
             let page: i64 = row.get(0)?;
             let arrived_at = timestamp(row.get(1)?);
             let acknowledged: u32 = row.get(2)?;
-            let trace = row.get::<_, Option<Vec<u8>>>(3)?.and_then(|trace| trace_context(&trace));
+            let trace = row
+                .get::<_, Option<Vec<u8>>>(3)?
+                .and_then(|trace| trace_context(&trace));
             let open = match self.open_page.take().filter(|open| open.page == page) {
                 Some(open) => Ok(open),
-                None => OpenPage::new(page, row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?),
+                None => OpenPage::new(
+                    page,
+                    row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?,
+                ),
             };
             let open = match open {
                 Ok(open) => self.open_page.insert(open),
                 // What is before it goes first.
                 Err(_) if !records.is_empty() => return Ok(Ok(records)),
-                Err(error) => return Ok(Err(BadPage { page, arrived_at, error })),
+                Err(error) => {
+                    return Ok(Err(BadPage {
+                        page,
+                        arrived_at,
+                        error,
+                    }));
+                }
             };
             for (index, record) in (0u32..).zip(open.records()) {
                 let (kind, raw) = match record {
                     Ok(_) if index < acknowledged => continue,
                     Ok(record) => record,
                     Err(_) if !records.is_empty() => return Ok(Ok(records)),
-                    Err(error) => return Ok(Err(BadPage { page, arrived_at, error })),
+                    Err(error) => {
+                        return Ok(Err(BadPage {
+                            page,
+                            arrived_at,
+                            error,
+                        }));
+                    }
                 };
-                if !records.is_empty() && (records.len() >= max_records || bytes + raw.len() > max_bytes) {
+                if !records.is_empty()
+                    && (records.len() >= max_records || bytes + raw.len() > max_bytes)
+                {
                     return Ok(Ok(records));
                 }
                 bytes += raw.len();
-                let raw = std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw).into_owned(), str::to_owned);
-                records.push(OutboxRecord { position: OutboxPosition { page, index }, kind, arrived_at, trace, raw });
+                let raw = std::str::from_utf8(raw)
+                    .map_or_else(|_| String::from_utf8_lossy(raw).into_owned(), str::to_owned);
+                records.push(OutboxRecord {
+                    position: OutboxPosition { page, index },
+                    kind,
+                    arrived_at,
+                    trace,
+                    raw,
+                });
             }
             if records.len() >= max_records {
                 break;
@@ -107,15 +145,26 @@ impl Ledger {
             [Total::Gaps.as_str()],
         )?;
         transaction.commit()?;
-        tracing::error!(reason = gap.reason.as_str(), "gap in the log records: {}; their events are counted all the same", gap.message);
+        tracing::error!(
+            reason = gap.reason.as_str(),
+            "gap in the log records: {}; their events are counted all the same",
+            gap.message
+        );
         self.metrics.state.commits.inc();
-        self.metrics.audit.publish(Delta { totals: vec![(Total::Gaps, 1)], ..Delta::default() });
+        self.metrics.audit.publish(Delta {
+            totals: vec![(Total::Gaps, 1)],
+            ..Delta::default()
+        });
         self.backlog_changed(1 - lost);
         Ok(())
     }
 
     /// Everything through `through` leaves the outbox, and `dead` become dead letters.
-    pub(super) fn acknowledge(&mut self, through: OutboxPosition, dead: &[DeadLetter]) -> Result<(), LedgerError> {
+    pub(super) fn acknowledge(
+        &mut self,
+        through: OutboxPosition,
+        dead: &[DeadLetter],
+    ) -> Result<(), LedgerError> {
         match self.write_acknowledged(through, dead) {
             Ok(left) => {
                 // From here on nothing may fail: it would be done, and counted, again.
@@ -135,7 +184,11 @@ impl Ledger {
     }
 
     /// Returns how many records left.
-    fn write_acknowledged(&self, through: OutboxPosition, dead: &[DeadLetter]) -> rusqlite::Result<i64> {
+    fn write_acknowledged(
+        &self,
+        through: OutboxPosition,
+        dead: &[DeadLetter],
+    ) -> rusqlite::Result<i64> {
         let transaction = write_transaction(&self.connection)?;
         // The sum visits only the pages that leave, never the whole outbox.
         let left: i64 = transaction
@@ -149,7 +202,9 @@ impl Ledger {
             .prepare_cached("DELETE FROM outbox WHERE page < ?1 OR (page = ?1 AND records <= ?2)")?
             .execute(params![through.page, through.index + 1])?;
         transaction
-            .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1")?
+            .prepare_cached(
+                "UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1",
+            )?
             .execute(params![through.page, through.index + 1])?;
         letters::write(&transaction, dead)?;
         transaction.commit()?;
@@ -158,8 +213,11 @@ impl Ledger {
 
     /// Counts what waits, once at start: afterwards the number follows the commits, since a long outbox is slow to count.
     pub(super) fn count_backlog(&self) -> rusqlite::Result<()> {
-        let records: i64 =
-            self.connection.query_row("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox", [], |row| row.get(0))?;
+        let records: i64 = self.connection.query_row(
+            "SELECT coalesce(sum(records - acknowledged), 0) FROM outbox",
+            [],
+            |row| row.get(0),
+        )?;
         self.backlog_changed(records);
         Ok(())
     }
@@ -167,7 +225,10 @@ impl Ledger {
     /// The number of waiting records changed by `change`, which is on disk.
     pub(super) fn backlog_changed(&self, change: i64) {
         // The number follows whatever happens to the rest: one that stays wrong could hold the tail for ever.
-        let mut backlog = self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut backlog = self
+            .backlog
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         backlog.records = backlog.records.saturating_add_signed(change);
         drop(backlog);
         if let Err(error) = self.look() {
@@ -181,13 +242,20 @@ impl Ledger {
         let (pages, free, size) = self.pages()?;
         let used = (pages - free) * size;
         self.metrics.state.size_bytes.set(used);
-        self.fill.look((pages * size).cast_unsigned(), used.cast_unsigned(), blocked);
+        self.fill.look(
+            (pages * size).cast_unsigned(),
+            used.cast_unsigned(),
+            blocked,
+        );
         let oldest: Option<i64> = self
             .connection
             .prepare_cached("SELECT arrived FROM outbox ORDER BY page LIMIT 1")?
             .query_row([], |row| row.get(0))
             .optional()?;
-        let mut backlog = self.backlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut backlog = self
+            .backlog
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         backlog.oldest = oldest.map(timestamp);
         self.metrics.otlp.backlog(backlog.records, backlog.oldest);
         Ok(())
@@ -195,8 +263,15 @@ impl Ledger {
 
     /// How many pages the file has, how many of them hold nothing, and the bytes of one.
     fn pages(&self) -> rusqlite::Result<(i64, i64, i64)> {
-        let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get(0));
-        Ok((pragma("page_count")?, pragma("freelist_count")?, pragma("page_size")?))
+        let pragma = |name| {
+            self.connection
+                .pragma_query_value(None, name, |row| row.get(0))
+        };
+        Ok((
+            pragma("page_count")?,
+            pragma("freelist_count")?,
+            pragma("page_size")?,
+        ))
     }
 
     /// Writes the write-ahead log back and cuts it, and looks how long it is then. Returns whether somebody who still reads what is in it
@@ -205,7 +280,9 @@ impl Ledger {
         let cut = || {
             // Not now is soon enough: nobody waits for that reader.
             self.connection.busy_timeout(std::time::Duration::ZERO)?;
-            let blocked = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            let blocked = self
+                .connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
             self.connection.busy_timeout(super::BUSY)?;
             blocked
         };
@@ -243,5 +320,8 @@ impl Ledger {
 
 fn trace_context(bytes: &[u8]) -> Option<TraceContext> {
     let (trace_id, span_id) = bytes.split_first_chunk::<16>()?;
-    Some(TraceContext { trace_id: *trace_id, span_id: span_id.try_into().ok()? })
+    Some(TraceContext {
+        trace_id: *trace_id,
+        span_id: span_id.try_into().ok()?,
+    })
 }

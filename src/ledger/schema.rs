@@ -20,7 +20,11 @@ pub(super) struct Step {
 }
 
 /// Every step there ever was, oldest first: a file of any version becomes one of this version.
-pub(super) const STEPS: &[Step] = &[Step { version: 2, oldest_reader: 1, sql: SECOND }];
+pub(super) const STEPS: &[Step] = &[Step {
+    version: 2,
+    oldest_reader: 1,
+    sql: SECOND,
+}];
 
 /// What version 2 added.
 const SECOND: &str = "
@@ -156,7 +160,11 @@ pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Whether the file has no tables yet.
 pub(super) fn is_fresh(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.query_row("SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
+    connection.query_row(
+        "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)",
+        [],
+        |row| row.get(0),
+    )
 }
 
 /// Creates the tables, all or none: half of them would be refused at every start from then on.
@@ -171,13 +179,22 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
 /// Brings an older file to the version of the last step; a newer one, and one without its row yet, stays as it is. All in one
 /// transaction: a full disk or a crash leaves the older file.
 pub(super) fn migrate(connection: &Connection, steps: &[Step]) -> rusqlite::Result<()> {
-    let found: Option<i64> = connection.query_row("SELECT schema_version FROM state", [], |row| row.get(0)).optional()?;
+    let found: Option<i64> = connection
+        .query_row("SELECT schema_version FROM state", [], |row| row.get(0))
+        .optional()?;
     let Some(found) = found else { return Ok(()) };
     let transaction = connection.unchecked_transaction()?;
     for step in steps.iter().filter(|step| step.version > found) {
         transaction.execute_batch(step.sql)?;
-        transaction.execute("UPDATE state SET schema_version = ?1, oldest_reader = ?2", [step.version, step.oldest_reader])?;
-        tracing::info!(from = found, to = step.version, "the state file was brought to a newer schema");
+        transaction.execute(
+            "UPDATE state SET schema_version = ?1, oldest_reader = ?2",
+            [step.version, step.oldest_reader],
+        )?;
+        tracing::info!(
+            from = found,
+            to = step.version,
+            "the state file was brought to a newer schema"
+        );
     }
     transaction.commit()
 }
@@ -192,8 +209,9 @@ mod tests {
 
     use super::*;
     use crate::ledger::{
-        ActorLabel, ActorRef, Birth, Commit, Direction, Disposition, EventId, Frontier, Gap, GapReason, LedgerHandle, LedgerState, Mark,
-        NewEntry, NewEvent, Settings, StatePath, Walk, WalkChange, WalkKind,
+        ActorLabel, ActorRef, Birth, Commit, Direction, Disposition, EventId, Frontier, Gap,
+        GapReason, LedgerHandle, LedgerState, Mark, NewEntry, NewEvent, Settings, StatePath, Walk,
+        WalkChange, WalkKind,
     };
     use crate::metrics::Metrics;
 
@@ -227,8 +245,11 @@ mod tests {
         CREATE TABLE notes (page INTEGER PRIMARY KEY, note TEXT) STRICT;
         INSERT INTO notes SELECT page, 'old' FROM outbox;",
     };
-    const BROKEN: Step =
-        Step { version: 9, oldest_reader: 2, sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;" };
+    const BROKEN: Step = Step {
+        version: 9,
+        oldest_reader: 2,
+        sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;",
+    };
 
     fn open(path: &Path) -> (LedgerHandle, LedgerState, Metrics) {
         let metrics = Metrics::new(Duration::ZERO);
@@ -262,7 +283,10 @@ mod tests {
                     9 => Err("unreadable".to_owned()),
                     other => Ok(NewEvent {
                         activity_type: format!("TYPE_{}", number % 3),
-                        actor: Some(ActorRef { id: other.to_string(), name: None }),
+                        actor: Some(ActorRef {
+                            id: other.to_string(),
+                            name: None,
+                        }),
                         malformed: false,
                     }),
                 },
@@ -276,29 +300,67 @@ mod tests {
     async fn fill(path: &Path) {
         let (ledger, ..) = open(path);
         let mut commit = page(0, 100);
-        commit.birth = Some(Birth { born_at: commit.server_time, start_floor: None, count_floor: Some(Timestamp::UNIX_EPOCH) });
+        commit.birth = Some(Birth {
+            born_at: commit.server_time,
+            start_floor: None,
+            count_floor: Some(Timestamp::UNIX_EPOCH),
+        });
         commit.organization = Some("7".to_owned());
-        commit.frontier = Some(Frontier { cursor: Some("c1".to_owned()), id: Some(EventId(99)) });
+        commit.frontier = Some(Frontier {
+            cursor: Some("c1".to_owned()),
+            id: Some(EventId(99)),
+        });
         commit.frontier_at = Some(commit.server_time);
         commit.reread_at = Some(commit.server_time);
-        commit.gaps = vec![Gap { reason: GapReason::NoProgress, from: None, to: None, message: "round and round".to_owned() }];
-        let marks = vec![Mark { before: None, end: Some("e1".to_owned()), bottom: EventId(3) }];
-        let walk =
-            Walk { kind: WalkKind::CatchUp, direction: Direction::Down, floor: None, started_at: commit.server_time, joined: false, marks };
-        commit.walk = Some(WalkChange::Begin { walk, top: Some("[]".to_owned()) });
+        commit.gaps = vec![Gap {
+            reason: GapReason::NoProgress,
+            from: None,
+            to: None,
+            message: "round and round".to_owned(),
+        }];
+        let marks = vec![Mark {
+            before: None,
+            end: Some("e1".to_owned()),
+            bottom: EventId(3),
+        }];
+        let walk = Walk {
+            kind: WalkKind::CatchUp,
+            direction: Direction::Down,
+            floor: None,
+            started_at: commit.server_time,
+            joined: false,
+            marks,
+        };
+        commit.walk = Some(WalkChange::Begin {
+            walk,
+            top: Some("[]".to_owned()),
+        });
         ledger.commit(commit).await.expect("written");
         ledger.commit(page(100, 100)).await.expect("written");
         let batch = ledger.outbox_batch(30, usize::MAX).await.expect("readable");
-        ledger.outbox_acknowledge(batch[29].position, Vec::new()).await.expect("written");
+        ledger
+            .outbox_acknowledge(batch[29].position, Vec::new())
+            .await
+            .expect("written");
     }
 
     /// All that a ledger holds, for comparison; what waits is read and stays.
     async fn all(ledger: &LedgerHandle, state: &LedgerState, metrics: &Metrics) -> String {
-        let waiting: Vec<_> = ledger.outbox_batch(usize::MAX, usize::MAX).await.expect("readable");
+        let waiting: Vec<_> = ledger
+            .outbox_batch(usize::MAX, usize::MAX)
+            .await
+            .expect("readable");
         let totals = crate::metrics::audit::Total::ALL.map(|total| metrics.audit.total(total));
-        let known = ledger.holds((0..1000).map(EventId)).into_iter().filter(|known| *known).count();
+        let known = ledger
+            .holds((0..1000).map(EventId))
+            .into_iter()
+            .filter(|known| *known)
+            .count();
         let (backlog, dead) = (ledger.backlog(), ledger.dead_letters().expect("readable"));
-        format!("{state:?} {:?} {totals:?} {known} {backlog:?} {dead} {waiting:?}", metrics.audit.events())
+        format!(
+            "{state:?} {:?} {totals:?} {known} {backlog:?} {dead} {waiting:?}",
+            metrics.audit.events()
+        )
     }
 
     fn steps(path: &Path, steps: &[Step]) -> rusqlite::Result<()> {
@@ -307,7 +369,11 @@ mod tests {
 
     fn version(path: &Path) -> (i64, i64) {
         let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        Connection::open(path).and_then(|file| file.query_row("SELECT schema_version, oldest_reader FROM state", [], row)).expect("a row")
+        Connection::open(path)
+            .and_then(|file| {
+                file.query_row("SELECT schema_version, oldest_reader FROM state", [], row)
+            })
+            .expect("a row")
     }
 
     #[tokio::test]
@@ -319,7 +385,10 @@ mod tests {
         let before = all(&ledger, &state, &metrics).await;
         drop(ledger);
 
-        Connection::open(&path).expect("opens").execute_batch(PAST).expect("runs");
+        Connection::open(&path)
+            .expect("opens")
+            .execute_batch(PAST)
+            .expect("runs");
         steps(&path, &[FROM_PAST]).expect("migrates");
         assert_eq!(version(&path), (1, 1));
         // The rest of the way is taken when it is opened.
@@ -340,7 +409,10 @@ mod tests {
         drop(ledger);
 
         // The newer program comes by way of both steps, and is rolled back.
-        Connection::open(&path).expect("opens").execute_batch(PAST).expect("runs");
+        Connection::open(&path)
+            .expect("opens")
+            .execute_batch(PAST)
+            .expect("runs");
         let all_steps = [&[FROM_PAST], STEPS, &[TO_FUTURE]].concat();
         steps(&path, &all_steps).expect("migrates");
         assert_eq!(version(&path), (3, 1));
@@ -353,8 +425,9 @@ mod tests {
         // And comes again: the step is not taken twice, and what this program wrote is there.
         assert_eq!(version(&path), (3, 1), "what the newer one said stays");
         steps(&path, &all_steps).expect("nothing to do");
-        let notes: i64 =
-            Connection::open(&path).and_then(|file| file.query_row("SELECT count(*) FROM notes", [], |row| row.get(0))).expect("a row");
+        let notes: i64 = Connection::open(&path)
+            .and_then(|file| file.query_row("SELECT count(*) FROM notes", [], |row| row.get(0)))
+            .expect("a row");
         assert_eq!(notes, 2);
         let (ledger, state, metrics) = open(&path);
         assert_eq!(all(&ledger, &state, &metrics).await, after);
@@ -376,18 +449,31 @@ mod tests {
 
     #[test]
     fn the_steps_lead_to_this_version_without_a_hole() {
-        assert!((2..).zip(STEPS).all(|(version, step)| step.version == version && step.oldest_reader <= version));
-        let last = STEPS.last().map_or((1, 1), |last| (last.version, last.oldest_reader));
+        assert!(
+            (2..)
+                .zip(STEPS)
+                .all(|(version, step)| step.version == version && step.oldest_reader <= version)
+        );
+        let last = STEPS
+            .last()
+            .map_or((1, 1), |last| (last.version, last.oldest_reader));
         assert_eq!(last, (VERSION, OLDEST_READER));
     }
 
     #[test]
     fn half_of_the_tables_are_none() {
         let connection = Connection::open_in_memory().expect("opens");
-        connection.execute_batch("CREATE TABLE dead_letters (theirs)").expect("runs");
+        connection
+            .execute_batch("CREATE TABLE dead_letters (theirs)")
+            .expect("runs");
         create(&connection).expect_err("one is there already");
-        let tables: i64 =
-            connection.query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table'", [], |row| row.get(0)).expect("a row");
+        let tables: i64 = connection
+            .query_row(
+                "SELECT count(*) FROM sqlite_schema WHERE type = 'table'",
+                [],
+                |row| row.get(0),
+            )
+            .expect("a row");
         assert_eq!(tables, 1);
     }
 }

@@ -13,8 +13,8 @@ use super::known::Known;
 use super::labels::{self, Changed, Labels, Shown};
 use super::open::{self, OpenError, Opened, StatePath};
 use super::types::{
-    Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap, Mark, RecordKind, Walk, WalkChange,
-    WalkKind,
+    Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap,
+    Mark, RecordKind, Walk, WalkChange, WalkKind,
 };
 use super::{LedgerError, LedgerState, Settings, letters, schema};
 use crate::metrics::Metrics;
@@ -60,10 +60,14 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Opens the file and shows what it holds.
-    pub(super) fn open(settings: Settings, metrics: Metrics) -> Result<(Self, LedgerState), OpenError> {
+    pub(super) fn open(
+        settings: Settings,
+        metrics: Metrics,
+    ) -> Result<(Self, LedgerState), OpenError> {
         let opened = open::open(&settings.path, &settings.base_url)?;
         let set_aside = opened.set_aside.is_some();
-        let failed = |settings: &Settings, error| open::sqlite(Path::new(&settings.path.to_string()), error);
+        let failed =
+            |settings: &Settings, error| open::sqlite(Path::new(&settings.path.to_string()), error);
         let mut ledger = Self::of(opened, settings, metrics);
         let error = match ledger.load(set_aside) {
             Ok(state) => return Ok((ledger, state)),
@@ -72,11 +76,18 @@ impl Ledger {
         match (&ledger.settings.path.clone(), ledger.lock.take()) {
             // An exporter that ends at every start on its own state is worse than the loss it fears.
             (StatePath::File(path), Some(lock)) if !set_aside && open::is_unusable(&error) => {
-                let Self { connection, settings, metrics, .. } = ledger;
+                let Self {
+                    connection,
+                    settings,
+                    metrics,
+                    ..
+                } = ledger;
                 drop(connection);
                 let opened = open::begin_afresh(path, &settings.base_url, lock, &error)?;
                 let mut ledger = Self::of(opened, settings, metrics);
-                let state = ledger.load(true).map_err(|error| failed(&ledger.settings, error))?;
+                let state = ledger
+                    .load(true)
+                    .map_err(|error| failed(&ledger.settings, error))?;
                 Ok((ledger, state))
             }
             _ => Err(failed(&ledger.settings, error)),
@@ -115,7 +126,10 @@ impl Ledger {
 
     /// Sets the file aside, begins a fresh one, and lets go of both: whoever opens it next goes on with the fresh one.
     pub(super) fn set_aside(&mut self, why: &str) -> Result<(), OpenError> {
-        let (StatePath::File(path), Some(lock)) = (self.settings.path.clone(), self.lock.take()) else { return Ok(()) };
+        let (StatePath::File(path), Some(lock)) = (self.settings.path.clone(), self.lock.take())
+        else {
+            return Ok(());
+        };
         let failed = |error| open::sqlite(&path, error);
         // Closed before it is renamed: SQLite finds what it keeps beside the file by name.
         self.connection = Connection::open_in_memory().map_err(failed)?;
@@ -145,21 +159,31 @@ impl Ledger {
     }
 
     fn write(&mut self, commit: &Commit, changed: &mut Changed) -> rusqlite::Result<Delta> {
-        let mut delta = Delta { trace: commit.trace, ..Delta::default() };
+        let mut delta = Delta {
+            trace: commit.trace,
+            ..Delta::default()
+        };
         let transaction = write_transaction(&self.connection)?;
         write_state(&transaction, commit)?;
         write_walk(&transaction, commit.walk.as_ref())?;
         {
             // What is dated before the frontier stands among the newest all the same, where the service's order is that of arrival: it is
             // forgotten with them, or it would pass for new again.
-            let frontier_at: Option<i64> = transaction.prepare_cached("SELECT frontier_at FROM state")?.query_row([], |row| row.get(0))?;
+            let frontier_at: Option<i64> = transaction
+                .prepare_cached("SELECT frontier_at FROM state")?
+                .query_row([], |row| row.get(0))?;
             let reached = frontier_at.map_or(i64::MIN, |at| at.min(micros(commit.server_time)));
-            let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO seen (created, id) VALUES (?1, ?2)")?;
+            let mut insert = transaction
+                .prepare_cached("INSERT OR IGNORE INTO seen (created, id) VALUES (?1, ?2)")?;
             for entry in &commit.entries {
-                insert.execute(params![micros(entry.created_at).max(reached), entry.id.0.cast_signed()])?;
+                insert.execute(params![
+                    micros(entry.created_at).max(reached),
+                    entry.id.0.cast_signed()
+                ])?;
             }
         }
-        self.labels.count(&transaction, commit, &mut delta, changed)?;
+        self.labels
+            .count(&transaction, commit, &mut delta, changed)?;
         add_totals(&transaction, commit, &mut delta)?;
         if self.settings.outbox {
             write_outbox(&transaction, commit)?;
@@ -185,11 +209,19 @@ impl Ledger {
     /// After the transaction: what it changed becomes visible.
     fn shown(&mut self, commit: &Commit, mut delta: Delta) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        commit.entries.iter().for_each(|entry| known.insert(entry.id));
+        commit
+            .entries
+            .iter()
+            .for_each(|entry| known.insert(entry.id));
         drop(known);
-        let live = commit.entries.iter().filter(|entry| entry.disposition == Disposition::Live && entry.event.is_ok());
+        let live = commit
+            .entries
+            .iter()
+            .filter(|entry| entry.disposition == Disposition::Live && entry.event.is_ok());
         let now = present(commit);
-        delta.delays = live.map(|entry| now.duration_since(entry.created_at).as_secs_f64().max(0.0)).collect();
+        delta.delays = live
+            .map(|entry| now.duration_since(entry.created_at).as_secs_f64().max(0.0))
+            .collect();
         delta.newest = commit.entries.iter().map(|entry| entry.created_at).max();
         self.metrics.audit.publish(delta);
         self.dead_letters_added(unreadable(commit).count());
@@ -203,28 +235,54 @@ impl Ledger {
     fn prune(&mut self, now: Timestamp) -> rusqlite::Result<()> {
         let hour = SignedDuration::from_hours(1);
         // Also when the clock went back: a jump ahead must not stop the pruning for as long as it was far.
-        if self.pruned_at.is_some_and(|at| now.duration_since(at).abs() < hour) {
+        if self
+            .pruned_at
+            .is_some_and(|at| now.duration_since(at).abs() < hour)
+        {
             return Ok(());
         }
         self.pruned_at = Some(now);
-        let window = SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
-        let reread_at: Option<i64> =
-            self.connection.query_row("SELECT coalesce(reread_at, born_at) FROM state", [], |row| row.get(0)).optional()?.flatten();
+        let window =
+            SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
+        let reread_at: Option<i64> = self
+            .connection
+            .query_row(
+                "SELECT coalesce(reread_at, born_at) FROM state",
+                [],
+                |row| row.get(0),
+            )
+            .optional()?
+            .flatten();
         let reach = reread_at.map_or(now, timestamp);
-        let keep = self.settings.id_retention.try_into().unwrap_or(SignedDuration::MAX);
+        let keep = self
+            .settings
+            .id_retention
+            .try_into()
+            .unwrap_or(SignedDuration::MAX);
         let cutoff = earlier(now, keep).min(earlier(reach, window));
         let newest: Option<i64> = self
             .connection
-            .query_row("SELECT created FROM seen ORDER BY created DESC LIMIT 1 OFFSET ?1", [MIN_IDS], |row| row.get(0))
+            .query_row(
+                "SELECT created FROM seen ORDER BY created DESC LIMIT 1 OFFSET ?1",
+                [MIN_IDS],
+                |row| row.get(0),
+            )
             .optional()?;
         let Some(newest) = newest else { return Ok(()) };
         let mut cutoff = micros(cutoff).min(newest);
         // A long absence leaves many: a part of them with each commit, so that no commit, and no memory, is out of proportion.
         let slice: Option<i64> = self
             .connection
-            .query_row("SELECT created FROM seen ORDER BY created LIMIT 1 OFFSET ?1", [PRUNED_AT_ONCE], |row| row.get(0))
+            .query_row(
+                "SELECT created FROM seen ORDER BY created LIMIT 1 OFFSET ?1",
+                [PRUNED_AT_ONCE],
+                |row| row.get(0),
+            )
             .optional()?;
-        if let Some(slice) = slice.map(|last| last.saturating_add(1)).filter(|slice| *slice < cutoff) {
+        if let Some(slice) = slice
+            .map(|last| last.saturating_add(1))
+            .filter(|slice| *slice < cutoff)
+        {
             cutoff = slice;
             self.pruned_at = None;
         }
@@ -236,7 +294,10 @@ impl Ledger {
         if gone.is_empty() {
             return Ok(());
         }
-        transaction.execute("UPDATE state SET prune_floor = max(coalesce(prune_floor, ?1), ?1)", [cutoff])?;
+        transaction.execute(
+            "UPDATE state SET prune_floor = max(coalesce(prune_floor, ?1), ?1)",
+            [cutoff],
+        )?;
         transaction.commit()?;
         self.prune_floor = self.prune_floor.max(Some(timestamp(cutoff)));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -260,7 +321,9 @@ impl Ledger {
                 set_aside.then_some(now)
             ],
         )?;
-        let recreated: Option<i64> = self.connection.query_row("SELECT recreated_at FROM state", [], |row| row.get(0))?;
+        let recreated: Option<i64> =
+            self.connection
+                .query_row("SELECT recreated_at FROM state", [], |row| row.get(0))?;
         if let Some(at) = recreated {
             self.metrics.state.recreated(timestamp(at), set_aside);
         }
@@ -268,40 +331,58 @@ impl Ledger {
     }
 
     pub(super) fn load_state(&self) -> rusqlite::Result<LedgerState> {
-        let mut state = self.connection.query_row("SELECT * FROM state", [], |row| {
-            let born_at = time(row, "born_at")?;
-            Ok(LedgerState {
-                instance_id: row.get("instance_id")?,
-                organization: row.get("organization")?,
-                filters: row.get("filters")?,
-                recreated_at: time(row, "recreated_at")?,
-                birth: match born_at {
-                    Some(born_at) => {
-                        Some(Birth { born_at, start_floor: time(row, "start_floor")?, count_floor: time(row, "count_floor")? })
-                    }
-                    None => None,
-                },
-                filter_floor: time(row, "filter_floor")?,
-                prune_floor: time(row, "prune_floor")?,
-                frontier: Frontier {
-                    cursor: row.get("cursor")?,
-                    id: row.get::<_, Option<i64>>("frontier_id")?.map(|id| EventId(id.cast_unsigned())),
-                },
-                frontier_at: time(row, "frontier_at")?,
-                newest_at: time(row, "newest_at")?,
-                reread_at: time(row, "reread_at")?,
-                walk: read_walk(row)?,
-                walk_top: row
-                    .get::<_, Option<Vec<u8>>>("walk_top")?
-                    .map(|top| block::unpack(&top))
-                    .transpose()
-                    .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Blob, Box::new(error)))?,
-            })
-        })?;
+        let mut state = self
+            .connection
+            .query_row("SELECT * FROM state", [], |row| {
+                let born_at = time(row, "born_at")?;
+                Ok(LedgerState {
+                    instance_id: row.get("instance_id")?,
+                    organization: row.get("organization")?,
+                    filters: row.get("filters")?,
+                    recreated_at: time(row, "recreated_at")?,
+                    birth: match born_at {
+                        Some(born_at) => Some(Birth {
+                            born_at,
+                            start_floor: time(row, "start_floor")?,
+                            count_floor: time(row, "count_floor")?,
+                        }),
+                        None => None,
+                    },
+                    filter_floor: time(row, "filter_floor")?,
+                    prune_floor: time(row, "prune_floor")?,
+                    frontier: Frontier {
+                        cursor: row.get("cursor")?,
+                        id: row
+                            .get::<_, Option<i64>>("frontier_id")?
+                            .map(|id| EventId(id.cast_unsigned())),
+                    },
+                    frontier_at: time(row, "frontier_at")?,
+                    newest_at: time(row, "newest_at")?,
+                    reread_at: time(row, "reread_at")?,
+                    walk: read_walk(row)?,
+                    walk_top: row
+                        .get::<_, Option<Vec<u8>>>("walk_top")?
+                        .map(|top| block::unpack(&top))
+                        .transpose()
+                        .map_err(|error| {
+                            rusqlite::Error::FromSqlConversionFailure(
+                                0,
+                                Type::Blob,
+                                Box::new(error),
+                            )
+                        })?,
+                })
+            })?;
         if let Some(walk) = &mut state.walk {
-            let mut marks = self.connection.prepare("SELECT before, ends, bottom FROM walk_marks ORDER BY depth")?;
+            let mut marks = self
+                .connection
+                .prepare("SELECT before, ends, bottom FROM walk_marks ORDER BY depth")?;
             let marks = marks.query_map([], |row| {
-                Ok(Mark { before: row.get(0)?, end: row.get(1)?, bottom: EventId(row.get::<_, i64>(2)?.cast_unsigned()) })
+                Ok(Mark {
+                    before: row.get(0)?,
+                    end: row.get(1)?,
+                    bottom: EventId(row.get::<_, i64>(2)?.cast_unsigned()),
+                })
             })?;
             walk.marks = marks.collect::<Result<_, _>>()?;
         }
@@ -325,15 +406,32 @@ impl Ledger {
         if let Err(error) = labels::forget_schemes(&self.connection, self.labels.scheme()) {
             tracing::debug!(%error, "counters under labels that are not in use cannot be deleted yet");
         }
-        self.metrics.audit.restore_counted(labels::counted(&self.connection)?);
+        self.metrics
+            .audit
+            .restore_counted(labels::counted(&self.connection)?);
         self.labels.restore(&self.connection, &shown, &mut delta)?;
-        delta.newest = self.connection.query_row("SELECT newest_at FROM state", [], |row| row.get::<_, Option<i64>>(0))?.map(timestamp);
+        delta.newest = self
+            .connection
+            .query_row("SELECT newest_at FROM state", [], |row| {
+                row.get::<_, Option<i64>>(0)
+            })?
+            .map(timestamp);
         let mut totals = Vec::new();
         for total in Total::ALL {
-            let value: Option<i64> =
-                self.connection.query_row("SELECT value FROM totals WHERE name = ?1", [total.as_str()], |row| row.get(0)).optional()?;
+            let value: Option<i64> = self
+                .connection
+                .query_row(
+                    "SELECT value FROM totals WHERE name = ?1",
+                    [total.as_str()],
+                    |row| row.get(0),
+                )
+                .optional()?;
             let shown = shown.get(&(String::new(), total.as_str().to_owned(), String::new()));
-            totals.push((total, value.unwrap_or(0).cast_unsigned(), shown.copied().unwrap_or(u64::MAX)));
+            totals.push((
+                total,
+                value.unwrap_or(0).cast_unsigned(),
+                shown.copied().unwrap_or(u64::MAX),
+            ));
         }
         self.metrics.audit.publish(delta);
         for (total, value, shown) in totals {
@@ -353,9 +451,17 @@ impl Ledger {
             match held {
                 Held::Events(labels) => {
                     let actor = labels.actor.as_deref().unwrap_or_default();
-                    insert.execute(params![self.labels.scheme(), &*labels.activity_type, actor, value.cast_signed(), now])?
+                    insert.execute(params![
+                        self.labels.scheme(),
+                        &*labels.activity_type,
+                        actor,
+                        value.cast_signed(),
+                        now
+                    ])?
                 }
-                Held::Total(total) => insert.execute(params!["", total.as_str(), "", value.cast_signed(), now])?,
+                Held::Total(total) => {
+                    insert.execute(params!["", total.as_str(), "", value.cast_signed(), now])?
+                }
             };
         }
         drop(insert);
@@ -364,27 +470,46 @@ impl Ledger {
 
     /// What an earlier process remembered, once: this one shows more soon, and a counter that falls is taken for a reset.
     fn take_shown(&self) -> rusqlite::Result<Shown> {
-        let mut shown = self.connection.prepare("DELETE FROM shown RETURNING scheme, name, actor, value, at")?;
+        let mut shown = self
+            .connection
+            .prepare("DELETE FROM shown RETURNING scheme, name, actor, value, at")?;
         let shown = shown.query_map([], |row| {
-            Ok((((row.get(0)?, row.get(1)?, row.get(2)?), row.get::<_, i64>(3)?.cast_unsigned()), timestamp(row.get(4)?)))
+            Ok((
+                (
+                    (row.get(0)?, row.get(1)?, row.get(2)?),
+                    row.get::<_, i64>(3)?.cast_unsigned(),
+                ),
+                timestamp(row.get(4)?),
+            ))
         })?;
         let shown: Vec<_> = shown.collect::<Result<_, _>>()?;
         // Older ones may be from before a time with a version that shows all and does not know this table.
         let now = Timestamp::now();
-        Ok(shown.into_iter().filter(|(_, at)| now.duration_since(*at).abs() < SHOWN_FOR).map(|(shown, _)| shown).collect())
+        Ok(shown
+            .into_iter()
+            .filter(|(_, at)| now.duration_since(*at).abs() < SHOWN_FOR)
+            .map(|(shown, _)| shown)
+            .collect())
     }
 }
 
 /// Entries that become dead letters, and what is wrong with each.
 fn unreadable(commit: &Commit) -> impl Iterator<Item = (&super::NewEntry, &String)> {
-    let taken = commit.entries.iter().filter(|entry| entry.disposition != Disposition::Baseline);
+    let taken = commit
+        .entries
+        .iter()
+        .filter(|entry| entry.disposition != Disposition::Baseline);
     taken.filter_map(|entry| Some((entry, entry.event.as_ref().err()?)))
 }
 
 /// The present by the service's clock. It tells whole seconds; where this machine's clock agrees with it, that one tells the rest.
 fn present(commit: &Commit) -> Timestamp {
     let ahead = commit.arrived_at.duration_since(commit.server_time);
-    if ahead >= SignedDuration::ZERO && ahead <= CLOCKS_AGREE { commit.arrived_at } else { commit.server_time }
+    if ahead >= SignedDuration::ZERO && ahead <= CLOCKS_AGREE {
+        commit.arrived_at
+    } else {
+        commit.server_time
+    }
 }
 
 /// A transaction that reads before it writes. It takes the right to write first: one that reads first is refused at once where another
@@ -395,43 +520,70 @@ pub(super) fn write_transaction(connection: &Connection) -> rusqlite::Result<Tra
 
 fn write_state(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
     if let Some(birth) = &commit.birth {
-        transaction.prepare_cached("UPDATE state SET born_at = ?1, start_floor = ?2, count_floor = ?3")?.execute(params![
-            micros(birth.born_at),
-            birth.start_floor.map(micros),
-            birth.count_floor.map(micros)
-        ])?;
+        transaction
+            .prepare_cached("UPDATE state SET born_at = ?1, start_floor = ?2, count_floor = ?3")?
+            .execute(params![
+                micros(birth.born_at),
+                birth.start_floor.map(micros),
+                birth.count_floor.map(micros)
+            ])?;
     }
     if let Some(organization) = &commit.organization {
-        transaction.prepare_cached("UPDATE state SET organization = ?1")?.execute([organization])?;
+        transaction
+            .prepare_cached("UPDATE state SET organization = ?1")?
+            .execute([organization])?;
     }
     if let Some((filters, floor)) = &commit.filters {
-        transaction.prepare_cached("UPDATE state SET filters = ?1, filter_floor = ?2")?.execute(params![filters, floor.map(micros)])?;
+        transaction
+            .prepare_cached("UPDATE state SET filters = ?1, filter_floor = ?2")?
+            .execute(params![filters, floor.map(micros)])?;
     }
     if let Some(frontier) = &commit.frontier {
         transaction
             .prepare_cached("UPDATE state SET cursor = ?1, frontier_id = ?2")?
-            .execute(params![frontier.cursor, frontier.id.map(|id| id.0.cast_signed())])?;
+            .execute(params![
+                frontier.cursor,
+                frontier.id.map(|id| id.0.cast_signed())
+            ])?;
     }
     if let Some(at) = commit.frontier_at {
-        transaction.prepare_cached("UPDATE state SET frontier_at = max(coalesce(frontier_at, ?1), ?1)")?.execute([micros(at)])?;
+        transaction
+            .prepare_cached("UPDATE state SET frontier_at = max(coalesce(frontier_at, ?1), ?1)")?
+            .execute([micros(at)])?;
     }
     if let Some(at) = commit.entries.iter().map(|entry| entry.created_at).max() {
-        transaction.prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?.execute([micros(at)])?;
+        transaction
+            .prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?
+            .execute([micros(at)])?;
     }
     if let Some(at) = commit.reread_at {
-        transaction.prepare_cached("UPDATE state SET reread_at = ?1")?.execute([micros(at)])?;
+        transaction
+            .prepare_cached("UPDATE state SET reread_at = ?1")?
+            .execute([micros(at)])?;
     }
     Ok(())
 }
 
-fn add_totals(transaction: &Transaction<'_>, commit: &Commit, delta: &mut Delta) -> rusqlite::Result<()> {
-    let count = |f: &dyn Fn(&super::NewEntry) -> bool| commit.entries.iter().filter(|entry| f(entry)).count() as u64;
+fn add_totals(
+    transaction: &Transaction<'_>,
+    commit: &Commit,
+    delta: &mut Delta,
+) -> rusqlite::Result<()> {
+    let count = |f: &dyn Fn(&super::NewEntry) -> bool| {
+        commit.entries.iter().filter(|entry| f(entry)).count() as u64
+    };
     delta.totals.extend([
-        (Total::Late, count(&|entry| entry.disposition == Disposition::Late)),
+        (
+            Total::Late,
+            count(&|entry| entry.disposition == Disposition::Late),
+        ),
         (Total::Duplicate, commit.duplicates),
         (
             Total::Malformed,
-            count(&|entry| entry.disposition != Disposition::Baseline && entry.event.as_ref().map_or(true, |event| event.malformed)),
+            count(&|entry| {
+                entry.disposition != Disposition::Baseline
+                    && entry.event.as_ref().map_or(true, |event| event.malformed)
+            }),
         ),
         (Total::Recoveries, u64::from(commit.recovered)),
         (Total::Gaps, commit.gaps.len() as u64),
@@ -468,13 +620,21 @@ fn write_walk(transaction: &Transaction<'_>, change: Option<&WalkChange>) -> rus
             }
         }
         WalkChange::Mark { depth, mark } => {
-            transaction.prepare_cached("DELETE FROM walk_marks WHERE depth > ?1")?.execute([*depth as i64])?;
-            transaction.prepare_cached("UPDATE state SET walk_direction = 'down'")?.execute([])?;
+            transaction
+                .prepare_cached("DELETE FROM walk_marks WHERE depth > ?1")?
+                .execute([*depth as i64])?;
+            transaction
+                .prepare_cached("UPDATE state SET walk_direction = 'down'")?
+                .execute([])?;
             write_mark(transaction, *depth, mark)?;
         }
         WalkChange::Up { depth, joined } => {
-            transaction.prepare_cached("DELETE FROM walk_marks WHERE depth >= ?1")?.execute([*depth as i64])?;
-            transaction.prepare_cached("UPDATE state SET walk_direction = 'up', walk_joined = ?1")?.execute([joined])?;
+            transaction
+                .prepare_cached("DELETE FROM walk_marks WHERE depth >= ?1")?
+                .execute([*depth as i64])?;
+            transaction
+                .prepare_cached("UPDATE state SET walk_direction = 'up', walk_joined = ?1")?
+                .execute([joined])?;
         }
         WalkChange::End => {
             transaction.execute("DELETE FROM walk_marks", [])?;
@@ -496,12 +656,30 @@ fn write_mark(transaction: &Transaction<'_>, depth: usize, mark: &Mark) -> rusql
 }
 
 fn read_walk(row: &Row<'_>) -> rusqlite::Result<Option<Walk>> {
-    let Some(kind) = row.get::<_, Option<String>>("walk")? else { return Ok(None) };
-    let Some(kind) = WalkKind::ALL.into_iter().find(|known| known.as_str() == kind) else { return Ok(None) };
-    let direction = if row.get::<_, Option<String>>("walk_direction")?.as_deref() == Some("up") { Direction::Up } else { Direction::Down };
+    let Some(kind) = row.get::<_, Option<String>>("walk")? else {
+        return Ok(None);
+    };
+    let Some(kind) = WalkKind::ALL
+        .into_iter()
+        .find(|known| known.as_str() == kind)
+    else {
+        return Ok(None);
+    };
+    let direction = if row.get::<_, Option<String>>("walk_direction")?.as_deref() == Some("up") {
+        Direction::Up
+    } else {
+        Direction::Down
+    };
     let started_at = time(row, "walk_started")?.unwrap_or(Timestamp::UNIX_EPOCH);
     let joined = row.get("walk_joined")?;
-    Ok(Some(Walk { kind, direction, floor: time(row, "walk_floor")?, started_at, joined, marks: Vec::new() }))
+    Ok(Some(Walk {
+        kind,
+        direction,
+        floor: time(row, "walk_floor")?,
+        started_at,
+        joined,
+        marks: Vec::new(),
+    }))
 }
 
 fn write_outbox(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
@@ -517,13 +695,19 @@ fn write_outbox(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Res
     if writer.records() == 0 {
         return Ok(());
     }
-    let trace = commit.trace.map(|trace| [trace.trace_id.as_slice(), trace.span_id.as_slice()].concat());
-    transaction.prepare_cached("INSERT INTO outbox (arrived, records, trace, block) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
-        micros(commit.arrived_at),
-        writer.records(),
-        trace,
-        writer.finish()
-    ])?;
+    let trace = commit
+        .trace
+        .map(|trace| [trace.trace_id.as_slice(), trace.span_id.as_slice()].concat());
+    transaction
+        .prepare_cached(
+            "INSERT INTO outbox (arrived, records, trace, block) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![
+            micros(commit.arrived_at),
+            writer.records(),
+            trace,
+            writer.finish()
+        ])?;
     Ok(())
 }
 
@@ -552,7 +736,11 @@ pub(super) fn micros(at: Timestamp) -> i64 {
 
 /// Undoes [`micros`]; a value out of range (a damaged or foreign file) is the nearest time there is.
 pub(super) fn timestamp(micros: i64) -> Timestamp {
-    Timestamp::from_microsecond(micros).unwrap_or(if micros < 0 { Timestamp::MIN } else { Timestamp::MAX })
+    Timestamp::from_microsecond(micros).unwrap_or(if micros < 0 {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    })
 }
 
 /// `by` before `at`, or the first time there is.

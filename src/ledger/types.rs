@@ -86,7 +86,11 @@ pub struct DeadLetter {
 impl RecordKind {
     /// Reads what the file holds: the kind as a number.
     pub(super) fn from_code(code: i64) -> Self {
-        if code == Self::Gap as i64 { Self::Gap } else { Self::Entry }
+        if code == Self::Gap as i64 {
+            Self::Gap
+        } else {
+            Self::Entry
+        }
     }
 }
 
@@ -94,7 +98,12 @@ impl RecordKind {
 
 impl DeadReason {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Malformed, Self::Refused, Self::TooLarge, Self::PartlyRejected];
+    pub const ALL: [Self; 4] = [
+        Self::Malformed,
+        Self::Refused,
+        Self::TooLarge,
+        Self::PartlyRejected,
+    ];
 
     /// The word for it, in the file and in listings.
     pub fn as_str(self) -> &'static str {
@@ -294,7 +303,12 @@ impl GapReason {
 
 impl WalkKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::FirstStart, Self::CatchUp, Self::Reread, Self::Recovery];
+    pub const ALL: [Self; 4] = [
+        Self::FirstStart,
+        Self::CatchUp,
+        Self::Reread,
+        Self::Recovery,
+    ];
 
     /// The label value.
     pub fn as_str(self) -> &'static str {
@@ -392,8 +406,16 @@ pub enum WalkChange {
 impl Commit {
     /// How many records it adds to the outbox, where there is one.
     pub(super) fn records(&self, outbox: bool) -> i64 {
-        let entries = self.entries.iter().filter(|entry| entry.is_record()).count();
-        if outbox { (entries + self.gaps.len()).try_into().unwrap_or(i64::MAX) } else { 0 }
+        let entries = self
+            .entries
+            .iter()
+            .filter(|entry| entry.is_record())
+            .count();
+        if outbox {
+            (entries + self.gaps.len()).try_into().unwrap_or(i64::MAX)
+        } else {
+            0
+        }
     }
 
     /// A commit that changes nothing yet, for a page that the service sent at `server_time`.

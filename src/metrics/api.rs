@@ -61,7 +61,11 @@ impl ApiMetrics {
             throttled: Counter::default(),
             unknown_fields: Counter::default(),
         };
-        registry.register("orgdata_api_requests", "Requests sent to the Organization Data API, retries included", metrics.requests.clone());
+        registry.register(
+            "orgdata_api_requests",
+            "Requests sent to the Organization Data API, retries included",
+            metrics.requests.clone(),
+        );
         registry.register(
             "orgdata_api_request_failures",
             "Requests to the Organization Data API that brought no usable answer, by reason",
@@ -113,7 +117,10 @@ impl ApiMetrics {
 
     /// Requests sent, and those that brought no usable answer.
     pub fn totals(&self) -> (u64, u64) {
-        (self.requests.all().iter().map(Counter::get).sum(), self.failures.all().iter().map(Counter::get).sum())
+        (
+            self.requests.all().iter().map(Counter::get).sum(),
+            self.failures.all().iter().map(Counter::get).sum(),
+        )
     }
 
     /// A request waited for the rate limit or for the service.

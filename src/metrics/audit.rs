@@ -19,7 +19,9 @@ use super::Recent;
 use crate::ledger::{Direction, TraceContext, WalkKind};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`, in seconds: from a quick poll to a day's outage.
-const DELAY_BUCKETS: [f64; 12] = [1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0];
+const DELAY_BUCKETS: [f64; 12] = [
+    1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0,
+];
 
 /// How many series a scrape writes before it lets the tail go on: some 50 microseconds.
 const AT_ONCE: usize = 256;
@@ -143,7 +145,14 @@ pub enum Held {
 
 impl Total {
     /// Every one.
-    pub const ALL: [Self; 6] = [Self::Late, Self::Duplicate, Self::Malformed, Self::Folded, Self::Recoveries, Self::Gaps];
+    pub const ALL: [Self; 6] = [
+        Self::Late,
+        Self::Duplicate,
+        Self::Malformed,
+        Self::Folded,
+        Self::Recoveries,
+        Self::Gaps,
+    ];
 
     /// Its name in the state file.
     pub fn as_str(self) -> &'static str {
@@ -163,16 +172,18 @@ impl Total {
                 "orgdata_audit_events_late",
                 "Audit events that appeared behind newer ones and were found by the re-read; they are counted in orgdata_audit_events_total too.",
             ),
-            Self::Duplicate => {
-                ("orgdata_audit_events_duplicate", "Audit log entries that the service sent again as new; dropped, not counted twice.")
-            }
+            Self::Duplicate => (
+                "orgdata_audit_events_duplicate",
+                "Audit log entries that the service sent again as new; dropped, not counted twice.",
+            ),
             Self::Malformed => (
                 "orgdata_audit_entries_malformed",
                 "Audit log entries that break the documented contract; one with an id, a type and a time is counted as an event all the same, any other is a dead letter.",
             ),
-            Self::Folded => {
-                ("orgdata_audit_actors_folded", "Audit events counted under the actor other because --metrics.max-actors was reached.")
-            }
+            Self::Folded => (
+                "orgdata_audit_actors_folded",
+                "Audit events counted under the actor other because --metrics.max-actors was reached.",
+            ),
             Self::Recoveries => (
                 "orgdata_audit_cursor_recoveries",
                 "Times that the service no longer took the cursor and the tail found its place again from the newest entries.",
@@ -190,7 +201,12 @@ impl Total {
 impl AuditMetrics {
     /// Empty families; `zero_hold` as `--metrics.zero-hold`: 0 shows every rise at once.
     pub fn new(zero_hold: Duration) -> Self {
-        Self { zero_hold, delay: Histogram::new(DELAY_BUCKETS), recent: Recent::default(), table: Mutex::default() }
+        Self {
+            zero_hold,
+            delay: Histogram::new(DELAY_BUCKETS),
+            recent: Recent::default(),
+            table: Mutex::default(),
+        }
     }
 
     /// Shows what a transaction changed. Only called when it is on disk.
@@ -204,23 +220,37 @@ impl AuditMetrics {
         table.counted += counted;
         if !delta.retired.is_empty() {
             let retired: HashSet<Arc<str>> = delta.retired.into_iter().collect();
-            table.events.retain(|labels, _| labels.actor.as_ref().is_none_or(|actor| !retired.contains(actor)));
+            table.events.retain(|labels, _| {
+                labels
+                    .actor
+                    .as_ref()
+                    .is_none_or(|actor| !retired.contains(actor))
+            });
             table.names.retain(|actor, _| !retired.contains(actor));
         }
         if table.events.is_empty() {
             // Sorted and at once, as after a restart, the map takes half the memory. The first value of a label set is the one that counts.
             let introduced = delta.introduced.into_iter().rev();
-            table.events = introduced.map(|(labels, value)| (labels, Series::introduced(value))).collect();
+            table.events = introduced
+                .map(|(labels, value)| (labels, Series::introduced(value)))
+                .collect();
         } else {
             for (labels, value) in delta.introduced {
-                table.events.entry(labels).or_insert_with(|| Series::introduced(value));
+                table
+                    .events
+                    .entry(labels)
+                    .or_insert_with(|| Series::introduced(value));
             }
         }
         for (labels, rise) in delta.held {
             table.events.entry(labels).or_default().rise(rise, None);
         }
         for (labels, rise) in delta.events {
-            table.events.entry(labels).or_default().rise(rise, delta.trace);
+            table
+                .events
+                .entry(labels)
+                .or_default()
+                .rise(rise, delta.trace);
         }
         for (total, rise) in delta.totals {
             table.totals[total as usize].rise(rise, None);
@@ -231,7 +261,10 @@ impl AuditMetrics {
 
     /// Sets a counter without labels to what an earlier process left, and showed.
     pub fn restore(&self, total: Total, value: u64, shown: u64) {
-        self.lock().totals[total as usize] = Series { total: value, ..Series::introduced(shown.min(value)) };
+        self.lock().totals[total as usize] = Series {
+            total: value,
+            ..Series::introduced(shown.min(value))
+        };
     }
 
     /// Sets the number of all events to what the ledger holds.
@@ -248,8 +281,13 @@ impl AuditMetrics {
     /// another instance label nobody would see the rise otherwise.
     pub fn held(&self) -> Vec<(Held, u64)> {
         let table = self.lock();
-        let events = table.events.iter().map(|(labels, series)| (Held::Events(labels.clone()), series));
-        let totals = Total::ALL.into_iter().map(|total| (Held::Total(total), &table.totals[total as usize]));
+        let events = table
+            .events
+            .iter()
+            .map(|(labels, series)| (Held::Events(labels.clone()), series));
+        let totals = Total::ALL
+            .into_iter()
+            .map(|total| (Held::Total(total), &table.totals[total as usize]));
         events
             .chain(totals)
             .filter(|(_, series)| series.last_shown < series.total)
@@ -274,7 +312,11 @@ impl AuditMetrics {
 
     /// Every label set with its committed value, also what is held back from scrapes.
     pub fn events(&self) -> Vec<(EventLabels, u64)> {
-        self.lock().events.iter().map(|(labels, series)| (labels.clone(), series.total)).collect()
+        self.lock()
+            .events
+            .iter()
+            .map(|(labels, series)| (labels.clone(), series.total))
+            .collect()
     }
 
     /// The committed value of a counter without labels.
@@ -303,7 +345,11 @@ impl AuditMetrics {
     }
 
     /// Writes the event counters a few at a time: nothing is copied, and the tail waits for a few of them at most.
-    fn encode_events(&self, encoder: &mut DescriptorEncoder<'_>, now: Instant) -> Result<(), std::fmt::Error> {
+    fn encode_events(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        now: Instant,
+    ) -> Result<(), std::fmt::Error> {
         if self.lock().events.is_empty() {
             return Ok(());
         }
@@ -318,7 +364,11 @@ impl AuditMetrics {
         loop {
             let mut table = self.lock();
             let after = written.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let mut rest = table.events.range_mut((after, Bound::Unbounded)).take(AT_ONCE).peekable();
+            let mut rest = table
+                .events
+                .range_mut((after, Bound::Unbounded))
+                .take(AT_ONCE)
+                .peekable();
             if rest.peek().is_none() {
                 return Ok(());
             }
@@ -327,9 +377,14 @@ impl AuditMetrics {
                 let shown = series.show(now, self.zero_hold);
                 match &labels.actor {
                     Some(actor) => {
-                        shown.encode(family.encode_family(&[("activity_type", &*labels.activity_type), ("actor", &**actor)])?)?;
+                        shown.encode(family.encode_family(&[
+                            ("activity_type", &*labels.activity_type),
+                            ("actor", &**actor),
+                        ])?)?;
                     }
-                    None => shown.encode(family.encode_family(&[("activity_type", &*labels.activity_type)])?)?,
+                    None => shown.encode(
+                        family.encode_family(&[("activity_type", &*labels.activity_type)])?,
+                    )?,
                 }
                 last = Some(labels);
             }
@@ -347,7 +402,12 @@ impl Collector for AuditMetrics {
         let now = Instant::now();
         self.encode_events(&mut encoder, now)?;
         let mut table = self.lock();
-        let totals = Total::ALL.map(|total| (total, table.totals[total as usize].show(now, self.zero_hold).value));
+        let totals = Total::ALL.map(|total| {
+            (
+                total,
+                table.totals[total as usize].show(now, self.zero_hold).value,
+            )
+        });
         let names = table.names.clone();
         let (newest, walk, paused) = (table.newest, table.walk, table.paused);
         drop(table);
@@ -360,30 +420,57 @@ impl Collector for AuditMetrics {
                 MetricType::Gauge,
             )?;
             for (actor, name) in &names {
-                ConstGauge::new(1i64).encode(family.encode_family(&[("actor", &**actor), ("name", name.as_str())])?)?;
+                ConstGauge::new(1i64).encode(
+                    family.encode_family(&[("actor", &**actor), ("name", name.as_str())])?,
+                )?;
             }
         }
         for (total, value) in totals {
             let (name, help) = total.family();
             // Without an exemplar: after a sample without labels VictoriaMetrics takes its braces for the sample's own.
-            ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            ConstCounter::new(value).encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                MetricType::Counter,
+            )?)?;
         }
         if let Some(newest) = newest {
             let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch.";
-            let family = encoder.encode_descriptor("orgdata_audit_newest_event_timestamp_seconds", help, None, MetricType::Gauge)?;
+            let family = encoder.encode_descriptor(
+                "orgdata_audit_newest_event_timestamp_seconds",
+                help,
+                None,
+                MetricType::Gauge,
+            )?;
             ConstGauge::new(newest.as_duration().as_secs_f64()).encode(family)?;
         }
         let help = "Time from the creation of an audit event (createdAt) to its being counted; only events that were read live.";
-        self.delay.encode(encoder.encode_descriptor("orgdata_audit_event_delay_seconds", help, None, MetricType::Histogram)?)?;
+        self.delay.encode(encoder.encode_descriptor(
+            "orgdata_audit_event_delay_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?)?;
         if let Some((kind, direction, pages)) = walk {
-            let help =
-                "Pages of the walk under way: passed so far on the way down, still to be taken on the way up; absent without a walk.";
-            let mut family = encoder.encode_descriptor("orgdata_audit_walk_pages", help, None, MetricType::Gauge)?;
+            let help = "Pages of the walk under way: passed so far on the way down, still to be taken on the way up; absent without a walk.";
+            let mut family = encoder.encode_descriptor(
+                "orgdata_audit_walk_pages",
+                help,
+                None,
+                MetricType::Gauge,
+            )?;
             let labels = [("walk", kind.as_str()), ("direction", direction.as_str())];
-            ConstGauge::new(i64::try_from(pages).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
+            ConstGauge::new(i64::try_from(pages).unwrap_or(i64::MAX))
+                .encode(family.encode_family(&labels)?)?;
         }
         let help = "1 while the state file is full and the tail waits for the collector to take log records; 0 otherwise.";
-        ConstGauge::new(i64::from(paused)).encode(encoder.encode_descriptor("orgdata_audit_paused", help, None, MetricType::Gauge)?)
+        ConstGauge::new(i64::from(paused)).encode(encoder.encode_descriptor(
+            "orgdata_audit_paused",
+            help,
+            None,
+            MetricType::Gauge,
+        )?)
     }
 }
 
@@ -397,13 +484,25 @@ impl Default for Series {
 
 impl Series {
     fn introduced(value: u64) -> Self {
-        Self { total: value, last_shown: value, young: Some(Box::new(Young { introduced: value, first_shown: None })), last_rise: None }
+        Self {
+            total: value,
+            last_shown: value,
+            young: Some(Box::new(Young {
+                introduced: value,
+                first_shown: None,
+            })),
+            last_rise: None,
+        }
     }
 
     fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
         self.total += by;
         if let Some(trace) = trace {
-            self.last_rise = Some(Box::new(Rise { by, trace, at: SystemTime::now() }));
+            self.last_rise = Some(Box::new(Rise {
+                by,
+                trace,
+                at: SystemTime::now(),
+            }));
         }
     }
 
@@ -415,13 +514,19 @@ impl Series {
                 self.young = None;
             }
         }
-        let value = self.young.as_ref().map_or(self.total, |young| young.introduced);
+        let value = self
+            .young
+            .as_ref()
+            .map_or(self.total, |young| young.introduced);
         // Most are as they were: what is not written to need not be written back to memory.
         if self.last_shown != value {
             self.last_shown = value;
         }
         // An exemplar would tell of a rise that is not shown yet.
-        Shown { value, last_rise: self.last_rise.as_deref().filter(|_| self.young.is_none()) }
+        Shown {
+            value,
+            last_rise: self.last_rise.as_deref().filter(|_| self.young.is_none()),
+        }
     }
 }
 
@@ -430,12 +535,20 @@ impl Series {
 impl Shown<'_> {
     /// Writes the sample; the last rise, where its trace is known, as the exemplar (OpenMetrics 1.0, "Exemplars").
     fn encode(self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some(rise) = self.last_rise else { return ConstCounter::new(self.value).encode(encoder) };
+        let Some(rise) = self.last_rise else {
+            return ConstCounter::new(self.value).encode(encoder);
+        };
         let counter = CounterWithExemplar::<[(&str, String); 2]>::default();
         counter.inc_by(self.value.saturating_sub(rise.by), None, None);
         let labels = [
-            ("trace_id", format!("{:032x}", u128::from_be_bytes(rise.trace.trace_id))),
-            ("span_id", format!("{:016x}", u64::from_be_bytes(rise.trace.span_id))),
+            (
+                "trace_id",
+                format!("{:032x}", u128::from_be_bytes(rise.trace.trace_id)),
+            ),
+            (
+                "span_id",
+                format!("{:016x}", u64::from_be_bytes(rise.trace.span_id)),
+            ),
         ];
         counter.inc_by(rise.by, Some(labels), Some(rise.at));
         counter.encode(encoder)
@@ -454,11 +567,16 @@ mod tests {
         registry.register_collector(Box::new(metrics.clone()));
         let mut text = String::new();
         encode(&mut text, &registry).expect("encodes");
-        text.lines().find_map(|line| line.strip_prefix(series)).map(|value| value.trim().to_owned())
+        text.lines()
+            .find_map(|line| line.strip_prefix(series))
+            .map(|value| value.trim().to_owned())
     }
 
     fn labels(actor: &str) -> EventLabels {
-        EventLabels { activity_type: "A".into(), actor: Some(actor.into()) }
+        EventLabels {
+            activity_type: "A".into(),
+            actor: Some(actor.into()),
+        }
     }
 
     const SERIES: &str = "orgdata_audit_events_total{activity_type=\"A\",actor=\"1\"}";
@@ -466,22 +584,42 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_series_born_live_shows_zero_first_and_rises_after_the_hold() {
         let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
-        metrics.publish(Delta { events: vec![(labels("1"), 3)], ..Delta::default() });
+        metrics.publish(Delta {
+            events: vec![(labels("1"), 3)],
+            ..Delta::default()
+        });
         tokio::time::advance(Duration::from_secs(3600)).await;
-        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("0"), "however late the first scrape comes");
+        assert_eq!(
+            scrape(&metrics, SERIES).as_deref(),
+            Some("0"),
+            "however late the first scrape comes"
+        );
         tokio::time::advance(Duration::from_secs(59)).await;
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("0"));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
-        metrics.publish(Delta { events: vec![(labels("1"), 1)], ..Delta::default() });
-        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("4"), "later rises show at once");
+        metrics.publish(Delta {
+            events: vec![(labels("1"), 1)],
+            ..Delta::default()
+        });
+        assert_eq!(
+            scrape(&metrics, SERIES).as_deref(),
+            Some("4"),
+            "later rises show at once"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_restored_series_shows_its_old_value_first() {
         let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
-        metrics.publish(Delta { introduced: vec![(labels("1"), 5000)], ..Delta::default() });
-        metrics.publish(Delta { events: vec![(labels("1"), 40)], ..Delta::default() });
+        metrics.publish(Delta {
+            introduced: vec![(labels("1"), 5000)],
+            ..Delta::default()
+        });
+        metrics.publish(Delta {
+            events: vec![(labels("1"), 40)],
+            ..Delta::default()
+        });
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("5000"));
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("5040"));
@@ -490,32 +628,62 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_hold_every_rise_shows_at_once() {
         let metrics = Arc::new(AuditMetrics::new(Duration::ZERO));
-        metrics.publish(Delta { events: vec![(labels("1"), 3)], ..Delta::default() });
+        metrics.publish(Delta {
+            events: vec![(labels("1"), 3)],
+            ..Delta::default()
+        });
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_rise_carries_its_trace_and_not_while_it_is_held() {
         let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
-        let trace = TraceContext { trace_id: [0xab; 16], span_id: [0x0c; 8] };
-        metrics.publish(Delta { events: vec![(labels("1"), 3)], trace: Some(trace), ..Delta::default() });
+        let trace = TraceContext {
+            trace_id: [0xab; 16],
+            span_id: [0x0c; 8],
+        };
+        metrics.publish(Delta {
+            events: vec![(labels("1"), 3)],
+            trace: Some(trace),
+            ..Delta::default()
+        });
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("0"));
         tokio::time::advance(Duration::from_secs(60)).await;
         let shown = scrape(&metrics, SERIES).expect("the series");
-        let exemplar = format!("3 # {{trace_id=\"{}\",span_id=\"{}\"}} 3.0 ", "ab".repeat(16), "0c".repeat(8));
+        let exemplar = format!(
+            "3 # {{trace_id=\"{}\",span_id=\"{}\"}} 3.0 ",
+            "ab".repeat(16),
+            "0c".repeat(8)
+        );
         assert!(shown.starts_with(&exemplar), "{shown}");
-        assert_eq!(scrape(&metrics, "orgdata_audit_gaps_total").as_deref(), Some("0"), "what did not rise has none");
+        assert_eq!(
+            scrape(&metrics, "orgdata_audit_gaps_total").as_deref(),
+            Some("0"),
+            "what did not rise has none"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn counters_without_labels_exist_from_the_start_and_are_held_likewise() {
         let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
         metrics.restore(Total::Gaps, 2, 2);
-        metrics.publish(Delta { totals: vec![(Total::Gaps, 1)], ..Delta::default() });
-        assert_eq!(scrape(&metrics, "orgdata_audit_gaps_total").as_deref(), Some("2"));
-        assert_eq!(scrape(&metrics, "orgdata_audit_events_late_total").as_deref(), Some("0"));
+        metrics.publish(Delta {
+            totals: vec![(Total::Gaps, 1)],
+            ..Delta::default()
+        });
+        assert_eq!(
+            scrape(&metrics, "orgdata_audit_gaps_total").as_deref(),
+            Some("2")
+        );
+        assert_eq!(
+            scrape(&metrics, "orgdata_audit_events_late_total").as_deref(),
+            Some("0")
+        );
         tokio::time::advance(Duration::from_secs(61)).await;
-        assert_eq!(scrape(&metrics, "orgdata_audit_gaps_total").as_deref(), Some("3"));
+        assert_eq!(
+            scrape(&metrics, "orgdata_audit_gaps_total").as_deref(),
+            Some("3")
+        );
     }
 
     #[tokio::test]
@@ -526,7 +694,10 @@ mod tests {
             names: vec![("1".into(), "Ada".into())],
             ..Delta::default()
         });
-        metrics.publish(Delta { retired: vec!["1".into()], ..Delta::default() });
+        metrics.publish(Delta {
+            retired: vec!["1".into()],
+            ..Delta::default()
+        });
         assert_eq!(scrape(&metrics, SERIES), None);
         assert!(metrics.names().is_empty());
     }

@@ -16,6 +16,15 @@ pub const RUSTC: &str = env!("ORGDATA_RUSTC");
 /// Registers the family.
 pub fn register(registry: &mut Registry) {
     let info = Family::<[(&'static str, &'static str); 3], Gauge>::default();
-    info.get_or_create(&[("version", VERSION), ("revision", REVISION), ("rustc", RUSTC)]).set(1);
-    registry.register("orgdata_exporter_build_info", "The build of this exporter; always 1", info);
+    info.get_or_create(&[
+        ("version", VERSION),
+        ("revision", REVISION),
+        ("rustc", RUSTC),
+    ])
+    .set(1);
+    registry.register(
+        "orgdata_exporter_build_info",
+        "The build of this exporter; always 1",
+        info,
+    );
 }

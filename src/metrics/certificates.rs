@@ -17,13 +17,20 @@ pub struct Certificates {
 }
 
 /// What a certificate is used for, and a look at when it ends, made at each scrape.
-pub type Certificate = (&'static str, Box<dyn Fn() -> Option<Timestamp> + Send + Sync>);
+pub type Certificate = (
+    &'static str,
+    Box<dyn Fn() -> Option<Timestamp> + Send + Sync>,
+);
 
 /// When the first certificate of a chain ends; `None` where none can be read.
 pub fn not_after<'a>(chain: impl IntoIterator<Item = &'a CertificateDer<'a>>) -> Option<Timestamp> {
     let ends = chain.into_iter().filter_map(|certificate| {
         let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
-        let end = certificate.tbs_certificate.validity.not_after.to_unix_duration();
+        let end = certificate
+            .tbs_certificate
+            .validity
+            .not_after
+            .to_unix_duration();
         Timestamp::from_second(i64::try_from(end.as_secs()).ok()?).ok()
     });
     ends.min()
@@ -41,15 +48,27 @@ impl Certificates {
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.sources.get().into_iter().flatten().map(|(used_for, _)| used_for)).finish()
+        f.debug_list()
+            .entries(
+                self.sources
+                    .get()
+                    .into_iter()
+                    .flatten()
+                    .map(|(used_for, _)| used_for),
+            )
+            .finish()
     }
 }
 
 impl Collector for Certificates {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let sources = self.sources.get().into_iter().flatten();
-        let ends: Vec<_> = sources.filter_map(|(used_for, not_after)| Some((used_for, not_after()?))).collect();
-        let Some(((_, any), _)) = ends.split_first() else { return Ok(()) };
+        let ends: Vec<_> = sources
+            .filter_map(|(used_for, not_after)| Some((used_for, not_after()?)))
+            .collect();
+        let Some(((_, any), _)) = ends.split_first() else {
+            return Ok(());
+        };
         let gauge = |end: &Timestamp| ConstGauge::new(end.as_second());
         let mut family = encoder.encode_descriptor(
             "orgdata_certificate_not_after_timestamp_seconds",
@@ -76,12 +95,24 @@ mod tests {
     #[test]
     fn a_certificate_that_cannot_be_read_has_no_series() {
         let metrics = Metrics::new(Duration::ZERO);
-        let shown = || Format::OpenMetrics.encode(metrics.registry(), 0).expect("encodes");
+        let shown = || {
+            Format::OpenMetrics
+                .encode(metrics.registry(), 0)
+                .expect("encodes")
+        };
         assert!(!shown().contains("orgdata_certificate"));
         let end = Timestamp::from_second(1_800_000_000).expect("a time");
-        metrics.certificates.set(vec![("web", Box::new(move || Some(end))), ("otlp", Box::new(|| None))]);
-        assert!(shown().contains("orgdata_certificate_not_after_timestamp_seconds{used_for=\"web\"} 1800000000\n"));
+        metrics.certificates.set(vec![
+            ("web", Box::new(move || Some(end))),
+            ("otlp", Box::new(|| None)),
+        ]);
+        assert!(shown().contains(
+            "orgdata_certificate_not_after_timestamp_seconds{used_for=\"web\"} 1800000000\n"
+        ));
         assert!(!shown().contains("used_for=\"otlp\""));
-        assert_eq!(not_after(&[CertificateDer::from(b"no certificate".to_vec())]), None);
+        assert_eq!(
+            not_after(&[CertificateDer::from(b"no certificate".to_vec())]),
+            None
+        );
     }
 }

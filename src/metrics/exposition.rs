@@ -54,8 +54,12 @@ fn classic(openmetrics: &str) -> String {
     let mut copied = 0;
     while let Some(found) = openmetrics[copied..].find('#') {
         let found = copied + found;
-        let start = openmetrics[copied..found].rfind('\n').map_or(copied, |newline| copied + newline + 1);
-        let end = openmetrics[found..].find('\n').map_or(openmetrics.len(), |newline| found + newline + 1);
+        let start = openmetrics[copied..found]
+            .rfind('\n')
+            .map_or(copied, |newline| copied + newline + 1);
+        let end = openmetrics[found..]
+            .find('\n')
+            .map_or(openmetrics.len(), |newline| found + newline + 1);
         out.push_str(&openmetrics[copied..start]);
         let line = openmetrics[start..end].trim_end_matches('\n');
         match line.strip_prefix("# ") {
@@ -72,9 +76,17 @@ fn classic(openmetrics: &str) -> String {
 }
 
 /// Writes `HELP` and `TYPE` of one family, once both are known: `HELP` comes first, but the type decides the name.
-fn classic_descriptor<'a>(out: &mut String, help: &mut Option<(&'a str, &'a str)>, descriptor: &'a str) {
+fn classic_descriptor<'a>(
+    out: &mut String,
+    help: &mut Option<(&'a str, &'a str)>,
+    descriptor: &'a str,
+) {
     let mut words = descriptor.splitn(3, ' ');
-    let (keyword, name, rest) = (words.next(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (keyword, name, rest) = (
+        words.next(),
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
     match keyword {
         Some("HELP") => *help = Some((name, rest)),
         Some("TYPE") => {

@@ -11,7 +11,10 @@ use super::*;
 type Labels = Vec<(String, String)>;
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 /// One family of each kind. Families with labels hold one series each: their order in a scrape is not fixed.
@@ -19,7 +22,12 @@ fn registry() -> Registry {
     let mut registry = Registry::default();
 
     let events = Family::<Labels, Counter>::default();
-    events.get_or_create(&labels(&[("activity_type", "DEAL_UPDATED"), ("actor", "42")])).inc_by(7);
+    events
+        .get_or_create(&labels(&[
+            ("activity_type", "DEAL_UPDATED"),
+            ("actor", "42"),
+        ]))
+        .inc_by(7);
     registry.register("example_events", "Events counted", events);
 
     let seconds = Counter::<f64, std::sync::atomic::AtomicU64>::default();
@@ -41,13 +49,29 @@ fn registry() -> Registry {
 
     let traced_delay = HistogramWithExemplars::<Labels>::new([1.0].into_iter());
     traced_delay.observe(0.5, Some(labels(&[("trace_id", "} # {")])), None);
-    registry.register("example_traced_delay_seconds", "Time it took, with an exemplar", traced_delay);
+    registry.register(
+        "example_traced_delay_seconds",
+        "Time it took, with an exemplar",
+        traced_delay,
+    );
 
-    registry.register("example_build", "The build", Info::new(labels(&[("version", "1.2.3")])));
+    registry.register(
+        "example_build",
+        "The build",
+        Info::new(labels(&[("version", "1.2.3")])),
+    );
 
     let odd = Family::<Labels, Gauge>::default();
-    odd.get_or_create(&labels(&[("value", "quote \" backslash \\ newline \n braces } # {a=\"b\"} 1\u{e9}")])).set(1);
-    registry.register("example_odd", "A label value with everything that has to be escaped", odd);
+    odd.get_or_create(&labels(&[(
+        "value",
+        "quote \" backslash \\ newline \n braces } # {a=\"b\"} 1\u{e9}",
+    )]))
+    .set(1);
+    registry.register(
+        "example_odd",
+        "A label value with everything that has to be escaped",
+        odd,
+    );
     registry
 }
 
@@ -57,7 +81,10 @@ fn text(openmetrics: &str) -> String {
 
 #[test]
 fn a_whole_scrape_in_openmetrics() {
-    golden("openmetrics.txt", &Format::OpenMetrics.encode(&registry(), 0).unwrap());
+    golden(
+        "openmetrics.txt",
+        &Format::OpenMetrics.encode(&registry(), 0).unwrap(),
+    );
 }
 
 #[test]
@@ -67,55 +94,92 @@ fn a_whole_scrape_in_the_classic_form() {
 
 /// Compares with `tests/golden/NAME`; `UPDATE_GOLDEN=1` writes it instead.
 fn golden(name: &str, actual: &str) {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, actual).unwrap();
     }
-    assert_eq!(actual, std::fs::read_to_string(&path).unwrap(), "{} differs", path.display());
+    assert_eq!(
+        actual,
+        std::fs::read_to_string(&path).unwrap(),
+        "{} differs",
+        path.display()
+    );
 }
 
 #[test]
 fn a_counter_family_is_named_as_its_samples() {
     let openmetrics = "# HELP a_b Help.\n# TYPE a_b counter\na_b_total{x=\"1\"} 5\n# EOF\n";
-    assert_eq!(text(openmetrics), "# HELP a_b_total Help.\n# TYPE a_b_total counter\na_b_total{x=\"1\"} 5\n");
+    assert_eq!(
+        text(openmetrics),
+        "# HELP a_b_total Help.\n# TYPE a_b_total counter\na_b_total{x=\"1\"} 5\n"
+    );
 }
 
 #[test]
 fn help_without_text_and_type_without_help_are_kept() {
-    assert_eq!(text("# HELP a \n# TYPE a gauge\na 1\n"), "# HELP a \n# TYPE a gauge\na 1\n");
+    assert_eq!(
+        text("# HELP a \n# TYPE a gauge\na 1\n"),
+        "# HELP a \n# TYPE a gauge\na 1\n"
+    );
     assert_eq!(text("# TYPE a gauge\na 1\n"), "# TYPE a gauge\na 1\n");
 }
 
 #[test]
 fn help_keeps_quotes_and_escapes_backslashes() {
-    assert_eq!(text("# HELP a say \"C:\\x\" # now\n# TYPE a gauge\n"), "# HELP a say \"C:\\\\x\" # now\n# TYPE a gauge\n");
+    assert_eq!(
+        text("# HELP a say \"C:\\x\" # now\n# TYPE a gauge\n"),
+        "# HELP a say \"C:\\\\x\" # now\n# TYPE a gauge\n"
+    );
 }
 
 #[test]
 fn kinds_unknown_to_the_classic_form_are_mapped() {
-    for (openmetrics, classic) in
-        [("unknown", "a untyped"), ("info", "a_info gauge"), ("stateset", "a gauge"), ("gaugehistogram", "a untyped")]
-    {
-        assert_eq!(text(&format!("# HELP a x\n# TYPE a {openmetrics}\n")).lines().last().unwrap(), format!("# TYPE {classic}"));
+    for (openmetrics, classic) in [
+        ("unknown", "a untyped"),
+        ("info", "a_info gauge"),
+        ("stateset", "a gauge"),
+        ("gaugehistogram", "a untyped"),
+    ] {
+        assert_eq!(
+            text(&format!("# HELP a x\n# TYPE a {openmetrics}\n"))
+                .lines()
+                .last()
+                .unwrap(),
+            format!("# TYPE {classic}")
+        );
     }
 }
 
 #[test]
 fn an_exemplar_is_taken_off() {
-    assert_eq!(text("a_total 1 # {trace_id=\"x\"} 1.0 1700000000.5\n"), "a_total 1\n");
-    assert_eq!(text("a_bucket{le=\"1.0\"} 4 # {} 0.5\n"), "a_bucket{le=\"1.0\"} 4\n");
+    assert_eq!(
+        text("a_total 1 # {trace_id=\"x\"} 1.0 1700000000.5\n"),
+        "a_total 1\n"
+    );
+    assert_eq!(
+        text("a_bucket{le=\"1.0\"} 4 # {} 0.5\n"),
+        "a_bucket{le=\"1.0\"} 4\n"
+    );
 }
 
 #[test]
 fn a_label_value_that_looks_like_an_exemplar_stays() {
     let sample = "a_total{x=\"y\\\"} 1 # {z=\\\"\",w=\"\\\\\"} 1\n";
     assert_eq!(text(sample), sample);
-    assert_eq!(text("a_total{x=\"} 1 # {\"} 2 # {t=\"} 1 # {\"} 3\n"), "a_total{x=\"} 1 # {\"} 2\n");
+    assert_eq!(
+        text("a_total{x=\"} 1 # {\"} 2 # {t=\"} 1 # {\"} 3\n"),
+        "a_total{x=\"} 1 # {\"} 2\n"
+    );
 }
 
 #[test]
 fn samples_around_a_changed_line_stay_as_they_are() {
-    assert_eq!(text("a 1\nb 2\nc 3 # {} 1\nd 4\n# TYPE e gauge\ne 5\nf 6\n"), "a 1\nb 2\nc 3\nd 4\n# TYPE e gauge\ne 5\nf 6\n");
+    assert_eq!(
+        text("a 1\nb 2\nc 3 # {} 1\nd 4\n# TYPE e gauge\ne 5\nf 6\n"),
+        "a 1\nb 2\nc 3\nd 4\n# TYPE e gauge\ne 5\nf 6\n"
+    );
 }
 
 #[test]
@@ -128,7 +192,10 @@ fn a_text_cut_anywhere_does_not_panic() {
 
 #[test]
 fn an_empty_registry_is_a_valid_scrape() {
-    assert_eq!(Format::OpenMetrics.encode(&Registry::default(), 0).unwrap(), "# EOF\n");
+    assert_eq!(
+        Format::OpenMetrics.encode(&Registry::default(), 0).unwrap(),
+        "# EOF\n"
+    );
     assert_eq!(Format::Text.encode(&Registry::default(), 0).unwrap(), "");
 }
 
@@ -137,7 +204,10 @@ fn an_empty_registry_is_a_valid_scrape() {
 fn the_help_of_every_family_is_one_plain_sentence() {
     let metrics = crate::metrics::Metrics::new(std::time::Duration::ZERO);
     let scrape = Format::OpenMetrics.encode(metrics.registry(), 0).unwrap();
-    let helps: Vec<_> = scrape.lines().filter_map(|line| line.strip_prefix("# HELP ")).collect();
+    let helps: Vec<_> = scrape
+        .lines()
+        .filter_map(|line| line.strip_prefix("# HELP "))
+        .collect();
     assert!(helps.len() > 20);
     for help in helps {
         assert!(!help.contains(['"', '\\']), "to be escaped: {help}");
@@ -149,10 +219,16 @@ fn the_help_of_every_family_is_one_plain_sentence() {
 fn no_family_is_registered_twice_or_with_the_suffix_of_its_samples() {
     let metrics = crate::metrics::Metrics::new(std::time::Duration::ZERO);
     let scrape = Format::Text.encode(metrics.registry(), 0).unwrap();
-    let mut names: Vec<_> = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let mut names: Vec<_> = scrape
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
     names.sort_unstable();
     let count = names.len();
     names.dedup();
     assert_eq!(names.len(), count, "a family is there twice");
-    assert!(!names.iter().any(|name| name.ends_with("_total_total")), "{names:?}");
+    assert!(
+        !names.iter().any(|name| name.ends_with("_total_total")),
+        "{names:?}"
+    );
 }

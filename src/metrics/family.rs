@@ -19,28 +19,49 @@ pub(super) struct Family<S, M> {
 impl<S: Ord + Clone, M: Clone> Family<S, M> {
     /// No series yet; `make` makes a new one.
     pub(super) fn new(make: fn() -> M) -> Self {
-        Self { series: Arc::default(), make }
+        Self {
+            series: Arc::default(),
+            make,
+        }
     }
 
     /// The series with these labels; there is one from now on.
     pub(super) fn get(&self, labels: &S) -> M {
-        if let Some(metric) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(labels) {
+        if let Some(metric) = self
+            .series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(labels)
+        {
             return metric.clone();
         }
-        self.series.write().unwrap_or_else(PoisonError::into_inner).entry(labels.clone()).or_insert_with(self.make).clone()
+        self.series
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(labels.clone())
+            .or_insert_with(self.make)
+            .clone()
     }
 }
 
 impl<S, M: Clone> Family<S, M> {
     /// Every series there is.
     pub(super) fn all(&self) -> Vec<M> {
-        self.series.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 }
 
 impl<S, M> Clone for Family<S, M> {
     fn clone(&self) -> Self {
-        Self { series: self.series.clone(), make: self.make }
+        Self {
+            series: self.series.clone(),
+            make: self.make,
+        }
     }
 }
 
@@ -58,7 +79,10 @@ impl<S: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Family<S
 
     /// Without a series not even the description is written.
     fn is_empty(&self) -> bool {
-        self.series.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
     }
 }
 
@@ -80,7 +104,16 @@ mod tests {
             family.get(&[("n", n)]).inc();
         }
         let scrape = Format::OpenMetrics.encode(&registry, 0).unwrap();
-        let series: Vec<_> = scrape.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(series, ["1", "3", "7", "9"].map(|n| format!("example_total{{n=\"{n}\"}} {}", if n == "3" { 2 } else { 1 })));
+        let series: Vec<_> = scrape
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .collect();
+        assert_eq!(
+            series,
+            ["1", "3", "7", "9"].map(|n| format!(
+                "example_total{{n=\"{n}\"}} {}",
+                if n == "3" { 2 } else { 1 }
+            ))
+        );
     }
 }

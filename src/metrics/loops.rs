@@ -96,7 +96,11 @@ impl Loops {
             "When a round of a loop succeeded last, in seconds since the epoch; 0 before the first success",
             last_success.clone(),
         );
-        Self { up, last_success, states: Mutex::default() }
+        Self {
+            up,
+            last_success,
+            states: Mutex::default(),
+        }
     }
 
     /// Marks a loop as one that runs.
@@ -110,7 +114,9 @@ impl Loops {
     pub fn success(&self, which: Loop) {
         let now = Timestamp::now();
         self.up.get(&LoopLabel { r#loop: which }).set(1);
-        self.last_success.get(&LoopLabel { r#loop: which }).set(now.as_duration().as_secs_f64());
+        self.last_success
+            .get(&LoopLabel { r#loop: which })
+            .set(now.as_duration().as_secs_f64());
         self.with(which, |state| {
             state.up = Some(true);
             state.last_success = Some(now);
@@ -120,7 +126,10 @@ impl Loops {
     /// A round failed now; `message` is one sentence for an operator.
     pub fn failure(&self, which: Loop, message: impl Into<String>) {
         self.up.get(&LoopLabel { r#loop: which }).set(0);
-        let failure = Failure { at: Timestamp::now(), message: message.into() };
+        let failure = Failure {
+            at: Timestamp::now(),
+            message: message.into(),
+        };
         self.with(which, |state| {
             state.up = Some(false);
             state.last_failure = Some(failure);
@@ -133,7 +142,10 @@ impl Loops {
     }
 
     fn with<T>(&self, which: Loop, f: impl FnOnce(&mut LoopState) -> T) -> T {
-        let mut states = self.states.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut states = self
+            .states
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         f(&mut states[which as usize])
     }
 }

@@ -66,7 +66,16 @@ impl Metrics {
         registry.register_collector(Box::new(ProcessCollector::new()));
         let certificates = Certificates::default();
         registry.register_collector(Box::new(certificates.clone()));
-        Self { api, audit, certificates, loops, otlp, state, tickets, registry: Arc::new(registry) }
+        Self {
+            api,
+            audit,
+            certificates,
+            loops,
+            otlp,
+            state,
+            tickets,
+            registry: Arc::new(registry),
+        }
     }
 
     /// The registry, for the encoders.

@@ -34,12 +34,19 @@ enum Specificity {
 pub fn format<'a>(accept: impl IntoIterator<Item = &'a str>) -> Format {
     let (mut openmetrics, mut text) = (None, None);
     for range in accept.into_iter().flat_map(ranges) {
-        consider(&mut openmetrics, &range, "application/openmetrics-text", &OPENMETRICS_VERSIONS);
+        consider(
+            &mut openmetrics,
+            &range,
+            "application/openmetrics-text",
+            &OPENMETRICS_VERSIONS,
+        );
         consider(&mut text, &range, "text/plain", &TEXT_VERSIONS);
     }
     let quality = |best: Option<(Specificity, u16)>| best.map_or(0, |(_, quality)| quality);
     let named = openmetrics.is_some_and(|(specificity, _)| specificity >= Specificity::Named);
-    if quality(openmetrics) > quality(text) || (named && quality(openmetrics) > 0 && quality(openmetrics) == quality(text)) {
+    if quality(openmetrics) > quality(text)
+        || (named && quality(openmetrics) > 0 && quality(openmetrics) == quality(text))
+    {
         Format::OpenMetrics
     } else {
         Format::Text
@@ -51,7 +58,9 @@ pub fn gzip<'a>(accept_encoding: impl IntoIterator<Item = &'a str>) -> bool {
     let (mut gzip, mut identity, mut anything) = (None, None, None);
     for range in accept_encoding.into_iter().flat_map(ranges) {
         let quality = match range.name {
-            name if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") => &mut gzip,
+            name if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") => {
+                &mut gzip
+            }
             name if name.eq_ignore_ascii_case("identity") => &mut identity,
             "*" => &mut anything,
             _ => continue,
@@ -67,11 +76,19 @@ fn ranges(value: &str) -> impl Iterator<Item = Range<'_>> {
     value.split(',').filter_map(|element| {
         let mut parts = element.split(';').map(str::trim);
         let name = parts.next().filter(|name| !name.is_empty())?;
-        let mut range = Range { name, version: None, quality: FULL_QUALITY };
+        let mut range = Range {
+            name,
+            version: None,
+            quality: FULL_QUALITY,
+        };
         for parameter in parts {
             match parameter.split_once('=') {
-                Some((key, value)) if key.trim().eq_ignore_ascii_case("q") => range.quality = quality(value.trim())?,
-                Some((key, value)) if key.trim().eq_ignore_ascii_case("version") => range.version = Some(value.trim().trim_matches('"')),
+                Some((key, value)) if key.trim().eq_ignore_ascii_case("q") => {
+                    range.quality = quality(value.trim())?
+                }
+                Some((key, value)) if key.trim().eq_ignore_ascii_case("version") => {
+                    range.version = Some(value.trim().trim_matches('"'))
+                }
                 // `charset`, `escaping` and what else may come do not change what is chosen.
                 _ => {}
             }
@@ -88,13 +105,28 @@ fn quality(text: &str) -> Option<u16> {
     }
     let whole = whole.parse::<u16>().ok()?;
     // A fourth digit and what follows do not matter.
-    let thousandths = fraction.bytes().chain([b'0'; 3]).take(3).fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
-    Some(if whole == 0 { thousandths } else { FULL_QUALITY })
+    let thousandths = fraction
+        .bytes()
+        .chain([b'0'; 3])
+        .take(3)
+        .fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    Some(if whole == 0 {
+        thousandths
+    } else {
+        FULL_QUALITY
+    })
 }
 
 /// Keeps the quality of the most specific range that fits; of two equally specific ones, the higher.
-fn consider(best: &mut Option<(Specificity, u16)>, range: &Range<'_>, media_type: &str, versions: &[&str]) {
-    let Some(specificity) = specificity(range, media_type, versions) else { return };
+fn consider(
+    best: &mut Option<(Specificity, u16)>,
+    range: &Range<'_>,
+    media_type: &str,
+    versions: &[&str],
+) {
+    let Some(specificity) = specificity(range, media_type, versions) else {
+        return;
+    };
     if best.is_none_or(|known| (specificity, range.quality) > known) {
         *best = Some((specificity, range.quality));
     }
@@ -104,14 +136,18 @@ fn specificity(range: &Range<'_>, media_type: &str, versions: &[&str]) -> Option
     let general = media_type.split_once('/').map(|(general, _)| general);
     if range.name.eq_ignore_ascii_case(media_type) {
         match range.version {
-            Some(version) => versions.contains(&version).then_some(Specificity::Versioned),
+            Some(version) => versions
+                .contains(&version)
+                .then_some(Specificity::Versioned),
             None => Some(Specificity::Named),
         }
     } else if range.name == "*/*" {
         Some(Specificity::Anything)
     } else {
         let asked = range.name.strip_suffix("/*")?;
-        general.is_some_and(|general| asked.eq_ignore_ascii_case(general)).then_some(Specificity::Type)
+        general
+            .is_some_and(|general| asked.eq_ignore_ascii_case(general))
+            .then_some(Specificity::Type)
     }
 }
 
@@ -120,12 +156,12 @@ mod tests {
     use super::*;
 
     const PROMETHEUS_2_42: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-    const PROMETHEUS_3_5: &str =
-        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4";
+    const PROMETHEUS_3_5: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4";
     const PROMETHEUS_NATIVE: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
         application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     const VICTORIA_METRICS: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
-    const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8";
+    const BROWSER: &str =
+        "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8";
 
     fn openmetrics(accept: &str) -> bool {
         format([accept]) == Format::OpenMetrics
@@ -172,8 +208,12 @@ mod tests {
 
     #[test]
     fn the_higher_quality_wins() {
-        assert!(openmetrics("text/plain;q=0.5, application/openmetrics-text;q=0.51"));
-        assert!(!openmetrics("application/openmetrics-text;q=0.5, text/plain;q=0.501"));
+        assert!(openmetrics(
+            "text/plain;q=0.5, application/openmetrics-text;q=0.51"
+        ));
+        assert!(!openmetrics(
+            "application/openmetrics-text;q=0.5, text/plain;q=0.501"
+        ));
     }
 
     #[test]
@@ -190,51 +230,71 @@ mod tests {
     #[test]
     fn an_unknown_version_does_not_match() {
         assert!(!openmetrics("application/openmetrics-text;version=2.0.0"));
-        assert!(openmetrics("text/plain;version=1.0.0, application/openmetrics-text;version=1.0.0;q=0.1"));
+        assert!(openmetrics(
+            "text/plain;version=1.0.0, application/openmetrics-text;version=1.0.0;q=0.1"
+        ));
     }
 
     #[test]
     fn a_quoted_version_matches() {
-        assert!(openmetrics("application/openmetrics-text;version=\"1.0.0\""));
+        assert!(openmetrics(
+            "application/openmetrics-text;version=\"1.0.0\""
+        ));
     }
 
     #[test]
     fn names_are_compared_without_case() {
-        assert!(openmetrics("Application/OpenMetrics-Text; Version=1.0.0; Q=0.9, text/plain; q=0.8"));
+        assert!(openmetrics(
+            "Application/OpenMetrics-Text; Version=1.0.0; Q=0.9, text/plain; q=0.8"
+        ));
     }
 
     #[test]
     fn zero_quality_refuses_a_form() {
         assert!(!openmetrics("application/openmetrics-text;q=0, */*"));
-        assert!(openmetrics("text/plain;q=0, application/openmetrics-text;q=0.1"));
+        assert!(openmetrics(
+            "text/plain;q=0, application/openmetrics-text;q=0.1"
+        ));
     }
 
     #[test]
     fn a_specific_range_decides_over_a_wildcard() {
-        assert!(!openmetrics("application/openmetrics-text;q=0.1, */*;q=0.9"));
+        assert!(!openmetrics(
+            "application/openmetrics-text;q=0.1, */*;q=0.9"
+        ));
     }
 
     #[test]
     fn everything_refused_still_gets_an_answer() {
         assert!(!openmetrics("*/*;q=0"));
-        assert!(!openmetrics("application/openmetrics-text;q=0, text/plain;q=0"));
+        assert!(!openmetrics(
+            "application/openmetrics-text;q=0, text/plain;q=0"
+        ));
     }
 
     #[test]
     fn several_headers_count_as_one() {
-        assert_eq!(format(["text/plain;q=0.5", "application/openmetrics-text"]), Format::OpenMetrics);
+        assert_eq!(
+            format(["text/plain;q=0.5", "application/openmetrics-text"]),
+            Format::OpenMetrics
+        );
     }
 
     #[test]
     fn a_malformed_quality_passes_the_range_over() {
         for quality in ["NaN", "-1", "", "0.x", "1e3", "inf"] {
-            assert!(!openmetrics(&format!("application/openmetrics-text;q={quality}")), "q={quality}");
+            assert!(
+                !openmetrics(&format!("application/openmetrics-text;q={quality}")),
+                "q={quality}"
+            );
         }
     }
 
     #[test]
     fn a_quality_above_one_is_one() {
-        assert!(openmetrics("application/openmetrics-text;q=7, text/plain;q=0.9"));
+        assert!(openmetrics(
+            "application/openmetrics-text;q=7, text/plain;q=0.9"
+        ));
     }
 
     #[test]

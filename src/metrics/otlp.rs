@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -16,7 +18,9 @@ use super::family::Family;
 use crate::otlp::FailureReason;
 
 /// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`, in seconds: from a healthy collector to a day's outage.
-const DELAY_BUCKETS: [f64; 11] = [0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 21_600.0, 86_400.0];
+const DELAY_BUCKETS: [f64; 11] = [
+    0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 21_600.0, 86_400.0,
+];
 
 /// The families `orgdata_otlp_*`.
 #[derive(Debug)]
@@ -73,7 +77,11 @@ impl OtlpMetrics {
             acknowledgement_delay: Histogram::new(DELAY_BUCKETS),
             oldest_unsent: std::sync::Arc::default(),
         };
-        registry.register("orgdata_otlp_records_sent", "Log records that the collector acknowledged", metrics.records_sent.clone());
+        registry.register(
+            "orgdata_otlp_records_sent",
+            "Log records that the collector acknowledged",
+            metrics.records_sent.clone(),
+        );
         registry.register(
             "orgdata_otlp_records_rejected",
             "Log records that the collector refused in a partial success; the protocol forbids sending them again, so their batch is kept as dead letters",
@@ -99,7 +107,11 @@ impl OtlpMetrics {
             "Dead letters put back into the outbox by orgdata-exporter dead-letters replay",
             metrics.records_replayed.clone(),
         );
-        registry.register("orgdata_otlp_requests", "Export requests sent to the collector, retries included", metrics.requests.clone());
+        registry.register(
+            "orgdata_otlp_requests",
+            "Export requests sent to the collector, retries included",
+            metrics.requests.clone(),
+        );
         registry.register(
             "orgdata_otlp_request_failures",
             "Export requests that were not acknowledged, by reason; their records stay in the outbox",
@@ -136,7 +148,11 @@ impl OtlpMetrics {
     /// The outbox holds `records` records, the oldest of which arrived at `oldest`.
     pub fn backlog(&self, records: u64, oldest: Option<Timestamp>) {
         self.backlog.set(i64::try_from(records).unwrap_or(i64::MAX));
-        *self.oldest_unsent.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = oldest;
+        *self
+            .oldest_unsent
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = oldest;
     }
 
     /// How many records wait, for the landing page.
@@ -149,7 +165,13 @@ impl OtlpMetrics {
 
 impl Collector for OldestUnsent {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
-        let Some(oldest) = *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) else { return Ok(()) };
+        let Some(oldest) = *self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        else {
+            return Ok(());
+        };
         let family = encoder.encode_descriptor(
             "orgdata_otlp_oldest_unsent_timestamp_seconds",
             "When the oldest log record in the outbox arrived, in seconds since the epoch; absent when nothing waits.",

@@ -30,7 +30,9 @@ struct Reading {
 impl ProcessCollector {
     /// Notes when the process started.
     pub fn new() -> Self {
-        Self { start_time: start_time() }
+        Self {
+            start_time: start_time(),
+        }
     }
 }
 
@@ -46,20 +48,49 @@ impl Collector for ProcessCollector {
         if let Some(seconds) = reading.cpu_seconds {
             let counter = ConstCounter::new(seconds);
             let help = "Total user and system CPU time spent, in seconds.";
-            counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, counter.metric_type())?)?;
+            counter.encode(encoder.encode_descriptor(
+                "process_cpu_seconds",
+                help,
+                None,
+                counter.metric_type(),
+            )?)?;
         }
         let mut gauge = |name: &str, help: &str, value: Option<f64>| {
             let Some(value) = value else { return Ok(()) };
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
         };
-        gauge("process_resident_memory_bytes", "Resident memory size, in bytes.", reading.resident_bytes.map(to_f64))?;
-        gauge("process_virtual_memory_bytes", "Virtual memory size, in bytes.", reading.virtual_bytes.map(to_f64))?;
+        gauge(
+            "process_resident_memory_bytes",
+            "Resident memory size, in bytes.",
+            reading.resident_bytes.map(to_f64),
+        )?;
+        gauge(
+            "process_virtual_memory_bytes",
+            "Virtual memory size, in bytes.",
+            reading.virtual_bytes.map(to_f64),
+        )?;
         let help = "Maximum amount of virtual memory available, in bytes.";
-        gauge("process_virtual_memory_max_bytes", help, reading.max_virtual_bytes.map(to_f64))?;
-        gauge("process_open_fds", "Number of open file descriptors.", reading.open_fds.map(to_f64))?;
-        gauge("process_max_fds", "Maximum number of open file descriptors.", reading.max_fds.map(to_f64))?;
-        gauge("process_start_time_seconds", "Start time of the process, in seconds since the epoch.", self.start_time)
+        gauge(
+            "process_virtual_memory_max_bytes",
+            help,
+            reading.max_virtual_bytes.map(to_f64),
+        )?;
+        gauge(
+            "process_open_fds",
+            "Number of open file descriptors.",
+            reading.open_fds.map(to_f64),
+        )?;
+        gauge(
+            "process_max_fds",
+            "Maximum number of open file descriptors.",
+            reading.max_fds.map(to_f64),
+        )?;
+        gauge(
+            "process_start_time_seconds",
+            "Start time of the process, in seconds since the epoch.",
+            self.start_time,
+        )
     }
 }
 
@@ -71,15 +102,22 @@ fn to_f64(value: u64) -> f64 {
 
 #[cfg(target_os = "linux")]
 fn start_time() -> Option<f64> {
-    let stat = procfs::process::Process::myself().and_then(|process| process.stat()).ok()?;
-    Some(to_f64(procfs::boot_time_secs().ok()?) + to_f64(stat.starttime) / to_f64(procfs::ticks_per_second()))
+    let stat = procfs::process::Process::myself()
+        .and_then(|process| process.stat())
+        .ok()?;
+    Some(
+        to_f64(procfs::boot_time_secs().ok()?)
+            + to_f64(stat.starttime) / to_f64(procfs::ticks_per_second()),
+    )
 }
 
 #[cfg(target_os = "linux")]
 fn read() -> Reading {
     use procfs::process::{LimitValue, Process};
 
-    let Ok(process) = Process::myself() else { return Reading::default() };
+    let Ok(process) = Process::myself() else {
+        return Reading::default();
+    };
     let (stat, limits) = (process.stat().ok(), process.limits().ok());
     // Without a limit it is the largest number that there is, as in the client libraries.
     let limit = |value: LimitValue| match value {
@@ -87,12 +125,21 @@ fn read() -> Reading {
         LimitValue::Unlimited => u64::MAX,
     };
     Reading {
-        cpu_seconds: stat.as_ref().map(|stat| to_f64(stat.utime + stat.stime) / to_f64(procfs::ticks_per_second())),
+        cpu_seconds: stat
+            .as_ref()
+            .map(|stat| to_f64(stat.utime + stat.stime) / to_f64(procfs::ticks_per_second())),
         resident_bytes: stat.as_ref().map(|stat| stat.rss * procfs::page_size()),
         virtual_bytes: stat.as_ref().map(|stat| stat.vsize),
-        max_virtual_bytes: limits.as_ref().map(|limits| limit(limits.max_address_space.soft_limit)),
-        open_fds: process.fd_count().ok().and_then(|count| u64::try_from(count).ok()),
-        max_fds: limits.as_ref().map(|limits| limit(limits.max_open_files.soft_limit)),
+        max_virtual_bytes: limits
+            .as_ref()
+            .map(|limits| limit(limits.max_address_space.soft_limit)),
+        open_fds: process
+            .fd_count()
+            .ok()
+            .and_then(|count| u64::try_from(count).ok()),
+        max_fds: limits
+            .as_ref()
+            .map(|limits| limit(limits.max_open_files.soft_limit)),
     }
 }
 
@@ -122,8 +169,16 @@ mod tests {
     }
 
     fn value(scrape: &str, name: &str) -> f64 {
-        let line = scrape.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
-        line.unwrap_or_else(|| panic!("no {name}")).rsplit(' ').next().unwrap().parse().unwrap()
+        let line = scrape.lines().find(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(' '))
+        });
+        line.unwrap_or_else(|| panic!("no {name}"))
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     #[test]
@@ -151,7 +206,9 @@ mod tests {
     #[test]
     fn open_descriptors_are_counted() {
         let before = value(&scrape(), "process_open_fds");
-        let files: Vec<_> = (0..50).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
+        let files: Vec<_> = (0..50)
+            .map(|_| std::fs::File::open("/proc/self/stat").unwrap())
+            .collect();
         // Other tests open and close files beside this one.
         assert!(value(&scrape(), "process_open_fds") > before + 25.0);
         drop(files);

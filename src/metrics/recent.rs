@@ -25,7 +25,13 @@ struct Minutes {
 
 impl Default for Recent {
     fn default() -> Self {
-        Self { started: Instant::now(), minutes: Arc::new(Mutex::new(Minutes { counts: [0; MINUTES], newest: 0 })) }
+        Self {
+            started: Instant::now(),
+            minutes: Arc::new(Mutex::new(Minutes {
+                counts: [0; MINUTES],
+                newest: 0,
+            })),
+        }
     }
 }
 
@@ -41,7 +47,9 @@ impl Recent {
     pub fn per_minute(&self) -> Vec<u64> {
         let minutes = self.current();
         let oldest = (minutes.newest + 1).saturating_sub(MINUTES as u64);
-        (oldest..=minutes.newest).map(|minute| minutes.counts[place(minute)]).collect()
+        (oldest..=minutes.newest)
+            .map(|minute| minutes.counts[place(minute)])
+            .collect()
     }
 
     /// The counts, with those cleared whose minute has passed out of sight.

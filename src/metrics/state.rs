@@ -29,7 +29,11 @@ impl StateMetrics {
     /// Registers the families.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("orgdata_state_commits", "Transactions written to the state file", metrics.commits.clone());
+        registry.register(
+            "orgdata_state_commits",
+            "Transactions written to the state file",
+            metrics.commits.clone(),
+        );
         registry.register(
             "orgdata_state_commit_failures",
             "Transactions that could not be written to the state file; nothing of them was counted, and they are tried again",
@@ -45,7 +49,11 @@ impl StateMetrics {
             "When a damaged state file was set aside last, in seconds since the epoch; 0 when it never was",
             metrics.recreated_at.clone(),
         );
-        registry.register("orgdata_state_size_bytes", "Bytes in use by the state file", metrics.size_bytes.clone());
+        registry.register(
+            "orgdata_state_size_bytes",
+            "Bytes in use by the state file",
+            metrics.size_bytes.clone(),
+        );
         registry.register(
             "orgdata_state_max_size_bytes",
             "The limit of --state.max-size; the tail pauses when the state file has reached it",

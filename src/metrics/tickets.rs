@@ -8,7 +8,9 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use jiff::{SignedDuration, Timestamp};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -63,7 +65,11 @@ struct Families<'a>(DescriptorEncoder<'a>);
 impl TicketMetrics {
     /// Registers the families; there is nothing to show but the counter yet.
     pub fn register(registry: &mut Registry) -> Arc<Self> {
-        let metrics = Arc::new(Self { current: ArcSwapOption::empty(), retries: Counter::default(), running: AtomicBool::new(false) });
+        let metrics = Arc::new(Self {
+            current: ArcSwapOption::empty(),
+            retries: Counter::default(),
+            running: AtomicBool::new(false),
+        });
         registry.register(
             "orgdata_tickets_snapshot_retries",
             "Scans begun again because tickets moved between two pages, or their number did not agree with the service's",
@@ -81,7 +87,11 @@ impl TicketMetrics {
     /// Replaces the snapshot; a scrape sees all of the old one or all of this one.
     pub fn publish(&self, snapshot: Arc<Snapshot>, max_age: Duration) {
         self.start();
-        self.current.store(Some(Arc::new(Published { snapshot, at: Instant::now(), max_age })));
+        self.current.store(Some(Arc::new(Published {
+            snapshot,
+            at: Instant::now(),
+            max_age,
+        })));
     }
 
     /// Counts scans that were begun again.
@@ -91,7 +101,11 @@ impl TicketMetrics {
 
     /// The snapshot that is shown; `None` before the first one and when it has grown too old.
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
-        self.current.load().as_ref().filter(|published| published.is_fresh()).map(|published| published.snapshot.clone())
+        self.current
+            .load()
+            .as_ref()
+            .filter(|published| published.is_fresh())
+            .map(|published| published.snapshot.clone())
     }
 
     /// The numbers of the snapshot that is shown.
@@ -110,14 +124,18 @@ impl TicketMetrics {
 
     /// When the last snapshot was taken, also when it is not shown any more.
     pub fn taken_at(&self) -> Option<Timestamp> {
-        self.current.load().as_ref().map(|published| published.snapshot.taken_at)
+        self.current
+            .load()
+            .as_ref()
+            .map(|published| published.snapshot.taken_at)
     }
 
     /// Until when the snapshot is shown if no other one comes; `None` when none is shown.
     pub fn shown_until(&self) -> Option<Timestamp> {
         let current = self.current.load();
         let published = current.as_ref().filter(|published| published.is_fresh())?;
-        let left = SignedDuration::try_from(published.max_age.checked_sub(published.at.elapsed())?).ok()?;
+        let left = SignedDuration::try_from(published.max_age.checked_sub(published.at.elapsed())?)
+            .ok()?;
         Some(Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX))
     }
 }
@@ -185,7 +203,9 @@ impl Families<'_> {
         self.many(
             "orgdata_tickets",
             "Tickets by state and type; unknown: the ticket has none",
-            snapshot.by_state().map(|((state, kind), group)| ([("state", state), ("ticket_type", kind)], group.tickets)),
+            snapshot.by_state().map(|((state, kind), group)| {
+                ([("state", state), ("ticket_type", kind)], group.tickets)
+            }),
         )?;
         self.many(
             "orgdata_tickets_deal_amount",
@@ -214,7 +234,9 @@ impl Families<'_> {
         self.many(
             "orgdata_open_tickets_overdue",
             "Open tickets whose due date (targetDueDate) has passed at the time of the scrape",
-            snapshot.overdue().map(|(kind, tickets)| ([("ticket_type", kind)], tickets)),
+            snapshot
+                .overdue()
+                .map(|(kind, tickets)| ([("ticket_type", kind)], tickets)),
         )?;
         self.many(
             "orgdata_open_tickets_older_than",
@@ -228,8 +250,18 @@ impl Families<'_> {
         )
     }
 
-    fn one(&mut self, name: &'static str, help: &'static str, value: impl EncodeGaugeValue) -> Result<(), Error> {
-        ConstGauge::new(value).encode(self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?)
+    fn one(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        value: impl EncodeGaugeValue,
+    ) -> Result<(), Error> {
+        ConstGauge::new(value).encode(self.0.encode_descriptor(
+            name,
+            &format!("{help}."),
+            None,
+            MetricType::Gauge,
+        )?)
     }
 
     /// A family with labels; without a series not even its description is written.
@@ -243,7 +275,9 @@ impl Families<'_> {
         if series.peek().is_none() {
             return Ok(());
         }
-        let mut family = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
+        let mut family =
+            self.0
+                .encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
         for (labels, value) in series {
             ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
         }

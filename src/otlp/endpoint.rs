@@ -26,8 +26,13 @@ enum Source {
 }
 
 /// The endpoint as requests need it; `None` where none is named.
-pub(super) fn resolve(flags: &Flags, variables: &Variables<'_>) -> Result<Option<(Url, Protocol)>, SettingsError> {
-    let protocol = match flag("--otlp.protocol", flags.protocol.as_deref()).or_else(|| variables.otlp("PROTOCOL")) {
+pub(super) fn resolve(
+    flags: &Flags,
+    variables: &Variables<'_>,
+) -> Result<Option<(Url, Protocol)>, SettingsError> {
+    let protocol = match flag("--otlp.protocol", flags.protocol.as_deref())
+        .or_else(|| variables.otlp("PROTOCOL"))
+    {
         Some(given) => Some(protocol(&given)?),
         None => None,
     };
@@ -37,16 +42,33 @@ pub(super) fn resolve(flags: &Flags, variables: &Variables<'_>) -> Result<Option
     };
     let endpoint = flag("--otlp.endpoint", flags.endpoint.as_deref())
         .map(|given| (given, Source::Flag))
-        .or_else(|| variables.logs("ENDPOINT").map(|given| (given, Source::Logs)))
-        .or_else(|| variables.general("ENDPOINT").map(|given| (given, Source::General)));
-    let Some((given, source)) = endpoint else { return Ok(None) };
+        .or_else(|| {
+            variables
+                .logs("ENDPOINT")
+                .map(|given| (given, Source::Logs))
+        })
+        .or_else(|| {
+            variables
+                .general("ENDPOINT")
+                .map(|given| (given, Source::General))
+        });
+    let Some((given, source)) = endpoint else {
+        return Ok(None);
+    };
     let has_scheme = given.value.contains("://");
     let url = parse(&given, has_scheme, insecure)?;
-    let protocol = protocol.unwrap_or(if url.port() == Some(GRPC_PORT) { Protocol::Grpc } else { Protocol::HttpProtobuf });
+    let protocol = protocol.unwrap_or(if url.port() == Some(GRPC_PORT) {
+        Protocol::Grpc
+    } else {
+        Protocol::HttpProtobuf
+    });
     let url = match protocol {
         Protocol::Grpc => origin(url),
         Protocol::HttpProtobuf if !has_scheme => {
-            return Err(given.wrong(&format!("http/protobuf needs a URL: give http://{0} or https://{0}, or ask for grpc", given.value)));
+            return Err(given.wrong(&format!(
+                "http/protobuf needs a URL: give http://{0} or https://{0}, or ask for grpc",
+                given.value
+            )));
         }
         Protocol::HttpProtobuf => with_path(url, source),
     };
@@ -55,7 +77,10 @@ pub(super) fn resolve(flags: &Flags, variables: &Variables<'_>) -> Result<Option
 
 fn flag(name: &str, value: Option<&str>) -> Option<Given> {
     let value = value?.trim();
-    (!value.is_empty()).then(|| Given { name: name.to_owned(), value: value.to_owned() })
+    (!value.is_empty()).then(|| Given {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
 }
 
 fn protocol(given: &Given) -> Result<Protocol, SettingsError> {
@@ -85,10 +110,19 @@ fn parse(given: &Given, has_scheme: bool, insecure: bool) -> Result<Url, Setting
         (false, false) => Url::parse(&format!("https://{}", given.value)),
     };
     // What is no URL may hold a password all the same.
-    let url = url.map_err(|_| if given.value.contains('@') { SettingsError::new(&given.name, RIGHT) } else { given.wrong(RIGHT) })?;
+    let url = url.map_err(|_| {
+        if given.value.contains('@') {
+            SettingsError::new(&given.name, RIGHT)
+        } else {
+            given.wrong(RIGHT)
+        }
+    })?;
     if !url.username().is_empty() || url.password().is_some() {
         // The value is not repeated: it holds a password.
-        return Err(SettingsError::new(&given.name, "holds a user or password; give those in OTEL_EXPORTER_OTLP_HEADERS instead"));
+        return Err(SettingsError::new(
+            &given.name,
+            "holds a user or password; give those in OTEL_EXPORTER_OTLP_HEADERS instead",
+        ));
     }
     match url.scheme() {
         "http" | "https" if url.has_host() => Ok(url),
@@ -121,35 +155,92 @@ fn with_path(mut url: Url, source: Source) -> Url {
 mod tests {
     use super::*;
 
-    fn resolve_with(flag: Option<&str>, protocol: Option<&str>, variables: &[(&str, &str)]) -> Result<Option<String>, String> {
+    fn resolve_with(
+        flag: Option<&str>,
+        protocol: Option<&str>,
+        variables: &[(&str, &str)],
+    ) -> Result<Option<String>, String> {
         let own = |text: Option<&str>| text.map(str::to_owned);
-        let flags = Flags { endpoint: own(flag), protocol: own(protocol), batch_size: 1, user_names: true, redact: Vec::new() };
+        let flags = Flags {
+            endpoint: own(flag),
+            protocol: own(protocol),
+            batch_size: 1,
+            user_names: true,
+            redact: Vec::new(),
+        };
         let find = |name: &str| {
-            variables.iter().find(|(known, _)| name == format!("OTEL_EXPORTER_OTLP_{known}")).map(|(_, value)| (*value).to_owned())
+            variables
+                .iter()
+                .find(|(known, _)| name == format!("OTEL_EXPORTER_OTLP_{known}"))
+                .map(|(_, value)| (*value).to_owned())
         };
         let resolved = resolve(&flags, &Variables(&find)).map_err(|error| error.to_string())?;
         Ok(resolved.map(|(url, protocol)| format!("{protocol} {url}")))
     }
 
     #[track_caller]
-    fn assert_resolves(flag: Option<&str>, protocol: Option<&str>, variables: &[(&str, &str)], expected: &str) {
-        assert_eq!(resolve_with(flag, protocol, variables).expect("right").as_deref().unwrap_or("nothing"), expected);
+    fn assert_resolves(
+        flag: Option<&str>,
+        protocol: Option<&str>,
+        variables: &[(&str, &str)],
+        expected: &str,
+    ) {
+        assert_eq!(
+            resolve_with(flag, protocol, variables)
+                .expect("right")
+                .as_deref()
+                .unwrap_or("nothing"),
+            expected
+        );
     }
 
     #[test]
     fn without_an_endpoint_there_is_nothing() {
-        assert_resolves(None, Some("grpc"), &[("PROTOCOL", "grpc"), ("ENDPOINT", ""), ("LOGS_ENDPOINT", " ")], "nothing");
+        assert_resolves(
+            None,
+            Some("grpc"),
+            &[
+                ("PROTOCOL", "grpc"),
+                ("ENDPOINT", ""),
+                ("LOGS_ENDPOINT", " "),
+            ],
+            "nothing",
+        );
     }
 
     #[test]
     fn the_path_is_appended_to_the_general_endpoint_and_not_to_the_signal_s_own() {
         for (name, value, expected) in [
-            ("ENDPOINT", "http://c:4318", "http/protobuf http://c:4318/v1/logs"),
-            ("ENDPOINT", "http://c:4318/", "http/protobuf http://c:4318/v1/logs"),
-            ("ENDPOINT", "https://c/otlp/", "http/protobuf https://c/otlp/v1/logs"),
-            ("ENDPOINT", "https://c/otlp?x=1", "http/protobuf https://c/otlp/v1/logs?x=1"),
-            ("LOGS_ENDPOINT", "http://c:4318", "http/protobuf http://c:4318/"),
-            ("LOGS_ENDPOINT", "http://c:4318/my/logs", "http/protobuf http://c:4318/my/logs"),
+            (
+                "ENDPOINT",
+                "http://c:4318",
+                "http/protobuf http://c:4318/v1/logs",
+            ),
+            (
+                "ENDPOINT",
+                "http://c:4318/",
+                "http/protobuf http://c:4318/v1/logs",
+            ),
+            (
+                "ENDPOINT",
+                "https://c/otlp/",
+                "http/protobuf https://c/otlp/v1/logs",
+            ),
+            (
+                "ENDPOINT",
+                "https://c/otlp?x=1",
+                "http/protobuf https://c/otlp/v1/logs?x=1",
+            ),
+            (
+                "LOGS_ENDPOINT",
+                "http://c:4318",
+                "http/protobuf http://c:4318/",
+            ),
+            (
+                "LOGS_ENDPOINT",
+                "http://c:4318/my/logs",
+                "http/protobuf http://c:4318/my/logs",
+            ),
         ] {
             assert_resolves(None, None, &[(name, value)], expected);
         }
@@ -157,39 +248,84 @@ mod tests {
 
     #[test]
     fn the_flag_wins_and_gets_the_path_where_it_has_none() {
-        let variables = [("ENDPOINT", "http://general"), ("LOGS_ENDPOINT", "http://logs")];
-        assert_resolves(Some("http://flag:4318"), None, &variables, "http/protobuf http://flag:4318/v1/logs");
-        assert_resolves(Some("http://flag:4318/x"), None, &variables, "http/protobuf http://flag:4318/x");
+        let variables = [
+            ("ENDPOINT", "http://general"),
+            ("LOGS_ENDPOINT", "http://logs"),
+        ];
+        assert_resolves(
+            Some("http://flag:4318"),
+            None,
+            &variables,
+            "http/protobuf http://flag:4318/v1/logs",
+        );
+        assert_resolves(
+            Some("http://flag:4318/x"),
+            None,
+            &variables,
+            "http/protobuf http://flag:4318/x",
+        );
         assert_resolves(None, None, &variables, "http/protobuf http://logs/");
-        assert_resolves(Some(" "), None, &variables[..1], "http/protobuf http://general/v1/logs");
+        assert_resolves(
+            Some(" "),
+            None,
+            &variables[..1],
+            "http/protobuf http://general/v1/logs",
+        );
     }
 
     #[test]
     fn the_protocol_is_the_flag_s_the_signal_s_the_general_one_or_the_port_s() {
         let variables = [("PROTOCOL", "http/protobuf"), ("LOGS_PROTOCOL", "grpc")];
-        assert_resolves(Some("http://c:1"), Some("http/protobuf"), &variables, "http/protobuf http://c:1/v1/logs");
+        assert_resolves(
+            Some("http://c:1"),
+            Some("http/protobuf"),
+            &variables,
+            "http/protobuf http://c:1/v1/logs",
+        );
         assert_resolves(Some("http://c:1"), None, &variables, "grpc http://c:1/");
-        assert_resolves(Some("http://c:4317"), None, &variables[..1], "http/protobuf http://c:4317/v1/logs");
+        assert_resolves(
+            Some("http://c:4317"),
+            None,
+            &variables[..1],
+            "http/protobuf http://c:4317/v1/logs",
+        );
         assert_resolves(Some("http://c:4317/x"), None, &[], "grpc http://c:4317/");
     }
 
     #[test]
     fn without_a_scheme_grpc_is_tls_unless_it_is_called_insecure() {
-        assert_resolves(Some("localhost:4317"), None, &[], "grpc https://localhost:4317/");
-        assert_resolves(Some("localhost:4317"), None, &[("INSECURE", "true")], "grpc http://localhost:4317/");
+        assert_resolves(
+            Some("localhost:4317"),
+            None,
+            &[],
+            "grpc https://localhost:4317/",
+        );
+        assert_resolves(
+            Some("localhost:4317"),
+            None,
+            &[("INSECURE", "true")],
+            "grpc http://localhost:4317/",
+        );
         assert_resolves(
             Some("collector:1"),
             Some("grpc"),
             &[("INSECURE", "true"), ("LOGS_INSECURE", "FALSE")],
             "grpc https://collector:1/",
         );
-        assert_resolves(Some("https://c:4317"), None, &[("INSECURE", "true")], "grpc https://c:4317/");
+        assert_resolves(
+            Some("https://c:4317"),
+            None,
+            &[("INSECURE", "true")],
+            "grpc https://c:4317/",
+        );
         assert_resolves(Some("[::1]:4317"), None, &[], "grpc https://[::1]:4317/");
     }
 
     #[test]
     fn wrong_values_are_named_with_what_would_be_right() {
-        let wrong = |flag, protocol, variables: &[(&str, &str)]| resolve_with(flag, protocol, variables).expect_err("wrong");
+        let wrong = |flag, protocol, variables: &[(&str, &str)]| {
+            resolve_with(flag, protocol, variables).expect_err("wrong")
+        };
         assert_eq!(
             wrong(None, None, &[("PROTOCOL", "thrift")]),
             "OTEL_EXPORTER_OTLP_PROTOCOL: 'thrift' is wrong; give grpc or http/protobuf"
@@ -204,9 +340,16 @@ mod tests {
              or ask for grpc"
         );
         for value in ["unix:///x", "ftp://c", "http://", "http://c:99999", "a b"] {
-            assert!(wrong(Some(value), None, &[]).starts_with(&format!("--otlp.endpoint: '{value}' is wrong; give a URL")), "{value}");
+            assert!(
+                wrong(Some(value), None, &[])
+                    .starts_with(&format!("--otlp.endpoint: '{value}' is wrong; give a URL")),
+                "{value}"
+            );
         }
         let error = wrong(None, None, &[("ENDPOINT", "http://me:secret@c")]);
-        assert!(error.starts_with("OTEL_EXPORTER_OTLP_ENDPOINT: ") && !error.contains("secret"), "{error}");
+        assert!(
+            error.starts_with("OTEL_EXPORTER_OTLP_ENDPOINT: ") && !error.contains("secret"),
+            "{error}"
+        );
     }
 }

@@ -34,12 +34,28 @@ impl Envelope {
     /// An envelope for one resource.
     pub fn new(attributes: &[(String, String)]) -> Self {
         let attributes = attributes.iter().map(|(key, value)| {
-            let value = Some(AnyValue { value: Some(Value::StringValue(value.clone())) });
-            KeyValue { key: key.clone(), value, ..KeyValue::default() }
+            let value = Some(AnyValue {
+                value: Some(Value::StringValue(value.clone())),
+            });
+            KeyValue {
+                key: key.clone(),
+                value,
+                ..KeyValue::default()
+            }
         });
-        let resource = Resource { attributes: attributes.collect(), ..Resource::default() };
-        let scope = InstrumentationScope { name: SCOPE.to_owned(), version: VERSION.to_owned(), ..InstrumentationScope::default() };
-        Self { resource: resource.encode_to_vec(), scope: scope.encode_to_vec() }
+        let resource = Resource {
+            attributes: attributes.collect(),
+            ..Resource::default()
+        };
+        let scope = InstrumentationScope {
+            name: SCOPE.to_owned(),
+            version: VERSION.to_owned(),
+            ..InstrumentationScope::default()
+        };
+        Self {
+            resource: resource.encode_to_vec(),
+            scope: scope.encode_to_vec(),
+        }
     }
 
     /// What a record of `len` bytes adds to a request.
@@ -54,7 +70,11 @@ impl Envelope {
 
     /// An `ExportLogsServiceRequest` of these encoded log records.
     pub fn request<'a>(&self, records: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
-        let scope_logs = part_len(self.scope.len()) + records.clone().map(|record| part_len(record.len())).sum::<usize>();
+        let scope_logs = part_len(self.scope.len())
+            + records
+                .clone()
+                .map(|record| part_len(record.len()))
+                .sum::<usize>();
         let resource_logs = part_len(self.resource.len()) + part_len(scope_logs);
         let mut request = Vec::with_capacity(part_len(resource_logs));
         begin(field::REQUEST_RESOURCE_LOGS, resource_logs, &mut request);
@@ -80,15 +100,25 @@ mod tests {
         let attributes = [("service.name".to_owned(), "orgdata-exporter".to_owned())];
         let envelope = Envelope::new(&attributes);
         for count in [0, 1, 3, 300] {
-            let records: Vec<LogRecord> =
-                (0..count).map(|n| LogRecord { event_name: "x".repeat(n), time_unix_nano: n as u64, ..LogRecord::default() }).collect();
+            let records: Vec<LogRecord> = (0..count)
+                .map(|n| LogRecord {
+                    event_name: "x".repeat(n),
+                    time_unix_nano: n as u64,
+                    ..LogRecord::default()
+                })
+                .collect();
             let encoded: Vec<Vec<u8>> = records.iter().map(Message::encode_to_vec).collect();
             let request = envelope.request(encoded.iter().map(Vec::as_slice));
             let expected = ExportLogsServiceRequest {
                 resource_logs: vec![ResourceLogs {
-                    resource: Some(Resource::decode(envelope.resource.as_slice()).expect("decodes")),
+                    resource: Some(
+                        Resource::decode(envelope.resource.as_slice()).expect("decodes"),
+                    ),
                     scope_logs: vec![ScopeLogs {
-                        scope: Some(InstrumentationScope::decode(envelope.scope.as_slice()).expect("decodes")),
+                        scope: Some(
+                            InstrumentationScope::decode(envelope.scope.as_slice())
+                                .expect("decodes"),
+                        ),
                         log_records: records,
                         ..ScopeLogs::default()
                     }],
@@ -96,7 +126,10 @@ mod tests {
                 }],
             };
             assert_eq!(request, expected.encode_to_vec());
-            let sizes = encoded.iter().map(|record| Envelope::record_len(record.len())).sum();
+            let sizes = encoded
+                .iter()
+                .map(|record| Envelope::record_len(record.len()))
+                .sum();
             assert_eq!(envelope.request_len(sizes), request.len());
         }
     }

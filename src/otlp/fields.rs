@@ -91,8 +91,11 @@ impl<'t, 'a> Fields<'t, 'a> {
     /// What is at a place.
     pub(super) fn at(&self, (field, member): Place) -> Option<&'t Content<'a>> {
         let (value, rest) = self.places[field as usize]?.split_first()?;
-        let Some(name) = member else { return Some(&value.content) };
-        let (_, member) = siblings(rest.get(..value.inside)?).find(|(_, member)| member.key.as_deref() == Some(name))?;
+        let Some(name) = member else {
+            return Some(&value.content);
+        };
+        let (_, member) = siblings(rest.get(..value.inside)?)
+            .find(|(_, member)| member.key.as_deref() == Some(name))?;
         Some(&member.content)
     }
 

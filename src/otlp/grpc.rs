@@ -49,19 +49,29 @@ impl GrpcSender {
     /// Where certificates cannot be read, or make no TLS configuration.
     pub fn new(connection: &Connection) -> Result<Self, SettingsError> {
         let channel = channel(connection)?;
-        Ok(Self { connection: connection.clone(), client: ArcSwap::from_pointee(channel) })
+        Ok(Self {
+            connection: connection.clone(),
+            client: ArcSwap::from_pointee(channel),
+        })
     }
 
     /// Sends one encoded request.
     pub async fn export(&self, body: Bytes) -> Verdict {
-        let mut request = Request::from_parts(MetadataMap::from_headers(self.connection.headers.clone()), http::Extensions::new(), body);
+        let mut request = Request::from_parts(
+            MetadataMap::from_headers(self.connection.headers.clone()),
+            http::Extensions::new(),
+            body,
+        );
         request.set_timeout(self.connection.timeout);
-        let mut client = tonic::client::Grpc::new(Mended(Channel::clone(&self.client.load()))).max_decoding_message_size(MAX_ANSWER_BYTES);
+        let mut client = tonic::client::Grpc::new(Mended(Channel::clone(&self.client.load())))
+            .max_decoding_message_size(MAX_ANSWER_BYTES);
         if self.connection.gzip {
             client = client.send_compressed(CompressionEncoding::Gzip);
         }
         let client = client.accept_compressed(CompressionEncoding::Gzip);
-        let verdict = match tokio::time::timeout(self.connection.timeout, exchange(client, request)).await {
+        let verdict = match tokio::time::timeout(self.connection.timeout, exchange(client, request))
+            .await
+        {
             Err(_) => Verdict::Hold(self.timed_out()),
             Ok(Err(status)) => {
                 tracing::Span::current().record("rpc.grpc.status_code", i32::from(status.code()));
@@ -69,18 +79,26 @@ impl GrpcSender {
             }
             Ok(Ok(answer)) => {
                 tracing::Span::current().record("rpc.grpc.status_code", i32::from(Code::Ok));
-                let partial = answer.partial_success.map(|partial| (partial.rejected_log_records, partial.error_message));
+                let partial = answer
+                    .partial_success
+                    .map(|partial| (partial.rejected_log_records, partial.error_message));
                 return Verdict::from_partial_success(partial);
             }
         };
-        if matches!(verdict.reason(), Some(FailureReason::Connect | FailureReason::Timeout)) {
+        if matches!(
+            verdict.reason(),
+            Some(FailureReason::Connect | FailureReason::Timeout)
+        ) {
             self.reconnect();
         }
         verdict
     }
 
     fn timed_out(&self) -> Refusal {
-        Refusal::new(FailureReason::Timeout, format!("no answer within {:?}", self.connection.timeout))
+        Refusal::new(
+            FailureReason::Timeout,
+            format!("no answer within {:?}", self.connection.timeout),
+        )
     }
 
     /// The next request opens a new connection, with the certificates that are in the files by then: a connection through a network
@@ -88,19 +106,31 @@ impl GrpcSender {
     fn reconnect(&self) {
         match channel(&self.connection) {
             Ok(channel) => self.client.store(Arc::new(channel)),
-            Err(error) => tracing::warn!(%error, "certificates cannot be read again, keeping those read before"),
+            Err(error) => {
+                tracing::warn!(%error, "certificates cannot be read again, keeping those read before")
+            }
         }
     }
 }
 
-async fn exchange(mut client: tonic::client::Grpc<Mended>, request: Request<Bytes>) -> Result<ExportLogsServiceResponse, Status> {
+async fn exchange(
+    mut client: tonic::client::Grpc<Mended>,
+    request: Request<Bytes>,
+) -> Result<ExportLogsServiceResponse, Status> {
     client.ready().await.map_err(Status::from_error)?;
-    let answer = client.unary(request, PathAndQuery::from_static(METHOD), EncodedCodec).await?;
+    let answer = client
+        .unary(request, PathAndQuery::from_static(METHOD), EncodedCodec)
+        .await?;
     Ok(answer.into_inner())
 }
 
 fn channel(connection: &Connection) -> Result<Channel, SettingsError> {
-    let wrong = |error: &dyn Error| SettingsError::new("OTLP endpoint", format!("'{}': {}", connection.endpoint, chain(error)));
+    let wrong = |error: &dyn Error| {
+        SettingsError::new(
+            "OTLP endpoint",
+            format!("'{}': {}", connection.endpoint, chain(error)),
+        )
+    };
     let endpoint = Endpoint::from_shared(connection.endpoint.as_str().to_owned())
         .map_err(|error| wrong(&error))?
         .user_agent(super::USER_AGENT)
@@ -118,24 +148,39 @@ fn channel(connection: &Connection) -> Result<Channel, SettingsError> {
         tls = tls.identity(Identity::from_pem(certificate.read()?, key.read()?));
     }
     let Some(file) = &connection.certificate else {
-        let endpoint = endpoint.tls_config(tls.with_native_roots()).map_err(|error| wrong(&error))?;
+        let endpoint = endpoint
+            .tls_config(tls.with_native_roots())
+            .map_err(|error| wrong(&error))?;
         return Ok(endpoint.connect_lazy());
     };
     let tls = tls.ca_certificate(Certificate::from_pem(file.read()?));
     // An image may have no certificates of its own; then those that were named are enough.
     let with_roots = endpoint.clone().tls_config(tls.clone().with_native_roots());
-    let endpoint = with_roots.or_else(|_| endpoint.tls_config(tls)).map_err(|error| SettingsError::new(&file.variable, chain(&error)))?;
+    let endpoint = with_roots
+        .or_else(|_| endpoint.tls_config(tls))
+        .map_err(|error| SettingsError::new(&file.variable, chain(&error)))?;
     Ok(endpoint.connect_lazy())
 }
 
 /// The table of verdicts, for gRPC.
 fn verdict(status: &Status) -> Verdict {
     let words = one_line(status.message());
-    let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
-    let said = if words.is_empty() { format!("{:?}", status.code()) } else { format!("{:?}: {words}", status.code()) };
+    let retry_after = status
+        .get_details_retry_info()
+        .and_then(|info| info.retry_delay);
+    let said = if words.is_empty() {
+        format!("{:?}", status.code())
+    } else {
+        format!("{:?}: {words}", status.code())
+    };
     // Said by the channel or by the collector: both know the time-out, and either may be quicker.
-    if status.code() == Code::DeadlineExceeded || status.code() == Code::Cancelled && words.contains("Timeout expired") {
-        return Verdict::Hold(Refusal::new(FailureReason::Timeout, format!("no answer in time: {said}")).after(retry_after));
+    if status.code() == Code::DeadlineExceeded
+        || status.code() == Code::Cancelled && words.contains("Timeout expired")
+    {
+        return Verdict::Hold(
+            Refusal::new(FailureReason::Timeout, format!("no answer in time: {said}"))
+                .after(retry_after),
+        );
     }
     // A status with a cause was made here, not by the collector: the connection failed.
     if let Some(cause) = status.source() {
@@ -146,20 +191,32 @@ fn verdict(status: &Status) -> Verdict {
         let causes = chain(cause);
         // What a server of another protocol, or one that wants a certificate, does to the connection that it took.
         let refused = all.any(|cause| cause.is::<ConnectError>());
-        let hint = if !refused { "; does this port speak gRPC (4317 by custom), and does it want a client certificate?" } else { "" };
-        return Verdict::Hold(Refusal::new(FailureReason::Connect, format!("connection failed: {causes}{hint}")));
+        let hint = if !refused {
+            "; does this port speak gRPC (4317 by custom), and does it want a client certificate?"
+        } else {
+            ""
+        };
+        return Verdict::Hold(Refusal::new(
+            FailureReason::Connect,
+            format!("connection failed: {causes}{hint}"),
+        ));
     }
     let hold = |reason| Verdict::Hold(Refusal::new(reason, said.clone()).after(retry_after));
-    let configuration = |reason| Verdict::Hold(Refusal::configuration(reason, said.clone()).after(retry_after));
+    let configuration =
+        |reason| Verdict::Hold(Refusal::configuration(reason, said.clone()).after(retry_after));
     match status.code() {
         Code::ResourceExhausted if retry_after.is_some() => hold(FailureReason::RateLimited),
         Code::ResourceExhausted => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
-        Code::OutOfRange if speaks_of_size(&words) => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
+        Code::OutOfRange if speaks_of_size(&words) => {
+            Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said))
+        }
         Code::InvalidArgument => Verdict::Suspect(Refusal::new(FailureReason::BadRecord, said)),
         Code::Internal if words.contains("h2 protocol error") => hold(FailureReason::Connect),
         Code::Internal => Verdict::Suspect(Refusal::new(FailureReason::ServerError, said)),
         Code::Cancelled => hold(FailureReason::Timeout),
-        Code::Unauthenticated | Code::PermissionDenied => configuration(FailureReason::Unauthorized),
+        Code::Unauthenticated | Code::PermissionDenied => {
+            configuration(FailureReason::Unauthorized)
+        }
         Code::Unimplemented | Code::NotFound => configuration(FailureReason::NotFound),
         Code::Unavailable | Code::Aborted | Code::DataLoss => hold(FailureReason::Unavailable),
         Code::Unknown if words.contains("grpc-status") => configuration(FailureReason::NotOtlp),
@@ -201,10 +258,15 @@ impl Decoder for Coder {
     type Item = ExportLogsServiceResponse;
     type Error = Status;
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<ExportLogsServiceResponse>, Status> {
+    fn decode(
+        &mut self,
+        buffer: &mut DecodeBuf<'_>,
+    ) -> Result<Option<ExportLogsServiceResponse>, Status> {
         // An answer that is not the protocol's is no acknowledgement.
         let decoded = ExportLogsServiceResponse::decode(buffer);
-        decoded.map(Some).map_err(|error| Status::unknown(format!("the answer is no OTLP (grpc-status 0): {error}")))
+        decoded.map(Some).map_err(|error| {
+            Status::unknown(format!("the answer is no OTLP (grpc-status 0): {error}"))
+        })
     }
 }
 
@@ -255,9 +317,21 @@ mod tests {
         let large = "Error, decoded message length too large: found 5000000 bytes, the limit is: 4194304 bytes";
         for (code, words, expected) in [
             (Code::OutOfRange, large, ("too large", R::TooLarge, false)),
-            (Code::ResourceExhausted, "grpc: received message larger than max (5 vs. 4)", ("too large", R::TooLarge, false)),
-            (Code::Unknown, "protocol error: missing grpc-status trailer, stream was terminated", ("hold", R::NotOtlp, true)),
-            (Code::Internal, "h2 protocol error: http2 error", ("hold", R::Connect, false)),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (5 vs. 4)",
+                ("too large", R::TooLarge, false),
+            ),
+            (
+                Code::Unknown,
+                "protocol error: missing grpc-status trailer, stream was terminated",
+                ("hold", R::NotOtlp, true),
+            ),
+            (
+                Code::Internal,
+                "h2 protocol error: http2 error",
+                ("hold", R::Connect, false),
+            ),
         ] {
             assert_eq!(row(&Status::new(code, words)), expected, "{words}");
         }
@@ -268,18 +342,27 @@ mod tests {
         let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(7)));
         for code in [Code::ResourceExhausted, Code::Unavailable] {
             let status = Status::with_error_details(code, "busy", details.clone());
-            let Verdict::Hold(refusal) = verdict(&status) else { panic!("{code:?} is held") };
+            let Verdict::Hold(refusal) = verdict(&status) else {
+                panic!("{code:?} is held")
+            };
             assert_eq!(refusal.retry_after, Some(Duration::from_secs(7)));
         }
     }
 
     #[test]
     fn a_status_with_a_cause_was_made_here() {
-        let mut status = Status::internal("h2 protocol error: error reading a body from connection");
+        let mut status =
+            Status::internal("h2 protocol error: error reading a body from connection");
         status.set_source(Arc::new(std::io::Error::other("connection reset by peer")));
-        let Verdict::Hold(refusal) = verdict(&status) else { panic!("held") };
+        let Verdict::Hold(refusal) = verdict(&status) else {
+            panic!("held")
+        };
         assert_eq!(refusal.reason, FailureReason::Connect);
-        assert!(refusal.message.contains("connection reset by peer"), "{}", refusal.message);
+        assert!(
+            refusal.message.contains("connection reset by peer"),
+            "{}",
+            refusal.message
+        );
     }
 
     #[test]
@@ -287,12 +370,21 @@ mod tests {
         let message = |cause: Arc<dyn Error + Send + Sync>| {
             let mut status = Status::unknown("transport error");
             status.set_source(cause);
-            let Verdict::Hold(refusal) = verdict(&status) else { panic!("held") };
+            let Verdict::Hold(refusal) = verdict(&status) else {
+                panic!("held")
+            };
             refusal.message
         };
-        for words in ["broken pipe", "connection reset by peer", "frame with invalid size"] {
+        for words in [
+            "broken pipe",
+            "connection reset by peer",
+            "frame with invalid size",
+        ] {
             let said = message(Arc::new(std::io::Error::other(words)));
-            assert!(said.contains(words) && said.contains("does this port speak gRPC"), "{said}");
+            assert!(
+                said.contains(words) && said.contains("does this port speak gRPC"),
+                "{said}"
+            );
         }
         let said = message(Arc::new(ConnectError("Connection refused".into())));
         assert_eq!(said, "connection failed: Connection refused");
@@ -300,7 +392,9 @@ mod tests {
 
     #[test]
     fn the_server_s_words_are_in_the_message() {
-        let Verdict::Suspect(refusal) = verdict(&Status::invalid_argument("bad\nrecord 3")) else { panic!("suspect") };
+        let Verdict::Suspect(refusal) = verdict(&Status::invalid_argument("bad\nrecord 3")) else {
+            panic!("suspect")
+        };
         assert_eq!(refusal.message, "InvalidArgument: bad record 3");
     }
 }

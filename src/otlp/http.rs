@@ -52,7 +52,10 @@ impl HttpSender {
     /// # Errors
     /// Where certificates cannot be read, or make no TLS configuration.
     pub fn new(connection: &Connection) -> Result<Self, SettingsError> {
-        Ok(Self { connection: connection.clone(), client: ArcSwap::from_pointee(client(connection)?) })
+        Ok(Self {
+            connection: connection.clone(),
+            client: ArcSwap::from_pointee(client(connection)?),
+        })
     }
 
     /// Sends one encoded request.
@@ -67,15 +70,23 @@ impl HttpSender {
                 // What a server of another protocol, or one that wants a certificate, does to the connection that it took.
                 let hint = "; does this port speak HTTP (4318 by custom), and does it want a client certificate?";
                 let hint = if error.is_connect() { "" } else { hint };
-                Refusal::new(FailureReason::Connect, format!("connection failed: {}{hint}", chain(&error.without_url())))
+                Refusal::new(
+                    FailureReason::Connect,
+                    format!("connection failed: {}{hint}", chain(&error.without_url())),
+                )
             }
-            Err(_) => Refusal::new(FailureReason::Timeout, format!("no answer within {:?}", self.connection.timeout)),
+            Err(_) => Refusal::new(
+                FailureReason::Timeout,
+                format!("no answer within {:?}", self.connection.timeout),
+            ),
         };
         // The certificates may have changed in their files.
         if self.connection.certificate.is_some() || self.connection.client.is_some() {
             match client(&self.connection) {
                 Ok(client) => self.client.store(Arc::new(client)),
-                Err(error) => tracing::warn!(%error, "certificates cannot be read again, keeping those read before"),
+                Err(error) => {
+                    tracing::warn!(%error, "certificates cannot be read again, keeping those read before")
+                }
             }
         }
         Verdict::Hold(refusal)
@@ -88,12 +99,21 @@ impl HttpSender {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
         headers.remove(CONTENT_ENCODING);
         headers.remove(CONTENT_LENGTH);
-        let compressed = if self.connection.gzip { compress(&body) } else { None };
+        let compressed = if self.connection.gzip {
+            compress(&body)
+        } else {
+            None
+        };
         if compressed.is_some() {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         let body = compressed.map_or(body, Bytes::from);
-        let response = client.post(self.connection.endpoint.clone()).headers(headers).body(body).send().await?;
+        let response = client
+            .post(self.connection.endpoint.clone())
+            .headers(headers)
+            .body(body)
+            .send()
+            .await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let mut body = Vec::new();
         let mut stream = response.bytes_stream();
@@ -106,7 +126,11 @@ impl HttpSender {
                 break;
             }
         }
-        Ok(Answer { status, headers, body })
+        Ok(Answer {
+            status,
+            headers,
+            body,
+        })
     }
 }
 
@@ -122,18 +146,24 @@ fn client(connection: &Connection) -> Result<reqwest::Client, SettingsError> {
         builder = builder.no_proxy();
     }
     if let Some(file) = &connection.certificate {
-        let certificates =
-            reqwest::Certificate::from_pem_bundle(&file.read()?).map_err(|error| SettingsError::new(&file.variable, chain(&error)))?;
+        let certificates = reqwest::Certificate::from_pem_bundle(&file.read()?)
+            .map_err(|error| SettingsError::new(&file.variable, chain(&error)))?;
         builder = builder.tls_certs_merge(certificates);
     }
     if let Some((certificate, key)) = &connection.client {
         let mut pem = certificate.read()?;
         pem.push(b'\n');
         pem.extend(key.read()?);
-        let identity = reqwest::Identity::from_pem(&pem).map_err(|error| SettingsError::new(&certificate.variable, chain(&error)))?;
+        let identity = reqwest::Identity::from_pem(&pem)
+            .map_err(|error| SettingsError::new(&certificate.variable, chain(&error)))?;
         builder = builder.identity(identity);
     }
-    builder.build().map_err(|error| SettingsError::new("OTLP endpoint", format!("'{}': {}", connection.endpoint, chain(&error))))
+    builder.build().map_err(|error| {
+        SettingsError::new(
+            "OTLP endpoint",
+            format!("'{}': {}", connection.endpoint, chain(&error)),
+        )
+    })
 }
 
 fn compress(body: &[u8]) -> Option<Vec<u8>> {
@@ -149,14 +179,23 @@ fn verdict(answer: &Answer) -> Verdict {
         return acknowledgement(answer);
     }
     let (words, retry_info) = words(answer);
-    let retry_after = header(&answer.headers, RETRY_AFTER).and_then(|text| parse_retry_after(text, SystemTime::now())).or(retry_info);
-    let said = if words.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status}: {words}") };
+    let retry_after = header(&answer.headers, RETRY_AFTER)
+        .and_then(|text| parse_retry_after(text, SystemTime::now()))
+        .or(retry_info);
+    let said = if words.is_empty() {
+        format!("HTTP {status}")
+    } else {
+        format!("HTTP {status}: {words}")
+    };
     let hold = |reason| Verdict::Hold(Refusal::new(reason, said.clone()).after(retry_after));
-    let configuration = |reason| Verdict::Hold(Refusal::configuration(reason, said.clone()).after(retry_after));
+    let configuration =
+        |reason| Verdict::Hold(Refusal::configuration(reason, said.clone()).after(retry_after));
     match status {
         413 => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
         // The collector's HTTP server says 400 when a request is longer than it reads.
-        400 | 422 if speaks_of_size(&words) => Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said)),
+        400 | 422 if speaks_of_size(&words) => {
+            Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, said))
+        }
         400 | 422 => Verdict::Suspect(Refusal::new(FailureReason::BadRecord, said)),
         500 => Verdict::Suspect(Refusal::new(FailureReason::ServerError, said)),
         401 | 403 | 407 => configuration(FailureReason::Unauthorized),
@@ -167,8 +206,9 @@ fn verdict(answer: &Answer) -> Verdict {
         501..600 => hold(FailureReason::Unavailable),
         300..400 => {
             let place = one_line(header(&answer.headers, LOCATION).unwrap_or("an unnamed place"));
-            let message =
-                format!("HTTP {status}: redirected to {place}; redirects are not followed, set the endpoint to the right address");
+            let message = format!(
+                "HTTP {status}: redirected to {place}; redirects are not followed, set the endpoint to the right address"
+            );
             Verdict::Hold(Refusal::configuration(FailureReason::NotFound, message))
         }
         _ => configuration(FailureReason::Other),
@@ -177,7 +217,11 @@ fn verdict(answer: &Answer) -> Verdict {
 
 /// The same where gRPC was asked for: no such answer is a success.
 pub(super) fn verdict_behind_grpc(answer: &Answer) -> Verdict {
-    if (200..300).contains(&answer.status) { no_otlp(answer) } else { verdict(answer) }
+    if (200..300).contains(&answer.status) {
+        no_otlp(answer)
+    } else {
+        verdict(answer)
+    }
 }
 
 /// A success counts only when the answer is empty or the protocol's own.
@@ -185,7 +229,9 @@ fn acknowledgement(answer: &Answer) -> Verdict {
     if answer.body.is_empty() {
         return Verdict::Acknowledged { warning: None };
     }
-    let content_type = header(&answer.headers, CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
+    let content_type = header(&answer.headers, CONTENT_TYPE)
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     let decoded = if content_type.starts_with("application/json") {
         json_partial_success(&answer.body)
     } else if content_type.starts_with("text/html") {
@@ -193,7 +239,11 @@ fn acknowledgement(answer: &Answer) -> Verdict {
     } else {
         ExportLogsServiceResponse::decode(answer.body.as_slice())
             .ok()
-            .map(|decoded| decoded.partial_success.map(|partial| (partial.rejected_log_records, partial.error_message)))
+            .map(|decoded| {
+                decoded
+                    .partial_success
+                    .map(|partial| (partial.rejected_log_records, partial.error_message))
+            })
     };
     match decoded {
         Some(partial) => Verdict::from_partial_success(partial),
@@ -203,39 +253,69 @@ fn acknowledgement(answer: &Answer) -> Verdict {
 
 /// Something else took the request, and nobody knows what it did with it.
 fn no_otlp(answer: &Answer) -> Verdict {
-    let kind = header(&answer.headers, CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
-    let kind = if kind.is_empty() { "an answer without a content type".to_owned() } else { one_line(&kind) };
-    let start = one_line(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(200)]));
-    let message = format!("HTTP {} with {kind}, which is no OTLP answer: is the endpoint a collector's? It begins: {start}", answer.status);
+    let kind = header(&answer.headers, CONTENT_TYPE)
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let kind = if kind.is_empty() {
+        "an answer without a content type".to_owned()
+    } else {
+        one_line(&kind)
+    };
+    let start = one_line(&String::from_utf8_lossy(
+        &answer.body[..answer.body.len().min(200)],
+    ));
+    let message = format!(
+        "HTTP {} with {kind}, which is no OTLP answer: is the endpoint a collector's? It begins: {start}",
+        answer.status
+    );
     Verdict::Hold(Refusal::configuration(FailureReason::NotOtlp, message))
 }
 
 /// The protocol's answer in JSON, which some servers give whatever they were asked in. `None` when it is something else.
 fn json_partial_success(body: &[u8]) -> Option<Option<(i64, String)>> {
-    let serde_json::Value::Object(answer) = serde_json::from_slice(body).ok()? else { return None };
-    let partial = answer.get("partialSuccess").or_else(|| answer.get("partial_success"));
-    let Some(partial) = partial else { return answer.is_empty().then_some(None) };
-    let rejected = partial.get("rejectedLogRecords").or_else(|| partial.get("rejected_log_records"));
+    let serde_json::Value::Object(answer) = serde_json::from_slice(body).ok()? else {
+        return None;
+    };
+    let partial = answer
+        .get("partialSuccess")
+        .or_else(|| answer.get("partial_success"));
+    let Some(partial) = partial else {
+        return answer.is_empty().then_some(None);
+    };
+    let rejected = partial
+        .get("rejectedLogRecords")
+        .or_else(|| partial.get("rejected_log_records"));
     // 64-bit integers are strings in protobuf's JSON.
     let rejected = match rejected {
         Some(serde_json::Value::String(digits)) => digits.parse().ok()?,
         Some(number) => number.as_i64()?,
         None => 0,
     };
-    let message = partial.get("errorMessage").or_else(|| partial.get("error_message")).and_then(|message| message.as_str());
+    let message = partial
+        .get("errorMessage")
+        .or_else(|| partial.get("error_message"))
+        .and_then(|message| message.as_str());
     Some(Some((rejected, message.unwrap_or_default().to_owned())))
 }
 
 /// The server's own words: of a `google.rpc.Status` in protobuf or JSON, else the text itself; and the delay such a status asks for.
 fn words(answer: &Answer) -> (String, Option<Duration>) {
     let content_type = header(&answer.headers, CONTENT_TYPE).unwrap_or_default();
-    let is_protobuf = content_type.starts_with(PROTOBUF) || content_type.starts_with("application/protobuf");
-    if let (true, Ok(status)) = (is_protobuf, tonic_types::Status::decode(answer.body.as_slice())) {
-        let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    let is_protobuf =
+        content_type.starts_with(PROTOBUF) || content_type.starts_with("application/protobuf");
+    if let (true, Ok(status)) = (
+        is_protobuf,
+        tonic_types::Status::decode(answer.body.as_slice()),
+    ) {
+        let retry = status
+            .get_details_retry_info()
+            .and_then(|info| info.retry_delay);
         return (one_line(&status.message), retry);
     }
     if let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(&answer.body)
-        && let Some(message) = ["message", "error"].iter().find_map(|field| object.get(*field)?.as_str())
+        && let Some(message) = ["message", "error"]
+            .iter()
+            .find_map(|field| object.get(*field)?.as_str())
     {
         return (one_line(message), None);
     }
@@ -255,8 +335,15 @@ mod tests {
 
     fn answer(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Answer {
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_str(content_type).expect("a value"));
-        Answer { status, headers, body: body.into() }
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_str(content_type).expect("a value"),
+        );
+        Answer {
+            status,
+            headers,
+            body: body.into(),
+        }
     }
 
     fn row(status: u16) -> (&'static str, FailureReason, bool) {
@@ -300,26 +387,58 @@ mod tests {
     #[test]
     fn the_collector_says_400_when_a_request_is_longer_than_it_reads() {
         let verdict = verdict(&answer(400, "text/plain", "http: request body too large"));
-        assert!(matches!(&verdict, Verdict::TooLarge(refusal) if refusal.names_size()), "{verdict:?}");
+        assert!(
+            matches!(&verdict, Verdict::TooLarge(refusal) if refusal.names_size()),
+            "{verdict:?}"
+        );
     }
 
     #[test]
     fn only_an_empty_answer_or_the_protocol_s_own_is_an_acknowledgement() {
-        let partial = ExportLogsPartialSuccess { rejected_log_records: 3, error_message: "too old".to_owned() };
-        let partial = ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+        let partial = ExportLogsPartialSuccess {
+            rejected_log_records: 3,
+            error_message: "too old".to_owned(),
+        };
+        let partial = ExportLogsServiceResponse {
+            partial_success: Some(partial),
+        }
+        .encode_to_vec();
         let taken = Verdict::Acknowledged { warning: None };
-        let rejected = Verdict::PartlyRejected { rejected: 3, message: "too old".to_owned() };
+        let rejected = Verdict::PartlyRejected {
+            rejected: 3,
+            message: "too old".to_owned(),
+        };
         for (status, content_type, body, expected) in [
             (200, PROTOBUF, Vec::new(), taken.clone()),
             (204, "text/html", Vec::new(), taken.clone()),
-            (202, PROTOBUF, ExportLogsServiceResponse::default().encode_to_vec(), taken.clone()),
+            (
+                202,
+                PROTOBUF,
+                ExportLogsServiceResponse::default().encode_to_vec(),
+                taken.clone(),
+            ),
             (200, PROTOBUF, partial.clone(), rejected.clone()),
             (200, "application/octet-stream", partial, rejected.clone()),
             (200, "application/json", b"{}".to_vec(), taken.clone()),
-            (200, "application/json; charset=utf-8", br#"{"partialSuccess":{}}"#.to_vec(), taken),
-            (200, "application/json", br#"{"partialSuccess":{"rejectedLogRecords":"3","errorMessage":"too old"}}"#.to_vec(), rejected),
+            (
+                200,
+                "application/json; charset=utf-8",
+                br#"{"partialSuccess":{}}"#.to_vec(),
+                taken,
+            ),
+            (
+                200,
+                "application/json",
+                br#"{"partialSuccess":{"rejectedLogRecords":"3","errorMessage":"too old"}}"#
+                    .to_vec(),
+                rejected,
+            ),
         ] {
-            assert_eq!(verdict(&answer(status, content_type, body)), expected, "{status} {content_type}");
+            assert_eq!(
+                verdict(&answer(status, content_type, body)),
+                expected,
+                "{status} {content_type}"
+            );
         }
         for (content_type, body) in [
             ("text/html", "<html>Sign in</html>"),
@@ -328,21 +447,41 @@ mod tests {
             ("application/json", r#"{"error":"no tenant"}"#),
             ("application/json", "[]"),
         ] {
-            let Verdict::Hold(refusal) = verdict(&answer(200, content_type, body)) else { panic!("{body} is no acknowledgement") };
-            assert_eq!((refusal.reason, refusal.configuration), (FailureReason::NotOtlp, true));
+            let Verdict::Hold(refusal) = verdict(&answer(200, content_type, body)) else {
+                panic!("{body} is no acknowledgement")
+            };
+            assert_eq!(
+                (refusal.reason, refusal.configuration),
+                (FailureReason::NotOtlp, true)
+            );
         }
     }
 
     #[test]
     fn the_server_s_words_are_read_from_every_kind_of_body() {
-        let status = tonic_types::Status { code: 3, message: "bad record\n3".to_owned(), details: Vec::new() }.encode_to_vec();
+        let status = tonic_types::Status {
+            code: 3,
+            message: "bad record\n3".to_owned(),
+            details: Vec::new(),
+        }
+        .encode_to_vec();
         for (content_type, body, words) in [
             (PROTOBUF, status, "HTTP 400: bad record 3"),
-            ("application/json", br#"{"code":3,"message":"bad record 3"}"#.to_vec(), "HTTP 400: bad record 3"),
-            ("text/plain", b"bad record 3\r\n".to_vec(), "HTTP 400: bad record 3"),
+            (
+                "application/json",
+                br#"{"code":3,"message":"bad record 3"}"#.to_vec(),
+                "HTTP 400: bad record 3",
+            ),
+            (
+                "text/plain",
+                b"bad record 3\r\n".to_vec(),
+                "HTTP 400: bad record 3",
+            ),
             ("text/plain", Vec::new(), "HTTP 400"),
         ] {
-            let Verdict::Suspect(refusal) = verdict(&answer(400, content_type, body)) else { panic!("suspect") };
+            let Verdict::Suspect(refusal) = verdict(&answer(400, content_type, body)) else {
+                panic!("suspect")
+            };
             assert_eq!(refusal.message, words);
         }
     }
@@ -355,13 +494,20 @@ mod tests {
         };
         let mut busy = answer(503, "text/plain", "busy");
         assert_eq!(delay(&busy), None);
-        busy.headers.insert(RETRY_AFTER, HeaderValue::from_static("120"));
+        busy.headers
+            .insert(RETRY_AFTER, HeaderValue::from_static("120"));
         assert_eq!(delay(&busy), Some(Duration::from_secs(120)));
         let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
-        busy.headers.insert(RETRY_AFTER, HeaderValue::from_str(&soon).expect("a value"));
+        busy.headers
+            .insert(RETRY_AFTER, HeaderValue::from_str(&soon).expect("a value"));
         assert!(delay(&busy).is_some_and(|wait| (80..=90).contains(&wait.as_secs())));
         let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(7)));
-        let status = tonic::Status::with_error_details(tonic::Code::Unavailable, "busy", details).details().to_vec();
-        assert_eq!(delay(&answer(503, PROTOBUF, status)), Some(Duration::from_secs(7)));
+        let status = tonic::Status::with_error_details(tonic::Code::Unavailable, "busy", details)
+            .details()
+            .to_vec();
+        assert_eq!(
+            delay(&answer(503, PROTOBUF, status)),
+            Some(Duration::from_secs(7))
+        );
     }
 }

@@ -76,28 +76,38 @@ async fn read(answer: Response<Body>) -> Answer {
     let mut body = Vec::new();
     // What cannot be read of it is not missed: the status says the most.
     while let Some(Ok(frame)) = stream.frame().await {
-        let Ok(mut data) = frame.into_data() else { break };
+        let Ok(mut data) = frame.into_data() else {
+            break;
+        };
         let data = data.copy_to_bytes(data.remaining().min(MAX_ANSWER_BYTES - body.len()));
         if data.is_empty() {
             break;
         }
         body.extend_from_slice(&data);
     }
-    Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    Answer {
+        status: parts.status.as_u16(),
+        headers: parts.headers,
+        body,
+    }
 }
 
 /// Details that cannot be read are left out, and letters of a message that are none are replaced.
 fn mend(headers: &mut HeaderMap) {
     if headers.contains_key(DETAILS) {
         let details = MetadataMap::from_headers(headers.clone());
-        if details.get_bin(DETAILS).is_none_or(|details| details.to_bytes().is_err()) {
+        if details
+            .get_bin(DETAILS)
+            .is_none_or(|details| details.to_bytes().is_err())
+        {
             headers.remove(DETAILS);
         }
     }
     if let Some(message) = headers.get(MESSAGE) {
         let decoded = percent_decode(message.as_bytes());
         if decoded.clone().decode_utf8().is_err() {
-            let readable = utf8_percent_encode(&decoded.decode_utf8_lossy(), NON_ALPHANUMERIC).to_string();
+            let readable =
+                utf8_percent_encode(&decoded.decode_utf8_lossy(), NON_ALPHANUMERIC).to_string();
             let readable = HeaderValue::try_from(readable).unwrap_or(HeaderValue::from_static("?"));
             headers.insert(MESSAGE, readable);
         }
@@ -120,21 +130,36 @@ mod tests {
     use crate::otlp::settings::{Connection, Protocol};
     use crate::otlp::verdict::Verdict;
 
-    type Parts = (u16, &'static [(&'static str, &'static str)], &'static [u8], &'static [(&'static str, &'static str)]);
+    type Parts = (
+        u16,
+        &'static [(&'static str, &'static str)],
+        &'static [u8],
+        &'static [(&'static str, &'static str)],
+    );
 
     /// What a server says that answers with these: status, headers, body, trailers.
     async fn verdict((status, headers, body, trailers): Parts) -> Verdict {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
         let address = listener.local_addr().expect("bound");
         let answer = move |_| async move {
             let mut response = http::Response::builder().status(status);
             for (name, value) in headers {
-                response = response.header(*name, http::HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
+                response = response.header(
+                    *name,
+                    http::HeaderValue::from_bytes(value.as_bytes()).expect("a value"),
+                );
             }
-            let mut frames = vec![Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from_static(body)))];
+            let mut frames = vec![Ok::<_, std::convert::Infallible>(Frame::data(
+                Bytes::from_static(body),
+            ))];
             let map = trailers.iter().map(|(name, value)| {
                 let name = http::HeaderName::from_static(name);
-                (name, http::HeaderValue::from_bytes(value.as_bytes()).expect("a value"))
+                (
+                    name,
+                    http::HeaderValue::from_bytes(value.as_bytes()).expect("a value"),
+                )
             });
             if !trailers.is_empty() {
                 frames.push(Ok(Frame::trailers(map.collect())));
@@ -144,7 +169,9 @@ mod tests {
         tokio::spawn(async move {
             let (socket, _) = listener.accept().await.expect("a connection");
             let service = hyper::service::service_fn(answer);
-            hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await
+            hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(socket), service)
+                .await
         });
         let connection = Connection {
             endpoint: format!("http://{address}").parse().expect("an address"),
@@ -155,7 +182,10 @@ mod tests {
             certificate: None,
             client: None,
         };
-        GrpcSender::new(&connection).expect("a sender").export(Bytes::new()).await
+        GrpcSender::new(&connection)
+            .expect("a sender")
+            .export(Bytes::new())
+            .await
     }
 
     /// The verdict's kind, its label and the words.
@@ -166,7 +196,10 @@ mod tests {
             Verdict::PartlyRejected { message, .. } => ("partly", message.clone()),
             Verdict::TooLarge(refusal) => ("too large", refusal.message.clone()),
             Verdict::Suspect(refusal) => ("suspect", refusal.message.clone()),
-            Verdict::Hold(refusal) => ("hold", format!("{} {:?}", refusal.message, refusal.retry_after)),
+            Verdict::Hold(refusal) => (
+                "hold",
+                format!("{} {:?}", refusal.message, refusal.retry_after),
+            ),
         };
         (kind, verdict.reason(), words)
     }
@@ -179,12 +212,37 @@ mod tests {
         assert_eq!(ExportLogsServiceResponse::default().encoded_len(), 0);
         for details in ["!!!!", "-_-_", "CAg=, CAg=", "é"] {
             let details: &'static str = details;
-            let trailers: &'static [_] = Box::leak(Box::new([("grpc-status", "0"), ("grpc-status-details-bin", details)]));
-            assert_eq!(row((200, &[GRPC], &[0; 5], trailers)).await.0, "acknowledged", "{details}");
-            let only: &'static [_] = Box::leak(Box::new([GRPC, ("grpc-status", "14"), ("grpc-status-details-bin", details)]));
-            assert_eq!(row((200, only, b"", &[])).await.1, Some(FailureReason::Unavailable), "{details}");
+            let trailers: &'static [_] = Box::leak(Box::new([
+                ("grpc-status", "0"),
+                ("grpc-status-details-bin", details),
+            ]));
+            assert_eq!(
+                row((200, &[GRPC], &[0; 5], trailers)).await.0,
+                "acknowledged",
+                "{details}"
+            );
+            let only: &'static [_] = Box::leak(Box::new([
+                GRPC,
+                ("grpc-status", "14"),
+                ("grpc-status-details-bin", details),
+            ]));
+            assert_eq!(
+                row((200, only, b"", &[])).await.1,
+                Some(FailureReason::Unavailable),
+                "{details}"
+            );
         }
-        let (kind, reason, words) = row((200, &[GRPC, ("grpc-status", "14"), ("grpc-message", "down%FF for é")], b"", &[])).await;
+        let (kind, reason, words) = row((
+            200,
+            &[
+                GRPC,
+                ("grpc-status", "14"),
+                ("grpc-message", "down%FF for é"),
+            ],
+            b"",
+            &[],
+        ))
+        .await;
         assert_eq!((kind, reason), ("hold", Some(FailureReason::Unavailable)));
         assert!(words.contains("Unavailable: down\u{fffd} for é"), "{words}");
     }
@@ -204,9 +262,14 @@ mod tests {
             (503, "hold", R::Unavailable),
         ] {
             for body in [PAGE, b""] {
-                let (found, why, words) = row((status, &[HTML, ("retry-after", "7")], body, &[])).await;
+                let (found, why, words) =
+                    row((status, &[HTML, ("retry-after", "7")], body, &[])).await;
                 assert_eq!((found, why), (kind, Some(reason)), "{status}: {words}");
-                assert!(words.contains(&format!("HTTP {status}")) && (body.is_empty() || words.contains("<html>no")), "{words}");
+                assert!(
+                    words.contains(&format!("HTTP {status}"))
+                        && (body.is_empty() || words.contains("<html>no")),
+                    "{words}"
+                );
                 assert!(kind != "hold" || words.contains("Some(7s)"), "{words}");
             }
         }

@@ -28,7 +28,9 @@ pub use record::{GAP_EVENT, Mapper};
 pub use relay::{MAX_REQUEST_BYTES, Next, Relay};
 pub use scrub::{REDACTED, Scrubber};
 pub use sender::{Export, Sender};
-pub use settings::{Connection, DEFAULT_TIMEOUT, Flags, PemFile, Protocol, Settings, SettingsError, Target};
+pub use settings::{
+    Connection, DEFAULT_TIMEOUT, Flags, PemFile, Protocol, Settings, SettingsError, Target,
+};
 pub use stdout::StdoutSender;
 pub use value::{CUT_MARK, MAX_DEPTH, MAX_VALUE_BYTES};
 pub use verdict::{Refusal, Verdict};
@@ -38,7 +40,10 @@ const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"))
 
 /// Why an export request was not acknowledged: a bounded set, the value of the label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names say it; the table of verdicts has the details")]
+#[expect(
+    missing_docs,
+    reason = "the names say it; the table of verdicts has the details"
+)]
 pub enum FailureReason {
     Connect,
     Timeout,
@@ -98,7 +103,10 @@ mod tests {
 
     #[test]
     fn the_values_of_the_label_are_part_of_the_interface() {
-        let strings: Vec<&str> = FailureReason::ALL.iter().map(|reason| reason.as_str()).collect();
+        let strings: Vec<&str> = FailureReason::ALL
+            .iter()
+            .map(|reason| reason.as_str())
+            .collect();
         assert_eq!(
             strings,
             [

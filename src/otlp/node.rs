@@ -50,7 +50,11 @@ pub(super) enum Content<'a> {
 impl<'a> Node<'a> {
     /// A value that holds no others, or none yet.
     pub(super) fn new(key: Option<Cow<'a, str>>, content: Content<'a>) -> Self {
-        Self { key, content, inside: 0 }
+        Self {
+            key,
+            content,
+            inside: 0,
+        }
     }
 
     /// What it adds to the message it is a field of, with all it holds.
@@ -90,7 +94,9 @@ pub(super) fn encode(nodes: &[Node<'_>], field: u8, buffer: &mut Vec<u8>) {
 }
 
 /// The nodes that stand side by side in a list, without those inside them.
-pub(super) fn siblings<'t, 'a>(nodes: &'t [Node<'a>]) -> impl Iterator<Item = (usize, &'t Node<'a>)> {
+pub(super) fn siblings<'t, 'a>(
+    nodes: &'t [Node<'a>],
+) -> impl Iterator<Item = (usize, &'t Node<'a>)> {
     let mut next = 0;
     std::iter::from_fn(move || {
         let index = next;

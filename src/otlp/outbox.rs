@@ -10,10 +10,18 @@ pub trait Outbox: Send + Sync {
     type Error: fmt::Display + Send;
 
     /// The oldest records: at most `max_records`, and no more than `max_bytes` of JSON (but at least one).
-    fn batch(&self, max_records: usize, max_bytes: usize) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
+    fn batch(
+        &self,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
 
     /// In one transaction: everything through `through` leaves, and `dead` become dead letters, which are counted here.
-    fn acknowledge(&self, through: OutboxPosition, dead: Vec<DeadLetter>) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn acknowledge(
+        &self,
+        through: OutboxPosition,
+        dead: Vec<DeadLetter>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// How much waits.
     fn backlog(&self) -> Backlog;
@@ -27,11 +35,19 @@ pub trait Outbox: Send + Sync {
 impl Outbox for LedgerHandle {
     type Error = LedgerError;
 
-    async fn batch(&self, max_records: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
+    async fn batch(
+        &self,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<OutboxRecord>, LedgerError> {
         self.outbox_batch(max_records, max_bytes).await
     }
 
-    async fn acknowledge(&self, through: OutboxPosition, dead: Vec<DeadLetter>) -> Result<(), LedgerError> {
+    async fn acknowledge(
+        &self,
+        through: OutboxPosition,
+        dead: Vec<DeadLetter>,
+    ) -> Result<(), LedgerError> {
         self.outbox_acknowledge(through, dead).await
     }
 

@@ -69,19 +69,40 @@ impl Mapper {
             RecordKind::Entry => (self.scrubber.scrub(&record.raw), false),
             RecordKind::Gap => (record.raw.as_str().into(), true),
         };
-        let Mapped { nodes, cut } = Mapped::from_json(&json).unwrap_or_else(|| Mapped::from_text(&json));
+        let Mapped { nodes, cut } =
+            Mapped::from_json(&json).unwrap_or_else(|| Mapped::from_text(&json));
         let fields = Fields::of(&nodes);
-        let mut attributes = if gap { of_gap(&fields) } else { of_entry(&fields) };
+        let mut attributes = if gap {
+            of_gap(&fields)
+        } else {
+            of_entry(&fields)
+        };
         if cut {
             attributes.push(attribute("orgdata.record.cut", Content::Bool(true)));
         }
         let arrived = nanoseconds(record.arrived_at).unwrap_or_default();
-        let times: &[Field] = if gap { &[Field::DetectedAt] } else { &[Field::OccurredAt, Field::CreatedAt] };
-        let time = times.iter().find_map(|field| nanoseconds(parse_time(fields.string((*field, None))?)?)).unwrap_or(arrived);
-        let (severity_number, severity_text) = if gap { (SeverityNumber::Warn, "WARN") } else { (SeverityNumber::Info, "INFO") };
+        let times: &[Field] = if gap {
+            &[Field::DetectedAt]
+        } else {
+            &[Field::OccurredAt, Field::CreatedAt]
+        };
+        let time = times
+            .iter()
+            .find_map(|field| nanoseconds(parse_time(fields.string((*field, None))?)?))
+            .unwrap_or(arrived);
+        let (severity_number, severity_text) = if gap {
+            (SeverityNumber::Warn, "WARN")
+        } else {
+            (SeverityNumber::Info, "INFO")
+        };
 
         // In the order of the field numbers, without what is empty: as the protocol's own types write it.
-        let len = nodes.iter().take(1).chain(&attributes).map(|node| node.encoded_len()).sum::<usize>();
+        let len = nodes
+            .iter()
+            .take(1)
+            .chain(&attributes)
+            .map(|node| node.encoded_len())
+            .sum::<usize>();
         let mut buffer = Vec::with_capacity(len + MAX_HEAD_BYTES);
         if time > 0 {
             fixed64(field::TIME_UNIX_NANO, time, &mut buffer);
@@ -103,7 +124,11 @@ impl Mapper {
         if gap {
             part(field::EVENT_NAME, GAP_EVENT.as_bytes(), &mut buffer);
         } else {
-            part(field::EVENT_NAME, event_name(fields.string((Field::Type, None)).unwrap_or_default()).as_bytes(), &mut buffer);
+            part(
+                field::EVENT_NAME,
+                event_name(fields.string((Field::Type, None)).unwrap_or_default()).as_bytes(),
+                &mut buffer,
+            );
         }
         buffer
     }
@@ -111,14 +136,30 @@ impl Mapper {
 
 /// `orgdata.audit.` and the activity type: lower case, with `_` for anything but ASCII letters, digits, `_` and `.`.
 fn event_name(activity_type: &str) -> String {
-    let tame = |letter: char| if letter.is_ascii_alphanumeric() || letter == '.' { letter.to_ascii_lowercase() } else { '_' };
-    let activity_type = if activity_type.is_empty() { "unknown" } else { activity_type };
-    EVENT_PREFIX.chars().chain(activity_type.chars().map(tame)).take(MAX_EVENT_NAME).collect()
+    let tame = |letter: char| {
+        if letter.is_ascii_alphanumeric() || letter == '.' {
+            letter.to_ascii_lowercase()
+        } else {
+            '_'
+        }
+    };
+    let activity_type = if activity_type.is_empty() {
+        "unknown"
+    } else {
+        activity_type
+    };
+    EVENT_PREFIX
+        .chars()
+        .chain(activity_type.chars().map(tame))
+        .take(MAX_EVENT_NAME)
+        .collect()
 }
 
 /// Nanoseconds since the epoch. 0 means "unknown" in OTLP, and what lies before the epoch cannot be said.
 fn nanoseconds(time: Timestamp) -> Option<u64> {
-    u64::try_from(time.as_nanosecond()).ok().filter(|nanoseconds| *nanoseconds > 0)
+    u64::try_from(time.as_nanosecond())
+        .ok()
+        .filter(|nanoseconds| *nanoseconds > 0)
 }
 
 #[cfg(test)]
@@ -138,7 +179,10 @@ mod tests {
             position: OutboxPosition { page: 1, index: 0 },
             kind: RecordKind::Entry,
             arrived_at: "2026-03-01T10:00:05Z".parse().expect("a time"),
-            trace: Some(TraceContext { trace_id: [7; 16], span_id: [9; 8] }),
+            trace: Some(TraceContext {
+                trace_id: [7; 16],
+                span_id: [9; 8],
+            }),
             raw: raw.to_owned(),
         }
     }
@@ -157,12 +201,29 @@ mod tests {
     }
 
     fn keys(record: &LogRecord) -> Vec<&str> {
-        record.attributes.iter().map(|attribute| attribute.key.as_str()).collect()
+        record
+            .attributes
+            .iter()
+            .map(|attribute| attribute.key.as_str())
+            .collect()
     }
 
     fn show(record: &LogRecord, key: &str) -> String {
-        let attribute = record.attributes.iter().find(|attribute| attribute.key == key);
-        attribute.map(|attribute| format!("{:?}", attribute.value.as_ref().and_then(|value| value.value.as_ref()))).unwrap_or_default()
+        let attribute = record
+            .attributes
+            .iter()
+            .find(|attribute| attribute.key == key);
+        attribute
+            .map(|attribute| {
+                format!(
+                    "{:?}",
+                    attribute
+                        .value
+                        .as_ref()
+                        .and_then(|value| value.value.as_ref())
+                )
+            })
+            .unwrap_or_default()
     }
 
     /// The record as text, a field a line: what a reviewer reads, and bytes that must not change by themselves.
@@ -185,7 +246,12 @@ mod tests {
                 }
                 Some(Value::KvlistValue(members)) => {
                     for (index, member) in members.values.iter().enumerate() {
-                        let _ = write!(out, "{}{}: ", if index == 0 { "{" } else { ", " }, member.key);
+                        let _ = write!(
+                            out,
+                            "{}{}: ",
+                            if index == 0 { "{" } else { ", " },
+                            member.key
+                        );
                         value(member.value.as_ref(), out);
                     }
                     write!(out, "}}")
@@ -194,25 +260,50 @@ mod tests {
             };
         }
 
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
         let mut out = String::new();
-        let _ = writeln!(out, "Timestamp: {}\nObservedTimestamp: {}", record.time_unix_nano, record.observed_time_unix_nano);
-        let _ = writeln!(out, "EventName: {}\nSeverity: {} {}", record.event_name, record.severity_number, record.severity_text);
-        let _ = writeln!(out, "TraceId: {}\nSpanId: {}\nFlags: {}", hex(&record.trace_id), hex(&record.span_id), record.flags);
+        let _ = writeln!(
+            out,
+            "Timestamp: {}\nObservedTimestamp: {}",
+            record.time_unix_nano, record.observed_time_unix_nano
+        );
+        let _ = writeln!(
+            out,
+            "EventName: {}\nSeverity: {} {}",
+            record.event_name, record.severity_number, record.severity_text
+        );
+        let _ = writeln!(
+            out,
+            "TraceId: {}\nSpanId: {}\nFlags: {}",
+            hex(&record.trace_id),
+            hex(&record.span_id),
+            record.flags
+        );
         for attribute in &record.attributes {
             let _ = write!(out, "  {}: ", attribute.key);
             value(attribute.value.as_ref(), &mut out);
             out.push('\n');
         }
         out.push_str("Body:\n");
-        let Some(Value::KvlistValue(body)) = record.body.as_ref().and_then(|body| body.value.as_ref()) else { return out };
+        let Some(Value::KvlistValue(body)) =
+            record.body.as_ref().and_then(|body| body.value.as_ref())
+        else {
+            return out;
+        };
         for member in &body.values {
             let _ = write!(out, "  {}: ", member.key);
             value(member.value.as_ref(), &mut out);
             out.push('\n');
         }
         let bytes = record.encode_to_vec();
-        let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
         let _ = writeln!(out, "Encoded: {} bytes, FNV-1a {sum:016x}", bytes.len());
         out
     }
@@ -225,7 +316,10 @@ mod tests {
             std::fs::write(&path, &actual).expect("written");
         }
         let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(actual, expected, "{name} differs; UPDATE_GOLDEN=1 writes it anew");
+        assert_eq!(
+            actual, expected,
+            "{name} differs; UPDATE_GOLDEN=1 writes it anew"
+        );
     }
 
     #[test]
@@ -235,10 +329,21 @@ mod tests {
 
     #[test]
     fn without_user_names_none_is_left_anywhere() {
-        let mapper = Mapper::new(Scrubber { hide_user_names: true, redact: vec!["a.x".to_owned(), "text".to_owned()] });
+        let mapper = Mapper::new(Scrubber {
+            hide_user_names: true,
+            redact: vec!["a.x".to_owned(), "text".to_owned()],
+        });
         let record = decoded(&mapper, &outbox_record(ENTRY));
         let shown = format!("{record:?}{}", mapper.scrubbed(&outbox_record(ENTRY)));
-        for name in ["Ada", "Lovelace", "img.example", "\"B\"", "\"C\"", "größe", "user.full_name"] {
+        for name in [
+            "Ada",
+            "Lovelace",
+            "img.example",
+            "\"B\"",
+            "\"C\"",
+            "größe",
+            "user.full_name",
+        ] {
             assert!(!shown.contains(name), "{name}");
         }
         assert_golden("log-record-without-names.txt", &record);
@@ -248,24 +353,44 @@ mod tests {
     fn a_gap_is_a_warning_of_its_own() {
         let raw = r#"{"id":"gap-1","type":"gap","detectedAt":"2026-03-01T09:00:00Z","reason":"retention","from":"2026-02-01T00:00:00Z",
             "to":null,"message":"entries were removed by the service before they were read"}"#;
-        let record = decoded(&Mapper::default(), &OutboxRecord { kind: RecordKind::Gap, ..outbox_record(raw) });
+        let record = decoded(
+            &Mapper::default(),
+            &OutboxRecord {
+                kind: RecordKind::Gap,
+                ..outbox_record(raw)
+            },
+        );
         assert_golden("log-record-gap.txt", &record);
     }
 
     #[test]
     fn null_means_absent_and_ids_are_found_in_either_place() {
-        let record = map(r#"{"id":"a","type":"X","dealId":null,"deal":{"id":5,"name":null},"actorUser":{"id":1.5},"task":{"id":null}}"#);
-        assert_eq!(keys(&record), ["log.record.uid", "orgdata.activity.type", "user.id", "orgdata.deal.id"]);
+        let record = map(
+            r#"{"id":"a","type":"X","dealId":null,"deal":{"id":5,"name":null},"actorUser":{"id":1.5},"task":{"id":null}}"#,
+        );
+        assert_eq!(
+            keys(&record),
+            [
+                "log.record.uid",
+                "orgdata.activity.type",
+                "user.id",
+                "orgdata.deal.id"
+            ]
+        );
         assert_eq!(show(&record, "orgdata.deal.id"), "Some(IntValue(5))");
         assert_eq!(show(&record, "user.id"), "Some(StringValue(\"1.5\"))");
     }
 
     #[test]
     fn wrong_types_are_skipped_and_the_body_keeps_them() {
-        let record =
-            map(r#"{"id":["a"],"type":7,"occurredAt":5,"createdAt":"nonsense","actorUserId":{"x":1},"deal":"none","actorUser":[]}"#);
+        let record = map(
+            r#"{"id":["a"],"type":7,"occurredAt":5,"createdAt":"nonsense","actorUserId":{"x":1},"deal":"none","actorUser":[]}"#,
+        );
         assert_eq!(keys(&record), Vec::<&str>::new());
-        assert_eq!((record.event_name.as_str(), record.time_unix_nano), ("orgdata.audit.unknown", record.observed_time_unix_nano));
+        assert_eq!(
+            (record.event_name.as_str(), record.time_unix_nano),
+            ("orgdata.audit.unknown", record.observed_time_unix_nano)
+        );
         assert!(format!("{:?}", record.body).contains("nonsense"));
     }
 
@@ -274,29 +399,51 @@ mod tests {
         for raw in ["", "[1", "\"x\"", "null", "{\"id\":\"a\""] {
             let record = map(raw);
             assert_eq!(record.event_name, "orgdata.audit.unknown");
-            assert!(record.body.is_some() && record.observed_time_unix_nano > 0, "{raw}");
+            assert!(
+                record.body.is_some() && record.observed_time_unix_nano > 0,
+                "{raw}"
+            );
         }
     }
 
     #[test]
     fn the_time_is_the_first_that_can_be_read() {
         let time = |raw| map(raw).time_unix_nano;
-        assert_eq!(time(r#"{"occurredAt":"1970-01-01T00:00:01Z","createdAt":"1970-01-01T00:00:02Z"}"#), 1_000_000_000);
-        assert_eq!(time(r#"{"occurredAt":null,"createdAt":"1970-01-01T00:00:02Z"}"#), 2_000_000_000);
-        assert_eq!(time(r#"{"occurredAt":"1969-12-31T00:00:00Z","createdAt":"1970-01-01T00:00:02Z"}"#), 2_000_000_000);
+        assert_eq!(
+            time(r#"{"occurredAt":"1970-01-01T00:00:01Z","createdAt":"1970-01-01T00:00:02Z"}"#),
+            1_000_000_000
+        );
+        assert_eq!(
+            time(r#"{"occurredAt":null,"createdAt":"1970-01-01T00:00:02Z"}"#),
+            2_000_000_000
+        );
+        assert_eq!(
+            time(r#"{"occurredAt":"1969-12-31T00:00:00Z","createdAt":"1970-01-01T00:00:02Z"}"#),
+            2_000_000_000
+        );
     }
 
     #[test]
     fn event_names_are_tame_and_bounded() {
-        assert_eq!(event_name("Task.Moved-to Länder_2"), "orgdata.audit.task.moved_to_l_nder_2");
+        assert_eq!(
+            event_name("Task.Moved-to Länder_2"),
+            "orgdata.audit.task.moved_to_l_nder_2"
+        );
         assert_eq!(event_name(&"x".repeat(1000)).len(), MAX_EVENT_NAME);
     }
 
     #[test]
     fn a_long_title_is_cut_in_the_attribute_only() {
-        let record = map(&format!(r#"{{"evaluation":{{"title":"{}"}}}}"#, "é".repeat(5000)));
+        let record = map(&format!(
+            r#"{{"evaluation":{{"title":"{}"}}}}"#,
+            "é".repeat(5000)
+        ));
         let shown = show(&record, "orgdata.evaluation.title");
-        assert!(shown.contains("[cut: 5904 more bytes]"), "{}", &shown[shown.len() - 60..]);
+        assert!(
+            shown.contains("[cut: 5904 more bytes]"),
+            "{}",
+            &shown[shown.len() - 60..]
+        );
         assert!(!format!("{:?}", record.body).contains("cut"));
         assert!(keys(&record).iter().all(|key| *key != "orgdata.record.cut"));
     }

@@ -69,14 +69,27 @@ impl Scrubber {
             }
             if &*name == "metadata" {
                 for path in &self.redact {
-                    self.visit(json, value, path.strip_prefix("metadata.").unwrap_or(path), 0, &mut found);
+                    self.visit(
+                        json,
+                        value,
+                        path.strip_prefix("metadata.").unwrap_or(path),
+                        0,
+                        &mut found,
+                    );
                 }
             }
         }
         apply(json, found)
     }
 
-    fn visit(&self, json: &str, value: &RawValue, path: &str, depth: usize, found: &mut Vec<Replacement>) {
+    fn visit(
+        &self,
+        json: &str,
+        value: &RawValue,
+        path: &str,
+        depth: usize,
+        found: &mut Vec<Replacement>,
+    ) {
         if depth > MAX_DEPTH {
             found.push(Replacement::new(json, value, "\"[REDACTED]\""));
             return;
@@ -87,7 +100,10 @@ impl Scrubber {
                 self.visit(json, part, path, depth + 1, found);
             } else if &*name == path {
                 found.push(Replacement::new(json, part, "\"[REDACTED]\""));
-            } else if let Some(rest) = path.strip_prefix(&*name).and_then(|rest| rest.strip_prefix('.')) {
+            } else if let Some(rest) = path
+                .strip_prefix(&*name)
+                .and_then(|rest| rest.strip_prefix('.'))
+            {
                 self.visit(json, part, rest, depth + 1, found);
             }
         }
@@ -100,7 +116,11 @@ impl Replacement {
     /// `part` is borrowed from `json`, so that its address is its place.
     fn new(json: &str, part: &RawValue, with: &'static str) -> Self {
         let start = part.get().as_ptr() as usize - json.as_ptr() as usize;
-        Self { start, end: start + part.get().len(), with }
+        Self {
+            start,
+            end: start + part.get().len(),
+            with,
+        }
     }
 }
 
@@ -125,7 +145,9 @@ fn apply(json: &str, mut found: Vec<Replacement>) -> Cow<'_, str> {
 
 /// The parts of a map or an array; of anything else, none.
 fn parts(json: &str) -> Parts<'_> {
-    serde_json::Deserializer::from_str(json).deserialize_any(PartsVisitor).unwrap_or_default()
+    serde_json::Deserializer::from_str(json)
+        .deserialize_any(PartsVisitor)
+        .unwrap_or_default()
 }
 
 // === impl PartsVisitor ===
@@ -159,12 +181,18 @@ mod tests {
     use super::*;
 
     fn redact(paths: &[&str]) -> Scrubber {
-        Scrubber { hide_user_names: false, redact: paths.iter().map(|path| (*path).to_owned()).collect() }
+        Scrubber {
+            hide_user_names: false,
+            redact: paths.iter().map(|path| (*path).to_owned()).collect(),
+        }
     }
 
     #[test]
     fn without_a_rule_nothing_is_touched() {
-        assert!(matches!(Scrubber::default().scrub("no JSON at all"), Cow::Borrowed(_)));
+        assert!(matches!(
+            Scrubber::default().scrub("no JSON at all"),
+            Cow::Borrowed(_)
+        ));
     }
 
     #[test]
@@ -174,13 +202,20 @@ mod tests {
             redact(&["contact.email"]).scrub(json),
             r#"{ "id":"a", "metadata": {"n": 1.0e3, "contact": {"email":"[REDACTED]" , "age": 12345678901234567890123}}}"#
         );
-        assert_eq!(redact(&["metadata.contact.email"]).scrub(json), redact(&["contact.email"]).scrub(json));
-        assert!(matches!(redact(&["email", "contact.mail"]).scrub(json), Cow::Borrowed(_)));
+        assert_eq!(
+            redact(&["metadata.contact.email"]).scrub(json),
+            redact(&["contact.email"]).scrub(json)
+        );
+        assert!(matches!(
+            redact(&["email", "contact.mail"]).scrub(json),
+            Cow::Borrowed(_)
+        ));
     }
 
     #[test]
     fn every_element_of_an_array_is_visited() {
-        let json = r#"{"metadata":{"people":[{"email":"a"},[{"email":null}],7,{"email":{"x":1}}]}}"#;
+        let json =
+            r#"{"metadata":{"people":[{"email":"a"},[{"email":null}],7,{"email":{"x":1}}]}}"#;
         assert_eq!(
             redact(&["people.email"]).scrub(json),
             r#"{"metadata":{"people":[{"email":"[REDACTED]"},[{"email":"[REDACTED]"}],7,{"email":"[REDACTED]"}]}}"#
@@ -199,19 +234,33 @@ mod tests {
     #[test]
     fn names_and_pictures_of_all_users_become_null_and_ids_stay() {
         let json = include_str!("../../tests/golden/entry.json");
-        let scrubbed = Scrubber { hide_user_names: true, redact: Vec::new() }.scrub(json);
+        let scrubbed = Scrubber {
+            hide_user_names: true,
+            redact: Vec::new(),
+        }
+        .scrub(json);
         for gone in ["Ada", "img.example", "\"B\"", "\"C\""] {
             assert!(!scrubbed.contains(gone), "{gone}: {scrubbed}");
         }
         let (entry, unknown) = crate::api::Entry::parse(&scrubbed).expect("still an entry");
-        assert_eq!((unknown, entry.actor_user.expect("kept").id.to_string().as_str()), (0, "13"));
+        assert_eq!(
+            (
+                unknown,
+                entry.actor_user.expect("kept").id.to_string().as_str()
+            ),
+            (0, "13")
+        );
     }
 
     #[test]
     fn a_user_who_is_no_object_goes_as_a_whole() {
         let json = r#"{"actorUser": "Ada","targetUser":[{"firstName":"B"}],"modifiedTargetUser":null,"task":"Ada"}"#;
         assert_eq!(
-            Scrubber { hide_user_names: true, redact: Vec::new() }.scrub(json),
+            Scrubber {
+                hide_user_names: true,
+                redact: Vec::new()
+            }
+            .scrub(json),
             r#"{"actorUser": null,"targetUser":null,"modifiedTargetUser":null,"task":"Ada"}"#
         );
     }
@@ -219,12 +268,19 @@ mod tests {
     #[test]
     fn text_that_cannot_be_searched_is_not_shown() {
         let shown = redact(&["email"]).scrub(r#"{"metadata":{"email":"secret""#);
-        assert!(!shown.contains("secret") && shown.starts_with(REDACTED), "{shown}");
+        assert!(
+            !shown.contains("secret") && shown.starts_with(REDACTED),
+            "{shown}"
+        );
     }
 
     #[test]
     fn depth_is_no_danger() {
-        let json = format!(r#"{{"metadata":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        let json = format!(
+            r#"{{"metadata":{}1{}}}"#,
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
         assert!(redact(&["a"]).scrub(&json).contains("[[\"[REDACTED]\"]]"));
     }
 }

@@ -45,7 +45,9 @@ impl Sender {
             Target::Stdout => Ok(Self::Stdout(StdoutSender::default())),
             Target::Collector(connection) => match connection.protocol {
                 Protocol::Grpc => Ok(Self::Grpc(connection.clone(), GrpcSender::new(connection)?)),
-                Protocol::HttpProtobuf => Ok(Self::Http(connection.clone(), HttpSender::new(connection)?)),
+                Protocol::HttpProtobuf => {
+                    Ok(Self::Http(connection.clone(), HttpSender::new(connection)?))
+                }
             },
         }
     }
@@ -53,7 +55,10 @@ impl Sender {
     /// A span with the semantic conventions' names for the protocol.
     fn span(connection: &Connection, bytes: usize) -> tracing::Span {
         let host = connection.endpoint.host_str().unwrap_or_default();
-        let port = connection.endpoint.port_or_known_default().unwrap_or_default();
+        let port = connection
+            .endpoint
+            .port_or_known_default()
+            .unwrap_or_default();
         match connection.protocol {
             Protocol::Grpc => tracing::info_span!(
                 "export",
@@ -88,13 +93,20 @@ impl Sender {
 fn hide(text: &mut String, headers: &HeaderMap) {
     for value in headers.values().filter_map(|value| value.to_str().ok()) {
         let scheme_and_token = std::iter::once(value).chain(value.split(' '));
-        for secret in scheme_and_token.filter(|secret| secret.len() >= SECRET_BYTES && !secret.eq_ignore_ascii_case("bearer")) {
+        for secret in scheme_and_token
+            .filter(|secret| secret.len() >= SECRET_BYTES && !secret.eq_ignore_ascii_case("bearer"))
+        {
             if text.contains(secret) {
                 *text = text.replace(secret, HIDDEN);
             }
             // What was cut off in the middle of it.
-            let Some(cut) = text.strip_suffix('…') else { continue };
-            let part = secret.char_indices().map(|(index, _)| &secret[..index]).filter(|part| part.len() >= SECRET_BYTES);
+            let Some(cut) = text.strip_suffix('…') else {
+                continue;
+            };
+            let part = secret
+                .char_indices()
+                .map(|(index, _)| &secret[..index])
+                .filter(|part| part.len() >= SECRET_BYTES);
             if let Some(rest) = part.rev().find_map(|part| cut.strip_suffix(part)) {
                 *text = format!("{rest}{HIDDEN}…");
             }
@@ -108,11 +120,19 @@ impl Export for Sender {
             Self::Stdout(sender) => return sender.export(&body),
             Self::Grpc(connection, sender) => {
                 let span = Self::span(connection, body.len());
-                (span.clone(), connection, sender.export(body).instrument(span).await)
+                (
+                    span.clone(),
+                    connection,
+                    sender.export(body).instrument(span).await,
+                )
             }
             Self::Http(connection, sender) => {
                 let span = Self::span(connection, body.len());
-                (span.clone(), connection, sender.export(body).instrument(span).await)
+                (
+                    span.clone(),
+                    connection,
+                    sender.export(body).instrument(span).await,
+                )
             }
         };
         if let Some(words) = verdict.words() {

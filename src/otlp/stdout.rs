@@ -37,34 +37,57 @@ pub struct StdoutSender {
 
 impl Default for StdoutSender {
     fn default() -> Self {
-        Self { zone: TimeZone::system() }
+        Self {
+            zone: TimeZone::system(),
+        }
     }
 }
 
 impl StdoutSender {
     /// Prints a line for each record of the request; they are acknowledged when they are written.
     pub fn export(&self, body: &Bytes) -> Verdict {
-        let written = ExportLogsServiceRequest::decode(body.clone()).map_err(std::io::Error::other).and_then(|request| {
-            let mut out = std::io::stdout().lock();
-            let records = request.resource_logs.iter().flat_map(|logs| &logs.scope_logs).flat_map(|logs| &logs.log_records);
-            for record in records {
-                writeln!(out, "{}", self.line(record))?;
-            }
-            out.flush()
-        });
+        let written = ExportLogsServiceRequest::decode(body.clone())
+            .map_err(std::io::Error::other)
+            .and_then(|request| {
+                let mut out = std::io::stdout().lock();
+                let records = request
+                    .resource_logs
+                    .iter()
+                    .flat_map(|logs| &logs.scope_logs)
+                    .flat_map(|logs| &logs.log_records);
+                for record in records {
+                    writeln!(out, "{}", self.line(record))?;
+                }
+                out.flush()
+            });
         match written {
             Ok(()) => Verdict::Acknowledged { warning: None },
-            Err(error) => Verdict::Hold(Refusal::new(FailureReason::Other, format!("cannot write to standard output: {error}"))),
+            Err(error) => Verdict::Hold(Refusal::new(
+                FailureReason::Other,
+                format!("cannot write to standard output: {error}"),
+            )),
         }
     }
 
     fn line(&self, record: &LogRecord) -> String {
-        let time = Timestamp::from_nanosecond(record.time_unix_nano.into()).unwrap_or_default().to_zoned(self.zone.clone());
-        let actor = text(record, "user.full_name").or_else(|| text(record, "user.id")).unwrap_or_else(|| "-".to_owned());
-        let mut line = format!("{} {:<40} {actor:<20}", time.strftime("%H:%M:%S%.3f"), record.event_name);
+        let time = Timestamp::from_nanosecond(record.time_unix_nano.into())
+            .unwrap_or_default()
+            .to_zoned(self.zone.clone());
+        let actor = text(record, "user.full_name")
+            .or_else(|| text(record, "user.id"))
+            .unwrap_or_else(|| "-".to_owned());
+        let mut line = format!(
+            "{} {:<40} {actor:<20}",
+            time.strftime("%H:%M:%S%.3f"),
+            record.event_name
+        );
         for (key, name) in SHOWN {
             if let Some(value) = text(record, key) {
-                let value = if value.contains(' ') { format!("{value:?}") } else { value };
+                let value = if value.contains(' ') {
+                    format!("{value:?}")
+                } else {
+                    value
+                };
                 line.push_str(&format!(" {name}={value}"));
             }
         }
@@ -73,7 +96,10 @@ impl StdoutSender {
 }
 
 fn text(record: &LogRecord, key: &str) -> Option<String> {
-    let attribute = record.attributes.iter().find(|attribute| attribute.key == key)?;
+    let attribute = record
+        .attributes
+        .iter()
+        .find(|attribute| attribute.key == key)?;
     match attribute.value.as_ref()?.value.as_ref()? {
         Value::StringValue(text) => Some(one_line(text)),
         Value::IntValue(number) => Some(number.to_string()),
@@ -98,9 +124,13 @@ mod tests {
             trace: None,
             raw: include_str!("../../tests/golden/entry.json").replace("Pilot", "Pilot\\nphase"),
         };
-        let sender = StdoutSender { zone: TimeZone::UTC };
+        let sender = StdoutSender {
+            zone: TimeZone::UTC,
+        };
         assert_eq!(
-            sender.line(&LogRecord::decode(Mapper::default().encode(&record).as_slice()).expect("decodes")),
+            sender.line(
+                &LogRecord::decode(Mapper::default().encode(&record).as_slice()).expect("decodes")
+            ),
             "10:00:00.123 orgdata.audit.task_completed             Ada Lovelace         deal=Big evaluation=\"Pilot phase\" target=14 task=1 \
              requirement=2 meeting=3 ticket=4 team_request=5 id=a1"
         );

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 
 use super::node::{Content, Node, siblings};
@@ -80,7 +82,10 @@ impl<'a> Mapped<'a> {
 
 impl<'a> From<Reader<'a>> for Mapped<'a> {
     fn from(reader: Reader<'a>) -> Self {
-        Self { nodes: reader.nodes, cut: reader.cut }
+        Self {
+            nodes: reader.nodes,
+            cut: reader.cut,
+        }
     }
 }
 
@@ -88,12 +93,23 @@ impl<'a> From<Reader<'a>> for Mapped<'a> {
 
 impl<'a> Reader<'a> {
     fn new(exact: bool) -> Self {
-        Self { nodes: Vec::with_capacity(USUAL_NODES), remaining: MAX_VALUE_BYTES, cut: false, inexact: false, exact }
+        Self {
+            nodes: Vec::with_capacity(USUAL_NODES),
+            remaining: MAX_VALUE_BYTES,
+            cut: false,
+            inexact: false,
+            exact,
+        }
     }
 
     fn read(mut self, json: &'a str) -> Result<Self, serde_json::Error> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        Seed { reader: &mut self, key: None, depth: 0 }.deserialize(&mut deserializer)?;
+        Seed {
+            reader: &mut self,
+            key: None,
+            depth: 0,
+        }
+        .deserialize(&mut deserializer)?;
         deserializer.end()?;
         Ok(self)
     }
@@ -116,14 +132,20 @@ impl<'a> Reader<'a> {
     fn push_gone(&mut self, key: Option<&'static str>, gone: usize) {
         if gone > 0 {
             self.cut = true;
-            self.push(key.map(Cow::Borrowed), Content::Text(Cow::Owned(format!("{CUT_MARK}{gone} more values]"))));
+            self.push(
+                key.map(Cow::Borrowed),
+                Content::Text(Cow::Owned(format!("{CUT_MARK}{gone} more values]"))),
+            );
         }
     }
 
     /// Everything after the container at `place` is inside it.
     fn close(&mut self, place: usize, content: fn(usize) -> Content<'a>) {
         let inside = &self.nodes[place + 1..];
-        let (count, len) = (inside.len(), siblings(inside).map(|(_, node)| node.encoded_len()).sum());
+        let (count, len) = (
+            inside.len(),
+            siblings(inside).map(|(_, node)| node.encoded_len()).sum(),
+        );
         self.nodes[place].inside = count;
         self.nodes[place].content = content(len);
     }
@@ -176,7 +198,9 @@ impl<'a> Seed<'_, 'a> {
         match raw.as_bytes().first() {
             Some(b'{' | b'[') if self.depth >= MAX_DEPTH => {
                 self.reader.cut = true;
-                self.push_text(Cow::Owned(format!("{CUT_MARK}nested deeper than {MAX_DEPTH} levels] {raw}")))
+                self.push_text(Cow::Owned(format!(
+                    "{CUT_MARK}nested deeper than {MAX_DEPTH} levels] {raw}"
+                )))
             }
             Some(b'-' | b'0'..=b'9') => {
                 let content = self.reader.number(raw);
@@ -185,9 +209,13 @@ impl<'a> Seed<'_, 'a> {
             Some(b'"') => {
                 // An escape that is half a character is no text: then the escapes themselves are kept.
                 let escaped = || Cow::Borrowed(&raw[1..raw.len() - 1]);
-                self.push_text(serde_json::from_str::<Text<'a>>(raw).map_or_else(|_| escaped(), |text| text.0))
+                self.push_text(
+                    serde_json::from_str::<Text<'a>>(raw).map_or_else(|_| escaped(), |text| text.0),
+                )
             }
-            _ => serde_json::Deserializer::from_str(raw).deserialize_any(self).map_err(E::custom),
+            _ => serde_json::Deserializer::from_str(raw)
+                .deserialize_any(self)
+                .map_err(E::custom),
         }
     }
 }
@@ -224,7 +252,10 @@ impl<'a> Visitor<'a> for Seed<'_, 'a> {
     }
 
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<(), E> {
-        self.push(i64::try_from(value).map_or_else(|_| Content::Text(Cow::Owned(value.to_string())), Content::Int))
+        self.push(i64::try_from(value).map_or_else(
+            |_| Content::Text(Cow::Owned(value.to_string())),
+            Content::Int,
+        ))
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
@@ -246,7 +277,14 @@ impl<'a> Visitor<'a> for Seed<'_, 'a> {
         reader.push(key, Content::Null);
         let mut gone = 0;
         while reader.take(0) {
-            if items.next_element_seed(Seed { reader: &mut *reader, key: None, depth: depth + 1 })?.is_none() {
+            if items
+                .next_element_seed(Seed {
+                    reader: &mut *reader,
+                    key: None,
+                    depth: depth + 1,
+                })?
+                .is_none()
+            {
                 reader.close(place, Content::Array);
                 return Ok(());
             }
@@ -270,7 +308,11 @@ impl<'a> Visitor<'a> for Seed<'_, 'a> {
                 gone += 1;
                 continue;
             }
-            members.next_value_seed(Seed { reader: &mut *reader, key: Some(key), depth: depth + 1 })?;
+            members.next_value_seed(Seed {
+                reader: &mut *reader,
+                key: Some(key),
+                depth: depth + 1,
+            })?;
         }
         reader.push_gone(Some("…"), gone);
         reader.close(place, Content::Map);

@@ -49,10 +49,13 @@ impl Verdict {
     /// Success, unless the partial success says otherwise.
     pub(super) fn from_partial_success(partial: Option<(i64, String)>) -> Self {
         match partial {
-            Some((rejected, message)) if rejected > 0 => {
-                Self::PartlyRejected { rejected: rejected.unsigned_abs(), message: one_line(&message) }
-            }
-            Some((_, message)) if !message.trim().is_empty() => Self::Acknowledged { warning: Some(one_line(&message)) },
+            Some((rejected, message)) if rejected > 0 => Self::PartlyRejected {
+                rejected: rejected.unsigned_abs(),
+                message: one_line(&message),
+            },
+            Some((_, message)) if !message.trim().is_empty() => Self::Acknowledged {
+                warning: Some(one_line(&message)),
+            },
             _ => Self::Acknowledged { warning: None },
         }
     }
@@ -62,7 +65,9 @@ impl Verdict {
         match self {
             Self::Acknowledged { warning } => warning.as_mut(),
             Self::PartlyRejected { message, .. } => Some(message),
-            Self::TooLarge(refusal) | Self::Suspect(refusal) | Self::Hold(refusal) => Some(&mut refusal.message),
+            Self::TooLarge(refusal) | Self::Suspect(refusal) | Self::Hold(refusal) => {
+                Some(&mut refusal.message)
+            }
         }
     }
 
@@ -71,7 +76,9 @@ impl Verdict {
         match self {
             Self::Acknowledged { .. } => None,
             Self::PartlyRejected { .. } => Some(FailureReason::PartlyRejected),
-            Self::TooLarge(refusal) | Self::Suspect(refusal) | Self::Hold(refusal) => Some(refusal.reason),
+            Self::TooLarge(refusal) | Self::Suspect(refusal) | Self::Hold(refusal) => {
+                Some(refusal.reason)
+            }
         }
     }
 }
@@ -81,29 +88,47 @@ impl Verdict {
 impl Refusal {
     /// A refusal that time may heal.
     pub fn new(reason: FailureReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), retry_after: None, configuration: false }
+        Self {
+            reason,
+            message: message.into(),
+            retry_after: None,
+            configuration: false,
+        }
     }
 
     /// A refusal that somebody has to do something about.
     pub fn configuration(reason: FailureReason, message: impl Into<String>) -> Self {
-        Self { configuration: true, ..Self::new(reason, message) }
+        Self {
+            configuration: true,
+            ..Self::new(reason, message)
+        }
     }
 
     /// The words say that it is about size: then a large record is at fault, and not a quota.
     pub(super) fn names_size(&self) -> bool {
-        self.reason == FailureReason::TooLarge && (speaks_of_size(&self.message) || self.message.contains("413"))
+        self.reason == FailureReason::TooLarge
+            && (speaks_of_size(&self.message) || self.message.contains("413"))
     }
 
     pub(super) fn after(self, retry_after: Option<Duration>) -> Self {
-        Self { retry_after, ..self }
+        Self {
+            retry_after,
+            ..self
+        }
     }
 }
 
 /// Somebody else's words on one line, bounded, without control characters.
 pub(super) fn one_line(text: &str) -> String {
     let mut line = String::new();
-    let words = text.split(|letter: char| letter.is_whitespace() || letter.is_control()).filter(|word| !word.is_empty());
-    for (count, letter) in words.flat_map(|word| std::iter::once(' ').chain(word.chars())).skip(1).enumerate() {
+    let words = text
+        .split(|letter: char| letter.is_whitespace() || letter.is_control())
+        .filter(|word| !word.is_empty());
+    for (count, letter) in words
+        .flat_map(|word| std::iter::once(' ').chain(word.chars()))
+        .skip(1)
+        .enumerate()
+    {
         if count == MAX_WORDS {
             line.push('…');
             break;
@@ -117,8 +142,13 @@ pub(super) fn one_line(text: &str) -> String {
 /// length too large", "request body too large", "message exceeds maximum size".
 pub(super) fn speaks_of_size(words: &str) -> bool {
     let words = words.to_ascii_lowercase();
-    ["larger than", "too large", "too big"].iter().any(|phrase| words.contains(phrase))
-        || (words.contains("exceed") && ["size", "length", "bytes", "body"].iter().any(|noun| words.contains(noun)))
+    ["larger than", "too large", "too big"]
+        .iter()
+        .any(|phrase| words.contains(phrase))
+        || (words.contains("exceed")
+            && ["size", "length", "bytes", "body"]
+                .iter()
+                .any(|noun| words.contains(noun)))
 }
 
 /// An error and its causes on one line; the outermost alone says little.
@@ -148,14 +178,31 @@ mod tests {
 
     #[test]
     fn rejected_zero_with_a_message_is_a_warning() {
-        assert_eq!(Verdict::from_partial_success(None), Verdict::Acknowledged { warning: None });
-        assert_eq!(Verdict::from_partial_success(Some((0, String::new()))), Verdict::Acknowledged { warning: None });
-        assert_eq!(Verdict::from_partial_success(Some((0, "old".into()))), Verdict::Acknowledged { warning: Some("old".into()) });
+        assert_eq!(
+            Verdict::from_partial_success(None),
+            Verdict::Acknowledged { warning: None }
+        );
+        assert_eq!(
+            Verdict::from_partial_success(Some((0, String::new()))),
+            Verdict::Acknowledged { warning: None }
+        );
+        assert_eq!(
+            Verdict::from_partial_success(Some((0, "old".into()))),
+            Verdict::Acknowledged {
+                warning: Some("old".into())
+            }
+        );
         assert_eq!(
             Verdict::from_partial_success(Some((2, "bad\nones".into()))),
-            Verdict::PartlyRejected { rejected: 2, message: "bad ones".into() }
+            Verdict::PartlyRejected {
+                rejected: 2,
+                message: "bad ones".into()
+            }
         );
-        assert_eq!(Verdict::from_partial_success(Some((-1, String::new()))), Verdict::Acknowledged { warning: None });
+        assert_eq!(
+            Verdict::from_partial_success(Some((-1, String::new()))),
+            Verdict::Acknowledged { warning: None }
+        );
     }
 
     #[test]
@@ -168,7 +215,12 @@ mod tests {
         ] {
             assert!(speaks_of_size(words), "{words}");
         }
-        for words in ["rate limit exceeded", "quota exhausted", "ingestion limit exceeded", ""] {
+        for words in [
+            "rate limit exceeded",
+            "quota exhausted",
+            "ingestion limit exceeded",
+            "",
+        ] {
             assert!(!speaks_of_size(words), "{words}");
         }
     }

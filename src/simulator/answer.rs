@@ -31,15 +31,29 @@ enum Answer {
 }
 
 /// Answers any request that has no route of its own: the two listings, and everything that does not exist.
-pub(super) async fn answer(State(server): State<Server>, Extension(cut): Extension<Cut>, request: Request<Body>) -> Response<Body> {
+pub(super) async fn answer(
+    State(server): State<Server>,
+    Extension(cut): Extension<Cut>,
+    request: Request<Body>,
+) -> Response<Body> {
     let endpoint = match request.uri().path() {
         "/v1/audit-logs" => Endpoint::Audit,
         "/v1/tickets" => Endpoint::Tickets,
-        path => return message(StatusCode::NOT_FOUND, &format!("Cannot {} {path}", request.method())),
+        path => {
+            return message(
+                StatusCode::NOT_FOUND,
+                &format!("Cannot {} {path}", request.method()),
+            );
+        }
     };
     if request.method() != Method::GET {
-        let mut refusal = message(StatusCode::METHOD_NOT_ALLOWED, &format!("Method {} not allowed", request.method()));
-        refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+        let mut refusal = message(
+            StatusCode::METHOD_NOT_ALLOWED,
+            &format!("Method {} not allowed", request.method()),
+        );
+        refusal
+            .headers_mut()
+            .insert(header::ALLOW, HeaderValue::from_static("GET"));
         return refusal;
     }
     let raw = request.uri().query().unwrap_or_default();
@@ -49,7 +63,12 @@ pub(super) async fn answer(State(server): State<Server>, Extension(cut): Extensi
     wait(sim.config().latency, &server).await;
 
     let mut answer = Answer::find(sim, endpoint, request.headers(), &query);
-    let target = Target { endpoint, number: info.number, query: &query, ids: answer.ids() };
+    let target = Target {
+        endpoint,
+        number: info.number,
+        query: &query,
+        ids: answer.ids(),
+    };
     let strike = sim.strike(target, from_hook);
     for change in &strike.changes {
         answer.change(change, sim.readings().empty_start_cursor, &query);
@@ -63,7 +82,15 @@ pub(super) async fn answer(State(server): State<Server>, Extension(cut): Extensi
         sim.request_answered(info.number, status.as_u16());
         return with_body(status, body);
     };
-    let response = broken_answer(ending, (status, body), &query, sim.millis(), &cut, &server.stopping).await;
+    let response = broken_answer(
+        ending,
+        (status, body),
+        &query,
+        sim.millis(),
+        &cut,
+        &server.stopping,
+    )
+    .await;
     // Without an answer there is none to count.
     if !matches!(ending, FaultKind::Hang | FaultKind::Reset) {
         sim.request_answered(info.number, response.status().as_u16());
@@ -80,17 +107,24 @@ impl Answer {
             Endpoint::Tickets => "tickets:read",
         };
         if let Err(refusal) = auth::check(&sim.config().keys, headers, scope) {
-            return Self::Refusal(refusal.status(), json!({ "message": refusal.to_string() }).to_string());
+            return Self::Refusal(
+                refusal.status(),
+                json!({ "message": refusal.to_string() }).to_string(),
+            );
         }
         let readings = sim.readings();
         let page = match endpoint {
             Endpoint::Audit => {
                 let (world, cursors) = (sim.world(), sim.cursors());
-                AuditQuery::parse(query, &world, &readings, cursors).map(|asked| Self::Audit(asked.answer(&world, &readings, cursors)))
+                AuditQuery::parse(query, &world, &readings, cursors)
+                    .map(|asked| Self::Audit(asked.answer(&world, &readings, cursors)))
             }
-            Endpoint::Tickets => TicketQuery::parse(query, &readings).map(|asked| Self::Tickets(asked.answer(&sim.desk(), &readings))),
+            Endpoint::Tickets => TicketQuery::parse(query, &readings)
+                .map(|asked| Self::Tickets(asked.answer(&sim.desk(), &readings))),
         };
-        page.unwrap_or_else(|issues| Self::Refusal(StatusCode::BAD_REQUEST, issues.body().unwrap_or_default()))
+        page.unwrap_or_else(|issues| {
+            Self::Refusal(StatusCode::BAD_REQUEST, issues.body().unwrap_or_default())
+        })
     }
 
     /// The ids on the page, when it is one.
@@ -104,9 +138,21 @@ impl Answer {
 
     fn change(&mut self, fault: &FaultKind, empty_cursor: EmptyCursor, query: &Query) {
         match self {
-            Self::Audit(page) if matches!(fault, FaultKind::EmptyPage(_) | FaultKind::ExpiredCursorEmpty) => {
-                let after = query.pairs().iter().find(|(name, _)| name == "after").map(|(_, cursor)| cursor.clone());
-                *page = AuditPage { start_cursor: after.filter(|_| empty_cursor == EmptyCursor::Echo), ..AuditPage::default() };
+            Self::Audit(page)
+                if matches!(
+                    fault,
+                    FaultKind::EmptyPage(_) | FaultKind::ExpiredCursorEmpty
+                ) =>
+            {
+                let after = query
+                    .pairs()
+                    .iter()
+                    .find(|(name, _)| name == "after")
+                    .map(|(_, cursor)| cursor.clone());
+                *page = AuditPage {
+                    start_cursor: after.filter(|_| empty_cursor == EmptyCursor::Echo),
+                    ..AuditPage::default()
+                };
             }
             Self::Audit(page) => change_items(fault, &mut page.items),
             Self::Tickets(page) => change_items(fault, &mut page.items),

@@ -11,7 +11,8 @@ use super::clock::ClockSource;
 use super::config::Config;
 use super::fault::Fault;
 use super::readings::{
-    AfterReading, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings, TicketOrder, TotalCount, UnknownParameters,
+    AfterReading, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings,
+    TicketOrder, TotalCount, UnknownParameters,
 };
 
 /// Most events or changes per second: above it a millisecond holds more than a page.
@@ -162,7 +163,9 @@ impl Args {
             tickets: self.tickets,
             ticket_change_rate: self.ticket_change_rate,
             latency: self.latency,
-            clock: self.manual_clock.map_or(ClockSource::Real, ClockSource::Manual),
+            clock: self
+                .manual_clock
+                .map_or(ClockSource::Real, ClockSource::Manual),
             readings: self.readings.into(),
             compression: !self.no_compression,
             faults: self.faults,
@@ -212,7 +215,10 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (0.0..=FASTEST).contains(rate));
+    let rate = text
+        .parse()
+        .ok()
+        .filter(|rate| (0.0..=FASTEST).contains(rate));
     rate.ok_or_else(|| "a number from 0 to a million".to_owned())
 }
 
@@ -231,12 +237,17 @@ mod tests {
 
     fn parse(flags: &[&str]) -> Result<Config, String> {
         let parsed = Cli::try_parse_from(["simulate"].iter().chain(flags));
-        parsed.map(|cli| cli.args.into_config()).map_err(|error| error.to_string())
+        parsed
+            .map(|cli| cli.args.into_config())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn no_flags_mean_the_default_configuration() {
-        assert_eq!(format!("{:?}", parse(&[]).unwrap()), format!("{:?}", Config::default()));
+        assert_eq!(
+            format!("{:?}", parse(&[]).unwrap()),
+            format!("{:?}", Config::default())
+        );
     }
 
     #[test]
@@ -256,11 +267,23 @@ mod tests {
             "--fault=hang",
         ])
         .unwrap();
-        assert_eq!((config.keys.len(), config.history_span, config.compression), (2, Duration::from_secs(7200), false));
-        assert_eq!((config.readings.after, config.readings.order), (AfterReading::Newest, Order::OldestFirst));
-        assert_eq!((config.readings.total_count, config.readings.page_cap), (TotalCount::Off(-1), Some(7)));
+        assert_eq!(
+            (config.keys.len(), config.history_span, config.compression),
+            (2, Duration::from_secs(7200), false)
+        );
+        assert_eq!(
+            (config.readings.after, config.readings.order),
+            (AfterReading::Newest, Order::OldestFirst)
+        );
+        assert_eq!(
+            (config.readings.total_count, config.readings.page_cap),
+            (TotalCount::Off(-1), Some(7))
+        );
         assert_eq!(config.clock, Config::quiet().clock);
-        assert_eq!((config.faults[0].times, &config.faults[1].kind), (Some(2), &FaultKind::Hang));
+        assert_eq!(
+            (config.faults[0].times, &config.faults[1].kind),
+            (Some(2), &FaultKind::Hang)
+        );
     }
 
     #[test]

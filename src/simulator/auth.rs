@@ -36,18 +36,25 @@ impl ApiKey {
 
     /// A key with these scopes.
     pub fn scoped(key: &str, scopes: &[&str]) -> Self {
-        Self { key: key.to_owned(), scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect() }
+        Self {
+            key: key.to_owned(),
+            scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+        }
     }
 
     fn grants(&self, scope: &str) -> bool {
-        self.scopes.iter().any(|held| held == "*" || held == scope || (held == "*:read" && scope.ends_with(":read")))
+        self.scopes.iter().any(|held| {
+            held == "*" || held == scope || (held == "*:read" && scope.ends_with(":read"))
+        })
     }
 }
 
 /// A key is a secret, also a made-up one: it never reaches a log by way of `Debug`.
 impl std::fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiKey").field("scopes", &self.scopes).finish_non_exhaustive()
+        f.debug_struct("ApiKey")
+            .field("scopes", &self.scopes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -57,7 +64,9 @@ impl FromStr for ApiKey {
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(match text.rsplit_once('=') {
-            Some((key, scopes)) => Self::scoped(key, &scopes.split(',').map(str::trim).collect::<Vec<_>>()),
+            Some((key, scopes)) => {
+                Self::scoped(key, &scopes.split(',').map(str::trim).collect::<Vec<_>>())
+            }
             None => Self::full(text),
         })
     }
@@ -75,10 +84,21 @@ impl Refusal {
 }
 
 /// Lets a request pass whose key has the scope.
-pub(super) fn check(keys: &[ApiKey], headers: &HeaderMap, scope: &'static str) -> Result<(), Refusal> {
+pub(super) fn check(
+    keys: &[ApiKey],
+    headers: &HeaderMap,
+    scope: &'static str,
+) -> Result<(), Refusal> {
     let given = headers.get("x-api-key").ok_or(Refusal::Missing)?;
-    let key = keys.iter().find(|key| key.key.as_bytes() == given.as_bytes()).ok_or(Refusal::Unknown)?;
-    if key.grants(scope) { Ok(()) } else { Err(Refusal::Scope(scope)) }
+    let key = keys
+        .iter()
+        .find(|key| key.key.as_bytes() == given.as_bytes())
+        .ok_or(Refusal::Unknown)?;
+    if key.grants(scope) {
+        Ok(())
+    } else {
+        Err(Refusal::Scope(scope))
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +110,10 @@ mod tests {
         let key = |text: &str| text.parse::<ApiKey>().unwrap();
         assert!(key("k").grants("tickets:read") && key("k=*").grants("activity_logs:read"));
         assert!(key("k=*:read").grants("tickets:read"));
-        assert!(key("k=tickets:read").grants("tickets:read") && !key("k=tickets:read").grants("activity_logs:read"));
+        assert!(
+            key("k=tickets:read").grants("tickets:read")
+                && !key("k=tickets:read").grants("activity_logs:read")
+        );
         assert!(key("k=activity_logs:read, tickets:read").grants("tickets:read"));
         assert!(!key("k=").grants("tickets:read"));
         assert_eq!(key("a=b=*").key, "a=b");

@@ -11,8 +11,30 @@ const FIRST_EVALUATION: i64 = 8001;
 /// Number of the first evaluation that belongs to no deal.
 const FIRST_FREE_EVALUATION: i64 = 9901;
 
-const PRODUCTS: &[&str] = &["Atlas", "Borealis", "Çınar", "Δ-Line", "Ember", "Fjord", "Gamma", "雲 Cloud", "Iris", "Jade"];
-const PLACES: &[&str] = &["Nord", "Süd", "Łódź", "São Paulo", "東京", "Genève", "Århus", "Malmö", "Zürich", "Île-de-France"];
+const PRODUCTS: &[&str] = &[
+    "Atlas",
+    "Borealis",
+    "Çınar",
+    "Δ-Line",
+    "Ember",
+    "Fjord",
+    "Gamma",
+    "雲 Cloud",
+    "Iris",
+    "Jade",
+];
+const PLACES: &[&str] = &[
+    "Nord",
+    "Süd",
+    "Łódź",
+    "São Paulo",
+    "東京",
+    "Genève",
+    "Århus",
+    "Malmö",
+    "Zürich",
+    "Île-de-France",
+];
 const TITLES: &[&str] = &[
     "Review the security questionnaire",
     "Prepare the demo environment",
@@ -59,7 +81,12 @@ pub(super) struct Kind {
 }
 
 const fn kind(name: &'static str, weight: u64, subject: Subject) -> Kind {
-    Kind { name, weight, subject, system: false }
+    Kind {
+        name,
+        weight,
+        subject,
+        system: false,
+    }
 }
 
 /// All activity types of the organization, most of them rare.
@@ -90,7 +117,12 @@ pub(super) const KINDS: &[Kind] = &[
     kind("TEAM_REQUEST_APPROVED", 5, Subject::TeamRequest),
     kind("DOCUMENT_VIEWED", 60, Subject::Deal),
     kind("API_KEY_CREATED", 1, Subject::Nothing),
-    Kind { name: "INTEGRATION_SYNCED", weight: 30, subject: Subject::Nothing, system: true },
+    Kind {
+        name: "INTEGRATION_SYNCED",
+        weight: 30,
+        subject: Subject::Nothing,
+        system: true,
+    },
 ];
 
 const fn total_weight() -> u64 {
@@ -137,7 +169,12 @@ pub(super) fn is_deal(id: i64) -> bool {
 /// The name of any deal, a function of its number.
 pub(super) fn deal_name(id: i64) -> String {
     let place = usize::try_from(id.unsigned_abs()).unwrap_or(0);
-    format!("{} {} {}", PRODUCTS[place % PRODUCTS.len()], PLACES[(place / 10) % PLACES.len()], id)
+    format!(
+        "{} {} {}",
+        PRODUCTS[place % PRODUCTS.len()],
+        PLACES[(place / 10) % PLACES.len()],
+        id
+    )
 }
 
 /// The title of any evaluation, a function of its number.

@@ -29,7 +29,10 @@ pub(super) fn millis(at: Timestamp) -> i64 {
 
 /// Milliseconds since 1970 as a time; times out of the calendar's range become its ends.
 pub(super) fn timestamp(millis: i64) -> Timestamp {
-    let bounded = millis.clamp(Timestamp::MIN.as_millisecond() + 1, Timestamp::MAX.as_millisecond());
+    let bounded = millis.clamp(
+        Timestamp::MIN.as_millisecond() + 1,
+        Timestamp::MAX.as_millisecond(),
+    );
     Timestamp::from_millisecond(bounded).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
@@ -48,15 +51,25 @@ pub(super) fn text(millis: i64) -> String {
 impl Clock {
     pub(super) fn new(source: ClockSource) -> Self {
         match source {
-            ClockSource::Real => Self { manual: false, millis: AtomicI64::new(0) },
-            ClockSource::Manual(at) => Self { manual: true, millis: AtomicI64::new(millis(at)) },
+            ClockSource::Real => Self {
+                manual: false,
+                millis: AtomicI64::new(0),
+            },
+            ClockSource::Manual(at) => Self {
+                manual: true,
+                millis: AtomicI64::new(millis(at)),
+            },
         }
     }
 
     /// Milliseconds since 1970.
     pub(super) fn now(&self) -> i64 {
         let held = self.millis.load(Ordering::SeqCst);
-        if self.manual { held } else { millis(Timestamp::now()).saturating_add(held) }
+        if self.manual {
+            held
+        } else {
+            millis(Timestamp::now()).saturating_add(held)
+        }
     }
 
     /// Moves the clock by so many milliseconds, backwards when negative.
@@ -69,7 +82,10 @@ impl Clock {
         if self.manual {
             self.millis.store(at, Ordering::SeqCst);
         } else {
-            self.millis.store(at.saturating_sub(millis(Timestamp::now())), Ordering::SeqCst);
+            self.millis.store(
+                at.saturating_sub(millis(Timestamp::now())),
+                Ordering::SeqCst,
+            );
         }
     }
 }

@@ -44,13 +44,24 @@ impl Cursors {
         };
         let bytes: [u8; PLACE + 8] = bytes.ok()?.try_into().ok()?;
         let number = |at: usize| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let seq = Seq { generated: number(8)?, added: number(16)? };
-        let key = Key { at: number(0)?.cast_signed(), seq };
+        let seq = Seq {
+            generated: number(8)?,
+            added: number(16)?,
+        };
+        let key = Key {
+            at: number(0)?.cast_signed(),
+            seq,
+        };
         (number(24)? == self.check(key)).then_some(key)
     }
 
     fn check(self, key: Key) -> u64 {
-        let seed = hash(self.seed, Purpose::Cursor, self.key as u64, key.at.cast_unsigned());
+        let seed = hash(
+            self.seed,
+            Purpose::Cursor,
+            self.key as u64,
+            key.at.cast_unsigned(),
+        );
         hash(seed, Purpose::Cursor, key.seq.generated, key.seq.added)
     }
 }
@@ -59,10 +70,20 @@ impl Cursors {
 mod tests {
     use super::*;
 
-    const KEY: Key = Key { at: -5, seq: Seq { generated: 17, added: 3 } };
+    const KEY: Key = Key {
+        at: -5,
+        seq: Seq {
+            generated: 17,
+            added: 3,
+        },
+    };
 
     fn cursors(reading: CursorReading) -> Cursors {
-        Cursors { seed: 4, key: KeyReading::CreatedAt, reading }
+        Cursors {
+            seed: 4,
+            key: KeyReading::CreatedAt,
+            reading,
+        }
     }
 
     #[test]
@@ -79,7 +100,10 @@ mod tests {
         let other = Cursors { seed: 5, ..cursors };
         let mut broken = cursors.write(KEY);
         broken.replace_range(0..1, "B");
-        assert_eq!([cursors.read(&other.write(KEY)), cursors.read(&broken)], [None, None]);
+        assert_eq!(
+            [cursors.read(&other.write(KEY)), cursors.read(&broken)],
+            [None, None]
+        );
         assert_eq!([cursors.read(""), cursors.read("abc")], [None, None]);
     }
 }

@@ -68,7 +68,9 @@ impl Desk {
         let mut desk = Self {
             seed: config.seed,
             organization: config.organization_id,
-            slots: (1..=config.tickets).map(|id| Slot { id, edit: None }).collect(),
+            slots: (1..=config.tickets)
+                .map(|id| Slot { id, edit: None })
+                .collect(),
             start,
             first: config.tickets,
             next_id: config.tickets + 1,
@@ -89,7 +91,11 @@ impl Desk {
     /// Changes per second from now on; 0 stops them.
     pub(super) fn set_rate(&mut self, now: i64, rate: f64) {
         self.sync(now);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates, as is wanted")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a cast saturates, as is wanted"
+        )]
         let period = (rate > 0.0).then(|| ((1e9 / rate) as u64).max(1));
         (self.period, self.origin, self.changes) = (period, now, 0);
     }
@@ -102,7 +108,10 @@ impl Desk {
         while self.changes < due {
             self.changes += 1;
             let offset = u128::from(self.changes) * u128::from(period) / 1_000_000;
-            self.change_one(self.origin.saturating_add(i64::try_from(offset).unwrap_or(i64::MAX)));
+            self.change_one(
+                self.origin
+                    .saturating_add(i64::try_from(offset).unwrap_or(i64::MAX)),
+            );
         }
     }
 
@@ -112,8 +121,17 @@ impl Desk {
         let given = fields.values.get("id").and_then(Value::as_u64);
         let id = given.unwrap_or(self.next_id);
         self.next_id = self.next_id.max(id.saturating_add(1));
-        let facts = Facts { state: "OPEN", created: now, updated: now, closed: None, cents: None };
-        self.slots.push(Slot { id, edit: Some(Box::new(Edit { facts, fields })) });
+        let facts = Facts {
+            state: "OPEN",
+            created: now,
+            updated: now,
+            closed: None,
+            cents: None,
+        };
+        self.slots.push(Slot {
+            id,
+            edit: Some(Box::new(Edit { facts, fields })),
+        });
         Ok(id)
     }
 
@@ -123,8 +141,14 @@ impl Desk {
         let at = self.place(id)?;
         let edit = self.edit(at);
         edit.facts.updated = now;
-        let Fields { values, omitted, unchecked } = fields;
-        edit.fields.omitted.retain(|field| !values.contains_key(field));
+        let Fields {
+            values,
+            omitted,
+            unchecked,
+        } = fields;
+        edit.fields
+            .omitted
+            .retain(|field| !values.contains_key(field));
         for field in &omitted {
             edit.fields.values.shift_remove(field);
         }
@@ -156,13 +180,20 @@ impl Desk {
     }
 
     /// The tickets in the order of the listing, each with its id and as JSON, from this place on.
-    pub(super) fn listed(&self, order: TicketOrder, offset: usize, count: usize) -> Vec<(u64, String)> {
+    pub(super) fn listed(
+        &self,
+        order: TicketOrder,
+        offset: usize,
+        count: usize,
+    ) -> Vec<(u64, String)> {
         let place = |i: usize| match order {
             TicketOrder::OldestFirst => i,
             TicketOrder::NewestFirst => self.slots.len() - 1 - i,
         };
         let end = offset.saturating_add(count).min(self.slots.len());
-        (offset.min(end)..end).map(|i| (self.slots[place(i)].id, self.json(place(i)))).collect()
+        (offset.min(end)..end)
+            .map(|i| (self.slots[place(i)].id, self.json(place(i))))
+            .collect()
     }
 
     /// The ids of all tickets, in the order of the listing.
@@ -178,9 +209,15 @@ impl Desk {
     pub(super) fn ticket(&self, at: usize) -> (Ticket, Option<Map<String, Value>>) {
         let slot = &self.slots[at];
         let ticket = Ticket::draw(self.seed, slot.id, &self.facts(slot), self.organization);
-        let fields = slot.edit.as_ref().map(|edit| &edit.fields).filter(|fields| !fields.is_empty());
+        let fields = slot
+            .edit
+            .as_ref()
+            .map(|edit| &edit.fields)
+            .filter(|fields| !fields.is_empty());
         let map = fields.and_then(|fields| {
-            let Ok(Value::Object(mut map)) = serde_json::to_value(&ticket) else { return None };
+            let Ok(Value::Object(mut map)) = serde_json::to_value(&ticket) else {
+                return None;
+            };
             fields.apply(&mut map);
             Some(map)
         });
@@ -199,20 +236,31 @@ impl Desk {
         match &slot.edit {
             Some(edit) => edit.facts.clone(),
             None => {
-                let share = u128::from(SPAN) * u128::from(self.first + 1 - slot.id.min(self.first)) / u128::from(self.first + 1);
-                let created = self.start.saturating_sub_unsigned(u64::try_from(share).unwrap_or(0));
+                let share = u128::from(SPAN) * u128::from(self.first + 1 - slot.id.min(self.first))
+                    / u128::from(self.first + 1);
+                let created = self
+                    .start
+                    .saturating_sub_unsigned(u64::try_from(share).unwrap_or(0));
                 Facts::draw(self.seed, slot.id, created, self.start)
             }
         }
     }
 
     fn place(&self, id: u64) -> Result<usize, NoSuchTicket> {
-        self.slots.iter().position(|slot| slot.id == id).ok_or(NoSuchTicket(id))
+        self.slots
+            .iter()
+            .position(|slot| slot.id == id)
+            .ok_or(NoSuchTicket(id))
     }
 
     fn edit(&mut self, at: usize) -> &mut Edit {
         let facts = self.facts(&self.slots[at]);
-        self.slots[at].edit.get_or_insert_with(|| Box::new(Edit { facts, fields: Fields::new() }))
+        self.slots[at].edit.get_or_insert_with(|| {
+            Box::new(Edit {
+                facts,
+                fields: Fields::new(),
+            })
+        })
     }
 
     fn change_one(&mut self, at: i64) {
@@ -221,8 +269,20 @@ impl Desk {
         let what = dice.below(100);
         let count = self.slots.len() as u64;
         if what < 18 || count == 0 {
-            let facts = Facts { state: "OPEN", created: at, updated: at, closed: None, cents: None };
-            self.slots.push(Slot { id: self.next_id, edit: Some(Box::new(Edit { facts, fields: Fields::new() })) });
+            let facts = Facts {
+                state: "OPEN",
+                created: at,
+                updated: at,
+                closed: None,
+                cents: None,
+            };
+            self.slots.push(Slot {
+                id: self.next_id,
+                edit: Some(Box::new(Edit {
+                    facts,
+                    fields: Fields::new(),
+                })),
+            });
             self.next_id += 1;
             return;
         }
@@ -236,7 +296,9 @@ impl Desk {
         if what < 75 {
             edit.facts.state = dice.pick(STATES);
             edit.facts.closed = is_closed(edit.facts.state).then_some(at);
-            edit.fields.values.retain(|field, _| field != "state" && field != "closedAt");
+            edit.fields
+                .values
+                .retain(|field, _| field != "state" && field != "closedAt");
         } else {
             edit.facts.cents = Some(i64::try_from(dice.below(50_000_000)).unwrap_or(0));
             edit.fields.values.shift_remove("dealAmountSum");

@@ -91,7 +91,8 @@ impl Facets {
     pub(super) fn draw(seed: u64, seq: Seq) -> (Self, Dice) {
         let mut dice = Dice::new(seed, Purpose::Event, seq.generated, seq.added);
         let kind = catalogue::draw_kind(&mut dice);
-        let actor = (!kind.system && !dice.one_in(20)).then(|| people::id(dice.skewed(people::count())));
+        let actor =
+            (!kind.system && !dice.one_in(20)).then(|| people::id(dice.skewed(people::count())));
         let (deal, evaluation) = match kind.subject {
             Subject::User | Subject::UserChange | Subject::Nothing => (None, None),
             Subject::Deal => (Some(catalogue::draw_deal(&mut dice)), None),
@@ -101,7 +102,10 @@ impl Facets {
                 2 => (Some(catalogue::draw_deal(&mut dice)), None),
                 _ => {
                     let deal = catalogue::draw_deal(&mut dice);
-                    (Some(deal), Some(catalogue::draw_evaluation(&mut dice, deal)))
+                    (
+                        Some(deal),
+                        Some(catalogue::draw_evaluation(&mut dice, deal)),
+                    )
                 }
             },
         };
@@ -111,7 +115,16 @@ impl Facets {
             _ => dice.one_in(6),
         };
         let target = targeted.then(|| people::id(dice.below(people::count())));
-        (Self { kind, actor, target, deal, evaluation }, dice)
+        (
+            Self {
+                kind,
+                actor,
+                target,
+                deal,
+                evaluation,
+            },
+            dice,
+        )
     }
 }
 
@@ -122,9 +135,19 @@ impl Entry {
     pub(super) fn draw(seed: u64, seq: Seq, created: i64, organization: (i64, &str)) -> Self {
         let (facets, mut dice) = Facets::draw(seed, seq);
         // Most things are recorded at once; some arrive from a queue seconds or minutes later.
-        let delay = if dice.one_in(10) { dice.below(300_000) } else { dice.below(900) };
-        let touched = if dice.one_in(25) { dice.below(3_600_000) } else { 0 };
-        let modified = (facets.kind.subject == Subject::UserChange).then_some(facets.target).flatten();
+        let delay = if dice.one_in(10) {
+            dice.below(300_000)
+        } else {
+            dice.below(900)
+        };
+        let touched = if dice.one_in(25) {
+            dice.below(3_600_000)
+        } else {
+            0
+        };
+        let modified = (facets.kind.subject == Subject::UserChange)
+            .then_some(facets.target)
+            .flatten();
         let about = |subject: Subject| facets.kind.subject == subject;
         let thing = 20_000 + i64::try_from(dice.below(4_000)).unwrap_or(0);
         Self {
@@ -140,7 +163,10 @@ impl Entry {
             target_user_id: facets.target,
             modified_target_user_id: modified,
             metadata: metadata::draw(&mut dice),
-            organization: (!dice.one_in(30)).then(|| Named { id: organization.0, name: organization.1.to_owned() }),
+            organization: (!dice.one_in(30)).then(|| Named {
+                id: organization.0,
+                name: organization.1.to_owned(),
+            }),
             evaluation: facets.evaluation.map(|id| evaluation(id, facets.deal)),
             deal: facets.deal.map(deal),
             actor_user: facets.actor.map(people::summary),
@@ -157,8 +183,10 @@ impl Entry {
             team_request: about(Subject::TeamRequest).then(|| TeamRequest {
                 id: thing,
                 status: dice.pick(&["PENDING", "APPROVED", "REJECTED"]),
-                team_request_type: (!dice.one_in(4))
-                    .then(|| Named { id: 1 + thing % 3, name: dice.pick(&["Presales", "Legal", "Sécurité"]).to_owned() }),
+                team_request_type: (!dice.one_in(4)).then(|| Named {
+                    id: 1 + thing % 3,
+                    name: dice.pick(&["Presales", "Legal", "Sécurité"]).to_owned(),
+                }),
             }),
         }
     }
@@ -180,16 +208,26 @@ pub(super) fn id(seed: u64, seq: Seq) -> String {
 
 /// The nested object of a deal.
 pub(super) fn deal(id: i64) -> Named {
-    Named { id, name: catalogue::deal_name(id) }
+    Named {
+        id,
+        name: catalogue::deal_name(id),
+    }
 }
 
 /// The nested object of an evaluation and its deal.
 pub(super) fn evaluation(id: i64, deal_id: Option<i64>) -> Evaluation {
-    Evaluation { id, title: catalogue::evaluation_title(id), deal: deal_id.map(deal) }
+    Evaluation {
+        id,
+        title: catalogue::evaluation_title(id),
+        deal: deal_id.map(deal),
+    }
 }
 
 fn titled(id: i64) -> Titled {
-    Titled { id, title: catalogue::title(id) }
+    Titled {
+        id,
+        title: catalogue::title(id),
+    }
 }
 
 #[cfg(test)]
@@ -199,10 +237,22 @@ mod tests {
     #[test]
     fn an_entry_has_every_field_and_its_objects_match_its_ids() {
         for i in 0..2_000 {
-            let entry = Entry::draw(9, Seq { generated: i, added: 0 }, 1_700_000_000_000, (42, "Org"));
+            let entry = Entry::draw(
+                9,
+                Seq {
+                    generated: i,
+                    added: 0,
+                },
+                1_700_000_000_000,
+                (42, "Org"),
+            );
             let json = serde_json::to_value(&entry).unwrap();
             assert_eq!(json.as_object().unwrap().len(), 23);
-            for (id, object) in [("dealId", "deal"), ("evaluationId", "evaluation"), ("actorUserId", "actorUser")] {
+            for (id, object) in [
+                ("dealId", "deal"),
+                ("evaluationId", "evaluation"),
+                ("actorUserId", "actorUser"),
+            ] {
                 assert_eq!(json[id], json[object]["id"], "{json}");
             }
             if !json["evaluation"]["deal"].is_null() {
@@ -213,8 +263,19 @@ mod tests {
 
     #[test]
     fn ids_do_not_repeat() {
-        let ids: std::collections::HashSet<_> =
-            (0..300).flat_map(|g| (0..30).map(move |n| id(1, Seq { generated: g, added: n }))).collect();
+        let ids: std::collections::HashSet<_> = (0..300)
+            .flat_map(|g| {
+                (0..30).map(move |n| {
+                    id(
+                        1,
+                        Seq {
+                            generated: g,
+                            added: n,
+                        },
+                    )
+                })
+            })
+            .collect();
         assert_eq!(ids.len(), 9_000);
         assert!(ids.iter().all(|id| id.len() == 36));
     }

@@ -41,8 +41,14 @@ pub(super) async fn broken_answer(
 ) -> Response<Body> {
     match kind {
         FaultKind::Status(status, text) => message(*status, text),
-        FaultKind::TooLarge(limit) => message(StatusCode::INTERNAL_SERVER_ERROR, &format!("More than {limit} items is too much")),
-        FaultKind::Poison(id) => message(StatusCode::INTERNAL_SERVER_ERROR, &format!("Cannot read item {id}")),
+        FaultKind::TooLarge(limit) => message(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &format!("More than {limit} items is too much"),
+        ),
+        FaultKind::Poison(id) => message(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &format!("Cannot read item {id}"),
+        ),
         FaultKind::TooManyRequests(wait) => too_many_requests(*wait, now),
         FaultKind::Redirect(to) => redirect(to),
         FaultKind::Html(status) => html(*status),
@@ -77,7 +83,9 @@ fn too_many_requests(wait: RetryAfter, now: i64) -> Response<Body> {
     let value = match wait {
         RetryAfter::Absent => return response,
         RetryAfter::Seconds(seconds) => HeaderValue::from(seconds),
-        RetryAfter::Date(wait) => http_date(now.saturating_add(super::clock::duration_millis(wait))),
+        RetryAfter::Date(wait) => {
+            http_date(now.saturating_add(super::clock::duration_millis(wait)))
+        }
     };
     response.headers_mut().insert(header::RETRY_AFTER, value);
     response
@@ -92,9 +100,14 @@ fn redirect(to: &str) -> Response<Body> {
 }
 
 fn html(status: StatusCode) -> Response<Body> {
-    let page = format!("<!DOCTYPE html>\n<html><head><title>{status}</title></head><body><h1>{status}</h1>proxy</body></html>\n");
+    let page = format!(
+        "<!DOCTYPE html>\n<html><head><title>{status}</title></head><body><h1>{status}</h1>proxy</body></html>\n"
+    );
     let mut response = with_body(status, page);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
     response
 }
 
@@ -105,12 +118,20 @@ fn as_is(mut response: Response<Body>) -> Response<Body> {
 
 /// Half of a text, cut between two characters.
 fn half(text: &str) -> &str {
-    let middle = (0..=text.len() / 2).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let middle = (0..=text.len() / 2)
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0);
     &text[..middle]
 }
 
 /// A response that promises the whole body and sends half of it.
-fn unfinished(whole: (StatusCode, String), broken: Broken, cut: &Cut, stopping: &CancellationToken) -> Response<Body> {
+fn unfinished(
+    whole: (StatusCode, String),
+    broken: Broken,
+    cut: &Cut,
+    stopping: &CancellationToken,
+) -> Response<Body> {
     let (status, text) = whole;
     let (cut, stopping) = (cut.clone(), stopping.clone());
     let begun = Bytes::copy_from_slice(half(&text).as_bytes());
@@ -132,8 +153,13 @@ fn unfinished(whole: (StatusCode, String), broken: Broken, cut: &Cut, stopping: 
     }));
     let mut response = as_is(Response::new(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
-    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json; charset=utf-8"),
+    );
+    response
+        .headers_mut()
+        .insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
     response
 }
 
@@ -143,7 +169,10 @@ mod tests {
 
     #[test]
     fn absurd_times_have_a_date_too() {
-        assert_eq!(http_date(1_893_456_000_999), "Tue, 01 Jan 2030 00:00:00 GMT");
+        assert_eq!(
+            http_date(1_893_456_000_999),
+            "Tue, 01 Jan 2030 00:00:00 GMT"
+        );
         assert_eq!(http_date(i64::MIN), "Thu, 01 Jan 1970 00:00:00 GMT");
         assert_eq!(http_date(i64::MAX), "Fri, 31 Dec 9999 23:59:59 GMT");
     }

@@ -98,24 +98,39 @@ pub struct Fault {
 impl Fault {
     /// A fault that hits every request until it is cleared.
     pub fn new(kind: FaultKind) -> Self {
-        Self { kind, on: None, times: None, every: None, chance: None }
+        Self {
+            kind,
+            on: None,
+            times: None,
+            every: None,
+            chance: None,
+        }
     }
 
     /// A status with a message.
     pub fn status(status: StatusCode) -> Self {
-        Self::new(FaultKind::Status(status, format!("Simulated failure: {status}")))
+        Self::new(FaultKind::Status(
+            status,
+            format!("Simulated failure: {status}"),
+        ))
     }
 
     /// On one listing only.
     #[must_use]
     pub fn on(self, endpoint: Endpoint) -> Self {
-        Self { on: Some(endpoint), ..self }
+        Self {
+            on: Some(endpoint),
+            ..self
+        }
     }
 
     /// For so many requests.
     #[must_use]
     pub fn times(self, times: u64) -> Self {
-        Self { times: Some(times), ..self }
+        Self {
+            times: Some(times),
+            ..self
+        }
     }
 
     /// For one request.
@@ -127,12 +142,18 @@ impl Fault {
     /// For every n-th request.
     #[must_use]
     pub fn every(self, every: u64) -> Self {
-        Self { every: Some(every), ..self }
+        Self {
+            every: Some(every),
+            ..self
+        }
     }
 
     /// With this probability.
     #[must_use]
     pub fn chance(self, chance: f64) -> Self {
-        Self { chance: Some(chance), ..self }
+        Self {
+            chance: Some(chance),
+            ..self
+        }
     }
 }

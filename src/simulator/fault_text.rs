@@ -48,7 +48,10 @@ impl FromStr for Fault {
     type Err = FaultError;
 
     fn from_str(spec: &str) -> Result<Self, FaultError> {
-        let error = |problem: String| FaultError { spec: spec.to_owned(), problem };
+        let error = |problem: String| FaultError {
+            spec: spec.to_owned(),
+            problem,
+        };
         // Options are taken from the end, so that a message or an address may hold commas.
         let mut rest = spec.trim();
         let (mut on, mut times, mut every, mut chance) = (None, None, None, None);
@@ -71,15 +74,26 @@ impl FromStr for Fault {
                 Some(("every", text)) => every = count(text)?,
                 Some(("chance", text)) => {
                     let within = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
-                    chance = Some(within.ok_or_else(|| error(format!("chance={text}: a number from 0 to 1")))?);
+                    chance =
+                        Some(within.ok_or_else(|| {
+                            error(format!("chance={text}: a number from 0 to 1"))
+                        })?);
                 }
                 _ => break,
             }
             rest = before.trim_end();
         }
-        let (name, value) = rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
+        let (name, value) = rest
+            .split_once('=')
+            .map_or((rest, None), |(name, value)| (name, Some(value)));
         let kind = FaultKind::parse(name, value).map_err(error)?;
-        Ok(Self { kind, on, times, every, chance })
+        Ok(Self {
+            kind,
+            on,
+            times,
+            every,
+            chance,
+        })
     }
 }
 
@@ -116,8 +130,12 @@ impl fmt::Display for Endpoint {
 impl FaultKind {
     fn parse(name: &str, value: Option<&str>) -> Result<Self, String> {
         let required = || value.ok_or_else(|| format!("{name} needs a value: {name}=…"));
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
-        let wait = |text: &str| humantime::parse_duration(text).map_err(|e| format!("{text:?}: {e}"));
+        let number = |text: &str| {
+            text.parse::<u64>()
+                .map_err(|_| format!("{text:?} is not a number"))
+        };
+        let wait =
+            |text: &str| humantime::parse_duration(text).map_err(|e| format!("{text:?}: {e}"));
         let status_or = |default| value.map_or(Ok(default), status);
         let kind = match name {
             "429" => Self::TooManyRequests(match value {
@@ -139,10 +157,15 @@ impl FaultKind {
             "empty" => Self::Empty(status_or(StatusCode::OK)?),
             _ => {
                 if let Some((kind, _)) = PLAIN.iter().find(|(_, plain)| *plain == name) {
-                    return if value.is_none() { Ok(kind.clone()) } else { Err(format!("{name} takes no value")) };
+                    return if value.is_none() {
+                        Ok(kind.clone())
+                    } else {
+                        Err(format!("{name} takes no value"))
+                    };
                 }
                 let status = status(name).map_err(|_| format!("unknown kind {name:?}"))?;
-                let message = value.map_or_else(|| format!("Simulated failure: {status}"), str::to_owned);
+                let message =
+                    value.map_or_else(|| format!("Simulated failure: {status}"), str::to_owned);
                 Self::Status(status, message)
             }
         };
@@ -171,7 +194,9 @@ impl fmt::Display for FaultKind {
             Self::Status(status, message) => write!(f, "{}={message}", status.as_u16()),
             Self::TooManyRequests(RetryAfter::Absent) => f.write_str("429"),
             Self::TooManyRequests(RetryAfter::Seconds(seconds)) => write!(f, "429={seconds}s"),
-            Self::TooManyRequests(RetryAfter::Date(wait)) => write!(f, "429=date:{}", humantime::format_duration(*wait)),
+            Self::TooManyRequests(RetryAfter::Date(wait)) => {
+                write!(f, "429=date:{}", humantime::format_duration(*wait))
+            }
             Self::Redirect(to) => write!(f, "redirect={to}"),
             Self::Delay(delay) => write!(f, "delay={}", humantime::format_duration(*delay)),
             Self::Html(status) => write!(f, "html={}", status.as_u16()),
@@ -183,14 +208,23 @@ impl fmt::Display for FaultKind {
             Self::Poison(id) => write!(f, "poison={id}"),
             Self::EmptyPage(None) => f.write_str("empty-page"),
             Self::EmptyPage(Some(offset)) => write!(f, "empty-page={offset}"),
-            plain => f.write_str(PLAIN.iter().find(|(kind, _)| kind == plain).map_or("", |(_, name)| name)),
+            plain => f.write_str(
+                PLAIN
+                    .iter()
+                    .find(|(kind, _)| kind == plain)
+                    .map_or("", |(_, name)| name),
+            ),
         }
     }
 }
 
 fn status(text: &str) -> Result<StatusCode, String> {
-    let good = text.parse::<u16>().ok().filter(|code| (200..600).contains(code));
-    good.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| format!("{text:?} is not a status from 200 to 599"))
+    let good = text
+        .parse::<u16>()
+        .ok()
+        .filter(|code| (200..600).contains(code));
+    good.and_then(|code| StatusCode::from_u16(code).ok())
+        .ok_or_else(|| format!("{text:?} is not a status from 200 to 599"))
 }
 
 #[cfg(test)]

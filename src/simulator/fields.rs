@@ -69,11 +69,23 @@ impl Shape {
     pub(super) fn check(self, field: &str, value: &Value) -> Result<(), FieldError> {
         let (good, wanted) = match self {
             Self::Text => (value.is_string(), "a string"),
-            Self::Time => (value.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok()), "an RFC 3339 time"),
+            Self::Time => (
+                value
+                    .as_str()
+                    .is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok()),
+                "an RFC 3339 time",
+            ),
             Self::Number => (value.is_number(), "a number"),
             Self::Object => (value.is_object(), "an object"),
             Self::List => (value.is_array(), "a list"),
         };
-        if good { Ok(()) } else { Err(FieldError::new(field, &format!("must be {wanted}, not {value}"))) }
+        if good {
+            Ok(())
+        } else {
+            Err(FieldError::new(
+                field,
+                &format!("must be {wanted}, not {value}"),
+            ))
+        }
     }
 }

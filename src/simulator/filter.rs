@@ -27,12 +27,25 @@ pub(super) struct Filter {
 impl Filter {
     pub(super) fn parse(query: &Query, world: &World, issues: &mut Issues) -> Self {
         let kinds: HashSet<String> = query.many("activityTypes").map(str::to_owned).collect();
-        for kind in query.many("activityTypes").filter(|kind| !world.kinds().any(|known| known == *kind)) {
+        for kind in query
+            .many("activityTypes")
+            .filter(|kind| !world.kinds().any(|known| known == *kind))
+        {
             let options: Vec<_> = world.kinds().collect();
             let text = format!("Invalid enum value. Received '{kind}'");
-            issues.add("activityTypes", "invalid_enum_value", &text, json!(kind), &[("options", json!(options))]);
+            issues.add(
+                "activityTypes",
+                "invalid_enum_value",
+                &text,
+                json!(kind),
+                &[("options", json!(options))],
+            );
         }
-        let deals: HashSet<i64> = query.many("dealIds").filter_map(|id| id.parse().ok()).filter(|&id| world.has_deal(id)).collect();
+        let deals: HashSet<i64> = query
+            .many("dealIds")
+            .filter_map(|id| id.parse().ok())
+            .filter(|&id| world.has_deal(id))
+            .collect();
         Self {
             kinds: (!kinds.is_empty()).then_some(kinds),
             deals: (!deals.is_empty()).then_some(deals),
@@ -43,7 +56,10 @@ impl Filter {
 
     /// Whether there is nothing to look at.
     pub(super) fn takes_all(&self) -> bool {
-        self.kinds.is_none() && self.deals.is_none() && self.actors.is_none() && self.targets.is_none()
+        self.kinds.is_none()
+            && self.deals.is_none()
+            && self.actors.is_none()
+            && self.targets.is_none()
     }
 
     pub(super) fn takes(&self, view: &View<'_>) -> bool {
@@ -52,7 +68,9 @@ impl Filter {
             (Some(wanted), Some(id)) => wanted.contains(&id),
             (Some(_), None) => false,
         };
-        self.kinds.as_ref().is_none_or(|kinds| kinds.contains(view.kind))
+        self.kinds
+            .as_ref()
+            .is_none_or(|kinds| kinds.contains(view.kind))
             && within(&self.deals, view.deal)
             && within(&self.actors, view.actor)
             && within(&self.targets, view.target)

@@ -53,7 +53,10 @@ pub(super) struct RequestLog {
 impl RequestInfo {
     /// The first value of a parameter.
     pub fn param(&self, name: &str) -> Option<&str> {
-        self.query.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+        self.query
+            .iter()
+            .find(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -75,18 +78,34 @@ impl Serialize for RequestInfo {
 
 impl RequestLog {
     pub(super) fn new(keep: usize) -> Self {
-        Self { keep, ..Self::default() }
+        Self {
+            keep,
+            ..Self::default()
+        }
     }
 
     /// Takes note of a request that came.
-    pub(super) fn came(&mut self, endpoint: Endpoint, raw_query: &str, query: &[(String, String)], at: Timestamp) -> RequestInfo {
+    pub(super) fn came(
+        &mut self,
+        endpoint: Endpoint,
+        raw_query: &str,
+        query: &[(String, String)],
+        at: Timestamp,
+    ) -> RequestInfo {
         self.next += 1;
         match endpoint {
             Endpoint::Audit => self.audit += 1,
             Endpoint::Tickets => self.tickets += 1,
         }
         let (raw_query, query) = (raw_query.to_owned(), query.to_vec());
-        let info = RequestInfo { number: self.next, endpoint, raw_query, query, at, status: None };
+        let info = RequestInfo {
+            number: self.next,
+            endpoint,
+            raw_query,
+            query,
+            at,
+            status: None,
+        };
         self.last.push_back(info.clone());
         while self.last.len() > self.keep {
             self.last.pop_front();
@@ -97,17 +116,31 @@ impl RequestLog {
     /// Takes note of its answer.
     pub(super) fn answered(&mut self, number: u64, status: u16) {
         *self.statuses.entry(status).or_default() += 1;
-        if let Some(info) = self.last.iter_mut().rev().find(|info| info.number == number) {
+        if let Some(info) = self
+            .last
+            .iter_mut()
+            .rev()
+            .find(|info| info.number == number)
+        {
             info.status = Some(status);
         }
     }
 
     pub(super) fn requests(&self) -> Requests {
-        Requests { audit: self.audit, tickets: self.tickets, statuses: self.statuses.clone(), last: self.last.iter().cloned().collect() }
+        Requests {
+            audit: self.audit,
+            tickets: self.tickets,
+            statuses: self.statuses.clone(),
+            last: self.last.iter().cloned().collect(),
+        }
     }
 
     /// Forgets everything but the running number.
     pub(super) fn clear(&mut self) {
-        *self = Self { keep: self.keep, next: self.next, ..Self::default() };
+        *self = Self {
+            keep: self.keep,
+            next: self.next,
+            ..Self::default()
+        };
     }
 }

@@ -17,11 +17,18 @@ pub(super) fn change_items(kind: &FaultKind, items: &mut Vec<String>) {
             }
         }
         Kind::WrongTypes => edit_first(items, |item| {
-            for (field, value) in [("occurredAt", json!(12345)), ("createdAt", json!({})), ("actorUser", json!("someone"))]
-                .into_iter()
-                .chain([("dealId", json!("five")), ("metadata", json!([1, 2]))])
-                .chain([("dealAmountSum", json!("12,50")), ("linkedDeals", json!({ "id": 1 })), ("state", json!(7))])
-            {
+            for (field, value) in [
+                ("occurredAt", json!(12345)),
+                ("createdAt", json!({})),
+                ("actorUser", json!("someone")),
+            ]
+            .into_iter()
+            .chain([("dealId", json!("five")), ("metadata", json!([1, 2]))])
+            .chain([
+                ("dealAmountSum", json!("12,50")),
+                ("linkedDeals", json!({ "id": 1 })),
+                ("state", json!(7)),
+            ]) {
                 if item.contains_key(field) {
                     item.insert(field.to_owned(), value);
                 }
@@ -52,7 +59,9 @@ pub(super) fn change_body(kind: &FaultKind, body: &mut String) {
             body.push_str(",\"generatedBy\":{\"node\":7},\"warnings\":[]}");
         }
         FaultKind::Oversized(bytes) => {
-            let missing = usize::try_from(*bytes).unwrap_or(usize::MAX).saturating_sub(body.len());
+            let missing = usize::try_from(*bytes)
+                .unwrap_or(usize::MAX)
+                .saturating_sub(body.len());
             body.pop();
             body.push_str(&" ".repeat(missing));
             body.push('}');
@@ -67,8 +76,18 @@ pub(super) fn refused_cursor(status: StatusCode, query: &Query) -> String {
         return json!({ "message": "The cursor has expired" }).to_string();
     }
     let mut issues = Issues::default();
-    for (name, value) in query.pairs().iter().filter(|(name, _)| name == "before" || name == "after") {
-        issues.add(name, "invalid_cursor", "Malformed or expired cursor", json!(value), &[]);
+    for (name, value) in query
+        .pairs()
+        .iter()
+        .filter(|(name, _)| name == "before" || name == "after")
+    {
+        issues.add(
+            name,
+            "invalid_cursor",
+            "Malformed or expired cursor",
+            json!(value),
+            &[],
+        );
     }
     issues.body().unwrap_or_default()
 }
@@ -80,7 +99,10 @@ fn add_fields(item: &mut Map<String, Value>) {
             nested.insert("futureField".to_owned(), json!(true));
         }
     }
-    item.insert("futureField".to_owned(), json!({ "nested": [1, "zwei", null] }));
+    item.insert(
+        "futureField".to_owned(),
+        json!({ "nested": [1, "zwei", null] }),
+    );
     item.insert("anotherNewField".to_owned(), Value::Null);
 }
 

@@ -58,7 +58,8 @@ pub use self::fault_text::FaultError;
 pub use self::log::{RequestInfo, Requests};
 pub use self::patch::{FieldError, Fields};
 pub use self::readings::{
-    AfterReading, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings, TicketOrder, TotalCount, UnknownParameters,
+    AfterReading, CursorReading, EmptyCursor, FlagReading, KeyReading, Order, Readings,
+    TicketOrder, TotalCount, UnknownParameters,
 };
 pub use self::server::{Running, serve};
 pub use self::sim::{Hook, Simulator};

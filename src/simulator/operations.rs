@@ -40,7 +40,10 @@ impl Simulator {
     /// A field that no entry has, or a value of the wrong type, unless the fields are unchecked.
     pub fn add_entry(&self, fields: &Fields) -> Result<String, FieldError> {
         fields.check_entry()?;
-        let given = fields.values.get("createdAt").and_then(|value| value.as_str()?.parse::<Timestamp>().ok());
+        let given = fields
+            .values
+            .get("createdAt")
+            .and_then(|value| value.as_str()?.parse::<Timestamp>().ok());
         let created = given.map_or_else(|| self.millis(), clock::millis);
         Ok(self.change_world(|world| {
             let row = world.insert(created, fields);

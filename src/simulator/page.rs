@@ -23,7 +23,15 @@ use super::walk::Between;
 use super::world::{Key, Row, World};
 
 /// Parameters of the listing.
-const PARAMETERS: &[&str] = &["limit", "before", "after", "activityTypes", "dealIds", "actorUserEmails", "targetUserEmails"];
+const PARAMETERS: &[&str] = &[
+    "limit",
+    "before",
+    "after",
+    "activityTypes",
+    "dealIds",
+    "actorUserEmails",
+    "targetUserEmails",
+];
 
 /// What is asked of the listing, checked.
 #[derive(Debug)]
@@ -49,14 +57,25 @@ pub(super) struct AuditPage {
 // === impl AuditQuery ===
 
 impl AuditQuery {
-    pub(super) fn parse(query: &Query, world: &World, readings: &Readings, cursors: Cursors) -> Result<Self, Issues> {
+    pub(super) fn parse(
+        query: &Query,
+        world: &World,
+        readings: &Readings,
+        cursors: Cursors,
+    ) -> Result<Self, Issues> {
         let mut issues = Issues::default();
         let limit = query.limit(&mut issues);
         let mut cursor = |name: &str| {
             let text = query.one(name, &mut issues)?;
             let key = cursors.read(text);
             if key.is_none() {
-                issues.add(name, "invalid_cursor", "Malformed or expired cursor", json!(text), &[]);
+                issues.add(
+                    name,
+                    "invalid_cursor",
+                    "Malformed or expired cursor",
+                    json!(text),
+                    &[],
+                );
             }
             key.map(|key| (key, text.to_owned()))
         };
@@ -70,12 +89,19 @@ impl AuditQuery {
             return Err(issues);
         }
         let (after, after_text) = after.unzip();
-        Ok(Self { limit, before: before.map(|(key, _)| key), after, after_text, filter })
+        Ok(Self {
+            limit,
+            before: before.map(|(key, _)| key),
+            after,
+            after_text,
+            filter,
+        })
     }
 
     /// The page.
     pub(super) fn answer(&self, world: &World, readings: &Readings, cursors: Cursors) -> AuditPage {
-        let limit = usize::try_from(self.limit.min(readings.page_cap.unwrap_or(u64::MAX))).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.limit.min(readings.page_cap.unwrap_or(u64::MAX)))
+            .unwrap_or(usize::MAX);
         let seed = world.seed();
         let wanted = |row: &Row| self.filter.takes_all() || self.filter.takes(&row.view(seed));
         let low = match self.after {
@@ -89,7 +115,9 @@ impl AuditQuery {
             Some(key) => Bound::Excluded(key),
         };
         let between = Between { low, high };
-        let from_below = self.after.is_some() && self.before.is_none() && readings.after == AfterReading::Adjacent;
+        let from_below = self.after.is_some()
+            && self.before.is_none()
+            && readings.after == AfterReading::Adjacent;
         let mut rows: Vec<Row> = if from_below {
             let mut rows: Vec<Row> = world.up(between).filter(wanted).take(limit).collect();
             rows.reverse();
@@ -99,18 +127,48 @@ impl AuditQuery {
         };
 
         // From here on the rows are newest first.
-        let (newest, oldest) = (rows.first().map(|row| row.key), rows.last().map(|row| row.key));
-        let above = newest.or(self.after).map(Bound::Excluded).or(self.before.map(Bound::Included));
-        let below = oldest.or(self.before).map(Bound::Excluded).or(self.after.map(Bound::Included));
-        let newer = || above.is_some_and(|low| world.up(Between { low, high: Bound::Unbounded }).any(|row| wanted(&row)));
-        let older = || below.is_some_and(|high| world.down(Between { low: Bound::Unbounded, high }).any(|row| wanted(&row)));
+        let (newest, oldest) = (
+            rows.first().map(|row| row.key),
+            rows.last().map(|row| row.key),
+        );
+        let above = newest
+            .or(self.after)
+            .map(Bound::Excluded)
+            .or(self.before.map(Bound::Included));
+        let below = oldest
+            .or(self.before)
+            .map(Bound::Excluded)
+            .or(self.after.map(Bound::Included));
+        let newer = || {
+            above.is_some_and(|low| {
+                world
+                    .up(Between {
+                        low,
+                        high: Bound::Unbounded,
+                    })
+                    .any(|row| wanted(&row))
+            })
+        };
+        let older = || {
+            below.is_some_and(|high| {
+                world
+                    .down(Between {
+                        low: Bound::Unbounded,
+                        high,
+                    })
+                    .any(|row| wanted(&row))
+            })
+        };
         let has_previous = flag(readings.has_previous, newer);
         let has_more = flag(readings.has_more, older);
 
         if readings.order == Order::OldestFirst {
             rows.reverse();
         }
-        let echo = self.after_text.clone().filter(|_| readings.empty_start_cursor == EmptyCursor::Echo);
+        let echo = self
+            .after_text
+            .clone()
+            .filter(|_| readings.empty_start_cursor == EmptyCursor::Echo);
         AuditPage {
             ids: rows.iter().map(|row| world.id(row)).collect(),
             items: rows.iter().map(|row| world.json(row)).collect(),

@@ -40,7 +40,10 @@ pub struct Fields {
 
 impl FieldError {
     pub(super) fn new(field: &str, problem: &str) -> Self {
-        Self { field: field.to_owned(), problem: problem.to_owned() }
+        Self {
+            field: field.to_owned(),
+            problem: problem.to_owned(),
+        }
     }
 }
 
@@ -75,7 +78,10 @@ impl Fields {
 
     /// Fields from a JSON object.
     pub fn from_map(values: Map<String, Value>) -> Self {
-        Self { values, ..Self::default() }
+        Self {
+            values,
+            ..Self::default()
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,11 +94,18 @@ impl Fields {
             return Ok(());
         }
         if let Some(field) = self.omitted.first() {
-            return Err(FieldError::new(field, "an entry has every field; say \"unchecked\" for a malformed one"));
+            return Err(FieldError::new(
+                field,
+                "an entry has every field; say \"unchecked\" for a malformed one",
+            ));
         }
         for (field, value) in &self.values {
-            let Some(&(_, shape, nullable)) = ENTRY.iter().find(|(name, _, _)| name == field) else {
-                return Err(FieldError::new(field, "no such field in an audit log entry"));
+            let Some(&(_, shape, nullable)) = ENTRY.iter().find(|(name, _, _)| name == field)
+            else {
+                return Err(FieldError::new(
+                    field,
+                    "no such field in an audit log entry",
+                ));
             };
             if !(nullable && value.is_null()) {
                 shape.check(field, value)?;
@@ -109,7 +122,9 @@ impl Fields {
         for (id, object) in PAIRS {
             match (self.values.get(*id), self.values.get(*object)) {
                 (Some(given), None) => {
-                    let shown = given.as_i64().map_or(Value::Null, |id| nested(object, id, entry));
+                    let shown = given
+                        .as_i64()
+                        .map_or(Value::Null, |id| nested(object, id, entry));
                     entry.insert((*object).to_owned(), shown);
                 }
                 (None, Some(given)) => {
@@ -147,7 +162,10 @@ impl Fields {
 fn nested(object: &str, id: i64, entry: &Map<String, Value>) -> Value {
     let json = match object {
         "deal" => serde_json::to_value(draw::deal(id)),
-        "evaluation" => serde_json::to_value(draw::evaluation(id, entry.get("dealId").and_then(Value::as_i64))),
+        "evaluation" => serde_json::to_value(draw::evaluation(
+            id,
+            entry.get("dealId").and_then(Value::as_i64),
+        )),
         "organization" => {
             let mut organization = entry.get("organization").cloned().unwrap_or(Value::Null);
             if let Some(held) = organization.get_mut("id") {

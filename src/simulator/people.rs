@@ -78,13 +78,20 @@ pub(super) fn ids() -> impl Iterator<Item = i64> {
 
 /// The summary of any user; one who is not in the list is made up from the number.
 pub(super) fn summary(id: i64) -> Summary {
-    let known = usize::try_from(id - FIRST).ok().and_then(|place| NAMES.get(place));
+    let known = usize::try_from(id - FIRST)
+        .ok()
+        .and_then(|place| NAMES.get(place));
     let (first, last) = match known {
         Some(&(first, last)) => (first.map(str::to_owned), last.map(str::to_owned)),
         None => (Some("User".to_owned()), Some(id.to_string())),
     };
     let picture = (id % 3 != 0).then(|| format!("https://img.example.com/u/{id}.png"));
-    Summary { id, first_name: first, last_name: last, profile_image_url: picture }
+    Summary {
+        id,
+        first_name: first,
+        last_name: last,
+        profile_image_url: picture,
+    }
 }
 
 /// The e-mail address of any user. Every fourth has a `+`, which a client must encode.
@@ -107,7 +114,11 @@ mod tests {
 
     #[test]
     fn an_address_leads_back_to_its_user() {
-        assert!(ids().chain([7, 123_456]).all(|id| by_mail(&mail(id)) == Some(id)));
+        assert!(
+            ids()
+                .chain([7, 123_456])
+                .all(|id| by_mail(&mail(id)) == Some(id))
+        );
         assert_eq!(by_mail("USER1001@EXAMPLE.COM"), Some(1001));
         assert_eq!(by_mail("user1004@example.com"), None);
         assert_eq!(by_mail("nobody@example.com"), None);

@@ -22,7 +22,11 @@ pub(super) struct Issues(Vec<Value>);
 
 impl Query {
     pub(super) fn parse(raw: &str) -> Self {
-        Self(form_urlencoded::parse(raw.as_bytes()).into_owned().collect())
+        Self(
+            form_urlencoded::parse(raw.as_bytes())
+                .into_owned()
+                .collect(),
+        )
     }
 
     pub(super) fn pairs(&self) -> &[(String, String)] {
@@ -31,11 +35,26 @@ impl Query {
 
     /// The value of a parameter that takes one.
     pub(super) fn one<'a>(&'a self, name: &str, issues: &mut Issues) -> Option<&'a str> {
-        let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        let mut values = self
+            .0
+            .iter()
+            .filter(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str());
         let first = values.next()?;
         if values.next().is_some() {
-            let all: Vec<_> = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value).collect();
-            issues.add(name, "invalid_type", "Expected a single value, received several", json!(all), &[]);
+            let all: Vec<_> = self
+                .0
+                .iter()
+                .filter(|(given, _)| given == name)
+                .map(|(_, value)| value)
+                .collect();
+            issues.add(
+                name,
+                "invalid_type",
+                "Expected a single value, received several",
+                json!(all),
+                &[],
+            );
             return None;
         }
         Some(first)
@@ -45,29 +64,54 @@ impl Query {
     pub(super) fn many<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         let array = format!("{name}[]");
         let name = name.to_owned();
-        self.0.iter().filter(move |(given, _)| *given == name || *given == array).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(given, _)| *given == name || *given == array)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The `limit`, or its default.
     pub(super) fn limit(&self, issues: &mut Issues) -> u64 {
         let (least, most, default) = LIMITS;
-        let Some(limit) = self.number("limit", issues) else { return default };
+        let Some(limit) = self.number("limit", issues) else {
+            return default;
+        };
         if limit < i128::from(least) {
             let text = format!("Number must be greater than or equal to {least}");
-            issues.add("limit", "too_small", &text, json!(shown(limit)), &[("minimum", json!(least)), ("inclusive", json!(true))]);
+            issues.add(
+                "limit",
+                "too_small",
+                &text,
+                json!(shown(limit)),
+                &[("minimum", json!(least)), ("inclusive", json!(true))],
+            );
         } else if limit > i128::from(most) {
             let text = format!("Number must be less than or equal to {most}");
-            issues.add("limit", "too_big", &text, json!(shown(limit)), &[("maximum", json!(most)), ("inclusive", json!(true))]);
+            issues.add(
+                "limit",
+                "too_big",
+                &text,
+                json!(shown(limit)),
+                &[("maximum", json!(most)), ("inclusive", json!(true))],
+            );
         }
         u64::try_from(limit).unwrap_or(default)
     }
 
     /// The `offset`, or 0.
     pub(super) fn offset(&self, issues: &mut Issues) -> u64 {
-        let Some(offset) = self.number("offset", issues) else { return 0 };
+        let Some(offset) = self.number("offset", issues) else {
+            return 0;
+        };
         if offset < 0 {
             let text = "Number must be greater than or equal to 0";
-            issues.add("offset", "too_small", text, json!(shown(offset)), &[("minimum", json!(0)), ("inclusive", json!(true))]);
+            issues.add(
+                "offset",
+                "too_small",
+                text,
+                json!(shown(offset)),
+                &[("minimum", json!(0)), ("inclusive", json!(true))],
+            );
         }
         u64::try_from(offset).unwrap_or(0)
     }
@@ -76,7 +120,13 @@ impl Query {
     pub(super) fn refuse_unknown(&self, known: &[&str], issues: &mut Issues) {
         for (name, _) in &self.0 {
             if !known.contains(&name.strip_suffix("[]").unwrap_or(name)) {
-                issues.add(name, "unrecognized_keys", "Unrecognized query parameter", json!(name), &[]);
+                issues.add(
+                    name,
+                    "unrecognized_keys",
+                    "Unrecognized query parameter",
+                    json!(name),
+                    &[],
+                );
             }
         }
     }
@@ -86,11 +136,23 @@ impl Query {
         match text.parse() {
             Ok(number) if !text.starts_with('+') => Some(number),
             _ if text.parse::<f64>().is_ok_and(f64::is_finite) => {
-                issues.add(name, "invalid_type", "Expected integer, received float", json!(text), &[("expected", json!("integer"))]);
+                issues.add(
+                    name,
+                    "invalid_type",
+                    "Expected integer, received float",
+                    json!(text),
+                    &[("expected", json!("integer"))],
+                );
                 None
             }
             _ => {
-                issues.add(name, "invalid_type", "Expected number, received nan", json!(text), &[("expected", json!("number"))]);
+                issues.add(
+                    name,
+                    "invalid_type",
+                    "Expected number, received nan",
+                    json!(text),
+                    &[("expected", json!("number"))],
+                );
                 None
             }
         }
@@ -105,19 +167,30 @@ fn shown(number: i128) -> Value {
 
 impl Issues {
     /// Adds an issue; `more` are the further details that an error type has.
-    pub(super) fn add(&mut self, path: &str, code: &str, message: &str, received: Value, more: &[(&str, Value)]) {
+    pub(super) fn add(
+        &mut self,
+        path: &str,
+        code: &str,
+        message: &str,
+        received: Value,
+        more: &[(&str, Value)],
+    ) {
         let mut issue = Map::new();
         issue.insert("path".to_owned(), json!([path]));
         issue.insert("code".to_owned(), json!(code));
         issue.insert("message".to_owned(), json!(message));
         issue.insert("received".to_owned(), received);
-        issue.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        issue.extend(
+            more.iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone())),
+        );
         self.0.push(Value::Object(issue));
     }
 
     /// The body of a refusal, when there is anything to refuse.
     pub(super) fn body(&self) -> Option<String> {
-        (!self.0.is_empty()).then(|| json!({ "error": "Validation error", "issues": self.0 }).to_string())
+        (!self.0.is_empty())
+            .then(|| json!({ "error": "Validation error", "issues": self.0 }).to_string())
     }
 }
 
@@ -136,11 +209,24 @@ mod tests {
 
     #[test]
     fn a_limit_is_a_whole_number_between_1_and_1000() {
-        assert_eq!([limit(""), limit("limit=1"), limit("limit=1000")], [Ok(100), Ok(1), Ok(1000)]);
+        assert_eq!(
+            [limit(""), limit("limit=1"), limit("limit=1000")],
+            [Ok(100), Ok(1), Ok(1000)]
+        );
         assert_eq!(limit("limit=0"), Err(json!("too_small")));
-        assert_eq!(limit("limit=-99999999999999999999"), Err(json!("too_small")));
+        assert_eq!(
+            limit("limit=-99999999999999999999"),
+            Err(json!("too_small"))
+        );
         assert_eq!(limit("limit=1001"), Err(json!("too_big")));
-        for raw in ["limit=x", "limit=", "limit=10.5", "limit=1e2", "limit=5&limit=6", "limit=%2B5"] {
+        for raw in [
+            "limit=x",
+            "limit=",
+            "limit=10.5",
+            "limit=1e2",
+            "limit=5&limit=6",
+            "limit=%2B5",
+        ] {
             assert_eq!(limit(raw), Err(json!("invalid_type")), "{raw}");
         }
     }

@@ -160,7 +160,9 @@ impl FromStr for TotalCount {
             "missing" => Self::Missing,
             "null" => Self::Null,
             "page-length" => Self::PageLength,
-            _ => Self::Off(text.parse().map_err(|_| format!("{text:?}: right, missing, null, page-length or a number to add"))?),
+            _ => Self::Off(text.parse().map_err(|_| {
+                format!("{text:?}: right, missing, null, page-length or a number to add")
+            })?),
         })
     }
 }

@@ -71,9 +71,16 @@ pub struct Running {
 /// # Errors
 ///
 /// When the listener fails for good.
-pub async fn serve(sim: Arc<Simulator>, listener: TcpListener, shutdown: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+pub async fn serve(
+    sim: Arc<Simulator>,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
     let stopping = CancellationToken::new();
-    let server = Server { sim, stopping: stopping.clone() };
+    let server = Server {
+        sim,
+        stopping: stopping.clone(),
+    };
     let router = router(server.clone());
     // Dropping the set ends its connections, so nothing outlives this function.
     let mut connections = JoinSet::new();
@@ -105,16 +112,27 @@ fn router(server: Server) -> Router {
         .gzip(server.sim.config().compression)
         .compress_when(SizeAbove::new(COMPRESS_ABOVE).and(may_change));
     Router::new()
-        .route("/", get(|| async { text("text/plain; charset=utf-8", INDEX) }))
-        .route("/openapi.json", get(|| async { text("application/json", OPENAPI) }))
+        .route(
+            "/",
+            get(|| async { text("text/plain; charset=utf-8", INDEX) }),
+        )
+        .route(
+            "/openapi.json",
+            get(|| async { text("application/json", OPENAPI) }),
+        )
         .merge(control::routes())
         .fallback(answer::answer)
-        .method_not_allowed_fallback(|| async { message(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed") })
+        .method_not_allowed_fallback(|| async {
+            message(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed")
+        })
         .with_state(server)
         .layer(compression)
 }
 
-fn text(kind: &'static str, body: &'static str) -> ([(header::HeaderName, &'static str); 1], &'static str) {
+fn text(
+    kind: &'static str,
+    body: &'static str,
+) -> ([(header::HeaderName, &'static str); 1], &'static str) {
     ([(header::CONTENT_TYPE, kind)], body)
 }
 
@@ -137,13 +155,18 @@ async fn connection(stream: TcpStream, server: Server, router: Router) {
             request.extensions_mut().insert(cut);
             let mut response = router.oneshot(request).await?;
             if !sim.readings().no_date {
-                response.headers_mut().insert(header::DATE, http_date(sim.millis()));
+                response
+                    .headers_mut()
+                    .insert(header::DATE, http_date(sim.millis()));
             }
             Ok::<_, Infallible>(response)
         }
     });
     // The date is the simulator's, not the machine's.
-    let serving = http1::Builder::new().auto_date_header(false).header_read_timeout(None).serve_connection(io, service);
+    let serving = http1::Builder::new()
+        .auto_date_header(false)
+        .header_read_timeout(None)
+        .serve_connection(io, service);
     let mut serving = pin!(serving);
     tokio::select! {
         // A connection that fails is the client's affair.
@@ -157,7 +180,10 @@ async fn connection(stream: TcpStream, server: Server, router: Router) {
 
 /// Errors after which a listener accepts nothing more.
 fn is_fatal(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected)
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected
+    )
 }
 
 // === impl Simulator ===
@@ -179,7 +205,8 @@ impl Simulator {
     ///
     /// When no port can be had.
     pub async fn run(self: Arc<Self>) -> io::Result<Running> {
-        self.run_on(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
+        self.run_on(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .await
     }
 
     /// Serves this simulator on that address.
@@ -191,8 +218,17 @@ impl Simulator {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
-        let task = tokio::spawn(serve(Arc::clone(&self), listener, stop.clone().cancelled_owned()));
-        Ok(Running { sim: self, address, stop, task: Some(task) })
+        let task = tokio::spawn(serve(
+            Arc::clone(&self),
+            listener,
+            stop.clone().cancelled_owned(),
+        ));
+        Ok(Running {
+            sim: self,
+            address,
+            stop,
+            task: Some(task),
+        })
     }
 }
 

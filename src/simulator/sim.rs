@@ -40,7 +40,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulator").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Simulator")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -112,7 +114,12 @@ impl Simulator {
     }
 
     /// Takes note of a request and asks the hook.
-    pub(super) fn request_came(&self, endpoint: Endpoint, raw: &str, query: &[(String, String)]) -> (RequestInfo, Option<Fault>) {
+    pub(super) fn request_came(
+        &self,
+        endpoint: Endpoint,
+        raw: &str,
+        query: &[(String, String)],
+    ) -> (RequestInfo, Option<Fault>) {
         let info = lock(&self.log).came(endpoint, raw, query, self.now());
         let mut hook = lock(&self.hook);
         let fault = hook.as_mut().and_then(|hook| hook(&info, self));
@@ -129,7 +136,11 @@ impl Simulator {
     }
 
     pub(super) fn cursors(&self) -> Cursors {
-        Cursors { seed: self.config.seed, key: self.config.readings.key, reading: self.readings().cursor }
+        Cursors {
+            seed: self.config.seed,
+            key: self.config.readings.key,
+            reading: self.readings().cursor,
+        }
     }
 
     /// The audit log at this moment.

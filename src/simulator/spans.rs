@@ -30,7 +30,12 @@ impl Spans {
         let mut parts = Vec::new();
         let mut from = within.start;
         let first = self.0.partition_point(|held| held.end <= within.start);
-        for held in self.0.iter().skip(first).take_while(|held| held.start < within.end) {
+        for held in self
+            .0
+            .iter()
+            .skip(first)
+            .take_while(|held| held.start < within.end)
+        {
             if from < held.start {
                 parts.push(from..held.start);
             }

@@ -53,7 +53,11 @@ enum Class {
 
 impl Faults {
     pub(super) fn new(seed: u64, faults: &[Fault]) -> Self {
-        let mut list = Self { seed, next: 1, active: Vec::new() };
+        let mut list = Self {
+            seed,
+            next: 1,
+            active: Vec::new(),
+        };
         for fault in faults {
             list.add(fault.clone());
         }
@@ -81,7 +85,10 @@ impl Faults {
 
     /// Faults in force with their numbers; `times` is what is left of it.
     pub(super) fn list(&self) -> Vec<(u64, Fault)> {
-        self.active.iter().map(|active| (active.id, active.fault.clone())).collect()
+        self.active
+            .iter()
+            .map(|active| (active.id, active.fault.clone()))
+            .collect()
     }
 
     /// The faults that hit this request, one from a hook among them.
@@ -91,8 +98,10 @@ impl Faults {
             strike.take(&fault.kind);
         }
         for active in &mut self.active {
-            let taken = strike.ending.is_some() && matches!(class(&active.fault.kind), Class::Ending);
-            if !taken && can_hit(&active.fault, target) && active.comes_up(self.seed, target.number) {
+            let taken =
+                strike.ending.is_some() && matches!(class(&active.fault.kind), Class::Ending);
+            if !taken && can_hit(&active.fault, target) && active.comes_up(self.seed, target.number)
+            {
                 strike.take(&active.fault.kind);
             }
         }
@@ -107,8 +116,14 @@ impl Active {
     /// Counts this request; true when it is the fault's turn.
     fn comes_up(&mut self, seed: u64, number: u64) -> bool {
         self.seen += 1;
-        let turn = self.fault.every.is_none_or(|every| self.seen.is_multiple_of(every));
-        let luck = self.fault.chance.is_none_or(|chance| Dice::new(seed, Purpose::Fault, self.id, number).chance(chance));
+        let turn = self
+            .fault
+            .every
+            .is_none_or(|every| self.seen.is_multiple_of(every));
+        let luck = self
+            .fault
+            .chance
+            .is_none_or(|chance| Dice::new(seed, Purpose::Fault, self.id, number).chance(chance));
         if !(turn && luck) {
             return false;
         }
@@ -135,7 +150,9 @@ fn class(kind: &FaultKind) -> Class {
     use FaultKind as Kind;
     match kind {
         Kind::Delay(delay) => Class::Delay(*delay),
-        Kind::EmptyPage(_) | Kind::ExpiredCursorEmpty | Kind::UnknownFields | Kind::WrongTypes => Class::Change,
+        Kind::EmptyPage(_) | Kind::ExpiredCursorEmpty | Kind::UnknownFields | Kind::WrongTypes => {
+            Class::Change
+        }
         Kind::MissingId | Kind::NotAnObject | Kind::Duplicate | Kind::Oversized(_) => Class::Change,
         _ => Class::Ending,
     }
@@ -147,20 +164,35 @@ fn can_hit(fault: &Fault, target: Target<'_>) -> bool {
     if fault.on.is_some_and(|on| on != target.endpoint) || fault.times == Some(0) {
         return false;
     }
-    let has_cursor = || target.query.pairs().iter().any(|(name, _)| name == "before" || name == "after");
+    let has_cursor = || {
+        target
+            .query
+            .pairs()
+            .iter()
+            .any(|(name, _)| name == "before" || name == "after")
+    };
     let mut ignored = Issues::default();
     match &fault.kind {
         Kind::ExpiredCursor(_) => target.endpoint == Endpoint::Audit && has_cursor(),
-        Kind::ExpiredCursorEmpty => target.endpoint == Endpoint::Audit && has_cursor() && target.ids.is_some(),
+        Kind::ExpiredCursorEmpty => {
+            target.endpoint == Endpoint::Audit && has_cursor() && target.ids.is_some()
+        }
         Kind::TooLarge(limit) => target.query.limit(&mut ignored) > *limit,
         Kind::Poison(id) => target.ids.is_some_and(|ids| ids.contains(id)),
         Kind::EmptyPage(Some(offset)) => {
-            let (from, limit) = (target.query.offset(&mut ignored), target.query.limit(&mut ignored));
-            target.ids.is_some() && target.endpoint == Endpoint::Tickets && (from..from.saturating_add(limit)).contains(offset)
+            let (from, limit) = (
+                target.query.offset(&mut ignored),
+                target.query.limit(&mut ignored),
+            );
+            target.ids.is_some()
+                && target.endpoint == Endpoint::Tickets
+                && (from..from.saturating_add(limit)).contains(offset)
         }
         Kind::EmptyPage(None) | Kind::Oversized(_) => target.ids.is_some(),
         Kind::UnknownFields => target.ids.is_some(),
-        Kind::WrongTypes | Kind::MissingId | Kind::NotAnObject | Kind::Duplicate => target.ids.is_some_and(|ids| !ids.is_empty()),
+        Kind::WrongTypes | Kind::MissingId | Kind::NotAnObject | Kind::Duplicate => {
+            target.ids.is_some_and(|ids| !ids.is_empty())
+        }
         _ => true,
     }
 }

@@ -15,7 +15,16 @@ use super::people;
 const DAY: u64 = 86_400_000;
 
 /// Types of tickets, the frequent ones more than once; the specification names only `BUG`.
-const KINDS: &[&str] = &["BUG", "BUG", "BUG", "FEATURE_REQUEST", "FEATURE_REQUEST", "QUESTION", "INTEGRATION", "SUPPORT_REQUEST"];
+const KINDS: &[&str] = &[
+    "BUG",
+    "BUG",
+    "BUG",
+    "FEATURE_REQUEST",
+    "FEATURE_REQUEST",
+    "QUESTION",
+    "INTEGRATION",
+    "SUPPORT_REQUEST",
+];
 /// States of tickets; the specification names only `OPEN`.
 pub(super) const STATES: &[&str] = &["OPEN", "IN_PROGRESS", "ON_HOLD", "CLOSED", "REJECTED"];
 /// Priorities of linked deals, highest first; the specification names only `BLOCKER`.
@@ -91,10 +100,26 @@ impl Facts {
     /// What a ticket is like that existed at the start.
     pub(super) fn draw(seed: u64, id: u64, created: i64, start: i64) -> Self {
         let mut dice = Dice::new(seed, Purpose::Ticket, id, 1);
-        let state = dice.pick(&["OPEN", "OPEN", "OPEN", "IN_PROGRESS", "IN_PROGRESS", "ON_HOLD", "CLOSED", "CLOSED", "REJECTED"]);
+        let state = dice.pick(&[
+            "OPEN",
+            "OPEN",
+            "OPEN",
+            "IN_PROGRESS",
+            "IN_PROGRESS",
+            "ON_HOLD",
+            "CLOSED",
+            "CLOSED",
+            "REJECTED",
+        ]);
         let age = u64::try_from(start.saturating_sub(created)).unwrap_or(0);
         let updated = created.saturating_add_unsigned(dice.below(age + 1));
-        Self { state, created, updated, closed: is_closed(state).then_some(updated), cents: None }
+        Self {
+            state,
+            created,
+            updated,
+            closed: is_closed(state).then_some(updated),
+            cents: None,
+        }
     }
 }
 
@@ -106,7 +131,10 @@ impl Ticket {
         let mut dice = Dice::new(seed, Purpose::Ticket, id, 0);
         let r#type = dice.pick(KINDS);
         let by = people::id(dice.skewed(people::count()));
-        let title = format!("{} #{id}", catalogue::title(by + i64::try_from(id % 997).unwrap_or(0)));
+        let title = format!(
+            "{} #{id}",
+            catalogue::title(by + i64::try_from(id % 997).unwrap_or(0))
+        );
         let key = format!("EXT-{}", 100 + id);
         let due = facts.created.saturating_add_unsigned(dice.below(150 * DAY));
         let linked = dice.pick(&[0, 1, 1, 1, 2, 3]);
@@ -133,7 +161,10 @@ impl Ticket {
             description: maybe(&mut dice, format!("Reported on {title}.\nSteps: 1 → 2 → 3")),
             title,
             vendor_entity_id: maybe(&mut dice, (10_000 + id).to_string()),
-            vendor_entity_url: maybe(&mut dice, format!("https://tracker.example.com/browse/{key}")),
+            vendor_entity_url: maybe(
+                &mut dice,
+                format!("https://tracker.example.com/browse/{key}"),
+            ),
             vendor_entity_key: maybe(&mut dice, key),
             integration_installation_id: maybe(&mut dice, 12),
             target_due_date: due.map(|due| due.map(clock::text)),
@@ -147,7 +178,10 @@ impl Ticket {
 
     /// The linked deals, none when the field is missing or null.
     pub(super) fn links(&self) -> &[LinkedDeal] {
-        self.linked_deals.as_ref().and_then(Option::as_deref).unwrap_or_default()
+        self.linked_deals
+            .as_ref()
+            .and_then(Option::as_deref)
+            .unwrap_or_default()
     }
 }
 
@@ -160,7 +194,9 @@ impl LinkedDeal {
             id,
             evaluation_id: catalogue::draw_evaluation(dice, id),
             name: catalogue::deal_name(id),
-            priority: dice.pick(&["BLOCKER", "HIGH", "HIGH", "MEDIUM", "MEDIUM", "MEDIUM", "LOW", "LOW"]),
+            priority: dice.pick(&[
+                "BLOCKER", "HIGH", "HIGH", "MEDIUM", "MEDIUM", "MEDIUM", "LOW", "LOW",
+            ]),
             shared_with_buyer: dice.one_in(3),
         }
     }
@@ -176,7 +212,10 @@ pub(super) fn money(cents: i64) -> Number {
     if cents % 100 == 0 {
         return Number::from(cents / 100);
     }
-    #[expect(clippy::cast_precision_loss, reason = "amounts are far below the 2^53 cents that are exact")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "amounts are far below the 2^53 cents that are exact"
+    )]
     let amount = cents as f64 / 100.0;
     Number::from_f64(amount).unwrap_or_else(|| Number::from(0))
 }
@@ -185,7 +224,11 @@ pub(super) fn money(cents: i64) -> Number {
 fn amount(deal: i64) -> i64 {
     let mut dice = Dice::new(0, Purpose::Ticket, deal.unsigned_abs(), 2);
     let cents = i64::try_from(dice.below(25_000_000)).unwrap_or(0);
-    if dice.one_in(5) { cents / 100 * 100 } else { cents }
+    if dice.one_in(5) {
+        cents / 100 * 100
+    } else {
+        cents
+    }
 }
 
 /// The value most of the time, sometimes null, sometimes nothing at all.

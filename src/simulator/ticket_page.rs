@@ -36,15 +36,26 @@ impl TicketQuery {
         if readings.unknown_parameters == UnknownParameters::Refuse {
             query.refuse_unknown(&["limit", "offset"], &mut issues);
         }
-        if issues.body().is_some() { Err(issues) } else { Ok(Self { limit, offset }) }
+        if issues.body().is_some() {
+            Err(issues)
+        } else {
+            Ok(Self { limit, offset })
+        }
     }
 
     pub(super) fn answer(&self, desk: &Desk, readings: &Readings) -> TicketPage {
         let limit = self.limit.min(readings.page_cap.unwrap_or(u64::MAX));
-        let from = if readings.ignore_offset { 0 } else { self.offset };
+        let from = if readings.ignore_offset {
+            0
+        } else {
+            self.offset
+        };
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let listed = desk.listed(readings.ticket_order, size(from), size(limit));
-        let (ids, items): (Vec<_>, Vec<_>) = listed.into_iter().map(|(id, json)| (id.to_string(), json)).unzip();
+        let (ids, items): (Vec<_>, Vec<_>) = listed
+            .into_iter()
+            .map(|(id, json)| (id.to_string(), json))
+            .unzip();
         let count = i64::try_from(desk.len()).unwrap_or(i64::MAX);
         let total = match readings.total_count {
             TotalCount::Right => Some(Some(count)),
@@ -53,7 +64,13 @@ impl TicketQuery {
             TotalCount::Off(by) => Some(Some(count.saturating_add(by))),
             TotalCount::PageLength => Some(Some(i64::try_from(items.len()).unwrap_or(i64::MAX))),
         };
-        TicketPage { ids, items, limit, offset: self.offset, total }
+        TicketPage {
+            ids,
+            items,
+            limit,
+            offset: self.offset,
+            total,
+        }
     }
 }
 
@@ -62,7 +79,12 @@ impl TicketQuery {
 impl TicketPage {
     /// The page as it is served.
     pub(super) fn body(&self) -> String {
-        let mut body = format!("{{\"items\":[{}],\"limit\":{},\"offset\":{}", self.items.join(","), self.limit, self.offset);
+        let mut body = format!(
+            "{{\"items\":[{}],\"limit\":{},\"offset\":{}",
+            self.items.join(","),
+            self.limit,
+            self.offset
+        );
         if let Some(total) = self.total {
             body.push_str(",\"totalCount\":");
             body.push_str(&json!(total).to_string());

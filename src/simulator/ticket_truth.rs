@@ -67,7 +67,10 @@ impl Simulator {
     pub fn ticket_truth(&self, open: &[&str]) -> TicketTruth {
         let now = self.millis();
         let desk = self.desk().clone();
-        let mut truth = TicketTruth { total: desk.len() as u64, ..TicketTruth::default() };
+        let mut truth = TicketTruth {
+            total: desk.len() as u64,
+            ..TicketTruth::default()
+        };
         let mut links = BTreeSet::new();
         for at in 0..desk.len() {
             let look = Look::at(&desk, at);
@@ -79,7 +82,11 @@ impl Simulator {
                 priority: highest.map_or_else(none, |(_, name)| name),
             };
             if open.contains(&group.state.as_str()) {
-                links.extend(look.links.iter().filter_map(|(deal, priority)| Some(((*deal)?, rank(priority)))));
+                links.extend(
+                    look.links
+                        .iter()
+                        .filter_map(|(deal, priority)| Some(((*deal)?, rank(priority)))),
+                );
             }
             let sums = truth.groups.entry(group).or_default();
             sums.tickets += 1;
@@ -91,7 +98,10 @@ impl Simulator {
         let mut last = None;
         // Sorted by deal and then by rank, so the first link of a deal has its highest priority.
         for (deal, (_, priority)) in links {
-            *truth.open_deals_by_link.entry(priority.clone()).or_default() += 1;
+            *truth
+                .open_deals_by_link
+                .entry(priority.clone())
+                .or_default() += 1;
             if last.replace(deal) != Some(deal) {
                 *truth.open_deals.entry(priority).or_default() += 1;
             }
@@ -103,7 +113,10 @@ impl Simulator {
     pub fn tickets(&self) -> Vec<String> {
         let order = self.readings().ticket_order;
         let desk = self.desk();
-        desk.listed(order, 0, desk.len()).into_iter().map(|(_, json)| json).collect()
+        desk.listed(order, 0, desk.len())
+            .into_iter()
+            .map(|(_, json)| json)
+            .collect()
     }
 }
 
@@ -124,14 +137,28 @@ impl Look {
             cents: ticket.cents.map(i128::from),
             due: ticket.due,
             created: Some(ticket.created),
-            links: ticket.links().iter().map(|link| (Some(link.id), link.priority.to_owned())).collect(),
+            links: ticket
+                .links()
+                .iter()
+                .map(|link| (Some(link.id), link.priority.to_owned()))
+                .collect(),
         }
     }
 
     fn of_map(map: &Map<String, Value>) -> Self {
         let text = |field: &str| map.get(field).and_then(Value::as_str).map(str::to_owned);
-        let time = |field: &str| map.get(field)?.as_str()?.parse::<Timestamp>().ok().map(|time| time.as_millisecond());
-        let links = map.get("linkedDeals").and_then(Value::as_array).into_iter().flatten();
+        let time = |field: &str| {
+            map.get(field)?
+                .as_str()?
+                .parse::<Timestamp>()
+                .ok()
+                .map(|time| time.as_millisecond())
+        };
+        let links = map
+            .get("linkedDeals")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
         Self {
             state: text("state"),
             kind: text("type"),
@@ -140,7 +167,10 @@ impl Look {
             created: time("createdAt"),
             links: links
                 .map(|link| {
-                    let priority = link.get("priority").and_then(Value::as_str).unwrap_or("none");
+                    let priority = link
+                        .get("priority")
+                        .and_then(Value::as_str)
+                        .unwrap_or("none");
                     (link.get("id").and_then(Value::as_i64), priority.to_owned())
                 })
                 .collect(),
@@ -161,9 +191,14 @@ fn cents(value: &Value) -> Option<i128> {
         // `Display` of a float writes all digits and no exponent.
         (None, float) => float.to_string(),
     };
-    let (sign, digits) = text.strip_prefix('-').map_or((1, text.as_str()), |digits| (-1, digits));
+    let (sign, digits) = text
+        .strip_prefix('-')
+        .map_or((1, text.as_str()), |digits| (-1, digits));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let mut places = fraction.bytes().map(|digit| i128::from(digit - b'0')).chain(std::iter::repeat(0));
+    let mut places = fraction
+        .bytes()
+        .map(|digit| i128::from(digit - b'0'))
+        .chain(std::iter::repeat(0));
     let mut place = || places.next().unwrap_or(0);
     let cents = whole.parse::<i128>().ok()?.checked_mul(100)? + place() * 10 + place();
     Some(sign * (cents + i128::from(place() >= 5)))

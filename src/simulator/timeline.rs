@@ -43,12 +43,25 @@ pub(super) struct Timeline {
 impl Timeline {
     /// `history` events spread over the `span` milliseconds before `start`, and from then on `rate` events a second.
     pub(super) fn new(seed: u64, start: i64, history: u64, span: i64, rate: f64) -> Self {
-        let mut timeline = Self { seed, segments: Vec::new(), made: 0, live: false, seen: start };
+        let mut timeline = Self {
+            seed,
+            segments: Vec::new(),
+            made: 0,
+            live: false,
+            seen: start,
+        };
         if history > 0 {
             let span = u64::try_from(span).unwrap_or(0);
-            let period = u64::try_from(u128::from(span) * 1_000_000 / u128::from(history)).unwrap_or(u64::MAX);
+            let period = u64::try_from(u128::from(span) * 1_000_000 / u128::from(history))
+                .unwrap_or(u64::MAX);
             let span = i64::try_from(span).unwrap_or(i64::MAX);
-            timeline.segments.push(Segment { first: 0, slot: 0, origin: start.saturating_sub(span), period, end: start });
+            timeline.segments.push(Segment {
+                first: 0,
+                slot: 0,
+                origin: start.saturating_sub(span),
+                period,
+                end: start,
+            });
             timeline.made = history;
         }
         timeline.set_rate(start, rate);
@@ -72,14 +85,23 @@ impl Timeline {
     /// Makes the live events whose time has come.
     pub(super) fn sync(&mut self, now: i64) {
         self.seen = self.seen.max(now);
-        let Some(segment) = self.segments.last().filter(|_| self.live) else { return };
-        let elapsed = u128::try_from(self.seen.saturating_sub(segment.origin)).unwrap_or(0) * 1_000_000;
+        let Some(segment) = self.segments.last().filter(|_| self.live) else {
+            return;
+        };
+        let elapsed =
+            u128::try_from(self.seen.saturating_sub(segment.origin)).unwrap_or(0) * 1_000_000;
         // Slots that can have begun by now; an event is never before its slot.
-        let most = u64::try_from(elapsed / u128::from(segment.period.max(1))).unwrap_or(u64::MAX).saturating_add(1);
+        let most = u64::try_from(elapsed / u128::from(segment.period.max(1)))
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
         let (mut low, mut high) = (segment.slot + (self.made - segment.first), most);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.slot_time(segment, middle) <= self.seen { low = middle + 1 } else { high = middle }
+            if self.slot_time(segment, middle) <= self.seen {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
         self.made = segment.first + (low - segment.slot);
     }
@@ -90,9 +112,19 @@ impl Timeline {
         self.drop_unused_live();
         self.live = rate > 0.0;
         if self.live {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates, as is wanted")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a cast saturates, as is wanted"
+            )]
             let period = (1e9 / rate) as u64;
-            self.segments.push(Segment { first: self.made, slot: 0, origin: self.seen, period: period.max(1), end: i64::MAX });
+            self.segments.push(Segment {
+                first: self.made,
+                slot: 0,
+                origin: self.seen,
+                period: period.max(1),
+                end: i64::MAX,
+            });
         }
     }
 
@@ -114,17 +146,32 @@ impl Timeline {
         let live = self.live.then(|| self.segments.last().copied()).flatten();
         let next_slot = live.map(|live| live.slot + (self.made - live.first));
         self.drop_unused_live();
-        self.segments.push(Segment { first: self.made, slot: 0, origin: now.saturating_sub(room), period, end: now });
+        self.segments.push(Segment {
+            first: self.made,
+            slot: 0,
+            origin: now.saturating_sub(room),
+            period,
+            end: now,
+        });
         self.made += count;
         if let (Some(live), Some(slot)) = (live, next_slot) {
-            self.segments.push(Segment { first: self.made, slot, ..live });
+            self.segments.push(Segment {
+                first: self.made,
+                slot,
+                ..live
+            });
         }
         true
     }
 
     /// A live segment that made nothing would only lengthen the list.
     fn drop_unused_live(&mut self) {
-        if self.live && self.segments.last().is_some_and(|segment| segment.first == self.made) {
+        if self.live
+            && self
+                .segments
+                .last()
+                .is_some_and(|segment| segment.first == self.made)
+        {
             self.segments.pop();
         }
     }
@@ -134,10 +181,14 @@ impl Timeline {
         let parts = if hash(self.seed, Purpose::Slot, block, 1).is_multiple_of(SHARED) {
             u128::from(block * BLOCK + BLOCK - 1) * u128::from(JITTER)
         } else {
-            u128::from(slot) * u128::from(JITTER) + u128::from(hash(self.seed, Purpose::Slot, slot, 0) % JITTER)
+            u128::from(slot) * u128::from(JITTER)
+                + u128::from(hash(self.seed, Purpose::Slot, slot, 0) % JITTER)
         };
         let nanos = parts * u128::from(segment.period) / u128::from(JITTER);
-        segment.origin.saturating_add(i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX)).min(segment.end)
+        segment
+            .origin
+            .saturating_add(i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX))
+            .min(segment.end)
     }
 }
 
@@ -162,7 +213,11 @@ mod tests {
     fn live_events_come_with_the_clock_and_stay_when_it_goes_back() {
         let mut timeline = Timeline::new(3, 0, 10, 1_000, 2.5);
         timeline.sync(100_000);
-        assert!((255..=264).contains(&timeline.made()), "{}", timeline.made());
+        assert!(
+            (255..=264).contains(&timeline.made()),
+            "{}",
+            timeline.made()
+        );
         let made = timeline.made();
         assert!((0..made).all(|i| timeline.time(i) <= 100_000) && timeline.time(made) > 100_000);
         timeline.sync(5);
@@ -176,7 +231,11 @@ mod tests {
         assert!(timeline.add(0, 10));
         assert!(timeline.add(60_000, 1_000) && timeline.add(60_000, 5));
         timeline.sync(120_000);
-        assert!((1_130..=1_140).contains(&timeline.made()), "{}", timeline.made());
+        assert!(
+            (1_130..=1_140).contains(&timeline.made()),
+            "{}",
+            timeline.made()
+        );
         assert!(never_decreases(&timeline));
         assert!(!timeline.add(119_000, 1));
         timeline.set_rate(121_000, 0.0);

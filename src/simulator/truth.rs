@@ -87,7 +87,10 @@ impl FromStr for Mark {
     fn from_str(text: &str) -> Result<Self, MarkError> {
         let (generated, added) = text.split_once('.').ok_or(MarkError)?;
         let number = |text: &str| text.parse().map_err(|_| MarkError);
-        Ok(Self(Seq { generated: number(generated)?, added: number(added)? }))
+        Ok(Self(Seq {
+            generated: number(generated)?,
+            added: number(added)?,
+        }))
     }
 }
 
@@ -96,11 +99,18 @@ impl FromStr for Mark {
 impl Scope {
     /// What arrived since a mark, whether it is still there or not.
     pub fn arrived_since(mark: Mark) -> Self {
-        Self { since: Some(mark), removed: true, ..Self::default() }
+        Self {
+            since: Some(mark),
+            removed: true,
+            ..Self::default()
+        }
     }
 
     fn takes(&self, row: &Row) -> bool {
-        self.since.is_none_or(|mark| row.seq >= mark.0) && self.created_since.is_none_or(|time| row.created >= clock::millis(time))
+        self.since.is_none_or(|mark| row.seq >= mark.0)
+            && self
+                .created_since
+                .is_none_or(|time| row.created >= clock::millis(time))
     }
 }
 
@@ -133,10 +143,15 @@ impl Simulator {
                     by_kind.insert(view.kind.to_owned(), BTreeMap::from([(view.actor, 1)]));
                 }
             }
-            edges = Some(edges.map_or((row.created, row.created), |(old, new)| (old.min(row.created), new.max(row.created))));
+            edges = Some(edges.map_or((row.created, row.created), |(old, new)| {
+                (old.min(row.created), new.max(row.created))
+            }));
         }
-        let flat =
-            by_kind.into_iter().flat_map(|(kind, actors)| actors.into_iter().map(move |(actor, count)| ((kind.clone(), actor), count)));
+        let flat = by_kind.into_iter().flat_map(|(kind, actors)| {
+            actors
+                .into_iter()
+                .map(move |(actor, count)| ((kind.clone(), actor), count))
+        });
         truth.counts = flat.collect();
         truth.created = edges.map(|(old, new)| (clock::timestamp(old), clock::timestamp(new)));
         truth
@@ -149,12 +164,21 @@ impl Simulator {
 
     /// The entries of a scope, oldest first in the order of the listing.
     pub fn entries_of(&self, scope: Scope) -> Entries {
-        Entries { world: self.snapshot(scope), scope, from: Bound::Unbounded, rows: Vec::new().into_iter() }
+        Entries {
+            world: self.snapshot(scope),
+            scope,
+            from: Bound::Unbounded,
+            rows: Vec::new().into_iter(),
+        }
     }
 
     fn snapshot(&self, scope: Scope) -> Arc<World> {
         let world = self.world();
-        if scope.removed { Arc::new(world.with_removed()) } else { world }
+        if scope.removed {
+            Arc::new(world.with_removed())
+        } else {
+            world
+        }
     }
 }
 
@@ -166,7 +190,10 @@ impl Iterator for Entries {
     fn next(&mut self) -> Option<Served> {
         loop {
             let Some(row) = self.rows.next() else {
-                let part = Between { low: self.from, high: Bound::Unbounded };
+                let part = Between {
+                    low: self.from,
+                    high: Bound::Unbounded,
+                };
                 let rows: Vec<Row> = self.world.up(part).take(CHUNK).collect();
                 self.from = Bound::Excluded(rows.last()?.key);
                 self.rows = rows.into_iter();

@@ -83,10 +83,20 @@ impl Row {
     /// What filters and counts look at.
     pub(super) fn view(&self, seed: u64) -> View<'_> {
         match &self.patch {
-            Some(patch) => View { kind: &patch.kind, actor: patch.actor, target: patch.target, deal: patch.deal },
+            Some(patch) => View {
+                kind: &patch.kind,
+                actor: patch.actor,
+                target: patch.target,
+                deal: patch.deal,
+            },
             None => {
                 let (facets, _) = Facets::draw(seed, self.seq);
-                View { kind: facets.kind.name, actor: facets.actor, target: facets.target, deal: facets.deal }
+                View {
+                    kind: facets.kind.name,
+                    actor: facets.actor,
+                    target: facets.target,
+                    deal: facets.deal,
+                }
             }
         }
     }
@@ -99,7 +109,10 @@ impl World {
         let span = clock::duration_millis(config.history_span);
         Self {
             seed: config.seed,
-            organization: (config.organization_id, Arc::from(config.organization_name.as_str())),
+            organization: (
+                config.organization_id,
+                Arc::from(config.organization_name.as_str()),
+            ),
             reading: config.readings.key,
             timeline: Timeline::new(config.seed, start, config.history, span, config.rate),
             gone: Spans::default(),
@@ -122,12 +135,18 @@ impl World {
 
     /// The place that the next arrival will have at the earliest.
     pub(super) fn next_seq(&self) -> Seq {
-        Seq { generated: self.timeline.made(), added: self.next_added }
+        Seq {
+            generated: self.timeline.made(),
+            added: self.next_added,
+        }
     }
 
     /// All activity types that an entry can have: the allowed values of the filter.
     pub(super) fn kinds(&self) -> impl Iterator<Item = &str> {
-        KINDS.iter().map(|kind| kind.name).chain(self.extra_kinds.iter().map(String::as_str))
+        KINDS
+            .iter()
+            .map(|kind| kind.name)
+            .chain(self.extra_kinds.iter().map(String::as_str))
     }
 
     /// Whether the organization has this deal.
@@ -137,9 +156,17 @@ impl World {
 
     /// The row of a generated event.
     pub(super) fn generated(&self, i: u64) -> Row {
-        let seq = Seq { generated: i + 1, added: 0 };
+        let seq = Seq {
+            generated: i + 1,
+            added: 0,
+        };
         let created = self.timeline.time(i);
-        Row { key: self.key(created, seq), seq, created, patch: None }
+        Row {
+            key: self.key(created, seq),
+            seq,
+            created,
+            patch: None,
+        }
     }
 
     /// The JSON of an entry, exactly as it is served.
@@ -168,15 +195,25 @@ impl World {
     pub(super) fn insert(&mut self, created: i64, fields: &Fields) -> Row {
         let seq = self.next_seq();
         self.next_added += 1;
-        let mut row = Row { key: self.key(created, seq), seq, created, patch: None };
+        let mut row = Row {
+            key: self.key(created, seq),
+            seq,
+            created,
+            patch: None,
+        };
         if !fields.is_empty() {
             let entry = patched(&self.draw(&row), fields);
             let number = |field: &str| entry.get(field).and_then(Value::as_i64);
-            let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let kind = entry
+                .get("type")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned();
             if !kind.is_empty() && !is_known_kind(&kind) {
                 self.extra_kinds.insert(kind.clone());
             }
-            self.extra_deals.extend(number("dealId").filter(|&id| !catalogue::is_deal(id)));
+            self.extra_deals
+                .extend(number("dealId").filter(|&id| !catalogue::is_deal(id)));
             row.patch = Some(Arc::new(Patch {
                 fields: fields.clone(),
                 kind,
@@ -210,10 +247,18 @@ impl World {
         let mut end = self.timeline.made();
         while edge < end {
             let middle = edge + (end - edge) / 2;
-            if self.timeline.time(middle) < than { edge = middle + 1 } else { end = middle }
+            if self.timeline.time(middle) < than {
+                edge = middle + 1
+            } else {
+                end = middle
+            }
         }
         self.gone.insert(0..edge);
-        let (old, kept) = self.added.iter().map(|(key, row)| (*key, row.clone())).partition(|(_, row)| row.created < than);
+        let (old, kept) = self
+            .added
+            .iter()
+            .map(|(key, row)| (*key, row.clone()))
+            .partition(|(_, row)| row.created < than);
         let old: BTreeMap<Key, Row> = old;
         self.added = Arc::new(kept);
         Arc::make_mut(&mut self.lost).extend(old);
@@ -243,7 +288,12 @@ impl World {
     }
 
     fn draw(&self, row: &Row) -> Entry {
-        Entry::draw(self.seed, row.seq, row.created, (self.organization.0, &self.organization.1))
+        Entry::draw(
+            self.seed,
+            row.seq,
+            row.created,
+            (self.organization.0, &self.organization.1),
+        )
     }
 }
 

@@ -60,8 +60,13 @@ impl Folding {
 
     /// What was held back since the last call; every place may write again.
     fn take(&self) -> Vec<(u64, String)> {
-        let places = std::mem::take(&mut *self.places.lock().unwrap_or_else(PoisonError::into_inner));
-        places.into_values().filter(|place| place.lines > BURST).map(|place| (place.lines - BURST, place.last)).collect()
+        let places =
+            std::mem::take(&mut *self.places.lock().unwrap_or_else(PoisonError::into_inner));
+        places
+            .into_values()
+            .filter(|place| place.lines > BURST)
+            .map(|place| (place.lines - BURST, place.last))
+            .collect()
     }
 
     /// Tells each minute what was held back, for as long as it is polled.
@@ -75,7 +80,10 @@ impl Folding {
     /// Tells what was held back since the last time.
     pub(super) fn tell(&self) {
         for (lines, last) in self.take() {
-            tracing::warn!(folded_lines = lines, "more of the same within the last minute, the last one: {last}");
+            tracing::warn!(
+                folded_lines = lines,
+                "more of the same within the last minute, the last one: {last}"
+            );
         }
     }
 }
@@ -91,7 +99,11 @@ impl<S> Filter<S> for Folding {
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
         // What is held back leaves a mark with the thread, which only another call of `enabled` takes away.
-        if *metadata.level() != Level::WARN { Interest::always() } else { Interest::sometimes() }
+        if *metadata.level() != Level::WARN {
+            Interest::always()
+        } else {
+            Interest::sometimes()
+        }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -125,22 +137,60 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_warning_that_repeats_becomes_a_count() {
         let folding = Folding::default();
-        let log = Captured::begin_with(|lines| Box::new(tracing_subscriber::registry().with(lines.with_filter(folding.clone()))));
+        let log = Captured::begin_with(|lines| {
+            Box::new(tracing_subscriber::registry().with(lines.with_filter(folding.clone())))
+        });
         (1..=100).for_each(warn);
         tracing::warn!("another one");
         (1..=100).for_each(|n| tracing::info!(n, "a change of state"));
         let lines = log.lines();
-        assert_eq!(lines.iter().filter(|line| line.contains("refused")).count() as u64, BURST);
-        assert_eq!(lines.iter().filter(|line| line.contains("another one")).count(), 1, "other places have their own minute");
-        assert_eq!(lines.iter().filter(|line| line.contains("a change of state")).count(), 100, "only warnings are folded");
+        assert_eq!(
+            lines.iter().filter(|line| line.contains("refused")).count() as u64,
+            BURST
+        );
+        assert_eq!(
+            lines
+                .iter()
+                .filter(|line| line.contains("another one"))
+                .count(),
+            1,
+            "other places have their own minute"
+        );
+        assert_eq!(
+            lines
+                .iter()
+                .filter(|line| line.contains("a change of state"))
+                .count(),
+            100,
+            "only warnings are folded"
+        );
 
         let report = folding.clone().report();
-        assert!(tokio::time::timeout(MINUTE * 3, report).await.is_err(), "it never ends by itself");
-        let told: Vec<String> = log.lines().into_iter().filter(|line| line.contains("more of the same")).collect();
-        assert_eq!(told.len(), 1, "what did not happen again is not told again: {told:?}");
-        assert!(told[0].contains("folded_lines=90") && told[0].contains("refused: record 100"), "{told:?}");
+        assert!(
+            tokio::time::timeout(MINUTE * 3, report).await.is_err(),
+            "it never ends by itself"
+        );
+        let told: Vec<String> = log
+            .lines()
+            .into_iter()
+            .filter(|line| line.contains("more of the same"))
+            .collect();
+        assert_eq!(
+            told.len(),
+            1,
+            "what did not happen again is not told again: {told:?}"
+        );
+        assert!(
+            told[0].contains("folded_lines=90") && told[0].contains("refused: record 100"),
+            "{told:?}"
+        );
 
         warn(101);
-        assert!(log.lines().last().is_some_and(|line| line.contains("record 101")), "a new minute");
+        assert!(
+            log.lines()
+                .last()
+                .is_some_and(|line| line.contains("record 101")),
+            "a new minute"
+        );
     }
 }

@@ -24,21 +24,39 @@ impl Amount {
     /// The amount a number stands for; `None` where it is too large to be money.
     pub fn new(number: NumberText<'_>) -> Option<Self> {
         let text = number.as_str();
-        let (sign, number) = text.strip_prefix('-').map_or((1, text), |number| (-1, number));
+        let (sign, number) = text
+            .strip_prefix('-')
+            .map_or((1, text), |number| (-1, number));
         let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        let digits = || whole.bytes().chain(fraction.bytes()).map(|digit| i128::from(digit - b'0'));
-        let Some(zeros) = digits().position(|digit| digit != 0) else { return Some(Self(0)) };
+        let digits = || {
+            whole
+                .bytes()
+                .chain(fraction.bytes())
+                .map(|digit| i128::from(digit - b'0'))
+        };
+        let Some(zeros) = digits().position(|digit| digit != 0) else {
+            return Some(Self(0));
+        };
         // One that does not fit is as good as the largest there is.
-        let exponent: i64 = exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
+        let exponent: i64 = exponent.parse().unwrap_or(if exponent.starts_with('-') {
+            i64::MIN
+        } else {
+            i64::MAX
+        });
         // Counted from the first digit that is not 0.
         let before_the_point = exponent.saturating_add(whole.len() as i64 - zeros as i64);
         if before_the_point > MAX_DIGITS {
             return None;
         }
-        let Ok(kept) = usize::try_from(before_the_point + DECIMALS) else { return Some(Self(0)) };
+        let Ok(kept) = usize::try_from(before_the_point + DECIMALS) else {
+            return Some(Self(0));
+        };
         let mut digits = digits().skip(zeros).chain(std::iter::repeat(0));
-        let units = digits.by_ref().take(kept).fold(0, |units, digit| units * 10 + digit);
+        let units = digits
+            .by_ref()
+            .take(kept)
+            .fold(0, |units, digit| units * 10 + digit);
         let rounded = units + i128::from(digits.next() >= Some(5));
         Some(Self(sign * rounded))
     }
@@ -53,7 +71,9 @@ impl Amount {
         let sign = if self.0 < 0 { "-" } else { "" };
         let units = self.0.unsigned_abs();
         let scale = SCALE.unsigned_abs();
-        format!("{sign}{}.{:04}", units / scale, units % scale).parse().expect("digits and a point are a number")
+        format!("{sign}{}.{:04}", units / scale, units % scale)
+            .parse()
+            .expect("digits and a point are a number")
     }
 }
 
@@ -109,7 +129,10 @@ mod tests {
             ("1e-5", 0),
             ("9e-5", 1),
             ("1e-9999999999999999999", 0),
-            ("999999999999999999999999.9999", 9_999_999_999_999_999_999_999_999_999),
+            (
+                "999999999999999999999999.9999",
+                9_999_999_999_999_999_999_999_999_999,
+            ),
             ("0.1e24", 1_000_000_000_000_000_000_000_000_000),
             ("-12.34", -123_400),
             ("0.00004", 0),
@@ -128,7 +151,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_money_is_none() {
-        for text in ["1e24", "-1e300", "1.7976931348623157e308", "1e400", "1e9999999999999999999", "1000000000000000000000000"] {
+        for text in [
+            "1e24",
+            "-1e300",
+            "1.7976931348623157e308",
+            "1e400",
+            "1e9999999999999999999",
+            "1000000000000000000000000",
+        ] {
             assert_eq!(amount(text), None, "{text}");
         }
     }

@@ -79,7 +79,11 @@ fn sentence(error: &ScanError, shown_until: Option<Timestamp>, settings: &Settin
         _ => Duration::ZERO,
     };
     // The service is asked for nothing while it wants to be left alone: a scan of that time ends before its first request.
-    let next = humantime::format_duration(settings.scan_interval.max(Duration::from_secs(pause.as_secs())));
+    let next = humantime::format_duration(
+        settings
+            .scan_interval
+            .max(Duration::from_secs(pause.as_secs())),
+    );
     match shown_until {
         Some(until) => format!(
             "the tickets could not be scanned: {error}; the last snapshot is shown until {until:.0}, then its series disappear; the next scan is in {next}"
@@ -95,7 +99,11 @@ fn sentence(error: &ScanError, shown_until: Option<Timestamp>, settings: &Settin
 impl Told {
     fn success(&mut self, snapshot: &Snapshot) {
         if self.failing.take().is_some() {
-            tracing::info!(failed_scans = self.failures, tickets = snapshot.tickets, "the scan of the tickets works again");
+            tracing::info!(
+                failed_scans = self.failures,
+                tickets = snapshot.tickets,
+                "the scan of the tickets works again"
+            );
         }
         self.failures = 0;
         match &snapshot.doubt {
@@ -113,7 +121,10 @@ impl Told {
         self.failures += 1;
         let kind = match error {
             ScanError::Api(error) => Kind::Api(error.reason()),
-            ScanError::OffsetIgnored { .. } | ScanError::TooMany | ScanError::TooManyDeals | ScanError::TooSlow(_) => Kind::Listing,
+            ScanError::OffsetIgnored { .. }
+            | ScanError::TooMany
+            | ScanError::TooManyDeals
+            | ScanError::TooSlow(_) => Kind::Listing,
         };
         if self.failing.replace(kind) != Some(kind) {
             tracing::error!("{message}");

@@ -52,10 +52,14 @@ impl Fold {
     /// An empty one. `now` is the service's clock; the label values of an `earlier` snapshot are kept before new ones.
     pub fn new(settings: &Settings, earlier: Option<&Snapshot>, now: Timestamp) -> Self {
         let clock = Clock::new(now);
-        let seen = |which: fn(&Snapshot) -> Vec<&str>| earlier.map(which).unwrap_or_default().into_iter();
+        let seen =
+            |which: fn(&Snapshot) -> Vec<&str>| earlier.map(which).unwrap_or_default().into_iter();
         Self {
             clock,
-            horizon: clock.start().saturating_add(millis(MAX_SCAN)).saturating_add(millis(settings.max_age)),
+            horizon: clock
+                .start()
+                .saturating_add(millis(MAX_SCAN))
+                .saturating_add(millis(settings.max_age)),
             states: Vocabulary::new(UNKNOWN, &settings.open_states, seen(Snapshot::states)),
             types: Vocabulary::new(UNKNOWN, &[], seen(Snapshot::types)),
             priorities: Vocabulary::new(NONE, &settings.priorities, seen(Snapshot::priorities)),
@@ -74,19 +78,28 @@ impl Fold {
     /// Adds a row as the service wrote it; a repeated one changes nothing.
     pub fn add(&mut self, raw: &str) -> Seen {
         let row = Row::read(raw);
-        let seen = Seen { key: row.key, new: self.ids.insert(row.key, ()).is_none() };
+        let seen = Seen {
+            key: row.key,
+            new: self.ids.insert(row.key, ()).is_none(),
+        };
         if !seen.new {
             return seen;
         }
         // The order of the rows does not matter to it.
-        self.fingerprint = self.fingerprint.wrapping_add(row.key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ row.key.rotate_left(32));
+        self.fingerprint = self
+            .fingerprint
+            .wrapping_add(row.key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ row.key.rotate_left(32));
         self.unknown_fields += row.unknown_fields;
         let mut problem = row.malformed;
         self.count(&row.ticket, row.key, &mut problem);
         if let Some(problem) = problem {
             self.malformed += 1;
-            let id = row.ticket.id.map_or_else(|| "a ticket without an id".to_owned(), |id| format!("ticket {id}"));
-            self.example.get_or_insert_with(|| format!("{id}: {problem}"));
+            let id = row.ticket.id.map_or_else(
+                || "a ticket without an id".to_owned(),
+                |id| format!("ticket {id}"),
+            );
+            self.example
+                .get_or_insert_with(|| format!("{id}: {problem}"));
         }
         seen
     }
@@ -129,7 +142,13 @@ impl Fold {
         }
         types.sort_unstable();
         types.dedup();
-        let priorities: Vec<u8> = self.priorities.configured().iter().copied().chain([0]).collect();
+        let priorities: Vec<u8> = self
+            .priorities
+            .configured()
+            .iter()
+            .copied()
+            .chain([0])
+            .collect();
         for kind in types {
             for state in self.states.configured() {
                 self.by_state.entry((*state, kind)).or_default();
@@ -139,24 +158,46 @@ impl Fold {
             }
             self.open_times.entry(kind).or_default();
         }
-        let mut deals: BTreeMap<u8, u64> = priorities.into_iter().map(|priority| (priority, 0)).collect();
+        let mut deals: BTreeMap<u8, u64> = priorities
+            .into_iter()
+            .map(|priority| (priority, 0))
+            .collect();
         for priority in self.deals.values() {
             *deals.entry(priority).or_default() += 1;
         }
         let (states, types, priorities) = (self.states, self.types, self.priorities);
-        let pair = |a: &Vocabulary, x, b: &Vocabulary, y| -> (Arc<str>, Arc<str>) { (a.value(x).clone(), b.value(y).clone()) };
+        let pair = |a: &Vocabulary, x, b: &Vocabulary, y| -> (Arc<str>, Arc<str>) {
+            (a.value(x).clone(), b.value(y).clone())
+        };
         Snapshot {
             taken_at: Timestamp::now(),
             duration,
             doubt,
             tickets: self.ids.len() as u64,
             malformed: self.malformed,
-            folded: [&states, &types, &priorities].into_iter().any(Vocabulary::folded),
+            folded: [&states, &types, &priorities]
+                .into_iter()
+                .any(Vocabulary::folded),
             clock: self.clock,
-            by_state: self.by_state.into_iter().map(|((state, kind), group)| (pair(&states, state, &types, kind), group)).collect(),
-            open: self.open.into_iter().map(|((kind, priority), group)| (pair(&types, kind, &priorities, priority), group)).collect(),
-            open_times: self.open_times.into_iter().map(|(kind, times)| (types.value(kind).clone(), times)).collect(),
-            deals: deals.into_iter().map(|(priority, deals)| (priorities.value(priority).clone(), deals)).collect(),
+            by_state: self
+                .by_state
+                .into_iter()
+                .map(|((state, kind), group)| (pair(&states, state, &types, kind), group))
+                .collect(),
+            open: self
+                .open
+                .into_iter()
+                .map(|((kind, priority), group)| (pair(&types, kind, &priorities, priority), group))
+                .collect(),
+            open_times: self
+                .open_times
+                .into_iter()
+                .map(|(kind, times)| (types.value(kind).clone(), times))
+                .collect(),
+            deals: deals
+                .into_iter()
+                .map(|(priority, deals)| (priorities.value(priority).clone(), deals))
+                .collect(),
         }
     }
 
@@ -166,7 +207,12 @@ impl Fold {
         let amount = ticket.deal_amount_sum.and_then(|number| {
             let amount = Amount::new(number);
             if amount.is_none() {
-                problem.get_or_insert_with(|| format!("dealAmountSum {number:e} is no amount of money", number = number.as_f64()));
+                problem.get_or_insert_with(|| {
+                    format!(
+                        "dealAmountSum {number:e} is no amount of money",
+                        number = number.as_f64()
+                    )
+                });
             }
             amount
         });
@@ -185,7 +231,11 @@ impl Fold {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
                 older.add(created.saturating_add(millis(*min_age)), now, horizon);
             }
-            times.oldest_created = Some(times.oldest_created.map_or(created, |oldest| oldest.min(created)));
+            times.oldest_created = Some(
+                times
+                    .oldest_created
+                    .map_or(created, |oldest| oldest.min(created)),
+            );
         }
     }
 
@@ -198,7 +248,9 @@ impl Fold {
                 highest = priority;
             }
             // A deal is counted once, under the highest priority that any open ticket gives it.
-            if let Some(known) = self.deals.insert(deal_key(deal, ticket, position), priority)
+            if let Some(known) = self
+                .deals
+                .insert(deal_key(deal, ticket, position), priority)
                 && self.priorities.rank(priority) < self.priorities.rank(*known)
             {
                 *known = priority;
@@ -220,14 +272,19 @@ impl Snapshot {
     }
 
     fn priorities(&self) -> Vec<&str> {
-        self.open.keys().map(|(_, priority)| &**priority).chain(self.deals.keys().map(|priority| &**priority)).collect()
+        self.open
+            .keys()
+            .map(|(_, priority)| &**priority)
+            .chain(self.deals.keys().map(|priority| &**priority))
+            .collect()
     }
 }
 
 /// A moment in milliseconds since the epoch. The epoch itself, what lies before it, and the last day of the year 9999 are some system's way to
 /// say that there is no date.
 fn moment(text: Option<&Text<'_>>, field: &str, problem: &mut Option<String>) -> Option<i64> {
-    let text = text.filter(|text| !text.trim().is_empty() && !text.trim_start().starts_with("9999-12-31"))?;
+    let text = text
+        .filter(|text| !text.trim().is_empty() && !text.trim_start().starts_with("9999-12-31"))?;
     let Some(time) = parse_time(text) else {
         problem.get_or_insert_with(|| format!("{field} is no time"));
         return None;

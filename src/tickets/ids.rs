@@ -26,7 +26,12 @@ struct Shard<V> {
 
 impl<V: Copy + Default> IdMap<V> {
     pub(super) fn new() -> Self {
-        Self { shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect(), len: 0 }
+        Self {
+            shards: std::iter::repeat_with(Shard::default)
+                .take(SHARDS)
+                .collect(),
+            len: 0,
+        }
     }
 
     /// Inserts a key that is not there yet; the value of one that is comes back to be changed.
@@ -48,7 +53,11 @@ impl<V: Copy + Default> IdMap<V> {
 
     /// The values, in no order.
     pub(super) fn values(&self) -> impl Iterator<Item = V> {
-        self.shards.iter().flat_map(|shard| shard.keys.iter().zip(&shard.values)).filter(|(key, _)| **key != 0).map(|(_, value)| *value)
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.keys.iter().zip(&shard.values))
+            .filter(|(key, _)| **key != 0)
+            .map(|(_, value)| *value)
     }
 }
 

@@ -39,10 +39,23 @@ pub(super) struct Vocabulary {
 impl Vocabulary {
     /// A vocabulary of the missing value, [`OTHER`], the configured values in their order, and those that the last snapshot showed: who had a
     /// series keeps it, so that the values past the bound do not take turns.
-    pub(super) fn new<'a>(missing: &str, configured: &[String], earlier: impl Iterator<Item = &'a str>) -> Self {
+    pub(super) fn new<'a>(
+        missing: &str,
+        configured: &[String],
+        earlier: impl Iterator<Item = &'a str>,
+    ) -> Self {
         let values = vec![missing.into(), OTHER.into()];
-        let mut vocabulary = Self { values, configured: Vec::new(), limit: usize::from(u8::MAX), folded: false };
-        for value in configured.iter().filter(|value| !value.trim().is_empty()).take(MAX_CONFIGURED) {
+        let mut vocabulary = Self {
+            values,
+            configured: Vec::new(),
+            limit: usize::from(u8::MAX),
+            folded: false,
+        };
+        for value in configured
+            .iter()
+            .filter(|value| !value.trim().is_empty())
+            .take(MAX_CONFIGURED)
+        {
             let index = vocabulary.index(Some(value));
             if !vocabulary.configured.contains(&index) {
                 vocabulary.configured.push(index);
@@ -94,7 +107,11 @@ impl Vocabulary {
 
     /// Where a priority ranks: smaller is higher. The configured ones in their order, then unknown ones by name, then [`OTHER`], then none.
     pub(super) fn rank(&self, index: u8) -> (usize, &str) {
-        match self.configured.iter().position(|configured| *configured == index) {
+        match self
+            .configured
+            .iter()
+            .position(|configured| *configured == index)
+        {
             Some(position) => (position, ""),
             None if index == 0 => (usize::MAX, ""),
             None if index == OTHER_INDEX => (usize::MAX - 1, ""),
@@ -103,7 +120,10 @@ impl Vocabulary {
     }
 
     fn find(&self, text: &str) -> Option<u8> {
-        self.values.iter().position(|value| **value == *text).map(|index| index as u8)
+        self.values
+            .iter()
+            .position(|value| **value == *text)
+            .map(|index| index as u8)
     }
 }
 
@@ -113,7 +133,11 @@ fn clean(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_LABEL_CHARS && !text.contains(char::is_control) {
         return Cow::Borrowed(text);
     }
-    let mut cut: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_LABEL_CHARS).collect();
+    let mut cut: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MAX_LABEL_CHARS)
+        .collect();
     if text.chars().nth(MAX_LABEL_CHARS).is_some() {
         cut.pop();
         cut.push('…');
@@ -155,9 +179,17 @@ mod tests {
 
     #[test]
     fn unknown_priorities_rank_below_the_configured_and_above_none() {
-        let mut vocabulary = Vocabulary::new(NONE, &["HIGH".to_owned(), String::new(), "LOW".to_owned()], [].into_iter());
+        let mut vocabulary = Vocabulary::new(
+            NONE,
+            &["HIGH".to_owned(), String::new(), "LOW".to_owned()],
+            [].into_iter(),
+        );
         let order = ["HIGH", "LOW", "A", "B", OTHER, NONE].map(|text| vocabulary.index(Some(text)));
-        assert!(order.windows(2).all(|pair| vocabulary.rank(pair[0]) < vocabulary.rank(pair[1])));
+        assert!(
+            order
+                .windows(2)
+                .all(|pair| vocabulary.rank(pair[0]) < vocabulary.rank(pair[1]))
+        );
     }
 
     #[test]

@@ -14,7 +14,11 @@ pub const CONCURRENCY: usize = 4;
 /// Where pages come from: the client, or a script in a test.
 pub trait PageSource: Sync {
     /// `limit` tickets from `offset` on.
-    fn page(&self, limit: u32, offset: u64) -> impl Future<Output = Result<TicketPage, ApiError>> + Send;
+    fn page(
+        &self,
+        limit: u32,
+        offset: u64,
+    ) -> impl Future<Output = Result<TicketPage, ApiError>> + Send;
 
     /// Counts fields of tickets that the specification does not name.
     fn unknown_fields(&self, _count: u64) {}
@@ -42,13 +46,22 @@ pub(super) struct Pages<'a, S> {
 
 impl<'a, S: PageSource> Pages<'a, S> {
     pub(super) fn new(source: &'a S, limit: u32) -> Self {
-        Self { source, limit, ahead: FuturesOrdered::new(), front: 0, back: 0, step: 0, end: 0 }
+        Self {
+            source,
+            limit,
+            ahead: FuturesOrdered::new(),
+            front: 0,
+            back: 0,
+            step: 0,
+            end: 0,
+        }
     }
 
     /// After the first page: the next ones begin at `next` and at every multiple of it, as long as they do not turn out otherwise.
     pub(super) fn plan(&mut self, next: u64, total: Option<u64>) {
         // The page at `end` would hold nothing but the overlap.
-        (self.front, self.back, self.step, self.end) = (next, next, next, total.unwrap_or(0).saturating_sub(1));
+        (self.front, self.back, self.step, self.end) =
+            (next, next, next, total.unwrap_or(0).saturating_sub(1));
     }
 
     /// The page at `offset`, asked for with `self.limit`; half of it where the answer would be too large to be read.
@@ -72,7 +85,10 @@ impl<'a, S: PageSource> Pages<'a, S> {
             match page {
                 Err(ApiError::TooLarge { .. }) if self.limit > 1 => {
                     self.limit = (self.limit / 2).max(1);
-                    tracing::warn!(limit = self.limit, "a page of tickets was too large to be read; asking for smaller ones");
+                    tracing::warn!(
+                        limit = self.limit,
+                        "a page of tickets was too large to be read; asking for smaller ones"
+                    );
                     self.forget();
                 }
                 page => return page,

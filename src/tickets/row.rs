@@ -23,7 +23,13 @@ pub(super) struct Row<'a> {
 }
 
 /// The documented fields (specification, section 2.3) that are numbers.
-const NUMBERS: [&str; 5] = ["id", "organizationId", "createdByUserId", "integrationInstallationId", "dealAmountSum"];
+const NUMBERS: [&str; 5] = [
+    "id",
+    "organizationId",
+    "createdByUserId",
+    "integrationInstallationId",
+    "dealAmountSum",
+];
 
 /// Those that are text.
 const TEXTS: [&str; 11] = [
@@ -63,7 +69,12 @@ impl<'a> Row<'a> {
         match Ticket::parse(raw) {
             Ok((ticket, unknown_fields)) => {
                 let key = ticket.id.map_or_else(|| hash(raw), key);
-                Self { ticket, key, unknown_fields, malformed: None }
+                Self {
+                    ticket,
+                    key,
+                    unknown_fields,
+                    malformed: None,
+                }
             }
             Err(_) => Self::read_leniently(raw),
         }
@@ -71,10 +82,16 @@ impl<'a> Row<'a> {
 
     fn read_leniently(raw: &'a str) -> Self {
         let fields: Fields<'a> = serde_json::from_str(raw).unwrap_or_default();
-        let id = fields.get("id").map(|id| id.get()).filter(|id| *id != "null");
+        let id = fields
+            .get("id")
+            .map(|id| id.get())
+            .filter(|id| *id != "null");
         let number = field::<Number>(&fields, "id");
         // An id of another type than documented is still an identity.
-        let key = number.map(key).or_else(|| id.map(hash)).unwrap_or_else(|| hash(raw));
+        let key = number
+            .map(key)
+            .or_else(|| id.map(hash))
+            .unwrap_or_else(|| hash(raw));
         let ticket = Ticket {
             id: number,
             r#type: field(&fields, "type"),
@@ -86,7 +103,12 @@ impl<'a> Row<'a> {
                 .map(|deals| deals.items.into_iter().map(read_deal).collect()),
             ..Ticket::default()
         };
-        Self { ticket, key, unknown_fields: 0, malformed: Some(complaint(&fields)) }
+        Self {
+            ticket,
+            key,
+            unknown_fields: 0,
+            malformed: Some(complaint(&fields)),
+        }
     }
 }
 
@@ -114,9 +136,15 @@ fn read_deal(raw: &RawValue) -> LinkedDeal<'_> {
 
 /// Names the fields that are not of the documented type. serde's own message would repeat what is in them, which is nobody's business in a log.
 fn complaint(fields: &Fields<'_>) -> String {
-    let numbers = NUMBERS.into_iter().filter(|name| is_wrong::<Number>(fields, name));
-    let texts = TEXTS.into_iter().filter(|name| is_wrong::<Text<'_>>(fields, name));
-    let deals = ["linkedDeals"].into_iter().filter(|name| is_wrong::<Deals<LinkedDeal<'_>>>(fields, name));
+    let numbers = NUMBERS
+        .into_iter()
+        .filter(|name| is_wrong::<Number>(fields, name));
+    let texts = TEXTS
+        .into_iter()
+        .filter(|name| is_wrong::<Text<'_>>(fields, name));
+    let deals = ["linkedDeals"]
+        .into_iter()
+        .filter(|name| is_wrong::<Deals<LinkedDeal<'_>>>(fields, name));
     let wrong: Vec<&str> = numbers.chain(texts).chain(deals).collect();
     if !wrong.is_empty() {
         format!("of another type than documented: {}", wrong.join(", "))
@@ -128,7 +156,9 @@ fn complaint(fields: &Fields<'_>) -> String {
 }
 
 fn is_wrong<'a, T: Deserialize<'a>>(fields: &Fields<'a>, name: &str) -> bool {
-    fields.get(name).is_some_and(|raw| serde_json::from_str::<Option<T>>(raw.get()).is_err())
+    fields
+        .get(name)
+        .is_some_and(|raw| serde_json::from_str::<Option<T>>(raw.get()).is_err())
 }
 
 /// A field, where it has the documented type.
@@ -160,28 +190,56 @@ mod tests {
             "linkedDeals":[{"id":"x","priority":"HIGH"},5,{"id":9,"priority":null}]}"#;
         let row = Row::read(raw);
         assert_eq!(row.key, 7);
-        assert_eq!(row.malformed.as_deref(), Some("of another type than documented: dealAmountSum, type, title, linkedDeals"));
-        assert_eq!((row.ticket.state.as_deref(), row.ticket.r#type), (Some("OPEN"), None));
+        assert_eq!(
+            row.malformed.as_deref(),
+            Some("of another type than documented: dealAmountSum, type, title, linkedDeals")
+        );
+        assert_eq!(
+            (row.ticket.state.as_deref(), row.ticket.r#type),
+            (Some("OPEN"), None)
+        );
         assert!(row.ticket.deal_amount_sum.is_none() && row.ticket.created_at.is_some());
         let deals = row.ticket.linked_deals.expect("present");
         assert_eq!(deals.len(), 3);
-        assert_eq!((deals[0].id, deals[0].priority.as_deref()), (None, Some("HIGH")));
+        assert_eq!(
+            (deals[0].id, deals[0].priority.as_deref()),
+            (None, Some("HIGH"))
+        );
         assert_eq!(deals[2].id, Some(Number::Whole(9)));
     }
 
     #[test]
     fn an_absurd_number_of_deals_is_cut() {
-        let deals = |count: usize| format!(r#"{{"id":7,"state":"OPEN","linkedDeals":[{}{{}}]}}"#, "{},".repeat(count - 1));
+        let deals = |count: usize| {
+            format!(
+                r#"{{"id":7,"state":"OPEN","linkedDeals":[{}{{}}]}}"#,
+                "{},".repeat(count - 1)
+            )
+        };
         let (most, more) = (deals(MAX_LINKED_DEALS), deals(MAX_LINKED_DEALS + 1));
         assert_eq!(Row::read(&most).malformed, None);
         let row = Row::read(&more);
-        assert_eq!(row.malformed.as_deref(), Some("only the first 10000 of its linkedDeals are read"));
-        assert_eq!((row.key, row.ticket.linked_deals.map(|deals| deals.len())), (7, Some(MAX_LINKED_DEALS)));
+        assert_eq!(
+            row.malformed.as_deref(),
+            Some("only the first 10000 of its linkedDeals are read")
+        );
+        assert_eq!(
+            (row.key, row.ticket.linked_deals.map(|deals| deals.len())),
+            (7, Some(MAX_LINKED_DEALS))
+        );
     }
 
     #[test]
     fn what_is_no_ticket_at_all_is_one_that_says_nothing() {
-        for raw in ["3", "null", "[]", "[1,\"BUG\"]", "\"text\"", r#"{"id":1e999}"#, r#"{"id":1,"id":2,"state":"A","state":"B"}"#] {
+        for raw in [
+            "3",
+            "null",
+            "[]",
+            "[1,\"BUG\"]",
+            "\"text\"",
+            r#"{"id":1e999}"#,
+            r#"{"id":1,"id":2,"state":"A","state":"B"}"#,
+        ] {
             let row = Row::read(raw);
             assert!(row.malformed.is_some(), "{raw}");
         }
@@ -189,9 +247,17 @@ mod tests {
 
     #[test]
     fn the_same_id_is_the_same_ticket_in_any_spelling() {
-        let keys = [r#"{"id":42}"#, r#"{"id":42.0,"state":"OPEN"}"#, r#"{"id":42,"state":1}"#].map(|raw| Row::read(raw).key);
+        let keys = [
+            r#"{"id":42}"#,
+            r#"{"id":42.0,"state":"OPEN"}"#,
+            r#"{"id":42,"state":1}"#,
+        ]
+        .map(|raw| Row::read(raw).key);
         assert_eq!(keys, [42; 3]);
-        assert_eq!(Row::read(r#"{"id":"a","x":1}"#).key, Row::read(r#"{"id":"a","x":2}"#).key);
+        assert_eq!(
+            Row::read(r#"{"id":"a","x":1}"#).key,
+            Row::read(r#"{"id":"a","x":2}"#).key
+        );
     }
 
     #[test]
@@ -199,7 +265,10 @@ mod tests {
         let row = |raw| Row::read(raw).key;
         assert_eq!(row(r#"{"title":"a"}"#), row(r#"{"title":"a"}"#));
         assert_ne!(row(r#"{"title":"a"}"#), row(r#"{"title":"b"}"#));
-        assert_ne!(row(r#"{"id":null,"title":"a"}"#), row(r#"{"id":null,"title":"b"}"#));
+        assert_ne!(
+            row(r#"{"id":null,"title":"a"}"#),
+            row(r#"{"id":null,"title":"b"}"#)
+        );
         assert_ne!(row(r#"{"id":-1}"#), row(r#"{"id":1}"#));
     }
 }

@@ -47,7 +47,9 @@ pub enum ScanError {
     #[error("there are more than {MAX_TICKETS} tickets, which is more than this exporter counts")]
     TooMany,
     /// More than [`MAX_DEALS`].
-    #[error("the open tickets are linked to more than {MAX_DEALS} deals, which is more than this exporter counts")]
+    #[error(
+        "the open tickets are linked to more than {MAX_DEALS} deals, which is more than this exporter counts"
+    )]
     TooManyDeals,
     /// Longer than six hours.
     #[error("reading the listing once took longer than {}", humantime::format_duration(*.0))]
@@ -122,7 +124,9 @@ impl Scanner {
         let mut earlier = self.habit;
         for attempt in 1.. {
             let last = attempt == MAX_ATTEMPTS;
-            let habit = earlier.map(|(_, doubt)| doubt).filter(|doubt| matches!(doubt, Doubt::TotalMoved { .. }));
+            let habit = earlier
+                .map(|(_, doubt)| doubt)
+                .filter(|doubt| matches!(doubt, Doubt::TotalMoved { .. }));
             let (fold, doubt) = match self.attempt(source, last, habit).await? {
                 Attempt::Complete(fold, doubt) => (fold, doubt),
                 Attempt::Abandoned(doubt) => {
@@ -145,7 +149,12 @@ impl Scanner {
     }
 
     /// Reads the listing once; where something moved to the end only if it is the `last` attempt, or if it moves so each time.
-    async fn attempt<S: PageSource>(&mut self, source: &S, last: bool, habit: Option<Doubt>) -> Result<Attempt, ScanError> {
+    async fn attempt<S: PageSource>(
+        &mut self,
+        source: &S,
+        last: bool,
+        habit: Option<Doubt>,
+    ) -> Result<Attempt, ScanError> {
         let began = Instant::now();
         let mut pages = Pages::new(source, self.limit);
         let mut walk = Walk::default();
@@ -157,9 +166,19 @@ impl Scanner {
             self.limit = pages.limit;
             let page = page?;
             // The service's clock at the first page decides what is overdue.
-            let fold = fold.get_or_insert_with(|| Box::new(Fold::new(&self.settings, self.last.as_deref(), page.server_time)));
+            let fold = fold.get_or_insert_with(|| {
+                Box::new(Fold::new(
+                    &self.settings,
+                    self.last.as_deref(),
+                    page.server_time,
+                ))
+            });
             let next = walk.take(&page, pages.limit, offset, fold)?;
-            if !last && let Some(doubt) = walk.doubted().filter(|doubt| doubt.is_movement() && Some(*doubt) != habit) {
+            if !last
+                && let Some(doubt) = walk
+                    .doubted()
+                    .filter(|doubt| doubt.is_movement() && Some(*doubt) != habit)
+            {
                 return Ok(Attempt::Abandoned(doubt));
             }
             if fold.tickets() > MAX_TICKETS {
@@ -186,7 +205,13 @@ impl Scanner {
         Ok(Attempt::Complete(fold, doubt))
     }
 
-    fn finish<S: PageSource>(&mut self, source: &S, fold: Fold, duration: Duration, doubt: Option<Doubt>) -> Arc<Snapshot> {
+    fn finish<S: PageSource>(
+        &mut self,
+        source: &S,
+        fold: Fold,
+        duration: Duration,
+        doubt: Option<Doubt>,
+    ) -> Arc<Snapshot> {
         source.unknown_fields(fold.unknown_fields());
         let example = fold.example().map(str::to_owned);
         let snapshot = Arc::new(fold.finish(duration, doubt));
@@ -199,9 +224,17 @@ impl Scanner {
     /// Says once of every state what it counts as.
     fn announce(&mut self, snapshot: &Snapshot) {
         for ((state, _), group) in snapshot.by_state() {
-            let known =
-                group.tickets == 0 || self.settings.open_states.iter().any(|open| open.trim() == state) || self.announced.contains(state);
-            if !known && (state != OTHER || !snapshot.folded) && self.announced.len() < MAX_ANNOUNCED {
+            let known = group.tickets == 0
+                || self
+                    .settings
+                    .open_states
+                    .iter()
+                    .any(|open| open.trim() == state)
+                || self.announced.contains(state);
+            if !known
+                && (state != OTHER || !snapshot.folded)
+                && self.announced.len() < MAX_ANNOUNCED
+            {
                 self.announced.insert(state.to_owned());
                 tracing::info!(
                     state,
@@ -241,6 +274,10 @@ impl Scanner {
                 "tickets with something unreadable; they are counted by what could be read"
             );
         }
-        self.malformed_told = if snapshot.malformed == 0 { 0 } else { self.malformed_told.max(snapshot.malformed) };
+        self.malformed_told = if snapshot.malformed == 0 {
+            0
+        } else {
+            self.malformed_told.max(snapshot.malformed)
+        };
     }
 }

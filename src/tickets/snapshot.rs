@@ -11,7 +11,12 @@ use super::amount::Amount;
 use super::walk::Doubt;
 
 /// The values of the label `min_age` and what they mean.
-pub const MIN_AGES: [(&str, Duration); 4] = [("1d", days(1)), ("7d", days(7)), ("30d", days(30)), ("90d", days(90))];
+pub const MIN_AGES: [(&str, Duration); 4] = [
+    ("1d", days(1)),
+    ("7d", days(7)),
+    ("30d", days(30)),
+    ("90d", days(90)),
+];
 
 /// Tickets and the sum of their deal amounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,36 +88,49 @@ pub struct Snapshot {
 impl Snapshot {
     /// Tickets by state and type.
     pub fn by_state(&self) -> impl Iterator<Item = ((&str, &str), Group)> {
-        self.by_state.iter().map(|((state, kind), group)| ((&**state, &**kind), *group))
+        self.by_state
+            .iter()
+            .map(|((state, kind), group)| ((&**state, &**kind), *group))
     }
 
     /// Open tickets by type and priority.
     pub fn open(&self) -> impl Iterator<Item = ((&str, &str), Group)> {
-        self.open.iter().map(|((kind, priority), group)| ((&**kind, &**priority), *group))
+        self.open
+            .iter()
+            .map(|((kind, priority), group)| ((&**kind, &**priority), *group))
     }
 
     /// Distinct deals with open tickets, by priority.
     pub fn deals(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.deals.iter().map(|(priority, deals)| (&**priority, *deals))
+        self.deals
+            .iter()
+            .map(|(priority, deals)| (&**priority, *deals))
     }
 
     /// Open tickets whose due date has passed by now, by type.
     pub fn overdue(&self) -> impl Iterator<Item = (&str, u64)> {
         let seconds = self.clock.seconds();
-        self.open_times.iter().map(move |(kind, times)| (&**kind, times.overdue.after(seconds)))
+        self.open_times
+            .iter()
+            .map(move |(kind, times)| (&**kind, times.overdue.after(seconds)))
     }
 
     /// Open tickets that are at least so old by now, by type and the label of [`MIN_AGES`].
     pub fn older_than(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
         let seconds = self.clock.seconds();
         self.open_times.iter().flat_map(move |(kind, times)| {
-            MIN_AGES.iter().zip(&times.older_than).map(move |((label, _), older)| (&**kind, *label, older.after(seconds)))
+            MIN_AGES
+                .iter()
+                .zip(&times.older_than)
+                .map(move |((label, _), older)| (&**kind, *label, older.after(seconds)))
         })
     }
 
     /// When the oldest open ticket was created, in seconds since the epoch, by type; types without one are left out.
     pub fn oldest_created(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.open_times.iter().filter_map(|(kind, times)| Some((&**kind, times.oldest_created? as f64 / 1000.0)))
+        self.open_times
+            .iter()
+            .filter_map(|(kind, times)| Some((&**kind, times.oldest_created? as f64 / 1000.0)))
     }
 
     /// All open tickets.
@@ -150,14 +168,20 @@ impl Crossings {
         if moment <= now {
             self.passed += 1;
         } else if moment <= horizon {
-            let second = u32::try_from((moment - now).saturating_add(999) / 1000).unwrap_or(u32::MAX);
+            let second =
+                u32::try_from((moment - now).saturating_add(999) / 1000).unwrap_or(u32::MAX);
             *self.later.entry(second).or_default() += 1;
         }
     }
 
     /// How many have passed so many whole seconds after the beginning of the scan.
     fn after(&self, seconds: u32) -> u64 {
-        self.passed + self.later.range(..=seconds).map(|(_, tickets)| u64::from(*tickets)).sum::<u64>()
+        self.passed
+            + self
+                .later
+                .range(..=seconds)
+                .map(|(_, tickets)| u64::from(*tickets))
+                .sum::<u64>()
     }
 }
 
@@ -166,7 +190,10 @@ impl Crossings {
 impl Clock {
     /// The service's clock shows `server` now.
     pub(super) fn new(server: Timestamp) -> Self {
-        Self { server: server.as_millisecond(), at: Instant::now() }
+        Self {
+            server: server.as_millisecond(),
+            at: Instant::now(),
+        }
     }
 
     /// What it showed at the beginning.

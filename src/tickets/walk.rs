@@ -91,12 +91,21 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Takes a page that was asked for with `limit` at `offset`.
-    pub(super) fn take(&mut self, page: &TicketPage, limit: u32, offset: u64, fold: &mut Fold) -> Result<Next, ScanError> {
+    pub(super) fn take(
+        &mut self,
+        page: &TicketPage,
+        limit: u32,
+        offset: u64,
+        fold: &mut Fold,
+    ) -> Result<Next, ScanError> {
         self.pages += 1;
         if self.pages == 1 {
             self.total = page.total_count;
         } else if page.total_count != self.total {
-            self.doubt(Doubt::TotalMoved { from: self.total, to: page.total_count });
+            self.doubt(Doubt::TotalMoved {
+                from: self.total,
+                to: page.total_count,
+            });
         }
         let rows = page.len() as u64;
         self.rows += rows;
@@ -131,7 +140,11 @@ impl Walk {
             (self.stalled, self.restarts) = (0, 0);
         }
         // With the overlap, each ticket is read at most twice.
-        let wasted = self.rows > fold.tickets().saturating_mul(3).saturating_add(MAX_WASTED * self.widest);
+        let wasted = self.rows
+            > fold
+                .tickets()
+                .saturating_mul(3)
+                .saturating_add(MAX_WASTED * self.widest);
         if self.stalled >= MAX_STALLED || wasted {
             self.doubt(Doubt::Stalled { offset });
             return Ok(Next::End);
@@ -171,13 +184,19 @@ impl Walk {
 
     /// A page with nothing beyond the overlap: the end, unless there should be more. Then what lies behind a hole is still counted.
     fn nothing_new(&mut self, reach: u64, offset: u64, limit: u32) -> Next {
-        let Some(total) = self.total.filter(|total| *total > reach) else { return Next::End };
+        let Some(total) = self.total.filter(|total| *total > reach) else {
+            return Next::End;
+        };
         self.doubt(Doubt::EmptyPage { offset, total });
         self.empty += 1;
         if self.empty >= MAX_EMPTY {
             return Next::End;
         }
-        let step = if self.widest > 1 { self.widest } else { u64::from(limit) };
+        let step = if self.widest > 1 {
+            self.widest
+        } else {
+            u64::from(limit)
+        };
         Next::At(offset.saturating_add(step))
     }
 
@@ -192,7 +211,10 @@ impl Walk {
 impl Doubt {
     /// Whether the listing moved, so that there is no use in reading on before reading it again. The other doubts may be the service's habit.
     pub(super) fn is_movement(self) -> bool {
-        matches!(self, Self::TotalMoved { .. } | Self::OverlapDisagrees { .. })
+        matches!(
+            self,
+            Self::TotalMoved { .. } | Self::OverlapDisagrees { .. }
+        )
     }
 
     /// Whether reading again may help.
@@ -203,15 +225,36 @@ impl Doubt {
 
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |total: &Option<u64>| total.map_or_else(|| "nothing".to_owned(), |total| total.to_string());
+        let count = |total: &Option<u64>| {
+            total.map_or_else(|| "nothing".to_owned(), |total| total.to_string())
+        };
         match self {
-            Self::TotalMoved { from, to } => write!(f, "totalCount went from {} to {} between two pages", count(from), count(to)),
-            Self::OverlapDisagrees { offset } => write!(f, "the rows had moved when the page at offset {offset} was read"),
-            Self::EmptyPage { offset, total } => write!(f, "the page at offset {offset} brought nothing, of {total} tickets"),
-            Self::Stalled { offset } => write!(f, "page after page up to offset {offset} brought few but tickets already seen"),
-            Self::CountDiffers { seen, total } => write!(f, "{seen} different tickets were read, and totalCount says {total}"),
+            Self::TotalMoved { from, to } => write!(
+                f,
+                "totalCount went from {} to {} between two pages",
+                count(from),
+                count(to)
+            ),
+            Self::OverlapDisagrees { offset } => write!(
+                f,
+                "the rows had moved when the page at offset {offset} was read"
+            ),
+            Self::EmptyPage { offset, total } => write!(
+                f,
+                "the page at offset {offset} brought nothing, of {total} tickets"
+            ),
+            Self::Stalled { offset } => write!(
+                f,
+                "page after page up to offset {offset} brought few but tickets already seen"
+            ),
+            Self::CountDiffers { seen, total } => write!(
+                f,
+                "{seen} different tickets were read, and totalCount says {total}"
+            ),
             Self::TotalMissing => f.write_str("the service sends no totalCount to compare with"),
-            Self::NoOverlap => f.write_str("the service sends one ticket a page, so pages cannot be compared where they meet"),
+            Self::NoOverlap => f.write_str(
+                "the service sends one ticket a page, so pages cannot be compared where they meet",
+            ),
         }
     }
 }

@@ -75,7 +75,10 @@ impl Activity {
 
     /// When the oldest answer was begun that is still on its way.
     pub(super) fn oldest_answer(&self) -> Option<Instant> {
-        self.state().answers.first_key_value().map(|(_, since)| *since)
+        self.state()
+            .answers
+            .first_key_value()
+            .map(|(_, since)| *since)
     }
 
     /// Since when nothing would be lost if the connection were closed; `None` while an answer is on its way.
@@ -113,7 +116,10 @@ impl Activity {
 impl Answering {
     /// Ties the guard to a body: hyper drops it when it has written the last of it.
     pub(super) fn until_end_of(self, body: Body) -> Body {
-        Body::new(AnswerBody { body, _answering: self })
+        Body::new(AnswerBody {
+            body,
+            _answering: self,
+        })
     }
 }
 
@@ -131,7 +137,10 @@ impl HttpBody for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

@@ -25,7 +25,9 @@ pub enum ListenAddressError {
     #[error("it is empty; give an address and a port, like :10917 or 127.0.0.1:10917")]
     Empty,
     /// It has a scheme, a path, or something else that an address has not.
-    #[error("it is not an address and a port; give it like :10917, 127.0.0.1:10917, [::1]:10917 or localhost:10917")]
+    #[error(
+        "it is not an address and a port; give it like :10917, 127.0.0.1:10917, [::1]:10917 or localhost:10917"
+    )]
     NotAnAddress,
     /// No port was given.
     #[error("it has no port; give it like {0}:10917")]
@@ -51,17 +53,26 @@ impl FromStr for ListenAddress {
             return Err(ListenAddressError::Empty);
         }
         if let Some(path) = text.strip_prefix("unix:") {
-            let plain = !path.is_empty() && !path.ends_with('/') && !path.contains(char::is_control);
-            return if plain { Ok(Self::Unix(PathBuf::from(path))) } else { Err(ListenAddressError::NoPath) };
+            let plain =
+                !path.is_empty() && !path.ends_with('/') && !path.contains(char::is_control);
+            return if plain {
+                Ok(Self::Unix(PathBuf::from(path)))
+            } else {
+                Err(ListenAddressError::NoPath)
+            };
         }
-        if text.contains("://") || text.contains(|c: char| c == '/' || c == '@' || c.is_whitespace() || c.is_control()) {
+        if text.contains("://")
+            || text.contains(|c: char| c == '/' || c == '@' || c.is_whitespace() || c.is_control())
+        {
             return Err(ListenAddressError::NotAnAddress);
         }
         if text.parse::<Ipv6Addr>().is_ok() {
             return Err(ListenAddressError::Brackets);
         }
         let (host, port) = match text.rsplit_once(':') {
-            Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => return Err(ListenAddressError::NoPort(text.to_owned())),
+            Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => {
+                return Err(ListenAddressError::NoPort(text.to_owned()));
+            }
             Some(parts) => parts,
             None => return Err(ListenAddressError::NoPort(text.to_owned())),
         };
@@ -79,7 +90,11 @@ impl FromStr for ListenAddress {
         if host.contains(':') && !host.starts_with('[') {
             return Err(ListenAddressError::Brackets);
         }
-        if host.contains(['[', ']', ':']) || host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        if host.contains(['[', ']', ':'])
+            || host
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b'.')
+        {
             return Err(ListenAddressError::NotAnAddress);
         }
         Ok(Self::Name(host.to_owned(), port))
@@ -134,7 +149,10 @@ mod tests {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
         assert_eq!(":10917".parse(), Ok(ListenAddress::Any(10917)));
-        assert_eq!("localhost:1".parse(), Ok(ListenAddress::Name("localhost".to_owned(), 1)));
+        assert_eq!(
+            "localhost:1".parse(),
+            Ok(ListenAddress::Name("localhost".to_owned(), 1))
+        );
     }
 
     #[test]

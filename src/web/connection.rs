@@ -60,7 +60,12 @@ impl<S> Guarded<S> {
     }
 
     /// Follows one write: `length` bytes were ready, and `written` says how many were taken.
-    fn wrote(&mut self, cx: &mut Context<'_>, length: usize, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn wrote(
+        &mut self,
+        cx: &mut Context<'_>,
+        length: usize,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         let all = matches!(written, Poll::Ready(Ok(taken)) if taken == length);
         if all {
             self.blocked_since = None;
@@ -71,7 +76,10 @@ impl<S> Guarded<S> {
         self.activity.set_blocked(blocked);
         match (written, self.blocked_since) {
             (Poll::Pending, Some(since)) => {
-                ready!(self.write_deadline.poll(cx, since, self.limits.write_timeout));
+                ready!(
+                    self.write_deadline
+                        .poll(cx, since, self.limits.write_timeout)
+                );
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
             (written, _) => written,
@@ -80,7 +88,11 @@ impl<S> Guarded<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Some(byte) = this.first.take() {
             buffer.put_slice(&[byte]);
@@ -89,8 +101,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let filled = buffer.filled().len();
         match Pin::new(&mut this.stream).poll_read(cx, buffer) {
             Poll::Pending => {
-                let Some(since) = this.activity.headers_since() else { return Poll::Pending };
-                ready!(this.read_deadline.poll(cx, since, this.limits.header_timeout));
+                let Some(since) = this.activity.headers_since() else {
+                    return Poll::Pending;
+                };
+                ready!(
+                    this.read_deadline
+                        .poll(cx, since, this.limits.header_timeout)
+                );
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
             read => {
@@ -104,13 +121,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, buffer);
         this.wrote(cx, buffer.len(), written)
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, buffers: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, buffers);
         this.wrote(cx, buffers.iter().map(|buffer| buffer.len()).sum(), written)
@@ -135,7 +160,9 @@ impl Deadline {
     /// Ready once `from + after` has passed.
     fn poll(&mut self, cx: &mut Context<'_>, from: Instant, after: Duration) -> Poll<()> {
         let deadline = from + after;
-        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        let sleep = self
+            .0
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if sleep.deadline() != deadline {
             sleep.as_mut().reset(deadline);
         }
@@ -150,10 +177,16 @@ mod tests {
     use super::*;
 
     fn limits() -> Limits {
-        Limits { header_timeout: Duration::from_secs(10), write_timeout: Duration::from_secs(30), ..Limits::default() }
+        Limits {
+            header_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
+            ..Limits::default()
+        }
     }
 
-    fn pair(activity: &Arc<Activity>) -> (tokio::io::DuplexStream, Guarded<tokio::io::DuplexStream>) {
+    fn pair(
+        activity: &Arc<Activity>,
+    ) -> (tokio::io::DuplexStream, Guarded<tokio::io::DuplexStream>) {
         let (client, server) = tokio::io::duplex(64);
         (client, Guarded::new(server, activity.clone(), limits()))
     }
@@ -191,7 +224,10 @@ mod tests {
         client.write_all(b"G").await.unwrap();
         server.read_u8().await.unwrap();
         let start = Instant::now();
-        assert_eq!(server.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            server.read_u8().await.unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         assert_eq!(start.elapsed().as_secs(), 10);
     }
 
@@ -213,10 +249,18 @@ mod tests {
                 Ok(taken) => rest = &rest[taken..],
                 Err(error) => break error,
             }
-            assert_eq!(activity.disposable_since(), None, "an answer on its way is nothing to dispose of");
+            assert_eq!(
+                activity.disposable_since(),
+                None,
+                "an answer on its way is nothing to dispose of"
+            );
         };
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!((30..=31).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+        assert!(
+            (30..=31).contains(&start.elapsed().as_secs()),
+            "{:?}",
+            start.elapsed()
+        );
         slow.abort();
     }
 
@@ -233,6 +277,9 @@ mod tests {
             server.write_all(&[b'x'; 100]).await.unwrap();
             client = reader.await.unwrap();
         }
-        assert!(activity.disposable_since().is_some(), "nothing is on its way any more");
+        assert!(
+            activity.disposable_since().is_some(),
+            "nothing is on its way any more"
+        );
     }
 }

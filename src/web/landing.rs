@@ -5,7 +5,9 @@ use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::format::{age, amount, bytes, count, duration, name};
-use super::overview::{AuditOverview, Count, DeliveryOverview, Overview, StateOverview, TicketsOverview};
+use super::overview::{
+    AuditOverview, Count, DeliveryOverview, Overview, StateOverview, TicketsOverview,
+};
 use super::{HEALTHY_PATH, READY_PATH};
 use crate::health::Stuck;
 use crate::metrics::build::{REVISION, RUSTC, VERSION};
@@ -74,7 +76,10 @@ impl Landing<'_> {
 
     /// One word for the title of the tab.
     fn summary(&self) -> &'static str {
-        let failing = self.loops.iter().any(|(_, state)| state.enabled && state.up == Some(false));
+        let failing = self
+            .loops
+            .iter()
+            .any(|(_, state)| state.enabled && state.up == Some(false));
         match () {
             () if !self.stuck.is_empty() => "Stuck",
             () if failing => "Failing",
@@ -200,7 +205,11 @@ impl Landing<'_> {
         }
     }
 
-    fn delivery(&self, delivery: Option<&DeliveryOverview>, state: Option<&StateOverview>) -> Markup {
+    fn delivery(
+        &self,
+        delivery: Option<&DeliveryOverview>,
+        state: Option<&StateOverview>,
+    ) -> Markup {
         html! {
             section {
                 h2 { "Delivery and state" }
@@ -246,7 +255,10 @@ impl Landing<'_> {
     }
 
     fn time(&self, at: Timestamp) -> Markup {
-        let clock = at.to_zoned(TimeZone::UTC).strftime("%H:%M:%S UTC").to_string();
+        let clock = at
+            .to_zoned(TimeZone::UTC)
+            .strftime("%H:%M:%S UTC")
+            .to_string();
         html! { time datetime=(at) { (clock) } }
     }
 }
@@ -263,7 +275,9 @@ fn why_off(which: Loop) -> &'static str {
     match which {
         Loop::Audit => "Switched off with --audit.enabled=false.",
         Loop::Tickets => "Switched off with --tickets.enabled=false.",
-        Loop::Otlp => "No collector is set; --otlp.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT names one.",
+        Loop::Otlp => {
+            "No collector is set; --otlp.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT names one."
+        }
     }
 }
 

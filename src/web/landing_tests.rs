@@ -17,7 +17,10 @@ fn state(up: Option<bool>, failure: Option<&str>) -> LoopState {
         enabled: true,
         up,
         last_success: (up == Some(true)).then(|| seconds_ago(4)),
-        last_failure: failure.map(|message| Failure { at: seconds_ago(90), message: message.to_owned() }),
+        last_failure: failure.map(|message| Failure {
+            at: seconds_ago(90),
+            message: message.to_owned(),
+        }),
     }
 }
 
@@ -43,7 +46,10 @@ fn overview() -> Overview {
                 "DEAL_DELETED",
             ]
             .into_iter()
-            .zip([512_004, 301_220, 150_002, 92_001, 60_010, 44_000, 30_111, 20_000, 15_000, 9000, 800, 19])
+            .zip([
+                512_004, 301_220, 150_002, 92_001, 60_010, 44_000, 30_111, 20_000, 15_000, 9000,
+                800, 19,
+            ])
             .map(|(name, count)| Count::new(name, count))
             .collect(),
             actors: (0..25)
@@ -58,14 +64,20 @@ fn overview() -> Overview {
             taken_at: Some(seconds_ago(35)),
             consistent: true,
             states: vec![Count::new("OPEN", 57), Count::new("CLOSED", 1204)],
-            open: [("FEATURE_REQUEST", "BLOCKER", 3, 1_250_000.0), ("FEATURE_REQUEST", "HIGH", 12, 830_500.5), ("BUG", "none", 42, 0.0)]
-                .map(|(ticket_type, priority, tickets, deal_amount)| OpenTickets {
+            open: [
+                ("FEATURE_REQUEST", "BLOCKER", 3, 1_250_000.0),
+                ("FEATURE_REQUEST", "HIGH", 12, 830_500.5),
+                ("BUG", "none", 42, 0.0),
+            ]
+            .map(
+                |(ticket_type, priority, tickets, deal_amount)| OpenTickets {
                     ticket_type: ticket_type.to_owned(),
                     priority: priority.to_owned(),
                     tickets,
                     deal_amount,
-                })
-                .to_vec(),
+                },
+            )
+            .to_vec(),
             overdue: 5,
             oldest_open: Some(seconds_ago(86_400 * 43)),
         }),
@@ -88,7 +100,15 @@ fn landing() -> Landing<'static> {
     Landing {
         now: now(),
         loops: [
-            (Loop::Audit, state(Some(true), Some("the service answered 502 (an HTML page, from a proxy most likely); trying again"))),
+            (
+                Loop::Audit,
+                state(
+                    Some(true),
+                    Some(
+                        "the service answered 502 (an HTML page, from a proxy most likely); trying again",
+                    ),
+                ),
+            ),
             (Loop::Tickets, state(Some(true), None)),
             (
                 Loop::Otlp,
@@ -153,12 +173,20 @@ fn the_page_says_how_things_are() {
 
 #[test]
 fn a_process_that_just_started_has_a_page_too() {
-    let html =
-        Landing { loops: Loop::ALL.map(|which| (which, LoopState::default())), overview: Overview::default(), ready: false, ..landing() }
-            .render();
+    let html = Landing {
+        loops: Loop::ALL.map(|which| (which, LoopState::default())),
+        overview: Overview::default(),
+        ready: false,
+        ..landing()
+    }
+    .render();
     let text = text(&html);
     assert!(html.contains("<title>Not ready"));
-    for expected in ["not ready", "Switched off with --audit.enabled=false.", "No collector is set"] {
+    for expected in [
+        "not ready",
+        "Switched off with --audit.enabled=false.",
+        "No collector is set",
+    ] {
         assert!(text.contains(expected), "no {expected:?} in {text}");
     }
 }
@@ -174,7 +202,10 @@ fn a_loop_is_starting_until_its_first_round() {
 fn without_labels_for_actors_the_page_says_why() {
     let mut landing = landing();
     landing.overview.audit.as_mut().unwrap().actors.clear();
-    assert!(text(&landing.render()).contains("By actorNo actor has a label: --metrics.actor-label is none"));
+    assert!(
+        text(&landing.render())
+            .contains("By actorNo actor has a label: --metrics.actor-label is none")
+    );
     landing.overview.audit = Some(AuditOverview::default());
     assert!(text(&landing.render()).contains("By actorNothing counted yet."));
 }
@@ -184,13 +215,23 @@ fn the_minutes_of_a_young_process_are_at_the_right_of_the_hour() {
     let mut landing = landing();
     landing.overview.audit.as_mut().unwrap().per_minute = vec![3, 1];
     let html = landing.render();
-    assert!(html.contains("viewBox=\"0 0 600 1000\"") && html.contains("<rect class=\"bar\" x=\"591\""), "{html}");
+    assert!(
+        html.contains("viewBox=\"0 0 600 1000\"") && html.contains("<rect class=\"bar\" x=\"591\""),
+        "{html}"
+    );
     assert!(text(&html).contains("60 min ago4 events, 3 in the busiest minutenow"));
 }
 
 #[test]
 fn a_stuck_loop_is_named() {
-    let html = Landing { stuck: vec![Stuck { which: Loop::Tickets, silent: Duration::from_secs(600) }], ..landing() }.render();
+    let html = Landing {
+        stuck: vec![Stuck {
+            which: Loop::Tickets,
+            silent: Duration::from_secs(600),
+        }],
+        ..landing()
+    }
+    .render();
     assert!(html.contains("<title>Stuck"));
     assert!(text(&html).contains("TicketsstuckHas not turned for 10 min."));
 }
@@ -206,7 +247,15 @@ fn a_full_state_file_is_said_before_anything_else() {
 #[test]
 fn the_page_fetches_nothing_and_runs_nothing() {
     let html = landing().render();
-    for forbidden in ["<script", "src=", "http://fonts", "@import", "url(", "style=", "onload"] {
+    for forbidden in [
+        "<script",
+        "src=",
+        "http://fonts",
+        "@import",
+        "url(",
+        "style=",
+        "onload",
+    ] {
         assert!(!html.contains(forbidden), "{forbidden}");
     }
     assert!(html.contains("<meta http-equiv=\"refresh\" content=\"10\">"));
@@ -227,5 +276,9 @@ fn long_and_odd_names_are_cut_and_escaped() {
 #[test]
 #[ignore = "writes a file to look at: cargo test --lib landing_page_to_look_at -- --ignored"]
 fn landing_page_to_look_at() {
-    std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/target/landing.html"), landing().render()).unwrap();
+    std::fs::write(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/landing.html"),
+        landing().render(),
+    )
+    .unwrap();
 }

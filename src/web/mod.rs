@@ -64,7 +64,9 @@ struct Page {
 
 impl fmt::Debug for WebState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebState").field("health", &self.health).finish_non_exhaustive()
+        f.debug_struct("WebState")
+            .field("health", &self.health)
+            .finish_non_exhaustive()
     }
 }
 
@@ -78,9 +80,17 @@ fn router(state: WebState, telemetry_path: &TelemetryPath, config: Option<WebCon
         .route(READY_PATH, get(ready))
         .with_state(state.health.clone())
         .route("/", get(page))
-        .with_state(Page { state, telemetry_path: telemetry_path.clone() })
+        .with_state(Page {
+            state,
+            telemetry_path: telemetry_path.clone(),
+        })
         .method_not_allowed_fallback(method_not_allowed)
-        .fallback(move |uri: Uri| async move { (StatusCode::NOT_FOUND, format!("There is nothing at {}. {nowhere}", uri.path())) })
+        .fallback(move |uri: Uri| async move {
+            (
+                StatusCode::NOT_FOUND,
+                format!("There is nothing at {}. {nowhere}", uri.path()),
+            )
+        })
         .layer(from_fn_with_state(config, guard::guard))
 }
 
@@ -91,7 +101,13 @@ async fn healthy(State(health): State<Health>) -> Response {
     }
     let stuck: String = stuck
         .iter()
-        .map(|stuck| format!("The loop {} has not turned for {}.\n", stuck.which.as_str(), format::duration(stuck.silent)))
+        .map(|stuck| {
+            format!(
+                "The loop {} has not turned for {}.\n",
+                stuck.which.as_str(),
+                format::duration(stuck.silent)
+            )
+        })
         .collect();
     (StatusCode::SERVICE_UNAVAILABLE, stuck).into_response()
 }
@@ -100,7 +116,11 @@ async fn ready(State(health): State<Health>) -> Response {
     if health.is_ready() {
         "orgdata-exporter is ready.\n".into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "orgdata-exporter is starting or stopping.\n").into_response()
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "orgdata-exporter is starting or stopping.\n",
+        )
+            .into_response()
     }
 }
 
@@ -114,7 +134,8 @@ async fn page(State(page): State<Page>) -> Response {
         let overview = (page.state.overview)();
         landing::Landing {
             now: jiff::Timestamp::now(),
-            loops: crate::metrics::Loop::ALL.map(|which| (which, page.state.metrics.loops.state(which))),
+            loops: crate::metrics::Loop::ALL
+                .map(|which| (which, page.state.metrics.loops.state(which))),
             stuck: page.state.health.stuck(),
             ready: page.state.health.is_ready(),
             overview,
@@ -127,17 +148,27 @@ async fn page(State(page): State<Page>) -> Response {
         (Ok(html), Ok(policy)) => ([(CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response(),
         (failed, _) => {
             tracing::error!(failed = ?failed.err(), "the landing page could not be made");
-            (StatusCode::INTERNAL_SERVER_ERROR, "The page could not be made; the log says more.\n").into_response()
+            (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The page could not be made; the log says more.\n",
+            )
+                .into_response()
         }
     }
 }
 
 async fn method_not_allowed(method: Method) -> Response {
     // Nothing here changes anything, so there is nothing to POST.
-    (StatusCode::METHOD_NOT_ALLOWED, [(http::header::ALLOW, "GET, HEAD")], format!("{method} is not possible here; GET and HEAD are.\n"))
+    (
+        StatusCode::METHOD_NOT_ALLOWED,
+        [(http::header::ALLOW, "GET, HEAD")],
+        format!("{method} is not possible here; GET and HEAD are.\n"),
+    )
         .into_response()
 }
 
 fn not_found(telemetry_path: &TelemetryPath) -> String {
-    format!("The metrics are at {telemetry_path}, probes at {HEALTHY_PATH} and {READY_PATH}, a page for people at /.\n")
+    format!(
+        "The metrics are at {telemetry_path}, probes at {HEALTHY_PATH} and {READY_PATH}, a page for people at /.\n"
+    )
 }

@@ -110,6 +110,9 @@ pub struct StateOverview {
 impl Count {
     /// A row.
     pub fn new(name: impl Into<String>, count: u64) -> Self {
-        Self { name: name.into(), count }
+        Self {
+            name: name.into(),
+            count,
+        }
     }
 }

@@ -32,7 +32,10 @@ pub(super) struct Place {
 
 impl Pool {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, places: Mutex::default() }
+        Self {
+            capacity,
+            places: Mutex::default(),
+        }
     }
 
     /// A place for a new connection. When all are taken, the connection gives way that has been without a request for
@@ -40,7 +43,10 @@ impl Pool {
     pub(super) fn admit(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Place> {
         let mut places = self.places();
         if places.taken.len() >= self.capacity {
-            let idle = places.taken.iter().filter_map(|(id, (activity, _))| Some((activity.disposable_since()?, *id)));
+            let idle = places
+                .taken
+                .iter()
+                .filter_map(|(id, (activity, _))| Some((activity.disposable_since()?, *id)));
             let (_, longest) = idle.min()?;
             if let Some((_, evict)) = places.taken.remove(&longest) {
                 evict.cancel();
@@ -50,7 +56,11 @@ impl Pool {
         places.next += 1;
         let evicted = CancellationToken::new();
         places.taken.insert(id, (activity, evicted.clone()));
-        Some(Place { pool: self.clone(), id, evicted })
+        Some(Place {
+            pool: self.clone(),
+            id,
+            evicted,
+        })
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {

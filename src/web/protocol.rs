@@ -32,8 +32,15 @@ const WINDOW: u32 = 64 * 1024;
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves HTTP/1.1 to the end of the connection.
-pub(super) async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer, activity: Arc<Activity>, shared: &Shared) {
-    let service = hyper::service::service_fn(|request| answer(request, peer, activity.clone(), shared.clone()));
+pub(super) async fn http1(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    activity: Arc<Activity>,
+    shared: &Shared,
+) {
+    let service = hyper::service::service_fn(|request| {
+        answer(request, peer, activity.clone(), shared.clone())
+    });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -66,7 +73,9 @@ where
     let limits = shared.limits;
     let service = {
         let (activity, shared) = (activity.clone(), shared.clone());
-        hyper::service::service_fn(move |request| answer(request, peer, activity.clone(), shared.clone()))
+        hyper::service::service_fn(move |request| {
+            answer(request, peer, activity.clone(), shared.clone())
+        })
     };
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
@@ -78,7 +87,9 @@ where
         .max_send_buf_size(SEND_BUFFER);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let mut looks = tokio::time::interval((limits.idle_timeout.min(limits.answer_timeout()) / 4).max(Duration::from_millis(1)));
+    let mut looks = tokio::time::interval(
+        (limits.idle_timeout.min(limits.answer_timeout()) / 4).max(Duration::from_millis(1)),
+    );
     let mut told = false;
     loop {
         tokio::select! {
@@ -87,10 +98,16 @@ where
             () = shared.shutdown.cancelled() => break,
             _ = looks.tick() => {}
         }
-        if activity.oldest_answer().is_some_and(|since| since.elapsed() >= limits.answer_timeout()) {
+        if activity
+            .oldest_answer()
+            .is_some_and(|since| since.elapsed() >= limits.answer_timeout())
+        {
             return;
         }
-        if activity.disposable_since().is_some_and(|since| since.elapsed() >= limits.idle_timeout) {
+        if activity
+            .disposable_since()
+            .is_some_and(|since| since.elapsed() >= limits.idle_timeout)
+        {
             if told {
                 return;
             }
@@ -104,7 +121,12 @@ where
     }
 }
 
-async fn answer(mut request: Request<Incoming>, peer: Peer, activity: Arc<Activity>, shared: Shared) -> Result<Response, Infallible> {
+async fn answer(
+    mut request: Request<Incoming>,
+    peer: Peer,
+    activity: Arc<Activity>,
+    shared: Shared,
+) -> Result<Response, Infallible> {
     let answering = activity.answering();
     request.extensions_mut().insert(peer);
     let Ok(answer) = shared.router.oneshot(request.map(Body::new)).await;

@@ -44,23 +44,40 @@ struct Wanted {
 
 impl Scraper {
     pub(super) fn new(metrics: Metrics) -> Self {
-        Self { metrics, turns: Arc::new(Semaphore::new(CONCURRENT_ENCODES)), last_size: Arc::default() }
+        Self {
+            metrics,
+            turns: Arc::new(Semaphore::new(CONCURRENT_ENCODES)),
+            last_size: Arc::default(),
+        }
     }
 
     fn encode(&self, wanted: Wanted) -> Result<Vec<u8>, std::fmt::Error> {
         let expected = self.last_size.load(Ordering::Relaxed);
         // A few more series than last time must not make the buffer twice as large.
-        let text = wanted.format.encode(self.metrics.registry(), expected + expected / 8 + 4096)?;
+        let text = wanted
+            .format
+            .encode(self.metrics.registry(), expected + expected / 8 + 4096)?;
         self.last_size.store(text.len(), Ordering::Relaxed);
-        Ok(if wanted.gzip { compress(&text) } else { text.into_bytes() })
+        Ok(if wanted.gzip {
+            compress(&text)
+        } else {
+            text.into_bytes()
+        })
     }
 }
 
 /// Answers `GET`.
 pub(super) async fn get(State(scraper): State<Scraper>, headers: HeaderMap) -> Response {
     let wanted = Wanted::from(&headers);
-    let Ok(Ok(turn)) = tokio::time::timeout(QUEUE_TIMEOUT, scraper.turns.clone().acquire_owned()).await else {
-        return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], "Too many scrapes at the same time.\n").into_response();
+    let Ok(Ok(turn)) =
+        tokio::time::timeout(QUEUE_TIMEOUT, scraper.turns.clone().acquire_owned()).await
+    else {
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [(RETRY_AFTER, "5")],
+            "Too many scrapes at the same time.\n",
+        )
+            .into_response();
     };
     let encoded = tokio::task::spawn_blocking(move || {
         // Held here and not by the request: a client that goes away does not end the encoding.
@@ -71,7 +88,11 @@ pub(super) async fn get(State(scraper): State<Scraper>, headers: HeaderMap) -> R
         Ok(Ok(body)) => (wanted.headers(), content_encoding(wanted), body).into_response(),
         failed => {
             tracing::error!(?failed, "the metrics could not be encoded");
-            (StatusCode::INTERNAL_SERVER_ERROR, "The metrics could not be encoded; the log says more.\n").into_response()
+            (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The metrics could not be encoded; the log says more.\n",
+            )
+                .into_response()
         }
     }
 }
@@ -81,7 +102,9 @@ pub(super) async fn get(State(scraper): State<Scraper>, headers: HeaderMap) -> R
 pub(super) async fn head(headers: HeaderMap) -> Response {
     let wanted = Wanted::from(&headers);
     // Of unknown length, so that no wrong `Content-Length` is sent.
-    let body = Body::from_stream(futures_util::stream::empty::<Result<bytes::Bytes, std::convert::Infallible>>());
+    let body = Body::from_stream(futures_util::stream::empty::<
+        Result<bytes::Bytes, std::convert::Infallible>,
+    >());
     (wanted.headers(), content_encoding(wanted), body).into_response()
 }
 
@@ -93,20 +116,34 @@ fn content_encoding(wanted: Wanted) -> Option<[(HeaderName, &'static str); 1]> {
 /// instead of a tenth. Processor time beside an application is dearer than the pod network.
 fn compress(text: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
-    encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("writing to a Vec cannot fail")
+    encoder
+        .write_all(text.as_bytes())
+        .and_then(|()| encoder.finish())
+        .expect("writing to a Vec cannot fail")
 }
 
 // === impl Wanted ===
 
 impl From<&HeaderMap> for Wanted {
     fn from(headers: &HeaderMap) -> Self {
-        let values = |name: HeaderName| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-        Self { format: negotiate::format(values(ACCEPT)), gzip: negotiate::gzip(values(ACCEPT_ENCODING)) }
+        let values = |name: HeaderName| {
+            headers
+                .get_all(name)
+                .into_iter()
+                .filter_map(|value| value.to_str().ok())
+        };
+        Self {
+            format: negotiate::format(values(ACCEPT)),
+            gzip: negotiate::gzip(values(ACCEPT_ENCODING)),
+        }
     }
 }
 
 impl Wanted {
     fn headers(self) -> [(HeaderName, &'static str); 2] {
-        [(CONTENT_TYPE, self.format.content_type()), (VARY, "accept, accept-encoding")]
+        [
+            (CONTENT_TYPE, self.format.content_type()),
+            (VARY, "accept, accept-encoding"),
+        ]
     }
 }

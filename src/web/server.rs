@@ -77,12 +77,17 @@ pub async fn serve(bound: Bound, state: WebState, shutdown: CancellationToken) {
     for listener in &listeners {
         match Acceptor::new(listener) {
             Ok(acceptor) => drop(tasks.spawn(accept(acceptor, shared.clone(), tasks.clone()))),
-            Err(error) => tracing::error!(%error, "a listening socket cannot be used; the others go on"),
+            Err(error) => {
+                tracing::error!(%error, "a listening socket cannot be used; the others go on")
+            }
         }
     }
     tasks.close();
     shared.shutdown.cancelled().await;
-    if tokio::time::timeout(bound.limits.shutdown_grace, tasks.wait()).await.is_err() {
+    if tokio::time::timeout(bound.limits.shutdown_grace, tasks.wait())
+        .await
+        .is_err()
+    {
         shared.abort.cancel();
         tasks.wait().await;
     }
@@ -120,7 +125,10 @@ async fn accept(listener: Acceptor, shared: Shared, tasks: TaskTracker) {
 
 fn is_about_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
 }
 
 fn admit<S>(stream: S, client: Option<IpAddr>, shared: &Shared, tasks: &TaskTracker)
@@ -129,7 +137,9 @@ where
 {
     let activity = Activity::new();
     // When every connection is being answered, a further one is closed: its client sees that at once, and tries again.
-    let Some(place) = shared.pool.admit(activity.clone()) else { return };
+    let Some(place) = shared.pool.admit(activity.clone()) else {
+        return;
+    };
     let shared = shared.clone();
     tasks.spawn(async move {
         let evicted = place.evicted();
@@ -153,7 +163,9 @@ where
         Some(config) => config.current().await.tls(),
         None => None,
     };
-    let Some(tls) = tls else { return protocol::http1(stream, peer, activity, shared).await };
+    let Some(tls) = tls else {
+        return protocol::http1(stream, peer, activity, shared).await;
+    };
     let handshake = async {
         if stream.first_byte().await? != HANDSHAKE {
             stream.write_all(NOT_TLS).await?;
@@ -183,7 +195,9 @@ impl Acceptor {
         Ok(match listener {
             Listener::Tcp(socket) => Self::Tcp(TcpListener::from_std(socket.try_clone()?)?),
             #[cfg(unix)]
-            Listener::Unix(socket) => Self::Unix(tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?),
+            Listener::Unix(socket) => Self::Unix(tokio::net::UnixListener::from_std(
+                socket.listener.try_clone()?,
+            )?),
         })
     }
 

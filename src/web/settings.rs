@@ -48,10 +48,14 @@ pub enum TelemetryPathError {
     #[error("it must start with /, like /metrics")]
     Relative,
     /// The exporter answers something else there.
-    #[error("/ and everything under /-/ are taken by the exporter itself; choose another path, like /metrics")]
+    #[error(
+        "/ and everything under /-/ are taken by the exporter itself; choose another path, like /metrics"
+    )]
     Taken,
     /// A character that a path cannot have, or that would make two paths look the same.
-    #[error("it may only hold letters, digits and the characters - . _ ~ /, and no empty or dotted parts")]
+    #[error(
+        "it may only hold letters, digits and the characters - . _ ~ /, and no empty or dotted parts"
+    )]
     Characters,
 }
 
@@ -74,11 +78,15 @@ impl FromStr for TelemetryPath {
     type Err = TelemetryPathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Some(path) = text.strip_prefix('/') else { return Err(TelemetryPathError::Relative) };
+        let Some(path) = text.strip_prefix('/') else {
+            return Err(TelemetryPathError::Relative);
+        };
         if path.is_empty() || path == "-" || path.starts_with("-/") {
             return Err(TelemetryPathError::Taken);
         }
-        let plain = path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte));
+        let plain = path
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte));
         if !plain || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(TelemetryPathError::Characters);
         }

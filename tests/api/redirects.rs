@@ -23,7 +23,10 @@ async fn the_same_host_is_followed() {
 #[tokio::test]
 async fn another_host_sees_no_request() {
     let other = Peer::always(json("200 OK", NO_ENTRIES)).await;
-    for to in [format!("{}/v1/audit-logs", other.url()), format!("//{}/v1/audit-logs", other.address())] {
+    for to in [
+        format!("{}/v1/audit-logs", other.url()),
+        format!("//{}/v1/audit-logs", other.address()),
+    ] {
         let peer = Peer::start({
             let to = to.clone();
             move |_, _| moved(&to)
@@ -32,7 +35,12 @@ async fn another_host_sees_no_request() {
         let error = Subject::new(&peer.url()).refused().await;
         assert_eq!(error.reason().as_str(), "redirect");
         let text = error.to_string();
-        assert!(text.contains(&to) && text.contains("the key is not sent there") && text.contains("--api.base-url"), "{text}");
+        assert!(
+            text.contains(&to)
+                && text.contains("the key is not sent there")
+                && text.contains("--api.base-url"),
+            "{text}"
+        );
         assert_eq!((peer.count(), other.count()), (1, 0));
     }
 }
@@ -41,8 +49,18 @@ async fn another_host_sees_no_request() {
 async fn another_host_sees_no_request_after_a_detour_on_this_one() {
     let other = Peer::always(json("200 OK", NO_ENTRIES)).await;
     let to = other.url();
-    let peer = Peer::start(move |_, number| if number == 1 { moved("/detour") } else { moved(&to) }).await;
-    assert_eq!(Subject::new(&peer.url()).refused().await.reason().as_str(), "redirect");
+    let peer = Peer::start(move |_, number| {
+        if number == 1 {
+            moved("/detour")
+        } else {
+            moved(&to)
+        }
+    })
+    .await;
+    assert_eq!(
+        Subject::new(&peer.url()).refused().await.reason().as_str(),
+        "redirect"
+    );
     assert_eq!((peer.count(), other.count()), (2, 0));
 }
 
@@ -56,8 +74,17 @@ async fn a_circle_is_left_soon() {
 
 #[tokio::test]
 async fn a_redirect_to_nowhere_is_an_error() {
-    for headers in [&[][..], &["location: "], &["location: http://[oops"], &["location: ftp://127.0.0.1/"]] {
+    for headers in [
+        &[][..],
+        &["location: "],
+        &["location: http://[oops"],
+        &["location: ftp://127.0.0.1/"],
+    ] {
         let peer = Peer::always(answer("302 Found", headers, "")).await;
-        assert_eq!(Subject::new(&peer.url()).refused().await.reason().as_str(), "redirect", "{headers:?}");
+        assert_eq!(
+            Subject::new(&peer.url()).refused().await.reason().as_str(),
+            "redirect",
+            "{headers:?}"
+        );
     }
 }

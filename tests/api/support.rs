@@ -1,6 +1,8 @@
 //! A client with a key, and the counters it moves.
 
-use orgdata_exporter::api::{ApiError, AuditPage, AuditQuery, Client, KeySource, Priority, Settings};
+use orgdata_exporter::api::{
+    ApiError, AuditPage, AuditQuery, Client, KeySource, Priority, Settings,
+};
 use orgdata_exporter::metrics::ApiMetrics;
 use prometheus_client::registry::Registry;
 use secrecy::SecretString;
@@ -16,7 +18,9 @@ pub(crate) struct Subject {
 
 /// Settings for a service; requests are not held back.
 pub(crate) fn settings(base_url: &str) -> Settings {
-    rustls::crypto::ring::default_provider().install_default().ok();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
     Settings {
         key: KeySource::Value(SecretString::from(KEY.to_owned())),
         max_requests_per_second: 1000.0,
@@ -39,7 +43,15 @@ impl Subject {
 
     /// The newest audit log page.
     pub(crate) async fn audit(&self) -> Result<AuditPage, ApiError> {
-        self.client.audit_page(&AuditQuery { limit: 100, ..AuditQuery::default() }, Priority::Live).await
+        self.client
+            .audit_page(
+                &AuditQuery {
+                    limit: 100,
+                    ..AuditQuery::default()
+                },
+                Priority::Live,
+            )
+            .await
     }
 
     /// Why there is no audit log page.
@@ -51,12 +63,19 @@ impl Subject {
     pub(crate) fn count(&self, series: &str) -> f64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).expect("encodable");
-        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("no {series} in:\n{text}")).parse().expect("a number")
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value
+            .unwrap_or_else(|| panic!("no {series} in:\n{text}"))
+            .parse()
+            .expect("a number")
     }
 
     /// Failures of the audit log listing with this reason.
     pub(crate) fn failures(&self, reason: &str) -> f64 {
-        self.count(&format!("orgdata_api_request_failures_total{{endpoint=\"audit-logs\",reason=\"{reason}\"}}"))
+        self.count(&format!(
+            "orgdata_api_request_failures_total{{endpoint=\"audit-logs\",reason=\"{reason}\"}}"
+        ))
     }
 }

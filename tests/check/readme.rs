@@ -28,15 +28,34 @@ fn masked(line: &str) -> String {
 #[tokio::test]
 async fn the_transcript_is_what_is_printed() {
     let keys = vec![ApiKey::scoped(KEY, &["activity_logs:read"])];
-    let sim = Simulator::spawn(Config { keys, ..organization() }).await.expect("a simulator");
+    let sim = Simulator::spawn(Config {
+        keys,
+        ..organization()
+    })
+    .await
+    .expect("a simulator");
     let url = format!("--api.base-url={}", sim.base_url());
     // The port of the transcript may be taken here.
-    let run = launch(&["check", &url, "--web.listen-address=127.0.0.1:0"]).env("ORGDATA_API_KEY", KEY).run().await;
-    let (_, told) = README.split_once("orgdata-exporter check --api.base-url http://127.0.0.1:8081\n").expect("a transcript");
+    let run = launch(&["check", &url, "--web.listen-address=127.0.0.1:0"])
+        .env("ORGDATA_API_KEY", KEY)
+        .run()
+        .await;
+    let (_, told) = README
+        .split_once("orgdata-exporter check --api.base-url http://127.0.0.1:8081\n")
+        .expect("a transcript");
     let (told, _) = told.split_once("\n```\n").expect("its end");
     let place = |line: &str| !line.contains("--web.listen-address") && !line.contains(" listen ");
-    let told: Vec<String> = told.lines().filter(|line| place(line)).map(masked).collect();
-    let printed: Vec<String> = run.stdout.lines().filter(|line| place(line)).map(masked).collect();
+    let told: Vec<String> = told
+        .lines()
+        .filter(|line| place(line))
+        .map(masked)
+        .collect();
+    let printed: Vec<String> = run
+        .stdout
+        .lines()
+        .filter(|line| place(line))
+        .map(masked)
+        .collect();
     assert_eq!(told, printed);
     assert_eq!(run.status, Some(2));
 }

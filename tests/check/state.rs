@@ -14,7 +14,9 @@ async fn service() -> Running {
 
 /// An exporter that keeps its state in a file, once it has read both listings.
 async fn running(sim: &Running, file: &Path) -> Exporter {
-    let running = exporter(&sim.base_url()).env("ORGDATA_STATE_PATH", &file.display().to_string()).start();
+    let running = exporter(&sim.base_url())
+        .env("ORGDATA_STATE_PATH", &file.display().to_string())
+        .start();
     running.until_value("orgdata_up{loop=\"audit\"}", 1.0).await;
     running
 }
@@ -25,11 +27,20 @@ fn with_file(sim: &Running, file: &Path) -> Launch {
 
 /// Every file of a directory with its bytes and when it was changed.
 fn contents(dir: &Path) -> BTreeMap<String, (Vec<u8>, std::time::SystemTime)> {
-    let entries = std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("readable"));
+    let entries = std::fs::read_dir(dir)
+        .expect("readable")
+        .map(|entry| entry.expect("readable"));
     entries
         .map(|entry| {
-            let changed = entry.metadata().expect("it is there").modified().expect("known");
-            (entry.file_name().to_string_lossy().into_owned(), (std::fs::read(entry.path()).expect("readable"), changed))
+            let changed = entry
+                .metadata()
+                .expect("it is there")
+                .modified()
+                .expect("known");
+            (
+                entry.file_name().to_string_lossy().into_owned(),
+                (std::fs::read(entry.path()).expect("readable"), changed),
+            )
         })
         .collect()
 }
@@ -39,7 +50,12 @@ async fn unchanged(sim: &Running, file: &Path) -> Checked {
     let dir = file.parent().expect("it has one");
     let before = contents(dir);
     let checked = Checked::of(with_file(sim, file)).await;
-    assert!(contents(dir) == before, "{:?} became {:?}", before.keys(), contents(dir).keys());
+    assert!(
+        contents(dir) == before,
+        "{:?} became {:?}",
+        before.keys(),
+        contents(dir).keys()
+    );
     checked
 }
 
@@ -49,10 +65,21 @@ async fn a_file_that_is_not_there_is_not_made() {
     let dir = tempfile::tempdir().expect("a directory");
     let checked = unchanged(&sim, &dir.path().join("state.db")).await;
     checked.assert_only(&[]);
-    assert!(checked.line("state").1.ends_with("is not there yet, and can be made"), "{}", checked.text);
+    assert!(
+        checked
+            .line("state")
+            .1
+            .ends_with("is not there yet, and can be made"),
+        "{}",
+        checked.text
+    );
     assert!(contents(dir.path()).is_empty());
     let nowhere = Checked::of(with_file(&sim, Path::new("/nonexistent/state.db"))).await;
-    nowhere.assert_only(&[("bad", "state", &["there is no directory /nonexistent", "--state.path"])]);
+    nowhere.assert_only(&[(
+        "bad",
+        "state",
+        &["there is no directory /nonexistent", "--state.path"],
+    )]);
     let memory = Checked::of(with_file(&sim, Path::new(":memory:"))).await;
     assert_eq!(memory.line("state").0, "good");
 }
@@ -65,13 +92,30 @@ async fn a_running_exporter_is_said_and_not_disturbed() {
     let mut running = running(&sim, &file).await;
     let checked = Checked::of(with_file(&sim, &file)).await;
     checked.assert_only(&[]);
-    assert!(checked.line("state").1.contains("of this service, and a running exporter has it"), "{}", checked.text);
-    assert_eq!(checked.line("organization"), ("good", "4711, of the key and of the state file"));
+    assert!(
+        checked
+            .line("state")
+            .1
+            .contains("of this service, and a running exporter has it"),
+        "{}",
+        checked.text
+    );
+    assert_eq!(
+        checked.line("organization"),
+        ("good", "4711, of the key and of the state file")
+    );
     // It goes on writing.
     sim.add_events(2);
-    crate::binary::until("the events", async || (running.sum("orgdata_audit_events_total").await == 2.0).then_some(())).await;
+    crate::binary::until("the events", async || {
+        (running.sum("orgdata_audit_events_total").await == 2.0).then_some(())
+    })
+    .await;
     assert_eq!(running.stop().await, Some(0), "{}", running.stderr().text());
-    assert!(!running.stderr().text().contains("ERROR"), "{}", running.stderr().text());
+    assert!(
+        !running.stderr().text().contains("ERROR"),
+        "{}",
+        running.stderr().text()
+    );
 }
 
 #[tokio::test]
@@ -83,7 +127,14 @@ async fn the_file_of_a_stopped_exporter_and_of_a_killed_one_stays_as_it_is() {
     stopped.stop().await;
     let checked = unchanged(&sim, &file).await;
     checked.assert_only(&[]);
-    assert!(checked.line("state").1.contains("is of this service; 0 log records wait, 0 dead letters"), "{}", checked.text);
+    assert!(
+        checked
+            .line("state")
+            .1
+            .contains("is of this service; 0 log records wait, 0 dead letters"),
+        "{}",
+        checked.text
+    );
 
     let killed = running(&sim, &file).await;
     killed.signal("KILL").await;
@@ -95,8 +146,15 @@ async fn the_file_of_a_stopped_exporter_and_of_a_killed_one_stays_as_it_is() {
     assert!(dir.path().join("state.db-wal").exists());
     let checked = unchanged(&sim, &file).await;
     checked.assert_only(&[]);
-    assert!(checked.line("state").1.contains("is of this service;"), "{}", checked.text);
-    assert_eq!(checked.line("organization"), ("good", "4711, of the key and of the state file"));
+    assert!(
+        checked.line("state").1.contains("is of this service;"),
+        "{}",
+        checked.text
+    );
+    assert_eq!(
+        checked.line("organization"),
+        ("good", "4711, of the key and of the state file")
+    );
 }
 
 #[tokio::test]
@@ -107,19 +165,37 @@ async fn the_file_of_another_service_or_organization_is_refused() {
     running(&sim, &file).await.stop().await;
     let other = Simulator::spawn(organization()).await.expect("a simulator");
     let checked = unchanged(&other, &file).await;
-    checked.assert_only(&[("bad", "state", &["belongs to the service at http://127.0.0.1", "give --state.path another file"])]);
+    checked.assert_only(&[(
+        "bad",
+        "state",
+        &[
+            "belongs to the service at http://127.0.0.1",
+            "give --state.path another file",
+        ],
+    )]);
 
-    let (url, of_another) = (sim.base_url(), Config { organization_id: 9, ..organization() });
+    let (url, of_another) = (
+        sim.base_url(),
+        Config {
+            organization_id: 9,
+            ..organization()
+        },
+    );
     let database = rusqlite::Connection::open(&file).expect("opens");
     let other = Simulator::spawn(of_another).await.expect("a simulator");
-    database.execute("UPDATE state SET base_url = ?1", [other.base_url()]).expect("changed");
+    database
+        .execute("UPDATE state SET base_url = ?1", [other.base_url()])
+        .expect("changed");
     drop(database);
     assert_ne!(url, other.base_url());
     let checked = unchanged(&other, &file).await;
     checked.assert_only(&[(
         "bad",
         "organization",
-        &["belongs to organization 9, but the state file to 4711", "--state.path another file"],
+        &[
+            "belongs to organization 9, but the state file to 4711",
+            "--state.path another file",
+        ],
     )]);
 }
 
@@ -129,25 +205,46 @@ async fn a_file_that_is_none_of_ours_is_refused_and_a_damaged_one_is_a_warning()
     let dir = tempfile::tempdir().expect("a directory");
     let foreign = dir.path().join("foreign.db");
     let database = rusqlite::Connection::open(&foreign).expect("opens");
-    database.execute_batch("CREATE TABLE precious (it TEXT)").expect("made");
+    database
+        .execute_batch("CREATE TABLE precious (it TEXT)")
+        .expect("made");
     drop(database);
-    unchanged(&sim, &foreign).await.assert_only(&[("bad", "state", &["database of another program", "--state.path"])]);
+    unchanged(&sim, &foreign).await.assert_only(&[(
+        "bad",
+        "state",
+        &["database of another program", "--state.path"],
+    )]);
 
     let newer = dir.path().join("newer.db");
     running(&sim, &newer).await.stop().await;
     let database = rusqlite::Connection::open(&newer).expect("opens");
-    database.execute("UPDATE state SET schema_version = 99, oldest_reader = 99", []).expect("changed");
+    database
+        .execute(
+            "UPDATE state SET schema_version = 99, oldest_reader = 99",
+            [],
+        )
+        .expect("changed");
     drop(database);
-    unchanged(&sim, &newer).await.assert_only(&[("bad", "state", &["newer version (schema 99)", "run that version"])]);
+    unchanged(&sim, &newer).await.assert_only(&[(
+        "bad",
+        "state",
+        &["newer version (schema 99)", "run that version"],
+    )]);
 
     let damaged = dir.path().join("damaged.db");
     std::fs::write(&damaged, "this was a state file once ".repeat(500)).expect("writable");
-    unchanged(&sim, &damaged).await.assert_only(&[("warning", "state", &["is damaged", "set it aside and begin afresh"])]);
+    unchanged(&sim, &damaged).await.assert_only(&[(
+        "warning",
+        "state",
+        &["is damaged", "set it aside and begin afresh"],
+    )]);
 
     let empty = dir.path().join("empty.db");
     std::fs::write(&empty, "").expect("writable");
     unchanged(&sim, &empty).await.assert_only(&[]);
-    Checked::of(with_file(&sim, dir.path())).await.assert_only(&[("bad", "state", &["is a directory", "--state.path"])]);
+    Checked::of(with_file(&sim, dir.path()))
+        .await
+        .assert_only(&[("bad", "state", &["is a directory", "--state.path"])]);
 }
 
 #[cfg(unix)]
@@ -162,7 +259,15 @@ async fn a_directory_that_this_user_cannot_write_in_is_bad() {
     if std::fs::write(dir.path().join("probe"), "").is_ok() {
         checked.assert_only(&[]);
     } else {
-        checked.assert_only(&[("bad", "state", &["cannot open state file", "Permission denied", "a directory that this user can write"])]);
+        checked.assert_only(&[(
+            "bad",
+            "state",
+            &[
+                "cannot open state file",
+                "Permission denied",
+                "a directory that this user can write",
+            ],
+        )]);
     }
 }
 
@@ -170,5 +275,9 @@ async fn a_directory_that_this_user_cannot_write_in_is_bad() {
 async fn a_limit_above_what_is_free_is_a_warning() {
     let sim = service().await;
     let checked = Checked::of(check(&sim.base_url()).arg("--state.max-size=4000PB")).await;
-    checked.assert_only(&[("warning", "disk", &["free, and the state file may grow to", "--state.max-size"])]);
+    checked.assert_only(&[(
+        "warning",
+        "disk",
+        &["free, and the state file may grow to", "--state.max-size"],
+    )]);
 }

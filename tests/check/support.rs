@@ -25,7 +25,13 @@ pub(crate) fn check(base_url: &str) -> Launch {
 
 /// A simulated organization with some history and tickets, in which nothing happens meanwhile.
 pub(crate) fn organization() -> Config {
-    Config { history: 50, tickets: 20, clock: ClockSource::Real, keys: vec![ApiKey::full(KEY)], ..Config::quiet() }
+    Config {
+        history: 50,
+        tickets: 20,
+        clock: ClockSource::Real,
+        keys: vec![ApiKey::full(KEY)],
+        ..Config::quiet()
+    }
 }
 
 // === impl Checked ===
@@ -33,7 +39,10 @@ pub(crate) fn organization() -> Config {
 impl From<Finished> for Checked {
     fn from(finished: Finished) -> Self {
         assert_eq!(finished.stderr, "", "{}", finished.stdout);
-        Self { status: finished.status, text: finished.stdout }
+        Self {
+            status: finished.status,
+            text: finished.stdout,
+        }
     }
 }
 
@@ -47,7 +56,9 @@ impl Checked {
         let words = |line| {
             let (level, rest) = str::split_once(line, ' ')?;
             let (check, said) = rest.trim_start().split_once(' ')?;
-            ["good", "warning", "bad"].contains(&level).then(|| (level, check, said.trim_start()))
+            ["good", "warning", "bad"]
+                .contains(&level)
+                .then(|| (level, check, said.trim_start()))
         };
         self.text.lines().filter_map(words).collect()
     }
@@ -55,24 +66,46 @@ impl Checked {
     /// The only line about a thing.
     #[track_caller]
     pub(crate) fn line(&self, check: &str) -> (&str, &str) {
-        let found: Vec<_> = self.findings().into_iter().filter(|(_, about, _)| *about == check).collect();
-        let [(level, _, said)] = found[..] else { panic!("not one line about {check} in:\n{}", self.text) };
+        let found: Vec<_> = self
+            .findings()
+            .into_iter()
+            .filter(|(_, about, _)| *about == check)
+            .collect();
+        let [(level, _, said)] = found[..] else {
+            panic!("not one line about {check} in:\n{}", self.text)
+        };
         (level, said)
     }
 
     /// These findings are all that is not good, and the status is that of the worst.
     #[track_caller]
     pub(crate) fn assert_only(&self, expected: &[Expected]) {
-        let found: Vec<_> = self.findings().into_iter().filter(|(level, ..)| *level != "good").collect();
-        assert_eq!(found.len(), expected.len(), "{expected:?} expected of:\n{}", self.text);
+        let found: Vec<_> = self
+            .findings()
+            .into_iter()
+            .filter(|(level, ..)| *level != "good")
+            .collect();
+        assert_eq!(
+            found.len(),
+            expected.len(),
+            "{expected:?} expected of:\n{}",
+            self.text
+        );
         for (level, check, words) in expected {
             let (said_level, said) = self.line(check);
             assert_eq!(said_level, *level, "{check} in:\n{}", self.text);
             for word in *words {
-                assert!(said.contains(word), "{word:?} is missing in {check}: {said}");
+                assert!(
+                    said.contains(word),
+                    "{word:?} is missing in {check}: {said}"
+                );
             }
         }
-        let worst = expected.iter().map(|(level, ..)| if *level == "bad" { 2 } else { 1 }).max().unwrap_or(0);
+        let worst = expected
+            .iter()
+            .map(|(level, ..)| if *level == "bad" { 2 } else { 1 })
+            .max()
+            .unwrap_or(0);
         assert_eq!(self.status, Some(worst), "{}", self.text);
     }
 }

@@ -5,7 +5,10 @@ use crate::binary::{Exporter, client, launch, until};
 /// The address in the line of the demo's introduction that says this.
 async fn url(demo: &Exporter, what: &str) -> String {
     let line = demo.stdout().until(what, |line| line.contains(what)).await;
-    line.split_whitespace().next().expect("an address").to_owned()
+    line.split_whitespace()
+        .next()
+        .expect("an address")
+        .to_owned()
 }
 
 async fn page(url: &str) -> String {
@@ -17,7 +20,10 @@ async fn page(url: &str) -> String {
 #[tokio::test]
 async fn everything_is_seen_to_work_also_twice_and_also_behind_a_proxy() {
     // A proxy that is not there: what is on this machine is never asked for through it.
-    let one = launch(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:1").env("ALL_PROXY", "http://127.0.0.1:1").start();
+    let one = launch(&["demo"])
+        .env("HTTP_PROXY", "http://127.0.0.1:1")
+        .env("ALL_PROXY", "http://127.0.0.1:1")
+        .start();
     let two = launch(&["demo"]).start();
     let mut pages = Vec::new();
     for mut demo in [one, two] {
@@ -26,11 +32,18 @@ async fn everything_is_seen_to_work_also_twice_and_also_behind_a_proxy() {
         let simulator = url(&demo, "the simulator").await;
         until("events and tickets in the metrics", async || {
             let text = page(&metrics).await;
-            let seen = |family: &str| text.lines().any(|line| line.starts_with(family) && !line.ends_with(" 0"));
+            let seen = |family: &str| {
+                text.lines()
+                    .any(|line| line.starts_with(family) && !line.ends_with(" 0"))
+            };
             (seen("orgdata_audit_events_total{") && seen("orgdata_tickets{")).then_some(())
         })
         .await;
-        demo.stdout().until("a log record", |line| line.contains("orgdata.audit.") && line.contains(" id=")).await;
+        demo.stdout()
+            .until("a log record", |line| {
+                line.contains("orgdata.audit.") && line.contains(" id=")
+            })
+            .await;
         assert!(page(&landing).await.contains("</html>"));
         assert!(page(&simulator).await.contains("/control/"));
         assert_eq!(demo.stdout().text().matches("http://").count(), 3);
@@ -57,10 +70,21 @@ async fn a_state_file_can_be_kept_also_when_the_usual_port_is_taken() {
 
 #[tokio::test]
 async fn the_flags_of_the_exporter_work_in_the_demo_too() {
-    let demo =
-        launch(&["demo", "--web.listen-address=127.0.0.1:0", "--web.telemetry-path=/m"]).env("ORGDATA_METRICS_ACTOR_LABEL", "none").start();
+    let demo = launch(&[
+        "demo",
+        "--web.listen-address=127.0.0.1:0",
+        "--web.telemetry-path=/m",
+    ])
+    .env("ORGDATA_METRICS_ACTOR_LABEL", "none")
+    .start();
     let metrics = url(&demo, "what Prometheus scrapes").await;
     assert!(metrics.ends_with("/m"), "{metrics}");
-    until("events without actors", async || page(&metrics).await.contains("orgdata_audit_events_total{").then_some(())).await;
+    until("events without actors", async || {
+        page(&metrics)
+            .await
+            .contains("orgdata_audit_events_total{")
+            .then_some(())
+    })
+    .await;
     assert!(!page(&metrics).await.contains("actor="));
 }

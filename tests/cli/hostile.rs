@@ -24,7 +24,11 @@ fn page(items: &str, start: &str, end: &str) -> String {
 
 /// Bodies that no service should send.
 fn nonsense() -> Vec<String> {
-    let whole = |id: &str, at: &str| entry(&format!(r#""id":"{id}","createdAt":"{at}","metadata":null"#));
+    let whole = |id: &str, at: &str| {
+        entry(&format!(
+            r#""id":"{id}","createdAt":"{at}","metadata":null"#
+        ))
+    };
     let items = [
         "null".to_owned(),
         "[],{},0,\"x\",true".to_owned(),
@@ -45,7 +49,12 @@ fn nonsense() -> Vec<String> {
     let mut bodies = Vec::new();
     for item in items {
         // Cursors that lead nowhere, or here again.
-        for (start, end) in [("null", "null"), ("\"\"", "\"\""), ("\"s\"", "\"e\""), ("null", "\"e\"")] {
+        for (start, end) in [
+            ("null", "null"),
+            ("\"\"", "\"\""),
+            ("\"s\"", "\"e\""),
+            ("null", "\"e\""),
+        ] {
             bodies.push(page(&item, start, end));
         }
     }
@@ -63,43 +72,95 @@ async fn nonsense_neither_ends_nor_spins_it() {
     let heal = Arc::new(AtomicBool::new(false));
     let healed = Arc::clone(&heal);
     let peer = Peer::start(move |seen, number| match seen.target() {
-        target if healed.load(Ordering::Relaxed) => json("200 OK", if target.contains("/v1/tickets") { NO_TICKETS } else { NO_ENTRIES }),
-        _ if number % 5 == 0 => {
-            answer("200 OK", &["content-type: application/json", "date: Fri, 31 Dec 9999 23:59:59 GMT"], &bodies[number % count])
-        }
+        target if healed.load(Ordering::Relaxed) => json(
+            "200 OK",
+            if target.contains("/v1/tickets") {
+                NO_TICKETS
+            } else {
+                NO_ENTRIES
+            },
+        ),
+        _ if number % 5 == 0 => answer(
+            "200 OK",
+            &[
+                "content-type: application/json",
+                "date: Fri, 31 Dec 9999 23:59:59 GMT",
+            ],
+            &bodies[number % count],
+        ),
         _ => json("200 OK", &bodies[number % count]),
     })
     .await;
     let started = Instant::now();
-    let launch = exporter(&peer.url()).arg("--audit.start=oldest").arg("--audit.reread-interval=300ms");
+    let launch = exporter(&peer.url())
+        .arg("--audit.start=oldest")
+        .arg("--audit.reread-interval=300ms");
     let mut exporter = launch.start();
-    until("every body was read", async || (peer.count() > count * 3).then_some(())).await;
+    until("every body was read", async || {
+        (peer.count() > count * 3).then_some(())
+    })
+    .await;
     let rate = peer.count() as f64 / started.elapsed().as_secs_f64();
     // A hundred a second are allowed, and as many at once.
     assert!(rate < 220.0, "{rate} requests a second");
-    assert_eq!((exporter.get("/-/healthy").await.0, exporter.get("/").await.0), (200, 200));
+    assert_eq!(
+        (
+            exporter.get("/-/healthy").await.0,
+            exporter.get("/").await.0
+        ),
+        (200, 200)
+    );
     heal.store(true, Ordering::Relaxed);
     exporter.until_value(UP, 1.0).await;
-    exporter.until_value("orgdata_up{loop=\"tickets\"}", 1.0).await;
+    exporter
+        .until_value("orgdata_up{loop=\"tickets\"}", 1.0)
+        .await;
     assert_eq!(exporter.stop().await, Some(0));
     let log = exporter.stderr().text();
-    assert!(!log.contains("panicked") && !log.contains("defect"), "{log}");
+    assert!(
+        !log.contains("panicked") && !log.contains("defect"),
+        "{log}"
+    );
 }
 
 #[tokio::test]
 async fn an_entry_of_any_depth_goes_through_to_the_collector() {
     let deep = format!("{}1{}", r#"{"x":["#.repeat(50_000), "]}".repeat(50_000));
-    let body = page(&entry(&format!(r#""id":"deep","createdAt":"2026-01-01T00:00:00Z","metadata":{deep}"#)), "\"s\"", "\"e\"");
+    let body = page(
+        &entry(&format!(
+            r#""id":"deep","createdAt":"2026-01-01T00:00:00Z","metadata":{deep}"#
+        )),
+        "\"s\"",
+        "\"e\"",
+    );
     let peer = Peer::start(move |seen, _| match seen.target() {
         target if target.contains("/v1/tickets") => json("200 OK", NO_TICKETS),
-        target if target.contains("before=") || target.contains("after=") => json("200 OK", NO_ENTRIES),
+        target if target.contains("before=") || target.contains("after=") => {
+            json("200 OK", NO_ENTRIES)
+        }
         _ => json("200 OK", &body),
     })
     .await;
     // An empty success is an acknowledgement.
-    let collector = Peer::always(answer("200 OK", &["content-type: application/x-protobuf"], "")).await;
-    let launch = exporter(&peer.url()).arg("--audit.start=oldest").arg("--otlp.protocol=http/protobuf");
-    let mut exporter = launch.arg(&format!("--otlp.endpoint={}", collector.url())).start();
-    exporter.until_value("orgdata_otlp_records_sent_total", 1.0).await;
-    assert_eq!(exporter.stop().await, Some(0), "{}", exporter.stderr().text());
+    let collector = Peer::always(answer(
+        "200 OK",
+        &["content-type: application/x-protobuf"],
+        "",
+    ))
+    .await;
+    let launch = exporter(&peer.url())
+        .arg("--audit.start=oldest")
+        .arg("--otlp.protocol=http/protobuf");
+    let mut exporter = launch
+        .arg(&format!("--otlp.endpoint={}", collector.url()))
+        .start();
+    exporter
+        .until_value("orgdata_otlp_records_sent_total", 1.0)
+        .await;
+    assert_eq!(
+        exporter.stop().await,
+        Some(0),
+        "{}",
+        exporter.stderr().text()
+    );
 }

@@ -2,10 +2,14 @@
 
 use serde_json::json;
 
-use crate::model::{Dashboard, Panel, ZERO, ZERO_TICKETS, bars, gauges, heading, label_variable, lines, logs, stat, table, text_variable};
+use crate::model::{
+    Dashboard, Panel, ZERO, ZERO_TICKETS, bars, gauges, heading, label_variable, lines, logs, stat,
+    table, text_variable,
+};
 
 /// The events that are chosen.
-const EVENTS: &str = r#"orgdata_audit_events_total{@,activity_type=~"$activity_type",actor=~"$actor"}"#;
+const EVENTS: &str =
+    r#"orgdata_audit_events_total{@,activity_type=~"$activity_type",actor=~"$actor"}"#;
 
 /// Events in each bar. A series is rounded by itself: `increase()` extrapolates, and most series rise by one.
 const IN_A_BAR: &str = "round(increase(EVENTS[$__rate_interval]))";
@@ -32,7 +36,9 @@ fn query(text: &str) -> String {
         ("ZERO", ZERO),
     ]
     .into_iter()
-    .fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+    .fold(text.to_owned(), |text, (name, value)| {
+        text.replace(name, value)
+    })
 }
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -60,10 +66,23 @@ pub(crate) fn dashboard() -> Dashboard {
                 "20",
                 "Events from this hour on are at an unusual time, and those on Saturday and Sunday.",
             ),
-            text_variable("quiet_until", "Quiet until (UTC hour)", "6", "Events before this hour are at an unusual time."),
-            text_variable("loki", "Loki", "loki", "Name or uid of the Loki data source with the audit records."),
+            text_variable(
+                "quiet_until",
+                "Quiet until (UTC hour)",
+                "6",
+                "Events before this hour are at an unusual time.",
+            ),
+            text_variable(
+                "loki",
+                "Loki",
+                "loki",
+                "Name or uid of the Loki data source with the audit records.",
+            ),
         ],
-        panels: [events(), hours(), tickets()].into_iter().flatten().collect(),
+        panels: [events(), hours(), tickets()]
+            .into_iter()
+            .flatten()
+            .collect(),
     }
 }
 

@@ -13,12 +13,16 @@ fn total(counter: &str) -> String {
 
 /// A counter's rise in each bar, as a whole number.
 fn each(counter: &str) -> String {
-    or_zero(&format!("sum(round(increase({counter}{{@}}[$__rate_interval])))"))
+    or_zero(&format!(
+        "sum(round(increase({counter}{{@}}[$__rate_interval])))"
+    ))
 }
 
 fn quantile(of: f64, histogram: &str, by: &str) -> String {
     // Without a single observation it is NaN, which reads as no data.
-    or_zero(&format!("histogram_quantile({of}, sum by (le{by}) (rate({histogram}_bucket{{@}}[$__rate_interval]))) >= 0"))
+    or_zero(&format!(
+        "histogram_quantile({of}, sum by (le{by}) (rate({histogram}_bucket{{@}}[$__rate_interval]))) >= 0"
+    ))
 }
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -28,7 +32,19 @@ pub(crate) fn dashboard() -> Dashboard {
         description: "Whether orgdata-exporter reads, counts and delivers, and why not. Each alert of dashboards/alerts.yaml has its graph here.",
         from: "now-3h",
         variables: Vec::new(),
-        panels: [overview(), loops(), audit(), api(), delivery(), state(), tickets(), process()].into_iter().flatten().collect(),
+        panels: [
+            overview(),
+            loops(),
+            audit(),
+            api(),
+            delivery(),
+            state(),
+            tickets(),
+            process(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
     }
 }
 
@@ -155,19 +171,47 @@ fn delivery() -> Vec<Panel> {
 fn state() -> Vec<Panel> {
     vec![
         heading("State file"),
-        lines("Size", "bytes", "Bytes in use by the state file, and the limit at which the tail pauses.")
-            .query("sum by (instance) (orgdata_state_size_bytes{@})", "{{instance}}")
-            .query("max(orgdata_state_max_size_bytes{@})", "limit"),
-        lines("Commits", "cps", "Transactions a second written to the state file, and those that could not be written.")
-            .query(&or_zero("sum(rate(orgdata_state_commits_total{@}[$__rate_interval]))"), "commits")
-            .query(&or_zero("sum(rate(orgdata_state_commit_failures_total{@}[$__rate_interval]))"), "failures"),
-        stat("Set aside last", "dateTimeAsIso", "When a damaged state file was set aside and a fresh one begun.")
-            .now("max(orgdata_state_recreated_timestamp_seconds{@}) * 1000", "Time")
-            .words(&[("0", "never", "green")])
-            .size(12, 4),
-        stat("Set aside", "locale", "How often that happened in the selected time range.")
-            .now(&total("orgdata_state_recreated_total"), "Times")
-            .size(12, 4),
+        lines(
+            "Size",
+            "bytes",
+            "Bytes in use by the state file, and the limit at which the tail pauses.",
+        )
+        .query(
+            "sum by (instance) (orgdata_state_size_bytes{@})",
+            "{{instance}}",
+        )
+        .query("max(orgdata_state_max_size_bytes{@})", "limit"),
+        lines(
+            "Commits",
+            "cps",
+            "Transactions a second written to the state file, and those that could not be written.",
+        )
+        .query(
+            &or_zero("sum(rate(orgdata_state_commits_total{@}[$__rate_interval]))"),
+            "commits",
+        )
+        .query(
+            &or_zero("sum(rate(orgdata_state_commit_failures_total{@}[$__rate_interval]))"),
+            "failures",
+        ),
+        stat(
+            "Set aside last",
+            "dateTimeAsIso",
+            "When a damaged state file was set aside and a fresh one begun.",
+        )
+        .now(
+            "max(orgdata_state_recreated_timestamp_seconds{@}) * 1000",
+            "Time",
+        )
+        .words(&[("0", "never", "green")])
+        .size(12, 4),
+        stat(
+            "Set aside",
+            "locale",
+            "How often that happened in the selected time range.",
+        )
+        .now(&total("orgdata_state_recreated_total"), "Times")
+        .size(12, 4),
     ]
 }
 

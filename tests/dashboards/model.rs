@@ -92,7 +92,10 @@ pub(crate) fn gauges(title: &'static str, unit: &'static str, description: &'sta
 /// Rows of labels and values.
 pub(crate) fn table(title: &'static str, unit: &'static str, description: &'static str) -> Panel {
     Panel::new("table", title, description, unit, (8, 8))
-        .set("/options", json!({ "cellHeight": "sm", "showHeader": true }))
+        .set(
+            "/options",
+            json!({ "cellHeight": "sm", "showHeader": true }),
+        )
         .set("/fieldConfig/defaults/custom", json!({ "align": "auto" }))
         .steps(&[])
 }
@@ -143,8 +146,22 @@ pub(crate) fn expression(query: &str) -> String {
 // === impl Panel ===
 
 impl Panel {
-    fn new(kind: &'static str, title: &'static str, description: &'static str, unit: &'static str, size: (u32, u32)) -> Self {
-        Self { kind, title, description, unit, size, targets: Vec::new(), extra: Vec::new() }
+    fn new(
+        kind: &'static str,
+        title: &'static str,
+        description: &'static str,
+        unit: &'static str,
+        size: (u32, u32),
+    ) -> Self {
+        Self {
+            kind,
+            title,
+            description,
+            unit,
+            size,
+            targets: Vec::new(),
+            extra: Vec::new(),
+        }
     }
 
     fn kind(mut self, kind: &'static str) -> Self {
@@ -198,8 +215,15 @@ impl Panel {
     /// Green, and from each value on its colour.
     pub(crate) fn steps(self, steps: &[(f64, &str)]) -> Self {
         let mut all = vec![json!({ "color": "green", "value": null })];
-        all.extend(steps.iter().map(|(value, color)| json!({ "color": color, "value": value })));
-        self.set("/fieldConfig/defaults/thresholds", json!({ "mode": "absolute", "steps": all }))
+        all.extend(
+            steps
+                .iter()
+                .map(|(value, color)| json!({ "color": color, "value": value })),
+        );
+        self.set(
+            "/fieldConfig/defaults/thresholds",
+            json!({ "mode": "absolute", "steps": all }),
+        )
     }
 
     /// Words for values.
@@ -207,9 +231,17 @@ impl Panel {
         let options: Map<String, Value> = words
             .iter()
             .enumerate()
-            .map(|(index, (value, text, color))| ((*value).to_owned(), json!({ "text": text, "color": color, "index": index })))
+            .map(|(index, (value, text, color))| {
+                (
+                    (*value).to_owned(),
+                    json!({ "text": text, "color": color, "index": index }),
+                )
+            })
             .collect();
-        self.set("/fieldConfig/defaults/mappings", json!([{ "type": "value", "options": options }]))
+        self.set(
+            "/fieldConfig/defaults/mappings",
+            json!([{ "type": "value", "options": options }]),
+        )
     }
 
     /// What a panel without data says.
@@ -219,8 +251,15 @@ impl Panel {
 
     /// The columns of a table, as label and heading, in this order; no other one is shown.
     pub(crate) fn columns(self, columns: &[(&str, &str)]) -> Self {
-        let names: Map<String, Value> = columns.iter().map(|(label, heading)| ((*label).to_owned(), json!(heading))).collect();
-        let order: Map<String, Value> = columns.iter().enumerate().map(|(at, (label, _))| ((*label).to_owned(), json!(at))).collect();
+        let names: Map<String, Value> = columns
+            .iter()
+            .map(|(label, heading)| ((*label).to_owned(), json!(heading)))
+            .collect();
+        let order: Map<String, Value> = columns
+            .iter()
+            .enumerate()
+            .map(|(at, (label, _))| ((*label).to_owned(), json!(at)))
+            .collect();
         let shown: Vec<&str> = columns.iter().map(|(label, _)| *label).collect();
         self.set(
             "/transformations",
@@ -279,7 +318,12 @@ impl Dashboard {
                 "multi": false, "includeAll": false, "current": {}, "options": [], "skipUrlSync": false,
             }),
             label_variable("job", "Job", "label_values(orgdata_up, job)", ".+"),
-            label_variable("instance", "Instance", r#"label_values(orgdata_up{job=~"$job"}, instance)"#, ".+"),
+            label_variable(
+                "instance",
+                "Instance",
+                r#"label_values(orgdata_up{job=~"$job"}, instance)"#,
+                ".+",
+            ),
         ];
         variables.extend(self.variables);
         let (mut x, mut y, mut height) = (0, 0, 0);

@@ -20,7 +20,14 @@ pub(crate) struct Names {
     pub(crate) grouping: Vec<String>,
 }
 
-const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+const GROUPING: [&str; 6] = [
+    "by",
+    "without",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+];
 
 /// Reads an expression.
 pub(crate) fn names(expression: &str) -> Names {
@@ -29,18 +36,29 @@ pub(crate) fn names(expression: &str) -> Names {
     let mut rest = expression;
     while let Some(first) = rest.chars().next() {
         if first.is_ascii_alphabetic() || first == '_' {
-            let (word, behind) = rest.split_at(rest.find(|c: char| !is_word(c)).unwrap_or(rest.len()));
+            let (word, behind) =
+                rest.split_at(rest.find(|c: char| !is_word(c)).unwrap_or(rest.len()));
             let next = behind.trim_start();
             rest = behind;
             if GROUPING.contains(&word) {
-                let Some(list) = next.strip_prefix('(') else { continue };
+                let Some(list) = next.strip_prefix('(') else {
+                    continue;
+                };
                 let (list, behind) = list.split_once(')').expect("a list of labels ends");
-                names.grouping.extend(list.split(',').map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()));
+                names.grouping.extend(
+                    list.split(',')
+                        .map(|label| label.trim().to_owned())
+                        .filter(|label| !label.is_empty()),
+                );
                 rest = behind;
             } else if let Some(behind) = next.strip_prefix('(') {
                 calls.push(word.to_owned());
                 rest = behind;
-            } else if !["and", "or", "unless", "offset", "bool", "sum", "max", "min", "count", "topk"].contains(&word) {
+            } else if ![
+                "and", "or", "unless", "offset", "bool", "sum", "max", "min", "count", "topk",
+            ]
+            .contains(&word)
+            {
                 let (matchers, behind) = braces(next);
                 let (range, behind) = brackets(behind);
                 names.selectors.push(Selector {
@@ -59,8 +77,13 @@ pub(crate) fn names(expression: &str) -> Names {
             rest = brackets(rest).1;
         } else {
             match first {
-                '(' => calls
-                    .push(calls.last().filter(|call| ["sum", "max", "min", "count"].contains(&call.as_str())).cloned().unwrap_or_default()),
+                '(' => calls.push(
+                    calls
+                        .last()
+                        .filter(|call| ["sum", "max", "min", "count"].contains(&call.as_str()))
+                        .cloned()
+                        .unwrap_or_default(),
+                ),
                 ')' => drop(calls.pop()),
                 _ => {}
             }
@@ -80,7 +103,9 @@ fn string(text: &str) -> &str {
 }
 
 fn braces(text: &str) -> (Vec<(String, String, String)>, &str) {
-    let Some(mut rest) = text.strip_prefix('{') else { return (Vec::new(), text) };
+    let Some(mut rest) = text.strip_prefix('{') else {
+        return (Vec::new(), text);
+    };
     let mut matchers = Vec::new();
     loop {
         rest = rest.trim_start_matches([',', ' ']);
@@ -88,9 +113,14 @@ fn braces(text: &str) -> (Vec<(String, String, String)>, &str) {
             return (matchers, behind);
         }
         let quote = rest.find('"').expect("a matcher has a value");
-        let (label, operator) = rest[..quote].split_at(rest.find(['=', '!']).expect("a matcher has an operator"));
+        let (label, operator) =
+            rest[..quote].split_at(rest.find(['=', '!']).expect("a matcher has an operator"));
         let value = string(&rest[quote..]);
-        matchers.push((label.trim().to_owned(), operator.trim().to_owned(), value.to_owned()));
+        matchers.push((
+            label.trim().to_owned(),
+            operator.trim().to_owned(),
+            value.to_owned(),
+        ));
         rest = &rest[quote + 1 + value.len() + 1..];
     }
 }
@@ -107,8 +137,27 @@ fn an_expression_is_read() {
     let names = names(
         r#"sum by (a, le) (round(increase(x_total{job=~"$job",b!="1"}[$__range]))) and on () (hour() < $h) or 0 * max(y{c="d"}) > 3e2"#,
     );
-    let read: Vec<_> = names.selectors.iter().map(|one| (one.metric.as_str(), one.inside.as_str(), one.range.as_deref())).collect();
-    assert_eq!(read, [("x_total", "increase", Some("$__range")), ("y", "max", None)]);
+    let read: Vec<_> = names
+        .selectors
+        .iter()
+        .map(|one| {
+            (
+                one.metric.as_str(),
+                one.inside.as_str(),
+                one.range.as_deref(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        read,
+        [
+            ("x_total", "increase", Some("$__range")),
+            ("y", "max", None)
+        ]
+    );
     assert_eq!(names.grouping, ["a", "le"]);
-    assert_eq!(names.selectors[0].matchers[1], ("b".to_owned(), "!=".to_owned(), "1".to_owned()));
+    assert_eq!(
+        names.selectors[0].matchers[1],
+        ("b".to_owned(), "!=".to_owned(), "1".to_owned())
+    );
 }

@@ -12,7 +12,15 @@ use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::tickets::{Fold, Settings};
 
 /// Labels whose values are known beforehand.
-const BOUNDED: [&str; 7] = ["direction", "endpoint", "loop", "min_age", "reason", "used_for", "walk"];
+const BOUNDED: [&str; 7] = [
+    "direction",
+    "endpoint",
+    "loop",
+    "min_age",
+    "reason",
+    "used_for",
+    "walk",
+];
 
 /// A family of metrics.
 #[derive(Clone, Debug, Default)]
@@ -27,11 +35,19 @@ pub(crate) struct Family {
 pub(crate) fn families() -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let metrics = everything();
-    let walks = [WalkKind::FirstStart, WalkKind::CatchUp, WalkKind::Reread, WalkKind::Recovery];
+    let walks = [
+        WalkKind::FirstStart,
+        WalkKind::CatchUp,
+        WalkKind::Reread,
+        WalkKind::Recovery,
+    ];
     for walk in walks {
         for direction in [Direction::Down, Direction::Up] {
             metrics.audit.walk(Some((walk, direction, 1)));
-            read(&Format::Text.encode(metrics.registry(), 0).expect("encodes"), &mut families);
+            read(
+                &Format::Text.encode(metrics.registry(), 0).expect("encodes"),
+                &mut families,
+            );
         }
     }
     families
@@ -41,8 +57,13 @@ pub(crate) fn families() -> BTreeMap<String, Family> {
 fn everything() -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
     let now = Timestamp::now();
-    Loop::ALL.into_iter().for_each(|which| metrics.loops.enable(which));
-    let event = EventLabels { activity_type: "TASK_CREATED".into(), actor: Some("1".into()) };
+    Loop::ALL
+        .into_iter()
+        .for_each(|which| metrics.loops.enable(which));
+    let event = EventLabels {
+        activity_type: "TASK_CREATED".into(),
+        actor: Some("1".into()),
+    };
     metrics.audit.publish(Delta {
         events: vec![(event, 1)],
         names: vec![("1".into(), "Ada".to_owned())],
@@ -50,7 +71,10 @@ fn everything() -> Metrics {
         ..Delta::default()
     });
     metrics.otlp.backlog(1, Some(now));
-    metrics.certificates.set(vec![("web", Box::new(move || Some(now))), ("otlp", Box::new(move || Some(now)))]);
+    metrics.certificates.set(vec![
+        ("web", Box::new(move || Some(now))),
+        ("otlp", Box::new(move || Some(now))),
+    ]);
     let settings = Settings {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),
@@ -60,23 +84,39 @@ fn everything() -> Metrics {
     };
     let mut fold = Fold::new(&settings, None, now);
     fold.add(r#"{"id":1,"type":"BUG","state":"OPEN","createdAt":"2026-01-01T00:00:00Z","dealAmountSum":1,"linkedDeals":[{"id":1,"priority":"BLOCKER"}]}"#);
-    metrics.tickets.publish(fold.finish(Duration::ZERO, None).into(), Duration::from_secs(900));
+    metrics.tickets.publish(
+        fold.finish(Duration::ZERO, None).into(),
+        Duration::from_secs(900),
+    );
     metrics
 }
 
 fn read(exposition: &str, families: &mut BTreeMap<String, Family>) {
     let mut name = "";
     for line in exposition.lines() {
-        if let Some((of, help)) = line.strip_prefix("# HELP ").and_then(|line| line.split_once(' ')) {
+        if let Some((of, help)) = line
+            .strip_prefix("# HELP ")
+            .and_then(|line| line.split_once(' '))
+        {
             families.entry(of.to_owned()).or_default().help = help.to_owned();
-        } else if let Some((of, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+        } else if let Some((of, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|line| line.split_once(' '))
+        {
             name = of;
             families.entry(of.to_owned()).or_default().kind = kind.to_owned();
-        } else if let Some((labels, _)) = line.split_once('{').and_then(|(_, labels)| labels.rsplit_once('}')) {
+        } else if let Some((labels, _)) = line
+            .split_once('{')
+            .and_then(|(_, labels)| labels.rsplit_once('}'))
+        {
             let family = families.get_mut(name).expect("a sample has a type");
             for pair in labels.split(',').filter(|pair| !pair.starts_with("le=")) {
                 let (label, value) = pair.split_once('=').expect("a label has a value");
-                family.labels.entry(label.to_owned()).or_default().insert(value.trim_matches('"').to_owned());
+                family
+                    .labels
+                    .entry(label.to_owned())
+                    .or_default()
+                    .insert(value.trim_matches('"').to_owned());
             }
         }
     }
@@ -90,15 +130,30 @@ pub(crate) fn page(families: &BTreeMap<String, Family>) -> String {
         | metric | kind | labels | meaning |\n|---|---|---|---|\n"
         .to_owned();
     for (name, family) in families {
-        let labels: Vec<String> = family.labels.keys().map(|label| format!("`{label}`")).collect();
-        writeln!(page, "| `{name}` | {} | {} | {} |", family.kind, labels.join(", "), family.help.replace('|', "\\|"))
-            .expect("a string takes text");
+        let labels: Vec<String> = family
+            .labels
+            .keys()
+            .map(|label| format!("`{label}`"))
+            .collect();
+        writeln!(
+            page,
+            "| `{name}` | {} | {} | {} |",
+            family.kind,
+            labels.join(", "),
+            family.help.replace('|', "\\|")
+        )
+        .expect("a string takes text");
     }
     page.push_str("\n## Values of labels\n\nOther labels have values of the organization: activity types, actors, states, ticket types, priorities.\n\n| metric | label | values |\n|---|---|---|\n");
     for (name, family) in families {
-        for (label, values) in family.labels.iter().filter(|(label, _)| BOUNDED.contains(&label.as_str())) {
+        for (label, values) in family
+            .labels
+            .iter()
+            .filter(|(label, _)| BOUNDED.contains(&label.as_str()))
+        {
             let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
-            writeln!(page, "| `{name}` | `{label}` | {} |", values.join(", ")).expect("a string takes text");
+            writeln!(page, "| `{name}` | `{label}` | {} |", values.join(", "))
+                .expect("a string takes text");
         }
     }
     page

@@ -30,7 +30,10 @@ fn file(path: &str) -> String {
 fn below(directory: &str) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join(directory)).expect("a directory") {
-        let path = format!("{directory}/{}", entry.expect("an entry").file_name().to_string_lossy());
+        let path = format!(
+            "{directory}/{}",
+            entry.expect("an entry").file_name().to_string_lossy()
+        );
         if root().join(&path).is_dir() {
             files.extend(below(&path));
         } else {
@@ -46,7 +49,10 @@ fn generated(path: &str, wanted: &str) {
         fs::write(root().join(path), wanted).expect("the repository is writable");
     }
     let there = fs::read_to_string(root().join(path)).unwrap_or_default();
-    assert!(there == wanted, "{path} is out of date: UPDATE=1 cargo test --test deploy");
+    assert!(
+        there == wanted,
+        "{path} is out of date: UPDATE=1 cargo test --test deploy"
+    );
 }
 
 /// The groups of the alert rules as they stand in their file, further in by so much.
@@ -54,13 +60,24 @@ fn rule_groups(indent: usize) -> String {
     let rules = file("dashboards/alerts.yaml");
     let groups = &rules[rules.find("groups:\n").expect("a rule file")..];
     let indent = " ".repeat(indent);
-    groups.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("{indent}{line}\n") }).collect()
+    groups
+        .lines()
+        .map(|line| {
+            if line.is_empty() {
+                "\n".to_owned()
+            } else {
+                format!("{indent}{line}\n")
+            }
+        })
+        .collect()
 }
 
 /// The variables that the program reads for its flags.
 fn variables() -> BTreeSet<String> {
     let command = Cli::command();
-    let variables = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
+    let variables = command
+        .get_arguments()
+        .filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
     let variables: BTreeSet<String> = variables.collect();
     assert!(variables.contains("ORGDATA_API_BASE_URL"), "{variables:?}");
     variables

@@ -59,17 +59,38 @@ impl Bench {
         let (running, client) = serve(config, filters).await;
         let world = Arc::new(Mutex::new(World::new(running.simulator())));
         let shared = world.clone();
-        running.simulator().on_request(Box::new(move |request, sim| {
-            shared.lock().unwrap().requested(request, sim);
-            None
-        }));
-        let ledger_settings =
-            LedgerSettings { filters: client.settings().filters.fingerprint(), ..super::settings::ledger(path, running.base_url()) };
+        running
+            .simulator()
+            .on_request(Box::new(move |request, sim| {
+                shared.lock().unwrap().requested(request, sim);
+                None
+            }));
+        let ledger_settings = LedgerSettings {
+            filters: client.settings().filters.fingerprint(),
+            ..super::settings::ledger(path, running.base_url())
+        };
         let metrics = Metrics::new(Duration::ZERO);
         let (ledger, state) = LedgerHandle::open(ledger_settings.clone(), metrics.clone()).unwrap();
-        let tail = Tail::new(client.clone(), ledger.clone(), state, metrics.clone(), settings(case));
+        let tail = Tail::new(
+            client.clone(),
+            ledger.clone(),
+            state,
+            metrics.clone(),
+            settings(case),
+        );
         let (parts, delivered) = (Some((ledger, tail)), Vec::new());
-        Self { case: case.clone(), running, world, client, metrics, ledger_settings, parts, start_floor: None, delivered, lossy: false }
+        Self {
+            case: case.clone(),
+            running,
+            world,
+            client,
+            metrics,
+            ledger_settings,
+            parts,
+            start_floor: None,
+            delivered,
+            lossy: false,
+        }
     }
 
     pub(super) fn sim(&self) -> &Simulator {
@@ -91,7 +112,9 @@ impl Bench {
     pub(super) async fn step(&mut self, step: &Step) {
         match step {
             Step::Now(change) => self.world().change(self.running.simulator(), change),
-            Step::During(requests, change) => self.world().pending.push((*requests, change.clone())),
+            Step::During(requests, change) => {
+                self.world().pending.push((*requests, change.clone()))
+            }
             Step::Rounds(rounds) => {
                 self.tail().hurry();
                 for _ in 0..*rounds {
@@ -123,24 +146,37 @@ impl Bench {
             self.metrics = Metrics::new(Duration::ZERO);
             LedgerHandle::open(self.ledger_settings.clone(), self.metrics.clone()).unwrap()
         };
-        let tail = Tail::new(self.client.clone(), ledger.clone(), state, self.metrics.clone(), settings(&self.case));
+        let tail = Tail::new(
+            self.client.clone(),
+            ledger.clone(),
+            state,
+            self.metrics.clone(),
+            settings(&self.case),
+        );
         self.parts = Some((ledger, tail));
         self.look().await;
     }
 
     /// Another tail with other filters on the same ledger.
     pub(super) async fn filter(&mut self, filters: Filters) {
-        let api = ApiSettings { filters, ..self.client.settings().clone() };
+        let api = ApiSettings {
+            filters,
+            ..self.client.settings().clone()
+        };
         self.client = Client::new(api, self.metrics.api.clone()).unwrap();
         self.restart().await;
     }
 
     /// Rounds while every commit fails that changes a table.
     async fn fail(&mut self, table: &str, rounds: u64) {
-        let StatePath::File(path) = &self.ledger_settings.path else { return };
+        let StatePath::File(path) = &self.ledger_settings.path else {
+            return;
+        };
         let other = rusqlite::Connection::open(path).unwrap();
         for on in ["INSERT", "UPDATE", "DELETE"] {
-            let trigger = format!("CREATE TRIGGER fail_{on} BEFORE {on} ON {table} BEGIN SELECT RAISE(ABORT, 'injected'); END");
+            let trigger = format!(
+                "CREATE TRIGGER fail_{on} BEFORE {on} ON {table} BEGIN SELECT RAISE(ABORT, 'injected'); END"
+            );
             other.execute_batch(&trigger).unwrap();
         }
         self.tail().hurry();
@@ -148,7 +184,11 @@ impl Bench {
             self.world().round_begins();
             self.tail().round().await;
         }
-        other.execute_batch("DROP TRIGGER fail_INSERT; DROP TRIGGER fail_UPDATE; DROP TRIGGER fail_DELETE").unwrap();
+        other
+            .execute_batch(
+                "DROP TRIGGER fail_INSERT; DROP TRIGGER fail_UPDATE; DROP TRIGGER fail_DELETE",
+            )
+            .unwrap();
         self.look().await;
     }
 
@@ -161,12 +201,17 @@ impl Bench {
                 return;
             }
         }
-        panic!("the tail does not come to rest in {most} rounds: {:?}", self.metrics.loops.state(Loop::Audit).last_failure);
+        panic!(
+            "the tail does not come to rest in {most} rounds: {:?}",
+            self.metrics.loops.state(Loop::Audit).last_failure
+        );
     }
 
     pub(super) async fn round(&mut self) -> Duration {
         self.world().round_begins();
-        let wait = polled(100_000, self.tail().round()).await.expect("the round ends");
+        let wait = polled(100_000, self.tail().round())
+            .await
+            .expect("the round ends");
         self.look().await;
         wait
     }
@@ -182,9 +227,18 @@ impl Bench {
         if self.ledger().backlog().records == 0 {
             return;
         }
-        let records = self.ledger().outbox_batch(usize::MAX, usize::MAX).await.unwrap();
-        self.ledger().outbox_acknowledge(records.last().unwrap().position, Vec::new()).await.unwrap();
-        let entries = records.iter().filter(|record| record.kind == RecordKind::Entry);
+        let records = self
+            .ledger()
+            .outbox_batch(usize::MAX, usize::MAX)
+            .await
+            .unwrap();
+        self.ledger()
+            .outbox_acknowledge(records.last().unwrap().position, Vec::new())
+            .await
+            .unwrap();
+        let entries = records
+            .iter()
+            .filter(|record| record.kind == RecordKind::Entry);
         self.delivered.extend(entries.map(|record| id(&record.raw)));
         if !self.lossy {
             self.check_range();
@@ -198,8 +252,23 @@ impl Bench {
     }
 
     pub(super) fn counted(&self) -> BTreeMap<(String, String), u64> {
-        let events = self.metrics.audit.events().into_iter().filter(|(_, value)| *value > 0);
-        events.map(|(labels, value)| ((labels.activity_type.to_string(), labels.actor.unwrap().to_string()), value)).collect()
+        let events = self
+            .metrics
+            .audit
+            .events()
+            .into_iter()
+            .filter(|(_, value)| *value > 0);
+        events
+            .map(|(labels, value)| {
+                (
+                    (
+                        labels.activity_type.to_string(),
+                        labels.actor.unwrap().to_string(),
+                    ),
+                    value,
+                )
+            })
+            .collect()
     }
 
     pub(super) fn total(&self, total: Total) -> u64 {
@@ -214,7 +283,9 @@ async fn serve(config: Config, filters: Filters) -> (Running, Client) {
         static LAST: RefCell<Option<(SocketAddr, Client)>> = const { RefCell::new(None) };
     }
     let sim = Simulator::new(config);
-    let last = LAST.take().filter(|(_, client)| client.settings().filters == filters);
+    let last = LAST
+        .take()
+        .filter(|(_, client)| client.settings().filters == filters);
     if let Some((address, client)) = last
         && let Ok(running) = sim.clone().run_on(address).await
     {
@@ -222,7 +293,10 @@ async fn serve(config: Config, filters: Filters) -> (Running, Client) {
         return (running, client);
     }
     let running = sim.run().await.unwrap();
-    let api = ApiSettings { filters, ..super::settings::api(&running.base_url()) };
+    let api = ApiSettings {
+        filters,
+        ..super::settings::api(&running.base_url())
+    };
     let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone()).unwrap();
     LAST.set(Some((running.address(), client.clone())));
     (running, client)
@@ -245,7 +319,12 @@ async fn polled<T>(most: u64, future: impl Future<Output = T>) -> Option<T> {
 
 /// The id of an entry, which comes first in its JSON.
 fn id(raw: &str) -> String {
-    raw.strip_prefix("{\"id\":\"").unwrap().split('"').next().unwrap().to_owned()
+    raw.strip_prefix("{\"id\":\"")
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap()
+        .to_owned()
 }
 
 fn settings(case: &Case) -> Settings {

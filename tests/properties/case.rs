@@ -4,11 +4,22 @@ use std::time::Duration;
 
 use http::StatusCode;
 use orgdata_exporter::audit::Start;
-use orgdata_exporter::simulator::{AfterReading, EmptyCursor, Fault, FaultKind, FlagReading, KeyReading, Order, Readings, RetryAfter};
+use orgdata_exporter::simulator::{
+    AfterReading, EmptyCursor, Fault, FaultKind, FlagReading, KeyReading, Order, Readings,
+    RetryAfter,
+};
 use proptest::prelude::*;
 
 /// Tables of the state file that the tail writes to.
-const TABLES: &[&str] = &["state", "seen", "walk_marks", "events", "actors", "totals", "outbox"];
+const TABLES: &[&str] = &[
+    "state",
+    "seen",
+    "walk_marks",
+    "events",
+    "actors",
+    "totals",
+    "outbox",
+];
 
 #[derive(Clone, Debug)]
 pub(super) struct Case {
@@ -63,18 +74,26 @@ pub(super) enum Change {
 impl Case {
     /// Requests that fail.
     pub(super) fn faults(&self) -> u64 {
-        let times = |change: &Change| if let Change::Fault(fault) = change { fault.times.unwrap_or(u64::MAX) } else { 0 };
+        let times = |change: &Change| {
+            if let Change::Fault(fault) = change {
+                fault.times.unwrap_or(u64::MAX)
+            } else {
+                0
+            }
+        };
         self.changes().map(times).sum()
     }
 
     /// Whether a row is ever dated in the future.
     pub(super) fn has_future(&self) -> bool {
-        self.changes().any(|change| matches!(change, Change::Ahead(_)))
+        self.changes()
+            .any(|change| matches!(change, Change::Ahead(_)))
     }
 
     /// Whether the service is ever restored from a backup.
     pub(super) fn has_restore(&self) -> bool {
-        self.changes().any(|change| matches!(change, Change::Restore(_)))
+        self.changes()
+            .any(|change| matches!(change, Change::Restore(_)))
     }
 
     fn changes(&self) -> impl Iterator<Item = &Change> {
@@ -92,8 +111,12 @@ pub(super) fn honest() -> impl Strategy<Value = Case> {
 
 /// A service that also loses entries: to retention, to a restore from a backup.
 pub(super) fn forgetful() -> impl Strategy<Value = Case> {
-    let loss = prop_oneof![(0..12u64).prop_map(Change::Retain), (1..8u64).prop_map(Change::Restore)];
-    let case = case(step(prop_oneof![5 => change(), 1 => loss].boxed())).prop_filter("too many faults", |case| case.faults() < 12);
+    let loss = prop_oneof![
+        (0..12u64).prop_map(Change::Retain),
+        (1..8u64).prop_map(Change::Restore)
+    ];
+    let case = case(step(prop_oneof![5 => change(), 1 => loss].boxed()))
+        .prop_filter("too many faults", |case| case.faults() < 12);
     (case, any::<bool>()).prop_map(|(mut case, settled)| {
         if settled {
             case.steps.insert(0, Step::Settle);
@@ -103,12 +126,30 @@ pub(super) fn forgetful() -> impl Strategy<Value = Case> {
 }
 
 fn case(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Case> {
-    (any::<u64>(), 0..16u64, start(), page_size(), readings(), prop::collection::vec(step, 1..10))
-        .prop_map(|(seed, history, start, page_size, readings, steps)| Case { seed, history, start, page_size, readings, steps })
+    (
+        any::<u64>(),
+        0..16u64,
+        start(),
+        page_size(),
+        readings(),
+        prop::collection::vec(step, 1..10),
+    )
+        .prop_map(|(seed, history, start, page_size, readings, steps)| Case {
+            seed,
+            history,
+            start,
+            page_size,
+            readings,
+            steps,
+        })
 }
 
 fn start() -> impl Strategy<Value = Start> {
-    prop_oneof![Just(Start::Now), Just(Start::Oldest), (0..320u64).prop_map(|secs| Start::Ago(Duration::from_secs(secs)))]
+    prop_oneof![
+        Just(Start::Now),
+        Just(Start::Oldest),
+        (0..320u64).prop_map(|secs| Start::Ago(Duration::from_secs(secs)))
+    ]
 }
 
 fn page_size() -> impl Strategy<Value = u32> {
@@ -116,9 +157,18 @@ fn page_size() -> impl Strategy<Value = u32> {
 }
 
 fn readings() -> impl Strategy<Value = Readings> {
-    let flag = || prop_oneof![Just(FlagReading::Right), Just(FlagReading::AlwaysFalse), Just(FlagReading::AlwaysTrue)];
+    let flag = || {
+        prop_oneof![
+            Just(FlagReading::Right),
+            Just(FlagReading::AlwaysFalse),
+            Just(FlagReading::AlwaysTrue)
+        ]
+    };
     (
-        (prop_oneof![Just(AfterReading::Adjacent), Just(AfterReading::Newest)], any::<bool>()),
+        (
+            prop_oneof![Just(AfterReading::Adjacent), Just(AfterReading::Newest)],
+            any::<bool>(),
+        ),
         prop_oneof![Just(Order::NewestFirst), Just(Order::OldestFirst)],
         prop_oneof![Just(EmptyCursor::Echo), Just(EmptyCursor::Null)],
         (flag(), flag()),
@@ -126,18 +176,28 @@ fn readings() -> impl Strategy<Value = Readings> {
         prop_oneof![2 => Just(KeyReading::CreatedAt), 1 => Just(KeyReading::Arrival)],
         prop::bool::weighted(0.15),
     )
-        .prop_map(|((after, after_inclusive), order, empty_start_cursor, (has_previous, has_more), page_cap, key, no_date)| Readings {
-            after,
-            after_inclusive,
-            order,
-            empty_start_cursor,
-            has_previous,
-            has_more,
-            page_cap,
-            key,
-            no_date,
-            ..Readings::default()
-        })
+        .prop_map(
+            |(
+                (after, after_inclusive),
+                order,
+                empty_start_cursor,
+                (has_previous, has_more),
+                page_cap,
+                key,
+                no_date,
+            )| Readings {
+                after,
+                after_inclusive,
+                order,
+                empty_start_cursor,
+                has_previous,
+                has_more,
+                page_cap,
+                key,
+                no_date,
+                ..Readings::default()
+            },
+        )
 }
 
 fn step(change: BoxedStrategy<Change>) -> impl Strategy<Value = Step> {
@@ -165,8 +225,10 @@ fn change() -> impl Strategy<Value = Change> {
 /// Requests that fail, each in its way.
 fn fault() -> impl Strategy<Value = Fault> {
     let kind = prop_oneof![
-        prop::sample::select(vec![400u16, 404, 410, 422, 500, 503]).prop_map(|status| FaultKind::Status(code(status), "no".to_owned())),
-        prop::sample::select(vec![400u16, 404, 410, 422, 500]).prop_map(|status| FaultKind::ExpiredCursor(code(status))),
+        prop::sample::select(vec![400u16, 404, 410, 422, 500, 503])
+            .prop_map(|status| FaultKind::Status(code(status), "no".to_owned())),
+        prop::sample::select(vec![400u16, 404, 410, 422, 500])
+            .prop_map(|status| FaultKind::ExpiredCursor(code(status))),
         (1..5u64).prop_map(FaultKind::TooLarge),
         prop::sample::select(vec![
             FaultKind::TooManyRequests(RetryAfter::Absent),

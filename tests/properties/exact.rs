@@ -15,7 +15,9 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
         static RUNTIME: tokio::runtime::Runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).max_blocking_threads(1).build().unwrap();
     }
-    rustls::crypto::ring::default_provider().install_default().ok();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
     RUNTIME.with(|runtime| runtime.block_on(future))
 }
 
@@ -47,21 +49,36 @@ async fn go_through(case: &Case, path: StatePath) -> Bench {
 
 #[test]
 fn everything_is_delivered_and_counted_once() {
-    check("everything_is_delivered_and_counted_once", 600, &honest(), everything_is_exact);
+    check(
+        "everything_is_delivered_and_counted_once",
+        600,
+        &honest(),
+        everything_is_exact,
+    );
 }
 
 /// The same with a state file that is opened anew, and that fails at any statement of a commit.
 #[test]
 fn nothing_moves_before_it_is_on_disk() {
-    check("nothing_moves_before_it_is_on_disk", 250, &honest(), |case| {
-        let directory = quick_directory();
-        block_on(async {
-            go_through(case, StatePath::File(directory.path().join("state.db"))).await.stop().await;
-        });
-    });
+    check(
+        "nothing_moves_before_it_is_on_disk",
+        250,
+        &honest(),
+        |case| {
+            let directory = quick_directory();
+            block_on(async {
+                go_through(case, StatePath::File(directory.path().join("state.db")))
+                    .await
+                    .stop()
+                    .await;
+            });
+        },
+    );
 }
 
 /// A directory in memory where there is one: a process that dies needs no disk, only a power cut does.
 fn quick_directory() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }

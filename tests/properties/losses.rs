@@ -9,15 +9,20 @@ use crate::cases::check;
 
 #[test]
 fn what_the_service_loses_is_reported_and_the_rest_is_exact() {
-    check("what_the_service_loses_is_reported_and_the_rest_is_exact", 400, &forgetful(), |case| {
-        block_on(async {
-            let mut bench = Bench::new(case, StatePath::Memory).await;
-            bench.lossy = true;
-            for step in &case.steps {
-                bench.step(step).await;
-            }
-            bench.check_rest().await;
-            bench.stop().await;
-        });
-    });
+    check(
+        "what_the_service_loses_is_reported_and_the_rest_is_exact",
+        400,
+        &forgetful(),
+        |case| {
+            block_on(async {
+                let mut bench = Bench::new(case, StatePath::Memory).await;
+                bench.lossy = true;
+                for step in &case.steps {
+                    bench.step(step).await;
+                }
+                bench.check_rest().await;
+                bench.stop().await;
+            });
+        },
+    );
 }

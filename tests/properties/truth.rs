@@ -17,13 +17,17 @@ impl Bench {
     pub(super) fn check_range(&self) {
         let delivered: HashSet<&str> = self.delivered.iter().map(String::as_str).collect();
         let world = self.world();
-        let in_order =
-            world.wanted(self.case.start, self.start_floor, self.case.readings.key).into_iter().filter(|(_, in_order)| *in_order);
+        let in_order = world
+            .wanted(self.case.start, self.start_floor, self.case.readings.key)
+            .into_iter()
+            .filter(|(_, in_order)| *in_order);
         let mut missing = None;
         for (id, _) in in_order {
             match (delivered.contains(id), missing) {
                 (false, None) => missing = Some(id),
-                (true, Some(missing)) => panic!("{id} was taken before {missing}, which is below it"),
+                (true, Some(missing)) => {
+                    panic!("{id} was taken before {missing}, which is below it")
+                }
                 _ => {}
             }
         }
@@ -44,21 +48,49 @@ impl Bench {
         assert_eq!(self.delivered.len(), distinct.len(), "delivered twice");
         let world = self.world();
         let wanted = world.wanted(self.case.start, self.start_floor, self.case.readings.key);
-        let lost: Vec<&str> = wanted.iter().map(|(id, _)| *id).filter(|id| !distinct.contains(id)).collect();
+        let lost: Vec<&str> = wanted
+            .iter()
+            .map(|(id, _)| *id)
+            .filter(|id| !distinct.contains(id))
+            .collect();
         assert!(lost.is_empty(), "lost: {lost:?}");
-        assert_eq!(self.delivered.len(), wanted.len(), "more was delivered than there is");
+        assert_eq!(
+            self.delivered.len(),
+            wanted.len(),
+            "more was delivered than there is"
+        );
 
-        let counts = self.sim().truth_of(Scope::arrived_since(world.birth())).counts.into_iter();
-        let actor = |actor: Option<i64>| actor.map_or_else(|| "none".to_owned(), |actor| actor.to_string());
-        let truth: BTreeMap<(String, String), u64> = counts.map(|((kind, id), count)| ((kind, actor(id)), count)).collect();
+        let counts = self
+            .sim()
+            .truth_of(Scope::arrived_since(world.birth()))
+            .counts
+            .into_iter();
+        let actor =
+            |actor: Option<i64>| actor.map_or_else(|| "none".to_owned(), |actor| actor.to_string());
+        let truth: BTreeMap<(String, String), u64> = counts
+            .map(|((kind, id), count)| ((kind, actor(id)), count))
+            .collect();
         assert_eq!(self.counted(), truth, "counters");
         // Below a page full of entries from the future only the re-read finds anything, also what came in the very moment of the newest.
         if !self.case.has_future() {
-            assert!(self.total(Total::Late) <= world.late, "{} rows are called late, {} were", self.total(Total::Late), world.late);
+            assert!(
+                self.total(Total::Late) <= world.late,
+                "{} rows are called late, {} were",
+                self.total(Total::Late),
+                world.late
+            );
         }
-        assert_eq!([Total::Gaps, Total::Malformed].map(|total| self.total(total)), [0, 0], "gaps, malformed");
+        assert_eq!(
+            [Total::Gaps, Total::Malformed].map(|total| self.total(total)),
+            [0, 0],
+            "gaps, malformed"
+        );
         if self.case.faults() == 0 {
-            assert_eq!([Total::Recoveries, Total::Duplicate].map(|total| self.total(total)), [0, 0], "recoveries, duplicates");
+            assert_eq!(
+                [Total::Recoveries, Total::Duplicate].map(|total| self.total(total)),
+                [0, 0],
+                "recoveries, duplicates"
+            );
         }
     }
 
@@ -66,7 +98,8 @@ impl Bench {
     pub(super) async fn check_rest(&mut self) {
         self.come_to_rest().await;
         // What is gone without a trace is only seen beside something new.
-        self.world().change(self.running.simulator(), &Change::Events(1));
+        self.world()
+            .change(self.running.simulator(), &Change::Events(1));
         self.settle().await;
         let distinct: HashSet<&str> = self.delivered.iter().map(String::as_str).collect();
         assert_eq!(self.delivered.len(), distinct.len(), "delivered twice");
@@ -74,8 +107,19 @@ impl Bench {
         let wanted = world.wanted(self.case.start, self.start_floor, self.case.readings.key);
         let there: Vec<(String, String, String)> = self
             .sim()
-            .entries_of(Scope { removed: true, ..Scope::default() })
-            .map(|entry| (entry.id, entry.activity_type, entry.actor.map_or_else(|| "none".to_owned(), |actor| actor.to_string())))
+            .entries_of(Scope {
+                removed: true,
+                ..Scope::default()
+            })
+            .map(|entry| {
+                (
+                    entry.id,
+                    entry.activity_type,
+                    entry
+                        .actor
+                        .map_or_else(|| "none".to_owned(), |actor| actor.to_string()),
+                )
+            })
             .collect();
         let live = world.since_birth();
         let mut counts = BTreeMap::new();
@@ -91,11 +135,25 @@ impl Bench {
         if certain && !self.case.has_restore() {
             assert_eq!(counted, counts, "what is delivered is counted");
         }
-        assert!(counted.values().sum::<u64>() <= self.delivered.len() as u64, "what is counted is delivered");
-        let lost = world.retained_away.iter().filter(|id| !distinct.contains(id.as_str())).count();
-        assert!(lost == 0 || self.total(Total::Gaps) > 0, "{lost} are lost, and nobody says so");
+        assert!(
+            counted.values().sum::<u64>() <= self.delivered.len() as u64,
+            "what is counted is delivered"
+        );
+        let lost = world
+            .retained_away
+            .iter()
+            .filter(|id| !distinct.contains(id.as_str()))
+            .count();
+        assert!(
+            lost == 0 || self.total(Total::Gaps) > 0,
+            "{lost} are lost, and nobody says so"
+        );
         let kept: HashSet<String> = self.sim().entries().map(|entry| entry.id).collect();
-        let missed: Vec<&str> = wanted.iter().map(|(id, _)| *id).filter(|id| kept.contains(*id) && !distinct.contains(id)).collect();
+        let missed: Vec<&str> = wanted
+            .iter()
+            .map(|(id, _)| *id)
+            .filter(|id| kept.contains(*id) && !distinct.contains(id))
+            .collect();
         assert!(missed.is_empty(), "{missed:?} are there and were not taken");
     }
 
@@ -104,6 +162,10 @@ impl Bench {
         let before = self.sim().requests().audit;
         self.tail().hurry();
         self.round().await;
-        assert_eq!(self.sim().requests().audit - before, 1, "requests of a quiet poll");
+        assert_eq!(
+            self.sim().requests().audit - before,
+            1,
+            "requests of a quiet poll"
+        );
     }
 }

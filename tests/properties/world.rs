@@ -49,8 +49,23 @@ struct Row {
 
 impl World {
     pub(super) fn new(sim: &Simulator) -> Self {
-        let rows = sim.entries().map(|entry| Row { id: entry.id, created: entry.created_at, in_order: true }).collect();
-        Self { rows, birth: None, born: false, looks: true, pending: Vec::new(), late: 0, retained_away: HashSet::new() }
+        let rows = sim
+            .entries()
+            .map(|entry| Row {
+                id: entry.id,
+                created: entry.created_at,
+                in_order: true,
+            })
+            .collect();
+        Self {
+            rows,
+            birth: None,
+            born: false,
+            looks: true,
+            pending: Vec::new(),
+            late: 0,
+            retained_away: HashSet::new(),
+        }
     }
 
     /// The ledger has been born.
@@ -77,14 +92,22 @@ impl World {
         for (left, _) in &mut self.pending {
             *left = left.saturating_sub(1);
         }
-        for (_, change) in self.pending.extract_if(.., |(left, _)| *left == 0).collect::<Vec<_>>() {
+        for (_, change) in self
+            .pending
+            .extract_if(.., |(left, _)| *left == 0)
+            .collect::<Vec<_>>()
+        {
             self.change(sim, &change);
         }
         self.looks &= request.param("before").is_none();
         if !self.born && self.looks {
             let there: HashSet<String> = sim.entries().map(|entry| entry.id).collect();
             self.rows.retain(|row| there.contains(&row.id));
-            self.birth = Some(Birth { mark: sim.mark(), at: sim.now(), rows: self.rows.len() });
+            self.birth = Some(Birth {
+                mark: sim.mark(),
+                at: sim.now(),
+                rows: self.rows.len(),
+            });
         }
     }
 
@@ -104,7 +127,10 @@ impl World {
                 // Only what was created since the birth must be counted, so nothing else arrives late.
                 let Some(birth) = birth else { return };
                 for i in 0..*count {
-                    insert(sim, (sim.now() - millis(behind + i)).max(birth.at + millis(1)));
+                    insert(
+                        sim,
+                        (sim.now() - millis(behind + i)).max(birth.at + millis(1)),
+                    );
                 }
             }
             Change::Ahead(by) => {
@@ -116,47 +142,80 @@ impl World {
             }
             Change::Fault(fault) => drop(sim.fault(fault.clone())),
             Change::Retain(keep) => {
-                let ids = || sim.entries().map(|entry| entry.id).collect::<HashSet<String>>();
+                let ids = || {
+                    sim.entries()
+                        .map(|entry| entry.id)
+                        .collect::<HashSet<String>>()
+                };
                 let there = ids();
                 sim.retain(*keep);
                 let kept = ids();
                 // What came on top since the birth is not missed where the ledger had nothing to stand on.
                 if let Some(birth) = birth.filter(|birth| birth.rows > 0) {
-                    let since =
-                        self.rows[birth.rows..].iter().filter(|row| row.in_order && there.contains(&row.id) && !kept.contains(&row.id));
+                    let since = self.rows[birth.rows..].iter().filter(|row| {
+                        row.in_order && there.contains(&row.id) && !kept.contains(&row.id)
+                    });
                     self.retained_away.extend(since.map(|row| row.id.clone()));
                 }
             }
             Change::Restore(newest) => drop(sim.restore(*newest)),
         }
-        let newest = self.rows.iter().map(|row| row.created).filter(|at| *at <= sim.now() + FUTURE).max();
-        for entry in sim.entries_of(Scope { since: Some(mark), ..Scope::default() }) {
+        let newest = self
+            .rows
+            .iter()
+            .map(|row| row.created)
+            .filter(|at| *at <= sim.now() + FUTURE)
+            .max();
+        for entry in sim.entries_of(Scope {
+            since: Some(mark),
+            ..Scope::default()
+        }) {
             let below = newest.is_some_and(|newest| entry.created_at < newest);
             self.late += u64::from(below);
-            self.rows.push(Row { id: entry.id, created: entry.created_at, in_order: !below && !ahead });
+            self.rows.push(Row {
+                id: entry.id,
+                created: entry.created_at,
+                in_order: !below && !ahead,
+            });
         }
     }
 
     /// Ids of what must be delivered in the end, in the order of the listing; and whether each arrived on top of it.
-    pub(super) fn wanted(&self, start: Start, floor: Option<Timestamp>, key: KeyReading) -> Vec<(&str, bool)> {
+    pub(super) fn wanted(
+        &self,
+        start: Start,
+        floor: Option<Timestamp>,
+        key: KeyReading,
+    ) -> Vec<(&str, bool)> {
         let there = self.birth.map_or(0, |birth| birth.rows);
-        let from_history = |row: &Row| start != Start::Now && floor.is_none_or(|floor| row.created >= floor);
-        let wanted = self.rows.iter().enumerate().filter(|(index, row)| *index >= there || from_history(row));
+        let from_history =
+            |row: &Row| start != Start::Now && floor.is_none_or(|floor| row.created >= floor);
+        let wanted = self
+            .rows
+            .iter()
+            .enumerate()
+            .filter(|(index, row)| *index >= there || from_history(row));
         let mut rows: Vec<&Row> = wanted.map(|(_, row)| row).collect();
         if key == KeyReading::CreatedAt {
             rows.sort_by_key(|row| row.created);
         }
-        rows.into_iter().map(|row| (row.id.as_str(), row.in_order || key == KeyReading::Arrival)).collect()
+        rows.into_iter()
+            .map(|row| (row.id.as_str(), row.in_order || key == KeyReading::Arrival))
+            .collect()
     }
 
     /// Ids of rows that arrived since the birth.
     pub(super) fn since_birth(&self) -> HashSet<&str> {
-        self.rows[self.birth.unwrap().rows..].iter().map(|row| row.id.as_str()).collect()
+        self.rows[self.birth.unwrap().rows..]
+            .iter()
+            .map(|row| row.id.as_str())
+            .collect()
     }
 }
 
 fn insert(sim: &Simulator, created: Timestamp) {
-    sim.add_entry(&Fields::new().with("createdAt", created.to_string())).unwrap();
+    sim.add_entry(&Fields::new().with("createdAt", created.to_string()))
+        .unwrap();
 }
 
 fn millis(count: u64) -> SignedDuration {

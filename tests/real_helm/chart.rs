@@ -22,10 +22,15 @@ pub(crate) fn root() -> PathBuf {
 
 /// The examples, by the name of their feature.
 pub(crate) fn features() -> BTreeMap<String, String> {
-    let files = fs::read_dir(root().join("ci")).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let files = fs::read_dir(root().join("ci"))
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").path());
     let features: BTreeMap<String, String> = files
         .map(|path| {
-            let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix("-values.yaml")).expect("NAME-values.yaml");
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str()?.strip_suffix("-values.yaml"))
+                .expect("NAME-values.yaml");
             (name.to_owned(), fs::read_to_string(&path).expect("text"))
         })
         .collect();
@@ -41,10 +46,17 @@ pub(crate) fn helm(command: &[&str], chart: &Path, values: &str) -> Result<Strin
     fs::write(&file, values).expect("written");
     let mut helm = Command::new(parts::binary("helm"));
     helm.args(command).arg(chart).arg("--values").arg(&file);
-    helm.args(["--namespace", "monitoring"]).env("HOME", home.path()).env("KUBECONFIG", home.path().join("none"));
+    helm.args(["--namespace", "monitoring"])
+        .env("HOME", home.path())
+        .env("KUBECONFIG", home.path().join("none"));
     let output = helm.output().expect("it can be run");
-    let [said, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
-    if output.status.success() { Ok(said) } else { Err(format!("{said}{error}")) }
+    let [said, error] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    if output.status.success() {
+        Ok(said)
+    } else {
+        Err(format!("{said}{error}"))
+    }
 }
 
 /// What a release called `orgdata-exporter` consists of.
@@ -59,11 +71,16 @@ pub(crate) fn objects(values: &str) -> Objects {
 
 /// The objects of a stream of YAML documents.
 pub(crate) fn parsed(text: &str) -> Objects {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let mut objects = Objects::new();
     for object in documents.into_iter().filter(|object| !object.is_null()) {
-        let key = [&object["kind"], &object["metadata"]["name"]].map(|word| word.as_str().expect("text").to_owned());
-        assert!(objects.insert(key.clone().into(), object).is_none(), "{key:?} is there twice");
+        let key = [&object["kind"], &object["metadata"]["name"]]
+            .map(|word| word.as_str().expect("text").to_owned());
+        assert!(
+            objects.insert(key.clone().into(), object).is_none(),
+            "{key:?} is there twice"
+        );
     }
     objects
 }

@@ -10,8 +10,16 @@ use crate::chart::{BASE, features, helm, root};
 
 /// The notes of a release called `orgdata-exporter`, without a cluster.
 fn notes(values: &str) -> String {
-    let said = helm(&["install", "orgdata-exporter", "--dry-run=client"], &root(), values).unwrap_or_else(|error| panic!("{error}"));
-    said.split_once("\nNOTES:\n").unwrap_or_else(|| panic!("no notes: {said}")).1.to_owned()
+    let said = helm(
+        &["install", "orgdata-exporter", "--dry-run=client"],
+        &root(),
+        values,
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+    said.split_once("\nNOTES:\n")
+        .unwrap_or_else(|| panic!("no notes: {said}"))
+        .1
+        .to_owned()
 }
 
 #[test]
@@ -19,11 +27,25 @@ fn notes(values: &str) -> String {
 fn every_example_ends_with_what_to_do_next() {
     for (feature, values) in features() {
         let notes = notes(&values);
-        for told in ["rollout status statefulset/", " logs ", "port-forward statefulset/", "/-/ready", "orgdata-exporter check"] {
+        for told in [
+            "rollout status statefulset/",
+            " logs ",
+            "port-forward statefulset/",
+            "/-/ready",
+            "orgdata-exporter check",
+        ] {
             assert!(notes.contains(told), "{feature}: {told}: {notes}");
         }
-        assert!(!notes.contains("not-a-real-key") && !notes.contains("<nil>") && !notes.contains("no value"), "{feature}: {notes}");
-        assert!(!notes.contains("\n\n\n") && notes.lines().all(|line| line.len() <= 140), "{feature}: {notes}");
+        assert!(
+            !notes.contains("not-a-real-key")
+                && !notes.contains("<nil>")
+                && !notes.contains("no value"),
+            "{feature}: {notes}"
+        );
+        assert!(
+            !notes.contains("\n\n\n") && notes.lines().all(|line| line.len() <= 140),
+            "{feature}: {notes}"
+        );
     }
 }
 
@@ -32,13 +54,28 @@ fn every_example_ends_with_what_to_do_next() {
 fn the_notes_know_what_is_missing() {
     let create = "create secret generic orgdata-exporter-api-key --from-file=api-key=FILE";
     let base = notes(BASE);
-    assert!(base.contains("NEXT STEP") && base.contains(create), "{base}");
-    assert!(base.contains("Nothing tells Prometheus") && base.contains("no log records are sent"), "{base}");
+    assert!(
+        base.contains("NEXT STEP") && base.contains(create),
+        "{base}"
+    );
+    assert!(
+        base.contains("Nothing tells Prometheus") && base.contains("no log records are sent"),
+        "{base}"
+    );
 
     let wanted: BTreeMap<&str, &[&str]> = [
-        ("api", &["create secret generic audit-reader --from-file=token=FILE"] as &[&str]),
+        (
+            "api",
+            &["create secret generic audit-reader --from-file=token=FILE"] as &[&str],
+        ),
         ("key", &["WARNING: the API key came as the value api.key"]),
-        ("tls", &["curl -k https://127.0.0.1:10917/-/ready", "set web.probes to tcp"]),
+        (
+            "tls",
+            &[
+                "curl -k https://127.0.0.1:10917/-/ready",
+                "set web.probes to tcp",
+            ],
+        ),
         ("pod-monitor", &["Prometheus has the job orgdata-exporter"]),
         ("no-persistence", &["WARNING: persistence is off"]),
         ("labels", &["exec audit-0 -c orgdata-exporter"]),
@@ -46,7 +83,10 @@ fn the_notes_know_what_is_missing() {
     .into();
     for (feature, told) in wanted {
         let notes = notes(&features()[feature]);
-        assert!(told.iter().all(|told| notes.contains(told)), "{feature}: {notes}");
+        assert!(
+            told.iter().all(|told| notes.contains(told)),
+            "{feature}: {notes}"
+        );
     }
     assert!(!notes(&features()["key"]).contains("NEXT STEP"));
     assert!(!notes(&features()["web-pod-monitor"]).contains("web.probes"));
@@ -76,13 +116,22 @@ async fn cluster(secret: Option<Value>) -> String {
     .into();
     if let Some(data) = secret {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "orgdata-exporter-api-key" }, "data": data });
-        answers.insert("/api/v1/namespaces/monitoring/secrets/orgdata-exporter-api-key", secret);
+        answers.insert(
+            "/api/v1/namespaces/monitoring/secrets/orgdata-exporter-api-key",
+            secret,
+        );
     }
     let answer = move |uri: Uri| async move {
         let none = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404 });
-        answers.get(uri.path()).map_or((StatusCode::NOT_FOUND, Json(none)), |found| (StatusCode::OK, Json(found.clone())))
+        answers
+            .get(uri.path())
+            .map_or((StatusCode::NOT_FOUND, Json(none)), |found| {
+                (StatusCode::OK, Json(found.clone()))
+            })
     };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("an address"));
     tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
     address
@@ -92,16 +141,40 @@ async fn cluster(secret: Option<Value>) -> String {
 #[ignore = "needs helm: run .ci/setup"]
 async fn the_notes_know_whether_the_secret_is_there() {
     for (secret, told, not_told) in [
-        (Some(json!({ "api-key": "eA==" })), "The Secret orgdata-exporter-api-key with the API key is there.", "NEXT STEP"),
-        (Some(json!({ "apikey": "eA==" })), "has no key called api-key", "is there."),
-        (None, "Helm sees no Secret orgdata-exporter-api-key", "is there."),
+        (
+            Some(json!({ "api-key": "eA==" })),
+            "The Secret orgdata-exporter-api-key with the API key is there.",
+            "NEXT STEP",
+        ),
+        (
+            Some(json!({ "apikey": "eA==" })),
+            "has no key called api-key",
+            "is there.",
+        ),
+        (
+            None,
+            "Helm sees no Secret orgdata-exporter-api-key",
+            "is there.",
+        ),
     ] {
         let server = cluster(secret).await;
         let said = tokio::task::spawn_blocking(move || {
-            let cluster = ["--dry-run=server", "--disable-openapi-validation", "--kube-apiserver", &server];
-            helm(&[&["install", "orgdata-exporter"] as &[&str], &cluster].concat(), &root(), BASE)
+            let cluster = [
+                "--dry-run=server",
+                "--disable-openapi-validation",
+                "--kube-apiserver",
+                &server,
+            ];
+            helm(
+                &[&["install", "orgdata-exporter"] as &[&str], &cluster].concat(),
+                &root(),
+                BASE,
+            )
         });
-        let said = said.await.expect("ends").unwrap_or_else(|error| panic!("{error}"));
+        let said = said
+            .await
+            .expect("ends")
+            .unwrap_or_else(|error| panic!("{error}"));
         let notes = said.split_once("\nNOTES:\n").expect("notes").1;
         assert!(notes.contains(told) && !notes.contains(not_told), "{notes}");
     }

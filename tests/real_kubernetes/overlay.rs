@@ -20,37 +20,65 @@ pub(crate) struct Overlay {
 impl Overlay {
     pub(crate) fn new() -> Self {
         let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-        Self { dir, kustomization: Map::new() }
+        Self {
+            dir,
+            kustomization: Map::new(),
+        }
     }
 
     /// The exporter alone.
     pub(crate) fn base(components: &[&str]) -> Self {
-        Self::new().with("resources", &["base"]).components(components)
+        Self::new()
+            .with("resources", &["base"])
+            .components(components)
     }
 
     /// The exporter in the example's application, after a change of that.
     pub(crate) fn beside(change: impl Fn(String) -> String, components: &[&str]) -> Self {
         let overlay = Self::new();
-        fs::write(overlay.dir.path().join("application.yaml"), change(application())).expect("writable");
+        fs::write(
+            overlay.dir.path().join("application.yaml"),
+            change(application()),
+        )
+        .expect("writable");
         let mut overlay = overlay.components(components);
-        overlay.kustomization.insert("resources".to_owned(), json!(["application.yaml"]));
+        overlay
+            .kustomization
+            .insert("resources".to_owned(), json!(["application.yaml"]));
         overlay
     }
 
     fn components(self, components: &[&str]) -> Self {
-        let paths: Vec<String> = components.iter().map(|name| format!("components/{name}")).collect();
+        let paths: Vec<String> = components
+            .iter()
+            .map(|name| format!("components/{name}"))
+            .collect();
         let links = json!([{ "name": "orgdata-exporter-links", "literals": ["dashboards=https://git.example.com/x/dashboards"],
             "options": { "annotations": { "config.kubernetes.io/local-config": "true" } } }]);
-        let overlay = self.with("components", &paths.iter().map(String::as_str).collect::<Vec<_>>());
-        if components.contains(&"runbook-links") { overlay.set("configMapGenerator", links) } else { overlay }
+        let overlay = self.with(
+            "components",
+            &paths.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
+        if components.contains(&"runbook-links") {
+            overlay.set("configMapGenerator", links)
+        } else {
+            overlay
+        }
     }
 
     /// A list of directories of `deploy/kubernetes`.
     pub(crate) fn with(self, key: &str, directories: &[&str]) -> Self {
         let up = "../".repeat(self.dir.path().components().count() - 1);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/kubernetes");
-        let root = root.strip_prefix("/").expect("absolute").display().to_string();
-        let paths: Vec<String> = directories.iter().map(|directory| format!("{up}{root}/{directory}")).collect();
+        let root = root
+            .strip_prefix("/")
+            .expect("absolute")
+            .display()
+            .to_string();
+        let paths: Vec<String> = directories
+            .iter()
+            .map(|directory| format!("{up}{root}/{directory}"))
+            .collect();
         self.set(key, json!(paths))
     }
 

@@ -14,16 +14,31 @@ use crate::{parts, repository};
 #[ignore = "needs kustomize, and the schemas and servers that .ci/setup installs beside it"]
 fn the_collector_takes_its_configuration() {
     let path = repository("components/collector/collector.yaml");
-    parts::tool("otelcol", &["validate", "--config", path.to_str().expect("text")]).expect("valid");
+    parts::tool(
+        "otelcol",
+        &["validate", "--config", path.to_str().expect("text")],
+    )
+    .expect("valid");
 }
 
 /// An object of the Prometheus Operator names what a scrape configuration names otherwise.
 fn relabelings(endpoint: &Value) -> Value {
     let renamed = |relabeling: &Value| {
         let keys = relabeling.as_object().expect("settings").iter();
-        keys.map(|(key, value)| (key.replace("Labels", "_labels").replace("Label", "_label"), value.clone())).collect::<Map<_, _>>()
+        keys.map(|(key, value)| {
+            (
+                key.replace("Labels", "_labels").replace("Label", "_label"),
+                value.clone(),
+            )
+        })
+        .collect::<Map<_, _>>()
     };
-    endpoint["relabelings"].as_array().expect("relabelings").iter().map(renamed).collect()
+    endpoint["relabelings"]
+        .as_array()
+        .expect("relabelings")
+        .iter()
+        .map(renamed)
+        .collect()
 }
 
 #[tokio::test]
@@ -42,19 +57,40 @@ async fn a_restart_stays_one_series() {
             "__meta_kubernetes_pod_container_port_number": port,
         } })
     };
-    for (monitor, others) in
-        monitors.into_iter().zip([vec![found("127.0.0.3:1", "shop", "10917"), found("127.0.0.3:2", "orgdata-exporter", "9")], vec![]])
-    {
+    for (monitor, others) in monitors.into_iter().zip([
+        vec![
+            found("127.0.0.3:1", "shop", "10917"),
+            found("127.0.0.3:2", "orgdata-exporter", "9"),
+        ],
+        vec![],
+    ]) {
         // The pod before and after a restart, and other containers and ports. Nothing listens there.
-        let pods =
-            [vec![found("127.0.0.1:1", "orgdata-exporter", "10917"), found("127.0.0.2:1", "orgdata-exporter", "10917")], others].concat();
+        let pods = [
+            vec![
+                found("127.0.0.1:1", "orgdata-exporter", "10917"),
+                found("127.0.0.2:1", "orgdata-exporter", "10917"),
+            ],
+            others,
+        ]
+        .concat();
         let job = json!({ "job_name": "orgdata/orgdata-exporter", "relabel_configs": relabelings(monitor), "static_configs": pods });
         for program in ["prometheus", "prometheus3"] {
             let prometheus = parts::Prometheus::start_jobs(program, json!([job]), "1s").await;
-            prometheus.query_until("up", |series| series.as_array().is_some_and(|series| !series.is_empty())).await;
-            let targets = prometheus.api("targets", &[("state", "active")]).await["activeTargets"].take();
-            let labels: Vec<&Value> = targets.as_array().expect("targets").iter().map(|target| &target["labels"]).collect();
-            let one = json!({ "instance": "orgdata/orgdata-exporter-0", "job": "orgdata-exporter" });
+            prometheus
+                .query_until("up", |series| {
+                    series.as_array().is_some_and(|series| !series.is_empty())
+                })
+                .await;
+            let targets =
+                prometheus.api("targets", &[("state", "active")]).await["activeTargets"].take();
+            let labels: Vec<&Value> = targets
+                .as_array()
+                .expect("targets")
+                .iter()
+                .map(|target| &target["labels"])
+                .collect();
+            let one =
+                json!({ "instance": "orgdata/orgdata-exporter-0", "job": "orgdata-exporter" });
             assert_eq!(labels, [&one, &one], "{program}");
         }
     }
@@ -73,20 +109,55 @@ fn nothing_is_written_but_the_state() {
     );
     // Where it says nothing that is waited for, it ends, and so does this test.
     let mut command = Command::new("timeout");
-    command.args(["30", "unshare", "--map-root-user", "--mount", "--propagation", "private", "sh", "-c", &script]).stderr(Stdio::piped());
-    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0");
+    command
+        .args([
+            "30",
+            "unshare",
+            "--map-root-user",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            &script,
+        ])
+        .stderr(Stdio::piped());
+    command
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0");
     // Nothing listens there.
     command
         .env("ORGDATA_API_BASE_URL", "http://127.0.0.1:9")
         .env("ORGDATA_API_KEY_FILE", &key)
         .env("ORGDATA_STATE_PATH", state.join("state.db"));
     let mut child = command.spawn().expect("it can be run");
-    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
-    let said: Vec<String> = lines.by_ref().take_while(|line| !line.contains("cannot read audit logs")).collect();
-    let stopped = Command::new("kill").arg(child.id().to_string()).status().expect("it can be run");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped"))
+        .lines()
+        .map_while(Result::ok);
+    let said: Vec<String> = lines
+        .by_ref()
+        .take_while(|line| !line.contains("cannot read audit logs"))
+        .collect();
+    let stopped = Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .expect("it can be run");
     assert!(stopped.success(), "{said:?}");
     let rest: Vec<String> = lines.collect();
-    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{said:?} {rest:?}");
-    assert!(said.iter().any(|line| line.contains("listening")), "{said:?}");
-    assert!(fs::metadata(state.join("state.db")).expect("a state file").len() > 0);
+    assert_eq!(
+        child.wait().expect("it ends").code(),
+        Some(0),
+        "{said:?} {rest:?}"
+    );
+    assert!(
+        said.iter().any(|line| line.contains("listening")),
+        "{said:?}"
+    );
+    assert!(
+        fs::metadata(state.join("state.db"))
+            .expect("a state file")
+            .len()
+            > 0
+    );
 }

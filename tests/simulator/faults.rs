@@ -56,10 +56,20 @@ async fn a_fault_can_hit_every_nth_request_or_by_chance() {
 
 #[tokio::test]
 async fn a_429_says_when_to_come_back_in_every_form() {
-    for (fault, expected) in [("429", None), ("429=30s", Some("30")), ("429=date:90s", Some("Tue, 01 Jan 2030 00:01:30 GMT"))] {
+    for (fault, expected) in [
+        ("429", None),
+        ("429=30s", Some("30")),
+        ("429=date:90s", Some("Tue, 01 Jan 2030 00:01:30 GMT")),
+    ] {
         let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
         assert_eq!(response.status(), 429);
-        assert_eq!(response.headers().get("retry-after").map(|value| value.to_str().unwrap()), expected);
+        assert_eq!(
+            response
+                .headers()
+                .get("retry-after")
+                .map(|value| value.to_str().unwrap()),
+            expected
+        );
     }
 }
 
@@ -68,11 +78,30 @@ async fn a_proxy_in_between_answers_with_html_a_redirect_or_nothing() {
     for (fault, status) in [("html", 200), ("html=502", 502)] {
         let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
         assert_eq!(response.status(), status);
-        assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/html"));
-        assert!(response.text().await.unwrap().starts_with("<!DOCTYPE html>"));
+        assert!(
+            response.headers()["content-type"]
+                .to_str()
+                .unwrap()
+                .starts_with("text/html")
+        );
+        assert!(
+            response
+                .text()
+                .await
+                .unwrap()
+                .starts_with("<!DOCTYPE html>")
+        );
     }
-    let response = raw(&faulty("redirect=http://127.0.0.1:1/else").await, "/v1/tickets").await.unwrap();
-    assert_eq!((response.status().as_u16(), &response.headers()["location"]), (307, &"http://127.0.0.1:1/else".parse().unwrap()));
+    let response = raw(
+        &faulty("redirect=http://127.0.0.1:1/else").await,
+        "/v1/tickets",
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["location"]),
+        (307, &"http://127.0.0.1:1/else".parse().unwrap())
+    );
     for (fault, status) in [("empty", 200), ("empty=500", 500)] {
         let response = raw(&faulty(fault).await, "/v1/tickets").await.unwrap();
         assert_eq!(response.status(), status);
@@ -82,7 +111,9 @@ async fn a_proxy_in_between_answers_with_html_a_redirect_or_nothing() {
 
 #[tokio::test]
 async fn a_body_can_be_cut_with_and_without_the_header_saying_so() {
-    let response = raw(&faulty("truncated-json").await, "/v1/audit-logs").await.unwrap();
+    let response = raw(&faulty("truncated-json").await, "/v1/audit-logs")
+        .await
+        .unwrap();
     let promised = response.content_length().unwrap();
     let body = response.bytes().await.unwrap();
     assert_eq!(body.len() as u64, promised);
@@ -92,13 +123,22 @@ async fn a_body_can_be_cut_with_and_without_the_header_saying_so() {
         assert_eq!(response.status(), 200);
         assert!(response.bytes().await.is_err(), "{fault}");
     }
-    assert!(raw(&faulty("reset").await, "/v1/audit-logs").await.unwrap_err().is_request());
+    assert!(
+        raw(&faulty("reset").await, "/v1/audit-logs")
+            .await
+            .unwrap_err()
+            .is_request()
+    );
 }
 
 #[tokio::test]
 async fn hanging_answers_end_with_the_server() {
     let sim = faulty("hang").await;
-    let hanging = tokio::spawn(client().get(format!("{}/v1/tickets", sim.base_url())).send());
+    let hanging = tokio::spawn(
+        client()
+            .get(format!("{}/v1/tickets", sim.base_url()))
+            .send(),
+    );
     while sim.requests().tickets == 0 {
         tokio::task::yield_now().await;
     }
@@ -126,19 +166,34 @@ async fn a_delayed_answer_is_right_and_goes_together_with_another_fault() {
 async fn cursors_can_expire_with_any_status_or_answer_nothing() {
     let sim = faulty("expired-cursor=410").await;
     let page = audit(&sim, "limit=5").await;
-    let (start, end) = (text(&page, "startCursor").to_owned(), text(&page, "endCursor").to_owned());
-    assert_eq!(get(&sim, &format!("/v1/audit-logs?after={start}")).await.0, 410);
-    assert_eq!(get(&sim, &format!("/v1/audit-logs?before={end}")).await.0, 410);
+    let (start, end) = (
+        text(&page, "startCursor").to_owned(),
+        text(&page, "endCursor").to_owned(),
+    );
+    assert_eq!(
+        get(&sim, &format!("/v1/audit-logs?after={start}")).await.0,
+        410
+    );
+    assert_eq!(
+        get(&sim, &format!("/v1/audit-logs?before={end}")).await.0,
+        410
+    );
     assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
     sim.clear_faults();
     sim.fault("expired-cursor".parse().unwrap());
     let (status, body) = get(&sim, &format!("/v1/audit-logs?after={start}")).await;
-    assert_eq!((status.as_u16(), &body["issues"][0]["path"]), (400, &json!(["after"])));
+    assert_eq!(
+        (status.as_u16(), &body["issues"][0]["path"]),
+        (400, &json!(["after"]))
+    );
     sim.clear_faults();
     sim.fault("expired-cursor=empty".parse().unwrap());
     sim.add_events(3);
     let empty = audit(&sim, &format!("after={start}")).await;
-    assert_eq!((&empty["items"], &empty["startCursor"]), (&json!([]), &json!(start)));
+    assert_eq!(
+        (&empty["items"], &empty["startCursor"]),
+        (&json!([]), &json!(start))
+    );
 }
 
 #[tokio::test]
@@ -160,26 +215,53 @@ async fn a_page_fails_when_it_is_too_large_or_holds_a_poisoned_item() {
 async fn items_can_be_malformed_doubled_or_missing() {
     let first = |page: &Value| page["items"][0].clone();
     let page = audit(&faulty("wrong-types").await, "limit=5").await;
-    assert!(first(&page)["occurredAt"].is_number() && first(&page)["id"].is_string() && page["items"][1]["occurredAt"].is_string());
-    assert!(first(&audit(&faulty("missing-id").await, "").await).get("id").is_none());
+    assert!(
+        first(&page)["occurredAt"].is_number()
+            && first(&page)["id"].is_string()
+            && page["items"][1]["occurredAt"].is_string()
+    );
+    assert!(
+        first(&audit(&faulty("missing-id").await, "").await)
+            .get("id")
+            .is_none()
+    );
     assert!(first(&audit(&faulty("not-an-object").await, "").await).is_string());
     let doubled = audit(&faulty("duplicate").await, "limit=5").await;
-    assert_eq!((doubled["items"].as_array().unwrap().len(), first(&doubled)), (6, doubled["items"][1].clone()));
+    assert_eq!(
+        (doubled["items"].as_array().unwrap().len(), first(&doubled)),
+        (6, doubled["items"][1].clone())
+    );
     let unknown = audit(&faulty("unknown-fields").await, "limit=20").await;
     assert!(unknown.get("generatedBy").is_some() && first(&unknown).get("futureField").is_some());
     let sim = faulty("empty-page=10").await;
-    assert_eq!(get(&sim, "/v1/tickets?limit=5&offset=10").await.1["items"], json!([]));
-    assert_eq!(get(&sim, "/v1/tickets?limit=5&offset=15").await.1["items"].as_array().unwrap().len(), 5);
-    let response = raw(&faulty("oversized=100000").await, "/v1/tickets").await.unwrap();
+    assert_eq!(
+        get(&sim, "/v1/tickets?limit=5&offset=10").await.1["items"],
+        json!([])
+    );
+    assert_eq!(
+        get(&sim, "/v1/tickets?limit=5&offset=15").await.1["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        5
+    );
+    let response = raw(&faulty("oversized=100000").await, "/v1/tickets")
+        .await
+        .unwrap();
     let body = response.bytes().await.unwrap();
     assert_eq!(body.len(), 100_000);
-    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["totalCount"], 20);
+    assert_eq!(
+        serde_json::from_slice::<Value>(&body).unwrap()["totalCount"],
+        20
+    );
 }
 
 #[tokio::test]
 async fn a_hook_can_strike_one_request() {
     let sim = with_history(5, |_| ()).await;
-    sim.on_request(Box::new(|info, _| (info.number == 2).then(|| "500".parse().unwrap())));
+    sim.on_request(Box::new(|info, _| {
+        (info.number == 2).then(|| "500".parse().unwrap())
+    }));
     for expected in [200, 500, 200] {
         assert_eq!(get(&sim, "/v1/audit-logs").await.0, expected);
     }

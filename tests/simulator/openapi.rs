@@ -15,7 +15,10 @@ fn violations(api: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Strin
         return violations(api, schema, value, at);
     }
     if let Some(choices) = schema["oneOf"].as_array() {
-        let each: Vec<_> = choices.iter().map(|choice| violations(api, choice, value, at)).collect();
+        let each: Vec<_> = choices
+            .iter()
+            .map(|choice| violations(api, choice, value, at))
+            .collect();
         let fits = each.iter().filter(|found| found.is_empty()).count();
         return if fits == 1 { Vec::new() } else { each.concat() };
     }
@@ -31,27 +34,42 @@ fn violations(api: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Strin
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    let fits = types.is_empty() || types.contains(&kind) || (types.contains(&"integer") && (value.is_u64() || value.is_i64()));
+    let fits = types.is_empty()
+        || types.contains(&kind)
+        || (types.contains(&"integer") && (value.is_u64() || value.is_i64()));
     if !fits {
         return vec![format!("{at}: {kind} is none of {types:?}")];
     }
     let mut found = Vec::new();
-    if schema["format"] == "date-time" && value.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_err()) {
+    if schema["format"] == "date-time"
+        && value
+            .as_str()
+            .is_some_and(|text| text.parse::<jiff::Timestamp>().is_err())
+    {
         found.push(format!("{at}: {value} is no time"));
     }
     for item in value.as_array().into_iter().flatten() {
         found.extend(violations(api, &schema["items"], item, &format!("{at}[]")));
     }
     if let Some(object) = value.as_object() {
-        for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for required in schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
             if !object.contains_key(required) {
                 found.push(format!("{at}: {required} is missing"));
             }
         }
         for (name, value) in object {
             match schema["properties"].get(name) {
-                Some(schema) => found.extend(violations(api, schema, value, &format!("{at}.{name}"))),
-                None if schema["additionalProperties"] == false => found.push(format!("{at}: {name} is not described")),
+                Some(schema) => {
+                    found.extend(violations(api, schema, value, &format!("{at}.{name}")))
+                }
+                None if schema["additionalProperties"] == false => {
+                    found.push(format!("{at}: {name} is not described"))
+                }
                 None => {}
             }
         }
@@ -80,13 +98,23 @@ async fn what_is_served_is_what_the_openapi_description_says() {
         let page = audit(&sim, &query).await;
         check("/v1/audit-logs", 200, &page);
         for entry in page["items"].as_array().unwrap() {
-            nulls.extend(entry.as_object().unwrap().iter().filter(|(_, value)| value.is_null()).map(|(name, _)| name.clone()));
+            nulls.extend(
+                entry
+                    .as_object()
+                    .unwrap()
+                    .iter()
+                    .filter(|(_, value)| value.is_null())
+                    .map(|(name, _)| name.clone()),
+            );
         }
         query = format!("limit=1000&before={}", text(&page, "endCursor"));
     }
     // Every field that may be null is null sometimes, and no other ever.
     let entry = &api["components"]["schemas"]["AuditLogEntry"];
-    assert_eq!(entry["required"].as_array().unwrap().len(), entry["properties"].as_object().unwrap().len());
+    assert_eq!(
+        entry["required"].as_array().unwrap().len(),
+        entry["properties"].as_object().unwrap().len()
+    );
     let described: HashSet<String> = entry["properties"]
         .as_object()
         .unwrap()
@@ -102,9 +130,18 @@ async fn what_is_served_is_what_the_openapi_description_says() {
         let (status, body) = get(&sim, &format!("{path}?limit=0")).await;
         check(path, status.as_u16(), &body);
         for key in ["wrong", "poor"] {
-            let response = client().get(format!("{}{path}", sim.base_url())).header("x-api-key", key).send().await.unwrap();
+            let response = client()
+                .get(format!("{}{path}", sim.base_url()))
+                .header("x-api-key", key)
+                .send()
+                .await
+                .unwrap();
             let status = response.status().as_u16();
-            check(path, status, &serde_json::from_slice(&response.bytes().await.unwrap()).unwrap());
+            check(
+                path,
+                status,
+                &serde_json::from_slice(&response.bytes().await.unwrap()).unwrap(),
+            );
         }
         sim.fault(Fault::status(StatusCode::INTERNAL_SERVER_ERROR).once());
         check(path, 500, &get(&sim, path).await.1);

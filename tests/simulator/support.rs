@@ -11,24 +11,47 @@ use serde_json::Value;
 /// a runtime of its own.
 pub(crate) fn client() -> &'static Client {
     static CLIENT: LazyLock<Client> = LazyLock::new(|| {
-        rustls::crypto::ring::default_provider().install_default().ok();
-        Client::builder().no_proxy().pool_max_idle_per_host(0).redirect(Policy::none()).build().unwrap()
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .redirect(Policy::none())
+            .build()
+            .unwrap()
     });
     &CLIENT
 }
 
 /// A quiet simulator with some history.
 pub(crate) async fn with_history(history: u64, change: impl FnOnce(&mut Config)) -> Running {
-    let mut config = Config { history, ..Config::quiet() };
+    let mut config = Config {
+        history,
+        ..Config::quiet()
+    };
     change(&mut config);
     Simulator::spawn(config).await.unwrap()
 }
 
 pub(crate) async fn get(sim: &Running, path: &str) -> (StatusCode, Value) {
-    let response = client().get(format!("{}{path}", sim.base_url())).header("X-API-Key", "demo-key").send().await.unwrap();
+    let response = client()
+        .get(format!("{}{path}", sim.base_url()))
+        .header("X-API-Key", "demo-key")
+        .send()
+        .await
+        .unwrap();
     let status = response.status();
-    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("application/json"));
-    (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap())
+    assert!(
+        response.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .starts_with("application/json")
+    );
+    (
+        status,
+        serde_json::from_slice(&response.bytes().await.unwrap()).unwrap(),
+    )
 }
 
 pub(crate) async fn audit(sim: &Running, query: &str) -> Value {
@@ -38,7 +61,12 @@ pub(crate) async fn audit(sim: &Running, query: &str) -> Value {
 }
 
 pub(crate) fn ids(page: &Value) -> Vec<String> {
-    page["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    page["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["id"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 pub(crate) fn text<'a>(page: &'a Value, field: &str) -> &'a str {
@@ -63,5 +91,9 @@ pub(crate) async fn walk_down(sim: &Running, query: &str) -> Vec<String> {
 
 /// One request to a listing, as far as it gets.
 pub(crate) async fn raw(sim: &Running, path: &str) -> reqwest::Result<reqwest::Response> {
-    client().get(format!("{}{path}", sim.base_url())).header("X-API-Key", "demo-key").send().await
+    client()
+        .get(format!("{}{path}", sim.base_url()))
+        .header("X-API-Key", "demo-key")
+        .send()
+        .await
 }

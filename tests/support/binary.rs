@@ -51,7 +51,12 @@ pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 pub(crate) fn launch(arguments: &[&str]) -> Launch {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
-    command.args(arguments).env_clear().current_dir(dir.path()).kill_on_drop(true).stdin(Stdio::null());
+    command
+        .args(arguments)
+        .env_clear()
+        .current_dir(dir.path())
+        .kill_on_drop(true)
+        .stdin(Stdio::null());
     Launch { command, dir }
 }
 
@@ -72,8 +77,14 @@ pub(crate) fn exporter(base_url: &str) -> Launch {
 /// One HTTP client for all tests, which keeps no connection: each test has a runtime of its own.
 pub(crate) fn client() -> &'static reqwest::Client {
     static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| {
-        rustls::crypto::ring::default_provider().install_default().ok();
-        reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().expect("a client can be built")
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        reqwest::Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .build()
+            .expect("a client can be built")
     });
     &CLIENT
 }
@@ -129,7 +140,12 @@ impl Launch {
 
     /// Starts it with pipes that the test itself reads, or closes.
     pub(crate) fn spawn(mut self) -> (Child, TempDir) {
-        let child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be run");
+        let child = self
+            .command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be run");
         (child, self.dir)
     }
 
@@ -139,7 +155,10 @@ impl Launch {
     ///
     /// When it does not end.
     pub(crate) async fn run(mut self) -> Finished {
-        let output = tokio::time::timeout(PATIENCE, self.command.output()).await.expect("it ends by itself").expect("it can be run");
+        let output = tokio::time::timeout(PATIENCE, self.command.output())
+            .await
+            .expect("it ends by itself")
+            .expect("it can be run");
         Finished {
             status: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -149,10 +168,20 @@ impl Launch {
 
     /// Starts it.
     pub(crate) fn start(mut self) -> Exporter {
-        let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be run");
+        let mut child = self
+            .command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be run");
         let out = Lines::read(child.stdout.take().expect("piped"));
         let err = Lines::read(child.stderr.take().expect("piped"));
-        Exporter { child, out, err, _dir: self.dir }
+        Exporter {
+            child,
+            out,
+            err,
+            _dir: self.dir,
+        }
     }
 }
 
@@ -165,10 +194,16 @@ impl Finished {
     ///
     /// When it ended in another way.
     pub(crate) fn refusal(&self, status: i32) -> &str {
-        assert_eq!((self.status, self.stdout.as_str()), (Some(status), ""), "{}", self.stderr);
+        assert_eq!(
+            (self.status, self.stdout.as_str()),
+            (Some(status), ""),
+            "{}",
+            self.stderr
+        );
         let line = self.stderr.strip_suffix('\n').expect("a whole line");
         assert!(!line.contains('\n'), "one line is enough:\n{line}");
-        line.strip_prefix("orgdata-exporter: ").expect("the line says who speaks")
+        line.strip_prefix("orgdata-exporter: ")
+            .expect("the line says who speaks")
     }
 }
 
@@ -179,9 +214,15 @@ impl Finished {
     ///
     /// When it ended in another way.
     pub(crate) fn refusal_with_log(&self, status: i32) -> &str {
-        assert_eq!((self.status, self.stdout.as_str()), (Some(status), ""), "{}", self.stderr);
+        assert_eq!(
+            (self.status, self.stdout.as_str()),
+            (Some(status), ""),
+            "{}",
+            self.stderr
+        );
         let line = self.stderr.lines().last().expect("a line");
-        line.strip_prefix("orgdata-exporter: ").expect("the line says who speaks")
+        line.strip_prefix("orgdata-exporter: ")
+            .expect("the line says who speaks")
     }
 }
 
@@ -202,15 +243,29 @@ impl Exporter {
     ///
     /// When it never does.
     pub(crate) async fn url(&self) -> String {
-        let line = self.err.until("a line that says where it listens", |line| line.contains("listening")).await;
-        let (_, rest) = line.split_once("addresses=").unwrap_or_else(|| panic!("no addresses in: {line}"));
+        let line = self
+            .err
+            .until("a line that says where it listens", |line| {
+                line.contains("listening")
+            })
+            .await;
+        let (_, rest) = line
+            .split_once("addresses=")
+            .unwrap_or_else(|| panic!("no addresses in: {line}"));
         format!("http://{}", rest.split([' ', ',']).next().unwrap_or(rest))
     }
 
     /// A page of it: status and text.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
-        let response = client().get(format!("{}{path}", self.url().await)).send().await.expect("it answers");
-        (response.status().as_u16(), response.text().await.expect("the answer is whole"))
+        let response = client()
+            .get(format!("{}{path}", self.url().await))
+            .send()
+            .await
+            .expect("it answers");
+        (
+            response.status().as_u16(),
+            response.text().await.expect("the answer is whole"),
+        )
     }
 
     /// A scrape in the classic format.
@@ -223,34 +278,51 @@ impl Exporter {
     /// The value of a series, written as in the exposition; `None` where it is absent.
     pub(crate) async fn value(&self, series: &str) -> Option<f64> {
         let metrics = self.metrics().await;
-        let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
         value.parse().ok()
     }
 
     /// The sum over all label sets of a family.
     pub(crate) async fn sum(&self, family: &str) -> f64 {
         let metrics = self.metrics().await;
-        let of_family = metrics.lines().filter(|line| line.strip_prefix(family).is_some_and(|rest| rest.starts_with(['{', ' '])));
-        of_family.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        let of_family = metrics.lines().filter(|line| {
+            line.strip_prefix(family)
+                .is_some_and(|rest| rest.starts_with(['{', ' ']))
+        });
+        of_family
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
     }
 
     /// Waits until a series has this value.
     pub(crate) async fn until_value(&self, series: &str, value: f64) {
         let what = format!("{series} {value}, standard error:\n{}", self.err.text());
-        until(&what, async || (self.value(series).await == Some(value)).then_some(())).await;
+        until(&what, async || {
+            (self.value(series).await == Some(value)).then_some(())
+        })
+        .await;
     }
 
     /// Sends it a signal by its name, as `TERM`.
     pub(crate) async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs");
-        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status().await.expect("there is a shell");
+        let sent = Command::new("sh")
+            .args(["-c", &format!("kill -{name} {id}")])
+            .status()
+            .await
+            .expect("there is a shell");
         assert!(sent.success(), "{name}");
     }
 
     /// As [`signal`](Self::signal), and no failure when it has just ended.
     pub(crate) async fn signal_if_it_runs(&self, name: &str) {
         if let Some(id) = self.child.id() {
-            let sent = Command::new("sh").args(["-c", &format!("kill -{name} {id} 2>&-")]).status().await;
+            let sent = Command::new("sh")
+                .args(["-c", &format!("kill -{name} {id} 2>&-")])
+                .status()
+                .await;
             sent.expect("there is a shell");
         }
     }
@@ -262,7 +334,10 @@ impl Exporter {
     /// When it does not end.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
-        ended.unwrap_or_else(|_| panic!("it does not end:\n{}", self.err.text())).expect("it can be waited for").code()
+        ended
+            .unwrap_or_else(|_| panic!("it does not end:\n{}", self.err.text()))
+            .expect("it can be waited for")
+            .code()
     }
 
     /// Whether it still runs.
@@ -305,11 +380,21 @@ impl Lines {
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let found = self.0.lock().expect("not poisoned").iter().find(|line| wanted(line)).cloned();
+            let found = self
+                .0
+                .lock()
+                .expect("not poisoned")
+                .iter()
+                .find(|line| wanted(line))
+                .cloned();
             if let Some(line) = found {
                 return line;
             }
-            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}, in:\n{}", self.text());
+            assert!(
+                Instant::now() < deadline,
+                "not within {PATIENCE:?}: {what}, in:\n{}",
+                self.text()
+            );
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -22,9 +22,15 @@ const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
 struct Listing;
 
 impl PageSource for Listing {
-    fn page(&self, _limit: u32, _offset: u64) -> impl Future<Output = Result<TicketPage, ApiError>> + Send {
+    fn page(
+        &self,
+        _limit: u32,
+        _offset: u64,
+    ) -> impl Future<Output = Result<TicketPage, ApiError>> + Send {
         let noon = "2026-03-10T12:00:00Z".parse().expect("a time");
-        ready(Ok(TicketPage::parse(TICKETS.to_owned(), noon).expect("a page").0))
+        ready(Ok(TicketPage::parse(TICKETS.to_owned(), noon)
+            .expect("a page")
+            .0))
     }
 }
 
@@ -32,31 +38,60 @@ impl PageSource for Listing {
 pub(crate) async fn busy() -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
     let at = |text: &str| text.parse::<Timestamp>().expect("a time");
-    Loop::ALL.into_iter().for_each(|which| metrics.loops.enable(which));
+    Loop::ALL
+        .into_iter()
+        .for_each(|which| metrics.loops.enable(which));
     metrics.loops.success(Loop::Audit);
     metrics.loops.failure(Loop::Otlp, "the collector is away");
 
-    let labels = |kind: &str, actor: &str| EventLabels { activity_type: kind.into(), actor: Some(actor.into()) };
-    let trace = TraceContext { trace_id: [0x0a; 16], span_id: [0xb0; 8] };
+    let labels = |kind: &str, actor: &str| EventLabels {
+        activity_type: kind.into(),
+        actor: Some(actor.into()),
+    };
+    let trace = TraceContext {
+        trace_id: [0x0a; 16],
+        span_id: [0xb0; 8],
+    };
     metrics.audit.publish(Delta {
-        introduced: vec![(labels("DEAL_UPDATED", "9"), 41), (labels("DEAL_UPDATED", "10"), 7), (labels("TASK_DONE", "none"), 0)],
-        names: vec![("9".into(), "Zoë \"Zed\" \\ back\nslash # {a=\"b\"} 1".to_owned()), ("10".into(), "Ada Lovelace".to_owned())],
+        introduced: vec![
+            (labels("DEAL_UPDATED", "9"), 41),
+            (labels("DEAL_UPDATED", "10"), 7),
+            (labels("TASK_DONE", "none"), 0),
+        ],
+        names: vec![
+            (
+                "9".into(),
+                "Zoë \"Zed\" \\ back\nslash # {a=\"b\"} 1".to_owned(),
+            ),
+            ("10".into(), "Ada Lovelace".to_owned()),
+        ],
         newest: Some(at("2026-03-10T11:59:58.5Z")),
         ..Delta::default()
     });
     metrics.audit.publish(Delta {
-        events: vec![(labels("DEAL_UPDATED", "9"), 1), (labels("odd \"type\"\n\\", "other"), 3)],
+        events: vec![
+            (labels("DEAL_UPDATED", "9"), 1),
+            (labels("odd \"type\"\n\\", "other"), 3),
+        ],
         totals: vec![(Total::Folded, 3), (Total::Late, 1), (Total::Gaps, 2)],
         delays: vec![0.5, 3.0, 100_000.0],
         trace: Some(trace),
         ..Delta::default()
     });
-    metrics.audit.walk(Some((WalkKind::CatchUp, Direction::Up, 12)));
+    metrics
+        .audit
+        .walk(Some((WalkKind::CatchUp, Direction::Up, 12)));
     metrics.audit.paused(true);
 
-    metrics.api.observe(Endpoint::AuditLogs, Duration::from_millis(30), 1000);
-    metrics.api.observe(Endpoint::Tickets, Duration::from_secs(40), 7);
-    metrics.api.failed(Endpoint::Tickets, api::FailureReason::ALL[0]);
+    metrics
+        .api
+        .observe(Endpoint::AuditLogs, Duration::from_millis(30), 1000);
+    metrics
+        .api
+        .observe(Endpoint::Tickets, Duration::from_secs(40), 7);
+    metrics
+        .api
+        .failed(Endpoint::Tickets, api::FailureReason::ALL[0]);
     metrics.api.throttled(Duration::from_millis(1500));
     metrics.api.unknown_fields(3);
     metrics.otlp.failed(otlp::FailureReason::ALL[1]);
@@ -71,10 +106,15 @@ pub(crate) async fn busy() -> Metrics {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),
         open_states: vec!["OPEN".to_owned()],
-        priorities: ["BLOCKER", "HIGH", "MEDIUM", "LOW"].map(str::to_owned).to_vec(),
+        priorities: ["BLOCKER", "HIGH", "MEDIUM", "LOW"]
+            .map(str::to_owned)
+            .to_vec(),
         page_size: 100,
     };
-    let snapshot = Scanner::new(settings, metrics.tickets.retries().clone()).round(&Listing).await.expect("a snapshot");
+    let snapshot = Scanner::new(settings, metrics.tickets.retries().clone())
+        .round(&Listing)
+        .await
+        .expect("a snapshot");
     metrics.tickets.publish(snapshot, Duration::from_secs(900));
     metrics
 }

@@ -35,21 +35,41 @@ impl Captured {
 
     /// Lines of this level, and worse.
     pub(crate) fn begin_at(level: Level) -> Self {
-        Self::begin_with(|lines| Box::new(tracing_subscriber::registry().with(lines.with_filter(LevelFilter::from_level(level)))))
+        Self::begin_with(|lines| {
+            Box::new(
+                tracing_subscriber::registry()
+                    .with(lines.with_filter(LevelFilter::from_level(level))),
+            )
+        })
     }
 
     /// With a subscriber that `make` puts around the layer of lines.
-    pub(crate) fn begin_with(make: impl FnOnce(Lines) -> Box<dyn Subscriber + Send + Sync>) -> Self {
+    pub(crate) fn begin_with(
+        make: impl FnOnce(Lines) -> Box<dyn Subscriber + Send + Sync>,
+    ) -> Self {
         LazyLock::force(&SECOND);
         let written = Written::default();
         let writer = written.clone();
-        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone()).boxed();
-        Self { written, _guard: tracing::subscriber::set_default(make(lines)) }
+        let lines = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .boxed();
+        Self {
+            written,
+            _guard: tracing::subscriber::set_default(make(lines)),
+        }
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let written = self.written.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&written).lines().map(str::to_owned).collect()
+        let written = self
+            .written
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&written)
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -57,7 +77,10 @@ impl Captured {
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -13,12 +13,25 @@ const SEED: u64 = 1;
 ///
 /// # Panics
 /// With the smallest case that fails.
-pub(crate) fn check<S: Strategy>(name: &'static str, cases: u32, strategy: &S, test: impl Fn(&S::Value)) {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+pub(crate) fn check<S: Strategy>(
+    name: &'static str,
+    cases: u32,
+    strategy: &S,
+    test: impl Fn(&S::Value),
+) {
+    let asked = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let config = Config {
         cases: asked.unwrap_or(cases),
-        rng_seed: if asked.is_some() { RngSeed::Random } else { RngSeed::Fixed(SEED) },
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/cases.txt"))),
+        rng_seed: if asked.is_some() {
+            RngSeed::Random
+        } else {
+            RngSeed::Fixed(SEED)
+        },
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
+            "proptest-regressions/cases.txt",
+        ))),
         max_shrink_iters: 3000,
         test_name: Some(name),
         source_file: Some(file!()),
@@ -27,7 +40,10 @@ pub(crate) fn check<S: Strategy>(name: &'static str, cases: u32, strategy: &S, t
     let result = TestRunner::new(config).run(strategy, |case| {
         let caught = std::panic::catch_unwind(AssertUnwindSafe(|| test(&case)));
         caught.map_err(|panic| {
-            let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
             TestCaseError::fail(text.unwrap_or_default())
         })
     });

@@ -12,8 +12,12 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
-use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
-use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
@@ -86,26 +90,46 @@ impl Peer {
 
     async fn start_grpc(limit: usize, tls: Option<ServerTlsConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (address, script) = (listener.local_addr().expect("bound"), Arc::new(Script::default()));
-        let service =
-            LogsServiceServer::new(Grpc(script.clone())).accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(limit);
+        let (address, script) = (
+            listener.local_addr().expect("bound"),
+            Arc::new(Script::default()),
+        );
+        let service = LogsServiceServer::new(Grpc(script.clone()))
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(limit);
         let mut server = tonic::transport::Server::builder();
         if let Some(tls) = tls {
             server = server.tls_config(tls).expect("a TLS configuration");
         }
-        let serve = server.add_service(service).serve_with_incoming(TcpIncoming::from(listener));
+        let serve = server
+            .add_service(service)
+            .serve_with_incoming(TcpIncoming::from(listener));
         let task = tokio::spawn(async move { serve.await.expect("serves") });
-        Self { address, script, task }
+        Self {
+            address,
+            script,
+            task,
+        }
     }
 
     /// An HTTP collector that takes requests of up to `limit` bytes at `/v1/logs`.
     pub(crate) async fn http(limit: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (address, script) = (listener.local_addr().expect("bound"), Arc::new(Script::default()));
-        let route = axum::routing::post(http_export).layer(axum::extract::DefaultBodyLimit::max(limit));
-        let app = Router::new().route("/v1/logs", route).with_state(script.clone());
+        let (address, script) = (
+            listener.local_addr().expect("bound"),
+            Arc::new(Script::default()),
+        );
+        let route =
+            axum::routing::post(http_export).layer(axum::extract::DefaultBodyLimit::max(limit));
+        let app = Router::new()
+            .route("/v1/logs", route)
+            .with_state(script.clone());
         let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("serves") });
-        Self { address, script, task }
+        Self {
+            address,
+            script,
+            task,
+        }
     }
 
     /// Something that takes connections and closes them at the first byte.
@@ -118,7 +142,11 @@ impl Peer {
                 stream.readable().await.expect("readable");
             }
         });
-        Self { address, script: Arc::default(), task }
+        Self {
+            address,
+            script: Arc::default(),
+            task,
+        }
     }
 
     pub(crate) fn reply(&self, reply: Reply) {
@@ -134,7 +162,13 @@ impl Peer {
     }
 
     pub(crate) fn taken_ids(&self) -> Vec<String> {
-        self.script.taken.lock().expect("lock").iter().map(record_id).collect()
+        self.script
+            .taken
+            .lock()
+            .expect("lock")
+            .iter()
+            .map(record_id)
+            .collect()
     }
 }
 
@@ -148,15 +182,22 @@ impl Drop for Peer {
 
 impl Script {
     fn take(&self, request: ExportLogsServiceRequest, headers: HeaderMap) -> Reply {
-        let records: Vec<LogRecord> =
-            request.resource_logs.iter().flat_map(|logs| &logs.scope_logs).flat_map(|logs| logs.log_records.clone()).collect();
+        let records: Vec<LogRecord> = request
+            .resource_logs
+            .iter()
+            .flat_map(|logs| &logs.scope_logs)
+            .flat_map(|logs| logs.log_records.clone())
+            .collect();
         let ids: Vec<String> = records.iter().map(record_id).collect();
         *self.headers.lock().expect("lock") = headers;
         self.requests.lock().expect("lock").push(ids.clone());
         if let Some(reply) = self.replies.lock().expect("lock").pop_front() {
             return reply;
         }
-        if ids.iter().any(|id| self.bad.lock().expect("lock").contains(id)) {
+        if ids
+            .iter()
+            .any(|id| self.bad.lock().expect("lock").contains(id))
+        {
             return Reply::Status(tonic::Status::invalid_argument("cannot take this record"));
         }
         self.taken.lock().expect("lock").extend(records);
@@ -176,7 +217,9 @@ impl LogsService for Grpc {
         let headers = request.metadata().clone().into_headers();
         match self.0.take(request.into_inner(), headers) {
             Reply::Accept => Ok(tonic::Response::new(ExportLogsServiceResponse::default())),
-            Reply::Partial(rejected, message) => Ok(tonic::Response::new(partial(rejected, message))),
+            Reply::Partial(rejected, message) => {
+                Ok(tonic::Response::new(partial(rejected, message)))
+            }
             Reply::Status(status) => Err(status),
             Reply::Http(..) => Err(tonic::Status::internal("a reply for HTTP")),
             Reply::Silence => std::future::pending().await,
@@ -184,28 +227,57 @@ impl LogsService for Grpc {
     }
 }
 
-async fn http_export(State(script): State<Arc<Script>>, headers: HeaderMap, body: Bytes) -> Response {
-    let body = if headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip") {
+async fn http_export(
+    State(script): State<Arc<Script>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let body = if headers
+        .get("content-encoding")
+        .is_some_and(|encoding| encoding == "gzip")
+    {
         let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(body.as_ref()).read_to_end(&mut plain).expect("gzip");
+        flate2::read::GzDecoder::new(body.as_ref())
+            .read_to_end(&mut plain)
+            .expect("gzip");
         plain
     } else {
         body.to_vec()
     };
     let request = ExportLogsServiceRequest::decode(body.as_slice()).expect("a request");
-    let protobuf =
-        |answer: ExportLogsServiceResponse| ([("content-type", "application/x-protobuf")], answer.encode_to_vec()).into_response();
+    let protobuf = |answer: ExportLogsServiceResponse| {
+        (
+            [("content-type", "application/x-protobuf")],
+            answer.encode_to_vec(),
+        )
+            .into_response()
+    };
     match script.take(request, headers) {
         Reply::Accept => protobuf(ExportLogsServiceResponse::default()),
         Reply::Partial(rejected, message) => protobuf(partial(rejected, message)),
         Reply::Status(status) => {
-            let code = if status.code() == tonic::Code::InvalidArgument { 400 } else { 500 };
-            (StatusCode::from_u16(code).expect("a status"), status.message().to_owned()).into_response()
+            let code = if status.code() == tonic::Code::InvalidArgument {
+                400
+            } else {
+                500
+            };
+            (
+                StatusCode::from_u16(code).expect("a status"),
+                status.message().to_owned(),
+            )
+                .into_response()
         }
         Reply::Http(status, content_type, body, retry_after) => {
-            let mut response = (StatusCode::from_u16(status).expect("a status"), [("content-type", content_type)], body).into_response();
+            let mut response = (
+                StatusCode::from_u16(status).expect("a status"),
+                [("content-type", content_type)],
+                body,
+            )
+                .into_response();
             if let Some(retry_after) = retry_after {
-                response.headers_mut().insert("retry-after", http::HeaderValue::from_static(retry_after));
+                response
+                    .headers_mut()
+                    .insert("retry-after", http::HeaderValue::from_static(retry_after));
             }
             response
         }
@@ -217,17 +289,25 @@ async fn http_export(State(script): State<Arc<Script>>, headers: HeaderMap, body
 pub(crate) fn https(directory: &str) -> SocketAddr {
     let path = |file: &str| format!("{directory}{file}");
     let chain = |file: &str| -> Vec<CertificateDer<'static>> {
-        CertificateDer::pem_file_iter(path(file)).expect("a file").map(|certificate| certificate.expect("a certificate")).collect()
+        CertificateDer::pem_file_iter(path(file))
+            .expect("a file")
+            .map(|certificate| certificate.expect("a certificate"))
+            .collect()
     };
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(chain("ca.pem"));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().expect("a verifier");
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .expect("a verifier");
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_client_cert_verifier(clients)
-        .with_single_cert(chain("server.pem"), PrivateKeyDer::from_pem_file(path("server.key")).expect("a key"))
+        .with_single_cert(
+            chain("server.pem"),
+            PrivateKeyDer::from_pem_file(path("server.key")).expect("a key"),
+        )
         .expect("a certificate");
     let config = Arc::new(config);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -238,7 +318,9 @@ pub(crate) fn https(directory: &str) -> SocketAddr {
             let mut stream = rustls::StreamOwned::new(connection, stream.expect("a connection"));
             // A client that fails the handshake is the test's business, not the server's.
             if read_request(&mut stream).is_some() {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                let _ = stream.write_all(
+                    b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                );
             }
         }
     });
@@ -251,7 +333,10 @@ fn read_request(stream: &mut impl Read) -> Option<()> {
     loop {
         let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
         if let Some((head, _)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).and_then(|value| value.trim().parse().ok());
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length:"))
+                .and_then(|value| value.trim().parse().ok());
             if request.len() >= head.len() + 4 + length.unwrap_or(0_usize) {
                 return Some(());
             }
@@ -264,14 +349,25 @@ fn read_request(stream: &mut impl Read) -> Option<()> {
 }
 
 fn partial(rejected: i64, message: &str) -> ExportLogsServiceResponse {
-    let partial = ExportLogsPartialSuccess { rejected_log_records: rejected, error_message: message.to_owned() };
-    ExportLogsServiceResponse { partial_success: Some(partial) }
+    let partial = ExportLogsPartialSuccess {
+        rejected_log_records: rejected,
+        error_message: message.to_owned(),
+    };
+    ExportLogsServiceResponse {
+        partial_success: Some(partial),
+    }
 }
 
 /// `log.record.uid` of a record.
 pub(crate) fn record_id(record: &LogRecord) -> String {
-    let uid = record.attributes.iter().find(|attribute| attribute.key == "log.record.uid");
-    match uid.and_then(|uid| uid.value.as_ref()).and_then(|value| value.value.as_ref()) {
+    let uid = record
+        .attributes
+        .iter()
+        .find(|attribute| attribute.key == "log.record.uid");
+    match uid
+        .and_then(|uid| uid.value.as_ref())
+        .and_then(|value| value.value.as_ref())
+    {
         Some(Value::StringValue(id)) => id.clone(),
         _ => String::new(),
     }

@@ -52,7 +52,11 @@ pub(crate) struct Scrape(pub(crate) String);
 /// The label sets of `orgdata_audit_events_total` and their true values, as `activity_type`, `actor`.
 pub(crate) fn event_counts(truth: &Truth) -> BTreeMap<Vec<String>, f64> {
     let actor = |id: &Option<i64>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
-    truth.counts.iter().map(|((kind, id), count)| (vec![kind.clone(), actor(id)], *count as f64)).collect()
+    truth
+        .counts
+        .iter()
+        .map(|((kind, id), count)| (vec![kind.clone(), actor(id)], *count as f64))
+        .collect()
 }
 
 // === impl Setup ===
@@ -73,7 +77,12 @@ impl Setup {
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let variables = [("ORGDATA_API_KEY".to_owned(), "demo-key".to_owned())];
         let program = PathBuf::from(env!("CARGO_BIN_EXE_orgdata-exporter"));
-        Self { flags: flags.into(), variables: variables.into(), program, wrapper: Vec::new() }
+        Self {
+            flags: flags.into(),
+            variables: variables.into(),
+            program,
+            wrapper: Vec::new(),
+        }
     }
 
     /// Gives a flag, or another value to one that was given.
@@ -84,14 +93,27 @@ impl Setup {
 
     /// Keeps the ledger in a file.
     pub(crate) fn state(self, file: &Path) -> Self {
-        self.flag("--state.path", file.to_str().expect("a temporary path is text"))
+        self.flag(
+            "--state.path",
+            file.to_str().expect("a temporary path is text"),
+        )
     }
 
     /// Runs the program of the image, which has to be there: for tests of which a debug build would make something else.
     pub(crate) fn shipped(mut self) -> Self {
-        let target = self.program.ancestors().nth(2).expect("a build is in a directory of its profile");
-        self.program = target.join("image/usr/local/bin").join(self.program.file_name().expect("a file"));
-        assert!(self.program.is_file(), "{} is missing: run deploy/image/build.sh amd64 target/image first", self.program.display());
+        let target = self
+            .program
+            .ancestors()
+            .nth(2)
+            .expect("a build is in a directory of its profile");
+        self.program = target
+            .join("image/usr/local/bin")
+            .join(self.program.file_name().expect("a file"));
+        assert!(
+            self.program.is_file(),
+            "{} is missing: run deploy/image/build.sh amd64 target/image first",
+            self.program.display()
+        );
         self
     }
 
@@ -100,8 +122,19 @@ impl Setup {
     pub(crate) fn mount(mut self, directory: &Path, options: &str) -> Self {
         use std::os::unix::fs::MetadataExt;
         let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-        let script = format!("mount -t tmpfs -o {options} tmpfs {} && exec \"$0\" \"$@\"", directory.display());
-        self.wrapper = ["unshare", if root { "-m" } else { "-rm" }, "sh", "-c", &script].map(ToOwned::to_owned).into();
+        let script = format!(
+            "mount -t tmpfs -o {options} tmpfs {} && exec \"$0\" \"$@\"",
+            directory.display()
+        );
+        self.wrapper = [
+            "unshare",
+            if root { "-m" } else { "-rm" },
+            "sh",
+            "-c",
+            &script,
+        ]
+        .map(ToOwned::to_owned)
+        .into();
         self
     }
 
@@ -119,11 +152,22 @@ impl Setup {
     pub(crate) async fn start(&self) -> Exporter {
         let mut exporter = self.spawn();
         for _ in 0..TRIES {
-            if let Some(address) = exporter.said("listening").first().and_then(|line| line["addresses"].as_str()?.parse().ok()) {
+            if let Some(address) = exporter
+                .said("listening")
+                .first()
+                .and_then(|line| line["addresses"].as_str()?.parse().ok())
+            {
                 exporter.address = address;
                 return exporter;
             }
-            assert!(exporter.child.try_wait().expect("a child can be waited for").is_none(), "the exporter ended before it listened");
+            assert!(
+                exporter
+                    .child
+                    .try_wait()
+                    .expect("a child can be waited for")
+                    .is_none(),
+                "the exporter ended before it listened"
+            );
             tokio::time::sleep(PAUSE).await;
         }
         panic!("the exporter never said where it listens");
@@ -132,15 +176,24 @@ impl Setup {
     /// Starts the exporter and waits for nothing: it can only be ended. Nothing of this process's environment reaches it.
     pub(crate) fn spawn(&self) -> Exporter {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let log = File::create(dir.path().join("log")).expect("the temporary directory is writable");
-        let mut line = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
+        let log =
+            File::create(dir.path().join("log")).expect("the temporary directory is writable");
+        let mut line = self
+            .wrapper
+            .iter()
+            .map(OsStr::new)
+            .chain([self.program.as_os_str()]);
         let mut command = Command::new(line.next().expect("at least the program"));
         command.args(line).env_clear();
         if !self.wrapper.is_empty() {
             command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         }
         let child = command
-            .args(self.flags.iter().map(|(name, value)| format!("{name}={value}")))
+            .args(
+                self.flags
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}")),
+            )
             .envs(&self.variables)
             .current_dir(dir.path())
             .stdin(Stdio::null())
@@ -150,8 +203,17 @@ impl Setup {
             .expect("the built binary can be run");
         // It fails only when a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().expect("a client without special settings");
-        Exporter { child, client, address: SocketAddr::from(([127, 0, 0, 1], 0)), dir }
+        let client = Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(10))
+            .build()
+            .expect("a client without special settings");
+        Exporter {
+            child,
+            client,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            dir,
+        }
     }
 }
 
@@ -170,9 +232,18 @@ impl Exporter {
 
     /// Scrapes it, in the form that a client without wishes gets.
     pub(crate) async fn scrape(&self) -> Scrape {
-        let response = self.get("/metrics").send().await.expect("the exporter answers");
+        let response = self
+            .get("/metrics")
+            .send()
+            .await
+            .expect("the exporter answers");
         assert_eq!(response.status(), 200);
-        Scrape(response.text().await.expect("the exporter answers with a body"))
+        Scrape(
+            response
+                .text()
+                .await
+                .expect("the exporter answers with a body"),
+        )
     }
 
     /// Scrapes it until the answer is accepted.
@@ -194,14 +265,18 @@ impl Exporter {
 
     /// Waits until the exporter has begun its ledger: what happens from now on is counted.
     pub(crate) async fn born(&self) -> Scrape {
-        self.until("a ledger", |scrape| scrape.value("orgdata_up{loop=\"audit\"}") == Some(1.0)).await
+        self.until("a ledger", |scrape| {
+            scrape.value("orgdata_up{loop=\"audit\"}") == Some(1.0)
+        })
+        .await
     }
 
     /// Waits until so many events are counted and nothing is left to be sent. History goes first, so it is sent by then.
     pub(crate) async fn settled(&self, events: u64) -> Scrape {
         let wanted = format!("{events} events, nothing to send");
         let settled = |scrape: &Scrape| {
-            scrape.sum("orgdata_audit_events_total") == events as f64 && scrape.value("orgdata_otlp_backlog_records") == Some(0.0)
+            scrape.sum("orgdata_audit_events_total") == events as f64
+                && scrape.value("orgdata_otlp_backlog_records") == Some(0.0)
         };
         // A scrape is no snapshot of all families: one that began before the last commit can show its events and not yet its records.
         self.until(&wanted, settled).await;
@@ -222,7 +297,10 @@ impl Exporter {
     /// When it is still there after a minute.
     pub(crate) async fn terminate(&mut self) -> ExitStatus {
         // The standard library has no way to send a signal but that of `kill`.
-        let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status().expect("there is a shell");
+        let sent = Command::new("sh")
+            .args(["-c", &format!("kill -TERM {}", self.child.id())])
+            .status()
+            .expect("there is a shell");
         assert!(sent.success(), "no process to send a signal to");
         for _ in 0..TRIES {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
@@ -256,10 +334,19 @@ impl Exporter {
 
     /// Its memory in MiB: what it has now, and the most it ever had.
     pub(crate) fn memory(&self) -> (f64, f64) {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let of = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line of its own");
-            line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .expect("a line of its own");
+            line.trim_start_matches(':')
+                .trim()
+                .trim_end_matches(" kB")
+                .parse::<f64>()
+                .expect("a number")
+                / 1024.0
         };
         (of("VmRSS"), of("VmHWM"))
     }
@@ -272,7 +359,10 @@ impl Exporter {
     pub(crate) async fn ended(&mut self) -> (Option<i32>, String) {
         for _ in 0..TRIES {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                return (status.code(), fs::read_to_string(self.dir.path().join("log")).expect("text"));
+                return (
+                    status.code(),
+                    fs::read_to_string(self.dir.path().join("log")).expect("text"),
+                );
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -281,13 +371,20 @@ impl Exporter {
 
     /// Everything it has logged, a JSON object a line.
     pub(crate) fn log(&self) -> Vec<Value> {
-        let text = String::from_utf8_lossy(&fs::read(self.dir.path().join("log")).unwrap_or_default()).into_owned();
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let text =
+            String::from_utf8_lossy(&fs::read(self.dir.path().join("log")).unwrap_or_default())
+                .into_owned();
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
     }
 
     /// The log lines with this message.
     pub(crate) fn said(&self, message: &str) -> Vec<Value> {
-        self.log().into_iter().filter(|line| line["message"] == message).collect()
+        self.log()
+            .into_iter()
+            .filter(|line| line["message"] == message)
+            .collect()
     }
 }
 
@@ -295,9 +392,14 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let log = String::from_utf8_lossy(&fs::read(self.dir.path().join("log")).unwrap_or_default()).into_owned();
+            let log =
+                String::from_utf8_lossy(&fs::read(self.dir.path().join("log")).unwrap_or_default())
+                    .into_owned();
             let lines: Vec<&str> = log.lines().collect();
-            eprintln!("the exporter logged at last:\n{}", lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n"));
+            eprintln!(
+                "the exporter logged at last:\n{}",
+                lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+            );
         }
     }
 }
@@ -307,17 +409,29 @@ impl Drop for Exporter {
 impl Scrape {
     /// The value of a series, written as in the scrape.
     pub(crate) fn value(&self, series: &str) -> Option<f64> {
-        self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+        self.0
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
 
     /// The sum over all series of a name.
     pub(crate) fn sum(&self, name: &str) -> f64 {
-        let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
-        self.0.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        let of_name = |line: &&str| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with([' ', '{']))
+        };
+        self.0
+            .lines()
+            .filter(of_name)
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
     }
 
     /// Whether there is a series of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])))
+        self.0.lines().any(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with([' ', '{']))
+        })
     }
 }

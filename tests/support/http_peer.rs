@@ -54,7 +54,10 @@ pub(crate) fn json(status: &str, body: impl AsRef<[u8]>) -> Reply {
 
 /// The status line and headers of an answer with so many bytes of body.
 pub(crate) fn head(status: &str, headers: &[&str], length: usize) -> String {
-    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+    let headers: String = headers
+        .iter()
+        .map(|header| format!("{header}\r\n"))
+        .collect();
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n")
 }
 
@@ -62,7 +65,8 @@ pub(crate) fn head(status: &str, headers: &[&str], length: usize) -> String {
 pub(crate) const NO_TICKETS: &str = r#"{"items":[],"limit":100,"offset":0,"totalCount":0}"#;
 
 /// An audit log page without entries.
-pub(crate) const NO_ENTRIES: &str = r#"{"items":[],"startCursor":null,"endCursor":null,"hasPrevious":false,"hasMore":false}"#;
+pub(crate) const NO_ENTRIES: &str =
+    r#"{"items":[],"startCursor":null,"endCursor":null,"hasPrevious":false,"hasMore":false}"#;
 
 // === impl Seen ===
 
@@ -87,7 +91,9 @@ impl Seen {
 
 impl Peer {
     /// Starts a server; the script gets each request and its number, from 1.
-    pub(crate) async fn start(script: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        script: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -97,7 +103,11 @@ impl Peer {
                 tokio::spawn(serve(stream, Arc::clone(&script), Arc::clone(&log)));
             }
         });
-        Self { address, seen, task }
+        Self {
+            address,
+            seen,
+            task,
+        }
     }
 
     /// A server that gives the same answer to everybody.
@@ -143,7 +153,9 @@ where
             _ => return,
         }
     }
-    let seen = Seen { head: String::from_utf8_lossy(&head).into_owned() };
+    let seen = Seen {
+        head: String::from_utf8_lossy(&head).into_owned(),
+    };
     let number = {
         let mut log = log.lock().expect("not poisoned");
         log.push(seen.clone());
@@ -172,7 +184,12 @@ async fn finish(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-async fn endless(stream: &mut TcpStream, first: &[u8], again: &[u8], pause: Option<Duration>) -> std::io::Result<()> {
+async fn endless(
+    stream: &mut TcpStream,
+    first: &[u8],
+    again: &[u8],
+    pause: Option<Duration>,
+) -> std::io::Result<()> {
     stream.write_all(first).await?;
     loop {
         stream.write_all(again).await?;

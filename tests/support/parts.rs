@@ -164,18 +164,26 @@ impl Prometheus {
     ///
     /// When the binary is missing or the server does not become ready.
     pub(crate) async fn start_victoria_metrics(targets: &[&str], scrape_interval: &str) -> Self {
-        let server = Self::start_with("victoria-metrics", jobs(targets), scrape_interval, |config, data, port| {
-            vec![
-                format!("-promscrape.config={config}"),
-                format!("-storageDataPath={data}"),
-                format!("-httpListenAddr=127.0.0.1:{port}"),
-                // Answers are about the present: by default they are half a minute behind.
-                "-search.latencyOffset=0s".to_owned(),
-                "-search.disableCache".to_owned(),
-            ]
-        })
+        let server = Self::start_with(
+            "victoria-metrics",
+            jobs(targets),
+            scrape_interval,
+            |config, data, port| {
+                vec![
+                    format!("-promscrape.config={config}"),
+                    format!("-storageDataPath={data}"),
+                    format!("-httpListenAddr=127.0.0.1:{port}"),
+                    // Answers are about the present: by default they are half a minute behind.
+                    "-search.latencyOffset=0s".to_owned(),
+                    "-search.disableCache".to_owned(),
+                ]
+            },
+        )
         .await;
-        Self { flush: Some(format!("{}/internal/force_flush", server.base)), ..server }
+        Self {
+            flush: Some(format!("{}/internal/force_flush", server.base)),
+            ..server
+        }
     }
 
     /// Starts `prometheus` or `prometheus3` with jobs of one's own, as in `scrape_configs`; otherwise as [`start`](Self::start).
@@ -222,7 +230,13 @@ impl Prometheus {
             |[port]| format!("http://127.0.0.1:{port}/-/ready"),
         )
         .await;
-        Self { process, client, base: format!("http://127.0.0.1:{port}"), flush: None, _dir: dir }
+        Self {
+            process,
+            client,
+            base: format!("http://127.0.0.1:{port}"),
+            flush: None,
+            _dir: dir,
+        }
     }
 
     /// The server's own address, without a slash at the end.
@@ -242,7 +256,11 @@ impl Prometheus {
     /// When the server refuses the query.
     pub(crate) async fn query(&self, promql: &str) -> Value {
         if let Some(flush) = &self.flush {
-            self.client.get(flush).send().await.expect("the server writes away what it has");
+            self.client
+                .get(flush)
+                .send()
+                .await
+                .expect("the server writes away what it has");
         }
         self.api("query", &[("query", promql)]).await["result"].take()
     }
@@ -269,10 +287,19 @@ impl Prometheus {
     /// # Panics
     ///
     /// When the server refuses the query, or none were accepted within 30 seconds.
-    pub(crate) async fn exemplars_until(&self, promql: &str, accept: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    pub(crate) async fn exemplars_until(
+        &self,
+        promql: &str,
+        accept: impl Fn(&[Value]) -> bool,
+    ) -> Vec<Value> {
         let mut exemplars = Vec::new();
         for _ in 0..TRIES {
-            let mut series = self.api("query_exemplars", &[("query", promql), ("start", "0"), ("end", "9999999999")]).await;
+            let mut series = self
+                .api(
+                    "query_exemplars",
+                    &[("query", promql), ("start", "0"), ("end", "9999999999")],
+                )
+                .await;
             exemplars.clear();
             for one in series.as_array_mut().into_iter().flatten() {
                 exemplars.extend(one["exemplars"].as_array().cloned().unwrap_or_default());
@@ -294,9 +321,16 @@ impl Prometheus {
         let result = self.query(promql).await;
         let mut series = BTreeMap::new();
         for one in array(&result) {
-            let key: Vec<String> = labels.iter().map(|label| text(&one["metric"][label])).collect();
+            let key: Vec<String> = labels
+                .iter()
+                .map(|label| text(&one["metric"][label]))
+                .collect();
             let twice = series.insert(key, number(&one["value"][1]));
-            assert!(twice.is_none(), "`{promql}` has two series for {}", one["metric"]);
+            assert!(
+                twice.is_none(),
+                "`{promql}` has two series for {}",
+                one["metric"]
+            );
         }
         series
     }
@@ -307,8 +341,17 @@ impl Prometheus {
     ///
     /// When the server does not answer with success.
     pub(crate) async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
-        let response = self.client.get(format!("{}/api/v1/{path}", self.base)).query(parameters).send().await.expect("Prometheus answers");
-        let text = response.text().await.expect("Prometheus answers with a body");
+        let response = self
+            .client
+            .get(format!("{}/api/v1/{path}", self.base))
+            .query(parameters)
+            .send()
+            .await
+            .expect("Prometheus answers");
+        let text = response
+            .text()
+            .await
+            .expect("Prometheus answers with a body");
         let mut answer: Value = serde_json::from_str(&text).expect("Prometheus answers with JSON");
         assert_eq!(answer["status"], "success", "{path} {parameters:?}: {text}");
         answer["data"].take()
@@ -373,7 +416,12 @@ impl Collector {
             |[_, _, health]| format!("http://127.0.0.1:{health}/"),
         )
         .await;
-        Self { process, client, ports, dir }
+        Self {
+            process,
+            client,
+            ports,
+            dir,
+        }
     }
 
     fn config(dir: &Path, [grpc, http, health]: [u16; 3]) -> Value {
@@ -418,7 +466,10 @@ impl Collector {
     ///
     /// When the collector wrote something that is not OTLP, or an attribute's key comes twice.
     pub(crate) fn records(&self) -> Vec<LogRecordJson> {
-        lines(&self.dir.path().join("logs.jsonl")).iter().flat_map(LogRecordJson::from_request).collect()
+        lines(&self.dir.path().join("logs.jsonl"))
+            .iter()
+            .flat_map(LogRecordJson::from_request)
+            .collect()
     }
 
     /// Waits until at least `count` log records were acknowledged and gives all of them.
@@ -435,7 +486,11 @@ impl Collector {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        panic!("the collector has {} records instead of {count}; the last one: {:#?}", records.len(), records.last());
+        panic!(
+            "the collector has {} records instead of {count}; the last one: {:#?}",
+            records.len(),
+            records.last()
+        );
     }
 
     /// The requests with spans acknowledged so far, as OTLP JSON.
@@ -503,7 +558,11 @@ impl Rotel {
             |[_, http]| format!("http://127.0.0.1:{http}/"),
         )
         .await;
-        Self { process, ports, _dir: dir }
+        Self {
+            process,
+            ports,
+            _dir: dir,
+        }
     }
 
     /// The endpoint for OTLP over gRPC: `http://127.0.0.1:<port>`.
@@ -524,14 +583,24 @@ impl Rotel {
     pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
         let mut printed = Vec::new();
         for _ in 0..TRIES {
-            printed = self.process.log().split("\nLogRecord #").skip(1).map(str::to_owned).collect();
+            printed = self
+                .process
+                .log()
+                .split("\nLogRecord #")
+                .skip(1)
+                .map(str::to_owned)
+                .collect();
             // The last line of a record.
             if printed.len() >= count && printed[printed.len() - 1].contains("\nFlags: ") {
                 return printed;
             }
             tokio::time::sleep(PAUSE).await;
         }
-        panic!("rotel printed {} records instead of {count}; the last one: {:?}", printed.len(), printed.last());
+        panic!(
+            "rotel printed {} records instead of {count}; the last one: {:?}",
+            printed.len(),
+            printed.last()
+        );
     }
 }
 
@@ -568,15 +637,23 @@ impl LogRecordJson {
 /// The JSON values of a file with one on each line; a line that is still being written is left out.
 fn lines(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
-    text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(line).collect()
+    text.split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'))
+        .map(line)
+        .collect()
 }
 
 /// One line. A collector that was killed while it wrote leaves the beginning of a line, which it has not acknowledged, and the
 /// next one writes its first line behind it.
 fn line(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| {
-        let whole = ["{\"resourceLogs\"", "{\"resourceSpans\""].iter().filter_map(|beginning| text.rfind(beginning)).max();
-        let whole = whole.filter(|start| *start > 0).unwrap_or_else(|| panic!("the collector writes JSON: {error}"));
+        let whole = ["{\"resourceLogs\"", "{\"resourceSpans\""]
+            .iter()
+            .filter_map(|beginning| text.rfind(beginning))
+            .max();
+        let whole = whole
+            .filter(|start| *start > 0)
+            .unwrap_or_else(|| panic!("the collector writes JSON: {error}"));
         serde_json::from_str(&text[whole..]).expect("the collector writes JSON behind what it left")
     })
 }
@@ -595,14 +672,19 @@ fn text(value: &Value) -> String {
 fn integer(value: &Value) -> u64 {
     match value {
         Value::Null => 0,
-        Value::String(digits) => digits.parse().expect("a 64-bit number is a string of digits"),
+        Value::String(digits) => digits
+            .parse()
+            .expect("a 64-bit number is a string of digits"),
         number => number.as_u64().expect("a number field holds a number"),
     }
 }
 
 /// A sample's value, which Prometheus writes as a string.
 pub(crate) fn number(value: &Value) -> f64 {
-    value.as_str().and_then(|text| text.parse().ok()).expect("a sample is a number in a string")
+    value
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .expect("a sample is a number in a string")
 }
 
 /// A list of `KeyValue` as a map of plain values. The protocol wants the keys to be unique, so a second one is a fault.
@@ -647,7 +729,11 @@ impl Process {
     }
 
     fn run(program: &Path, arguments: &[String], log: &Path) -> Child {
-        let log = OpenOptions::new().create(true).append(true).open(log).expect("the temporary directory is writable");
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("the temporary directory is writable");
         let errors = log.try_clone().expect("a file can be opened twice");
         Command::new(program)
             .args(arguments)
@@ -662,15 +748,23 @@ impl Process {
     async fn ready(&mut self, client: &Client, url: &str) -> Result<(), String> {
         for _ in 0..TRIES {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                return Err(format!("{} ended before it was ready: {status}", self.program.display()));
+                return Err(format!(
+                    "{} ended before it was ready: {status}",
+                    self.program.display()
+                ));
             }
             let answer = client.get(url).send().await;
-            if answer.is_ok_and(|answer| [StatusCode::OK, StatusCode::NOT_FOUND].contains(&answer.status())) {
+            if answer.is_ok_and(|answer| {
+                [StatusCode::OK, StatusCode::NOT_FOUND].contains(&answer.status())
+            }) {
                 return Ok(());
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Err(format!("{} never became ready: no 200 from {url}", self.program.display()))
+        Err(format!(
+            "{} never became ready: no 200 from {url}",
+            self.program.display()
+        ))
     }
 
     /// Kills it, if it still runs, and waits until it is gone.
@@ -690,7 +784,11 @@ impl Process {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
-        format!("{} printed at last:\n{}", self.program.display(), shown.join("\n"))
+        format!(
+            "{} printed at last:\n{}",
+            self.program.display(),
+            shown.join("\n")
+        )
     }
 }
 
@@ -718,10 +816,16 @@ async fn start<const N: usize>(
         let ports = free_ports();
         let arguments = arguments(ports);
         let log = dir.join(format!("output-{choice}.log"));
-        let mut process = Process { child: Process::run(&program, &arguments, &log), program: program.clone(), arguments, log };
+        let mut process = Process {
+            child: Process::run(&program, &arguments, &log),
+            program: program.clone(),
+            arguments,
+            log,
+        };
         match process.ready(client, &ready(ports)).await {
             Ok(()) => return (process, ports),
-            Err(_) if choice < PORT_CHOICES && process.log().contains("address already in use") => {}
+            Err(_) if choice < PORT_CHOICES && process.log().contains("address already in use") => {
+            }
             Err(why) => panic!("{why}"),
         }
     }
@@ -730,39 +834,63 @@ async fn start<const N: usize>(
 /// Ports of loopback that nothing listens on, all different.
 fn free_ports<const N: usize>() -> [u16; N] {
     // All are held until the last one is chosen.
-    let listeners: [TcpListener; N] = std::array::from_fn(|_| TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port"));
-    listeners.map(|listener| listener.local_addr().expect("a bound socket has an address").port())
+    let listeners: [TcpListener; N] = std::array::from_fn(|_| {
+        TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port")
+    });
+    listeners.map(|listener| {
+        listener
+            .local_addr()
+            .expect("a bound socket has an address")
+            .port()
+    })
 }
 
 /// A client that goes straight to loopback, whatever proxy the environment names.
 fn client() -> Client {
     // It fails only when a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().expect("a client without special settings can be built")
+    Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(10))
+        .build()
+        .expect("a client without special settings can be built")
 }
 
 /// Where a part's program is.
 pub(crate) fn binary(name: &str) -> PathBuf {
-    let directory = std::env::var_os("ORGDATA_REAL_PARTS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/real-parts/bin"), PathBuf::from);
+    let directory = std::env::var_os("ORGDATA_REAL_PARTS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/real-parts/bin"),
+        PathBuf::from,
+    );
     let program = directory.join(name);
-    assert!(program.is_file(), "{} is missing: run .ci/setup first", program.display());
+    assert!(
+        program.is_file(),
+        "{} is missing: run .ci/setup first",
+        program.display()
+    );
     program
 }
 
 /// Runs the promtool of the oldest supported Prometheus and the current one in the repository; the error is what the first of them that
 /// finds fault printed.
 pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
-    ["promtool", "promtool3"].into_iter().try_for_each(|name| tool(name, arguments))
+    ["promtool", "promtool3"]
+        .into_iter()
+        .try_for_each(|name| tool(name, arguments))
 }
 
 /// Runs a program in the repository; the error is what it printed when it did not succeed.
 pub(crate) fn tool(name: &str, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new(binary(name)).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("it can be run");
+    let output = Command::new(binary(name))
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("it can be run");
     if output.status.success() {
         return Ok(());
     }
-    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    let said =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     Err(format!("{name}: {}\n{}", output.status, said.concat()))
 }
 
@@ -806,7 +934,11 @@ impl Alertmanager {
             |[port]| format!("http://127.0.0.1:{port}/-/ready"),
         )
         .await;
-        Self { _process: process, port, _dir: dir }
+        Self {
+            _process: process,
+            port,
+            _dir: dir,
+        }
     }
 }
 
@@ -816,7 +948,11 @@ impl Prometheus {
     /// # Panics
     ///
     /// When the binary is missing or the server does not become ready.
-    pub(crate) async fn start_alerting(target: &str, rules: &Path, alertmanager: &Alertmanager) -> Self {
+    pub(crate) async fn start_alerting(
+        target: &str,
+        rules: &Path,
+        alertmanager: &Alertmanager,
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let config = json!({
             "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
@@ -842,6 +978,12 @@ impl Prometheus {
             |[port]| format!("http://127.0.0.1:{port}/-/ready"),
         )
         .await;
-        Self { process, client, base: format!("http://127.0.0.1:{port}"), flush: None, _dir: dir }
+        Self {
+            process,
+            client,
+            base: format!("http://127.0.0.1:{port}"),
+            flush: None,
+            _dir: dir,
+        }
     }
 }

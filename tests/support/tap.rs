@@ -34,11 +34,22 @@ struct Wire {
 impl Tap {
     /// A wire on a free port of loopback.
     pub(crate) async fn new(to: Option<SocketAddr>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
-        let address = listener.local_addr().expect("a bound socket has an address");
-        let wire = Arc::new(Wire { to: Mutex::new(to), ..Wire::default() });
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .expect("loopback has a free port");
+        let address = listener
+            .local_addr()
+            .expect("a bound socket has an address");
+        let wire = Arc::new(Wire {
+            to: Mutex::new(to),
+            ..Wire::default()
+        });
         let task = tokio::spawn(forward(listener, wire.clone()));
-        Self { address, wire, task }
+        Self {
+            address,
+            wire,
+            task,
+        }
     }
 
     /// Its own address, as `127.0.0.1:40123`.
@@ -58,7 +69,14 @@ impl Tap {
 
     /// The first bytes that came back, as text.
     pub(crate) fn answered(&self) -> String {
-        String::from_utf8_lossy(&self.wire.answered.lock().unwrap_or_else(PoisonError::into_inner)).to_lowercase()
+        String::from_utf8_lossy(
+            &self
+                .wire
+                .answered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+        .to_lowercase()
     }
 }
 
@@ -76,7 +94,9 @@ async fn forward(listener: TcpListener, wire: Arc<Wire>) {
         let Some(to) = to else { continue };
         let wire = wire.clone();
         connections.spawn(async move {
-            let Ok(server) = TcpStream::connect(to).await else { return };
+            let Ok(server) = TcpStream::connect(to).await else {
+                return;
+            };
             // Without it small packets wait for an acknowledgement. It is only slower when it fails.
             let _ = (client.set_nodelay(true), server.set_nodelay(true));
             let (from_client, to_client) = client.into_split();
@@ -94,7 +114,11 @@ async fn forward(listener: TcpListener, wire: Arc<Wire>) {
     }
 }
 
-async fn pump(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, saw: impl Fn(&[u8])) {
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    saw: impl Fn(&[u8]),
+) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer).await {
         if read == 0 || to.write_all(&buffer[..read]).await.is_err() {

@@ -36,8 +36,13 @@ struct World {
 
 impl World {
     fn new(tickets: u32) -> Self {
-        let mut world =
-            Self { ids: (0..tickets).collect(), closed: BTreeSet::new(), next: tickets, steady: BTreeSet::new(), ever: BTreeSet::new() };
+        let mut world = Self {
+            ids: (0..tickets).collect(),
+            closed: BTreeSet::new(),
+            next: tickets,
+            steady: BTreeSet::new(),
+            ever: BTreeSet::new(),
+        };
         world.begin();
         world
     }
@@ -73,14 +78,32 @@ impl World {
 
     /// The amount is a power of two, so that a sum says which tickets are in it.
     fn rows(&self) -> Vec<String> {
-        let state = |id| if self.closed.contains(id) { "CLOSED" } else { "OPEN" };
-        self.ids.iter().map(|id| format!(r#"{{"id":{id},"state":"{}","dealAmountSum":{}}}"#, state(id), 1_u64 << id)).collect()
+        let state = |id| {
+            if self.closed.contains(id) {
+                "CLOSED"
+            } else {
+                "OPEN"
+            }
+        };
+        self.ids
+            .iter()
+            .map(|id| {
+                format!(
+                    r#"{{"id":{id},"state":"{}","dealAmountSum":{}}}"#,
+                    state(id),
+                    1_u64 << id
+                )
+            })
+            .collect()
     }
 }
 
 /// The tickets of a snapshot.
 fn ids(snapshot: &Snapshot) -> BTreeSet<u32> {
-    let sum: f64 = snapshot.by_state().map(|(_, group)| group.deal_amount.as_f64()).sum();
+    let sum: f64 = snapshot
+        .by_state()
+        .map(|(_, group)| group.deal_amount.as_f64())
+        .sum();
     (0..45).filter(|id| (sum as u64) & (1 << id) != 0).collect()
 }
 
@@ -170,7 +193,10 @@ async fn a_deletion_and_a_creation_between_two_pages_are_noticed() {
     let (snapshot, retries) = round(&script, 10).await;
     let snapshot = snapshot.unwrap();
     assert_eq!((snapshot.doubt, retries), (None, 1));
-    assert_eq!(ids(&snapshot), world.lock().unwrap().ids.iter().copied().collect());
+    assert_eq!(
+        ids(&snapshot),
+        world.lock().unwrap().ids.iter().copied().collect()
+    );
 }
 
 #[tokio::test]
@@ -214,5 +240,8 @@ async fn two_mistakes_that_cancel_out_in_the_count_are_noticed_by_the_overlap() 
     let (snapshot, retries) = round(&script, 10).await;
     let snapshot = snapshot.unwrap();
     assert_eq!((snapshot.doubt, retries), (None, 1));
-    assert_eq!(ids(&snapshot), world.lock().unwrap().ids.iter().copied().collect());
+    assert_eq!(
+        ids(&snapshot),
+        world.lock().unwrap().ids.iter().copied().collect()
+    );
 }

@@ -13,7 +13,8 @@ use http::StatusCode;
 use orgdata_exporter::api::{Client, Settings as ApiSettings};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::{
-    Config, Endpoint, Fault, FaultKind, Fields, Readings, RequestInfo, RetryAfter, Running, Simulator, TicketOrder, TotalCount,
+    Config, Endpoint, Fault, FaultKind, Fields, Readings, RequestInfo, RetryAfter, Running,
+    Simulator, TicketOrder, TotalCount,
 };
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner, Snapshot};
 use prometheus_client::metrics::counter::Counter;
@@ -100,7 +101,11 @@ impl Model {
     fn requested(&mut self, request: &RequestInfo, sim: &Simulator) -> Option<Fault> {
         let number = self.requests;
         self.requests += 1;
-        let due: Vec<Step> = self.steps.extract_if(.., |(at, _)| *at == number).map(|(_, step)| step).collect();
+        let due: Vec<Step> = self
+            .steps
+            .extract_if(.., |(at, _)| *at == number)
+            .map(|(_, step)| step)
+            .collect();
         let mut fault = None;
         for step in due {
             self.touched = true;
@@ -132,7 +137,8 @@ impl Model {
                 self.step(sim, Step::Create, fault);
             }
             Step::Close(index) if !ids.is_empty() => {
-                sim.change_ticket(*index.get(&ids), Fields::new().with("state", "CLOSED")).unwrap();
+                sim.change_ticket(*index.get(&ids), Fields::new().with("state", "CLOSED"))
+                    .unwrap();
             }
             Step::Shuffle(seed) => {
                 sim.shuffle_tickets(seed);
@@ -140,8 +146,13 @@ impl Model {
             }
             Step::Hours(hours) => sim.advance(Duration::from_secs(3600 * hours)),
             Step::Strike(strike) => {
-                self.mangled |=
-                    matches!(strike.kind, FaultKind::WrongTypes | FaultKind::MissingId | FaultKind::NotAnObject | FaultKind::Duplicate);
+                self.mangled |= matches!(
+                    strike.kind,
+                    FaultKind::WrongTypes
+                        | FaultKind::MissingId
+                        | FaultKind::NotAnObject
+                        | FaultKind::Duplicate
+                );
                 self.emptied |= matches!(strike.kind, FaultKind::EmptyPage(_));
                 self.struck = true;
                 *fault = Some(strike);
@@ -155,22 +166,45 @@ impl Model {
         let bit = self.last - self.base;
         (bit < MOST).then(|| {
             self.last += 1;
-            sim.add_ticket(Fields::new().with("id", self.last).with("dealAmountSum", 1_u64 << bit)).unwrap()
+            sim.add_ticket(
+                Fields::new()
+                    .with("id", self.last)
+                    .with("dealAmountSum", 1_u64 << bit),
+            )
+            .unwrap()
         })
     }
 
     /// The tickets of a snapshot.
     fn ids(&self, snapshot: &Snapshot) -> BTreeSet<u64> {
-        let sum: f64 = snapshot.by_state().map(|(_, group)| group.deal_amount.as_f64()).sum();
-        (0..MOST).filter(|bit| (sum as u64) & (1 << bit) != 0).map(|bit| self.base + 1 + bit).collect()
+        let sum: f64 = snapshot
+            .by_state()
+            .map(|(_, group)| group.deal_amount.as_f64())
+            .sum();
+        (0..MOST)
+            .filter(|bit| (sum as u64) & (1 << bit) != 0)
+            .map(|bit| self.base + 1 + bit)
+            .collect()
     }
 }
 
 fn case() -> impl Strategy<Value = Case> {
     let scan = prop::collection::vec((prop_oneof![3 => 0_u64..6, 1 => 6_u64..20], step()), 0..4);
     let page_size = prop_oneof![4 => 2_u32..9, 1 => Just(1), 1 => Just(1000)];
-    (any::<u64>(), 0_u64..25, page_size, readings(), prop::collection::vec(scan, 1..4))
-        .prop_map(|(seed, tickets, page_size, readings, scans)| Case { seed, tickets, page_size, readings, scans })
+    (
+        any::<u64>(),
+        0_u64..25,
+        page_size,
+        readings(),
+        prop::collection::vec(scan, 1..4),
+    )
+        .prop_map(|(seed, tickets, page_size, readings, scans)| Case {
+            seed,
+            tickets,
+            page_size,
+            readings,
+            scans,
+        })
 }
 
 fn readings() -> impl Strategy<Value = Readings> {
@@ -182,15 +216,20 @@ fn readings() -> impl Strategy<Value = Readings> {
         1 => (1_i64..30).prop_map(TotalCount::Off),
         1 => (-30_i64..0).prop_map(TotalCount::Off),
     ];
-    let order = prop_oneof![Just(TicketOrder::NewestFirst), Just(TicketOrder::OldestFirst)];
+    let order = prop_oneof![
+        Just(TicketOrder::NewestFirst),
+        Just(TicketOrder::OldestFirst)
+    ];
     let cap = prop_oneof![4 => Just(None), 1 => (1_u64..8).prop_map(Some)];
-    (total, order, cap, prop::bool::weighted(0.08)).prop_map(|(total_count, ticket_order, page_cap, ignore_offset)| Readings {
-        total_count,
-        ticket_order,
-        page_cap,
-        ignore_offset,
-        ..Readings::default()
-    })
+    (total, order, cap, prop::bool::weighted(0.08)).prop_map(
+        |(total_count, ticket_order, page_cap, ignore_offset)| Readings {
+            total_count,
+            ticket_order,
+            page_cap,
+            ignore_offset,
+            ..Readings::default()
+        },
+    )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -232,19 +271,44 @@ fn fault() -> impl Strategy<Value = Fault> {
 
 impl Bench {
     fn new() -> Self {
-        rustls::crypto::ring::default_provider().install_default().ok();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        let running = runtime.block_on(Simulator::spawn(Config { request_log: 1, ..Config::quiet() })).unwrap();
-        let api = ApiSettings { timeout: Duration::from_secs(3600), ..crate::settings::api(&running.base_url()) };
-        let client = runtime.block_on(async { Client::new(api, Metrics::new(Duration::ZERO).api.clone()) }).unwrap();
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let running = runtime
+            .block_on(Simulator::spawn(Config {
+                request_log: 1,
+                ..Config::quiet()
+            }))
+            .unwrap();
+        let api = ApiSettings {
+            timeout: Duration::from_secs(3600),
+            ..crate::settings::api(&running.base_url())
+        };
+        let client = runtime
+            .block_on(async { Client::new(api, Metrics::new(Duration::ZERO).api.clone()) })
+            .unwrap();
         let (hold, _) = hold_clock(runtime.handle());
-        Self { _hold: hold, runtime, running, client }
+        Self {
+            _hold: hold,
+            runtime,
+            running,
+            client,
+        }
     }
 
     fn go_through(&self, case: &Case) {
         let sim = self.running.simulator();
         let base = case.seed % 1_000_000 * 64;
-        let model = Arc::new(Mutex::new(Model { base, last: base, ..Model::default() }));
+        let model = Arc::new(Mutex::new(Model {
+            base,
+            last: base,
+            ..Model::default()
+        }));
         sim.on_request(Box::new(|_, _| None));
         sim.clear_tickets();
         sim.set_clock("2030-01-01T00:00:00Z".parse().unwrap());
@@ -254,13 +318,20 @@ impl Bench {
             sim.advance(Duration::from_secs(86_400 * 3 + 3600));
         }
         let shared = model.clone();
-        sim.on_request(Box::new(move |request, sim| shared.lock().unwrap().requested(request, sim)));
+        sim.on_request(Box::new(move |request, sim| {
+            shared.lock().unwrap().requested(request, sim)
+        }));
         let retries = Counter::default();
         let mut scanner = Scanner::new(settings(case.page_size), retries.clone());
         // The last scan is a quiet one.
         for steps in case.scans.iter().cloned().chain([Vec::new()]) {
             let last = model.lock().unwrap().last;
-            *model.lock().unwrap() = Model { steps, base, last, ..Model::default() };
+            *model.lock().unwrap() = Model {
+                steps,
+                base,
+                last,
+                ..Model::default()
+            };
             let before = retries.get();
             let result = self.runtime.block_on(async {
                 // What the service asked the last scan to wait is over.
@@ -268,7 +339,11 @@ impl Bench {
                 let mut round = pin!(scanner.round(&self.client));
                 loop {
                     // Only after a fault is there anything to wait for.
-                    let step = if model.lock().unwrap().struck { Duration::from_millis(10) } else { Duration::ZERO };
+                    let step = if model.lock().unwrap().struck {
+                        Duration::from_millis(10)
+                    } else {
+                        Duration::ZERO
+                    };
                     tokio::select! {
                         biased;
                         result = &mut round => break result,
@@ -276,22 +351,45 @@ impl Bench {
                     }
                 }
             });
-            check(case, sim, &model.lock().unwrap(), result, retries.get() - before);
+            check(
+                case,
+                sim,
+                &model.lock().unwrap(),
+                result,
+                retries.get() - before,
+            );
         }
     }
 }
 
 /// What must be true after a scan.
-fn check(case: &Case, sim: &Simulator, model: &Model, result: Result<Arc<Snapshot>, ScanError>, retries: u64) {
-    let Readings { total_count, page_cap, ignore_offset, .. } = case.readings;
+fn check(
+    case: &Case,
+    sim: &Simulator,
+    model: &Model,
+    result: Result<Arc<Snapshot>, ScanError>,
+    retries: u64,
+) {
+    let Readings {
+        total_count,
+        page_cap,
+        ignore_offset,
+        ..
+    } = case.readings;
     assert!(retries < u64::from(MAX_ATTEMPTS));
     let rows = model.ever.len() as u64 + 8;
     let bound = u64::from(MAX_ATTEMPTS) * TRIES * (rows + 16);
-    assert!(model.requests <= bound, "{} requests for at most {rows} tickets", model.requests);
+    assert!(
+        model.requests <= bound,
+        "{} requests for at most {rows} tickets",
+        model.requests
+    );
     let page = u64::from(case.page_size.max(2)).min(page_cap.unwrap_or(u64::MAX));
     let snapshot = match result {
         Ok(snapshot) => snapshot,
-        Err(ScanError::OffsetIgnored { .. }) => return assert!(ignore_offset || model.touched, "offsets were obeyed"),
+        Err(ScanError::OffsetIgnored { .. }) => {
+            return assert!(ignore_offset || model.touched, "offsets were obeyed");
+        }
         Err(error) => return assert!(model.touched, "without a reason: {error}"),
     };
     let tickets: u64 = snapshot.by_state().map(|(_, group)| group.tickets).sum();
@@ -299,12 +397,24 @@ fn check(case: &Case, sim: &Simulator, model: &Model, result: Result<Arc<Snapsho
     let seen = model.ids(&snapshot);
     if !model.mangled {
         assert_eq!(seen.len() as u64, snapshot.tickets, "counted twice");
-        assert!(seen.is_subset(&model.ever), "{seen:?} is more than {:?}", model.ever);
+        assert!(
+            seen.is_subset(&model.ever),
+            "{seen:?} is more than {:?}",
+            model.ever
+        );
     }
     if snapshot.doubt.is_none() {
-        let hidden = model.shuffled && model.created && model.deleted || model.emptied && total_count != TotalCount::Right;
-        assert!(hidden || model.mangled || model.steady.is_subset(&seen), "{seen:?} is less than {:?}", model.steady);
-        assert!(!matches!(total_count, TotalCount::Missing | TotalCount::Null), "nothing to compare with");
+        let hidden = model.shuffled && model.created && model.deleted
+            || model.emptied && total_count != TotalCount::Right;
+        assert!(
+            hidden || model.mangled || model.steady.is_subset(&seen),
+            "{seen:?} is less than {:?}",
+            model.steady
+        );
+        assert!(
+            !matches!(total_count, TotalCount::Missing | TotalCount::Null),
+            "nothing to compare with"
+        );
     }
     if model.touched {
         return;
@@ -312,10 +422,15 @@ fn check(case: &Case, sim: &Simulator, model: &Model, result: Result<Arc<Snapsho
     // Nothing moved, nothing failed.
     let all = sim.ticket_ids().len() as u64;
     if ignore_offset && all > page {
-        return assert!(snapshot.doubt.is_some(), "{} of {all} without a doubt", snapshot.tickets);
+        return assert!(
+            snapshot.doubt.is_some(),
+            "{} of {all} without a doubt",
+            snapshot.tickets
+        );
     }
     assert_true(&snapshot, &sim.ticket_truth(&["OPEN"]));
-    let right = total_count == TotalCount::Right || total_count == TotalCount::PageLength && all < page;
+    let right =
+        total_count == TotalCount::Right || total_count == TotalCount::PageLength && all < page;
     if right {
         // Pages of one row have none to overlap by.
         let expected = (page == 1 && all > 1).then_some(Doubt::NoOverlap);
@@ -328,5 +443,10 @@ fn check(case: &Case, sim: &Simulator, model: &Model, result: Result<Arc<Snapsho
 #[test]
 fn a_snapshot_is_the_truth_or_says_that_it_may_not_be() {
     let bench = Bench::new();
-    cases::check("a_snapshot_is_the_truth_or_says_that_it_may_not_be", 200, &case(), |case| bench.go_through(case));
+    cases::check(
+        "a_snapshot_is_the_truth_or_says_that_it_may_not_be",
+        200,
+        &case(),
+        |case| bench.go_through(case),
+    );
 }

@@ -28,8 +28,21 @@ fn start<S: PageSource + Send + 'static>(source: S) -> Running {
     let published = TicketMetrics::register(&mut registry);
     let loops = Arc::new(Loops::register(&mut registry));
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(tickets::run(source, settings(10), published.clone(), loops.clone(), Health::default(), shutdown.clone()));
-    Running { registry, published, loops, shutdown, task }
+    let task = tokio::spawn(tickets::run(
+        source,
+        settings(10),
+        published.clone(),
+        loops.clone(),
+        Health::default(),
+        shutdown.clone(),
+    ));
+    Running {
+        registry,
+        published,
+        loops,
+        shutdown,
+        task,
+    }
 }
 
 async fn after(seconds: u64) {
@@ -37,7 +50,10 @@ async fn after(seconds: u64) {
 }
 
 fn sample(lines: &[String], start: &str) -> Option<f64> {
-    lines.iter().find_map(|line| line.strip_prefix(start)).map(|value| value.trim().parse().unwrap())
+    lines
+        .iter()
+        .find_map(|line| line.strip_prefix(start))
+        .map(|value| value.trim().parse().unwrap())
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,11 +69,19 @@ async fn a_whole_scrape() {
     all.priorities = vec!["HIGH".to_owned()];
     let mut registry = Registry::default();
     let published = TicketMetrics::register(&mut registry);
-    let script = Script::new(move |request| Ok(page_at(crate::support::NOON, &rows, request, Some(3))));
-    let snapshot = tickets::Scanner::new(all, published.retries().clone()).round(&script).await.unwrap();
+    let script =
+        Script::new(move |request| Ok(page_at(crate::support::NOON, &rows, request, Some(3))));
+    let snapshot = tickets::Scanner::new(all, published.retries().clone())
+        .round(&script)
+        .await
+        .unwrap();
     published.publish(snapshot, Duration::from_secs(900));
     let lines = scrape(&registry);
-    let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.contains("snapshot_timestamp")).collect();
+    let lines: Vec<&str> = lines
+        .iter()
+        .map(String::as_str)
+        .filter(|line| !line.contains("snapshot_timestamp"))
+        .collect();
     assert_eq!(
         lines,
         [
@@ -96,7 +120,16 @@ async fn a_whole_scrape() {
     );
     assert_eq!(scrape(&registry), scrape(&registry), "a scrape is stable");
     let summary = published.summary().unwrap();
-    assert_eq!((summary.tickets, summary.open, summary.open_deal_amount, summary.overdue, summary.consistent), (3, 2, 1000.3, 1, true));
+    assert_eq!(
+        (
+            summary.tickets,
+            summary.open,
+            summary.open_deal_amount,
+            summary.overdue,
+            summary.consistent
+        ),
+        (3, 2, 1000.3, 1, true)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +139,10 @@ async fn a_whole_scrape_without_a_single_ticket() {
     let mut registry = Registry::default();
     let published = TicketMetrics::register(&mut registry);
     let mut scanner = tickets::Scanner::new(all.clone(), published.retries().clone());
-    published.publish(scanner.round(&Script::listing(Vec::new())).await.unwrap(), Duration::from_secs(900));
+    published.publish(
+        scanner.round(&Script::listing(Vec::new())).await.unwrap(),
+        Duration::from_secs(900),
+    );
     let lines = scrape(&registry);
     assert_eq!(
         &lines[5..],
@@ -129,10 +165,21 @@ async fn a_whole_scrape_without_a_single_ticket() {
     // Also where the settings name no state and no priority, each family answers 0.
     (all.open_states, all.priorities) = (Vec::new(), Vec::new());
     let mut scanner = tickets::Scanner::new(all, published.retries().clone());
-    published.publish(scanner.round(&Script::listing(Vec::new())).await.unwrap(), Duration::from_secs(900));
+    published.publish(
+        scanner.round(&Script::listing(Vec::new())).await.unwrap(),
+        Duration::from_secs(900),
+    );
     let bare = scrape(&registry);
-    assert_eq!(bare[5], r#"orgdata_tickets{state="unknown",ticket_type="unknown"} 0"#);
-    let families = |lines: &[String]| lines.iter().map(|line| line.split(['{', ' ']).next().unwrap().to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(
+        bare[5],
+        r#"orgdata_tickets{state="unknown",ticket_type="unknown"} 0"#
+    );
+    let families = |lines: &[String]| {
+        lines
+            .iter()
+            .map(|line| line.split(['{', ' ']).next().unwrap().to_owned())
+            .collect::<BTreeSet<_>>()
+    };
     assert_eq!(families(&bare), families(&lines));
 }
 
@@ -145,7 +192,13 @@ async fn a_scrape_during_a_scan_sees_the_old_snapshot_entire() {
     let running = start(script.clone());
     after(59).await;
     let before = scrape(&running.registry);
-    assert_eq!(sample(&before, r#"orgdata_tickets{state="OPEN",ticket_type="BUG"}"#), Some(50.0));
+    assert_eq!(
+        sample(
+            &before,
+            r#"orgdata_tickets{state="OPEN",ticket_type="BUG"}"#
+        ),
+        Some(50.0)
+    );
     // In the middle of the second scan.
     tokio::time::advance(Duration::from_secs(1)).await;
     while script.requests().len() < 8 {
@@ -153,7 +206,11 @@ async fn a_scrape_during_a_scan_sees_the_old_snapshot_entire() {
     }
     assert_eq!(scrape(&running.registry), before);
     after(1).await;
-    assert_ne!(scrape(&running.registry), before, "the timestamp and the duration are those of the second");
+    assert_ne!(
+        scrape(&running.registry),
+        before,
+        "the timestamp and the duration are those of the second"
+    );
     running.shutdown.cancel();
     running.task.await.unwrap();
 }
@@ -162,14 +219,26 @@ async fn a_scrape_during_a_scan_sees_the_old_snapshot_entire() {
 async fn label_values_that_vanished_are_gone() {
     let script = Script::new(move |request| {
         let kind = if request.number == 0 { "BUG" } else { "TASK" };
-        Ok(slice(&[format!(r#"{{"id":1,"type":"{kind}","state":"{kind}-STATE"}}"#)], request))
+        Ok(slice(
+            &[format!(
+                r#"{{"id":1,"type":"{kind}","state":"{kind}-STATE"}}"#
+            )],
+            request,
+        ))
     });
     let running = start(script);
     after(1).await;
-    assert!(scrape(&running.registry).iter().any(|line| line.contains("BUG")));
+    assert!(
+        scrape(&running.registry)
+            .iter()
+            .any(|line| line.contains("BUG"))
+    );
     after(60).await;
     let lines = scrape(&running.registry);
-    assert!(lines.iter().any(|line| line.contains("TASK")) && !lines.iter().any(|line| line.contains("BUG")));
+    assert!(
+        lines.iter().any(|line| line.contains("TASK"))
+            && !lines.iter().any(|line| line.contains("BUG"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,12 +250,19 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old_and_heals() {
             if *works.lock().unwrap() {
                 Ok(slice(&bugs(0..3), request))
             } else {
-                Err(ApiError::Forbidden { scope: "tickets:read", message: String::new() })
+                Err(ApiError::Forbidden {
+                    scope: "tickets:read",
+                    message: String::new(),
+                })
             }
         }
     });
     let running = start(script);
-    assert_eq!(scrape(&running.registry), ["orgdata_tickets_snapshot_retries_total 0"], "nothing is claimed before the loop runs");
+    assert_eq!(
+        scrape(&running.registry),
+        ["orgdata_tickets_snapshot_retries_total 0"],
+        "nothing is claimed before the loop runs"
+    );
     after(1).await;
     let fresh = scrape(&running.registry);
     let timestamp = sample(&fresh, "orgdata_tickets_snapshot_timestamp_seconds").unwrap();
@@ -194,16 +270,29 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old_and_heals() {
     after(880).await;
     assert_eq!(scrape(&running.registry), fresh);
     assert_eq!(running.loops.state(Loop::Tickets).up, Some(false));
-    let message = running.loops.state(Loop::Tickets).last_failure.unwrap().message;
+    let message = running
+        .loops
+        .state(Loop::Tickets)
+        .last_failure
+        .unwrap()
+        .message;
     assert!(
-        message.contains("lacks the scope tickets:read") && message.contains("is shown until") && message.contains("next scan is in 1m"),
+        message.contains("lacks the scope tickets:read")
+            && message.contains("is shown until")
+            && message.contains("next scan is in 1m"),
         "{message}"
     );
     after(30).await;
     let stale = scrape(&running.registry);
     assert_eq!(stale.len(), 2, "{stale:?}");
-    assert_eq!(sample(&stale, "orgdata_tickets_snapshot_timestamp_seconds"), Some(timestamp));
-    assert_eq!((running.published.summary(), running.published.shown_until()), (None, None));
+    assert_eq!(
+        sample(&stale, "orgdata_tickets_snapshot_timestamp_seconds"),
+        Some(timestamp)
+    );
+    assert_eq!(
+        (running.published.summary(), running.published.shown_until()),
+        (None, None)
+    );
     *works.lock().unwrap() = true;
     after(60).await;
     assert!(running.published.summary().is_some());
@@ -212,16 +301,24 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old_and_heals() {
 
 #[tokio::test(start_paused = true)]
 async fn a_loop_without_a_snapshot_says_since_when() {
-    let running = start(Script::new(|_| Err(ApiError::Unauthorized("no".to_owned()))));
+    let running = start(Script::new(|_| {
+        Err(ApiError::Unauthorized("no".to_owned()))
+    }));
     after(1).await;
     let lines = scrape(&running.registry);
-    assert_eq!(sample(&lines, "orgdata_tickets_snapshot_timestamp_seconds"), Some(0.0));
+    assert_eq!(
+        sample(&lines, "orgdata_tickets_snapshot_timestamp_seconds"),
+        Some(0.0)
+    );
     assert_eq!(lines.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_asks_for_a_pause_is_not_said_to_be_asked_sooner() {
-    let limited = |seconds| ApiError::RateLimited { retry_after: Some(Duration::from_secs(seconds)), message: String::new() };
+    let limited = |seconds| ApiError::RateLimited {
+        retry_after: Some(Duration::from_secs(seconds)),
+        message: String::new(),
+    };
     let script = Script::new(move |request| {
         Err(match request.number {
             0 => limited(3600),
@@ -232,8 +329,16 @@ async fn a_service_that_asks_for_a_pause_is_not_said_to_be_asked_sooner() {
     let running = start(script);
     for (seconds, next) in [(1, "in 1h"), (60, "in 58m 59s"), (60, "in 1m")] {
         after(seconds).await;
-        let message = running.loops.state(Loop::Tickets).last_failure.unwrap().message;
-        assert!(message.ends_with(&format!("until a scan succeeds; the next one is {next}")), "{message}");
+        let message = running
+            .loops
+            .state(Loop::Tickets)
+            .last_failure
+            .unwrap()
+            .message;
+        assert!(
+            message.ends_with(&format!("until a scan succeeds; the next one is {next}")),
+            "{message}"
+        );
         assert_eq!(running.loops.state(Loop::Tickets).up, Some(false));
     }
 }
@@ -243,7 +348,11 @@ async fn a_service_that_asks_for_a_pause_is_not_said_to_be_asked_sooner() {
 async fn a_scan_that_takes_too_long_says_once_how_far_it_is() {
     struct Slow(Script);
     impl PageSource for Slow {
-        async fn page(&self, limit: u32, offset: u64) -> Result<orgdata_exporter::api::TicketPage, ApiError> {
+        async fn page(
+            &self,
+            limit: u32,
+            offset: u64,
+        ) -> Result<orgdata_exporter::api::TicketPage, ApiError> {
             after(10).await;
             self.0.page(limit, offset).await
         }
@@ -252,19 +361,32 @@ async fn a_scan_that_takes_too_long_says_once_how_far_it_is() {
     let running = start(Slow(Script::listing(bugs(0..9001))));
     after(1000).await;
     let lines = log.lines();
-    assert!(running.published.summary().is_none() && lines.len() == 1, "{lines:?}");
+    assert!(
+        running.published.summary().is_none() && lines.len() == 1,
+        "{lines:?}"
+    );
     // The first page comes alone, then four at a time; each brings nine more.
     let expected = ["longer than --tickets.max-age", "tickets=3223", "9001"];
-    assert!(expected.iter().all(|part| lines[0].contains(part)), "{lines:?}");
+    assert!(
+        expected.iter().all(|part| lines[0].contains(part)),
+        "{lines:?}"
+    );
     after(2000).await;
-    assert!(running.published.summary().is_some() && log.lines().len() == 1, "the scan came to its end");
+    assert!(
+        running.published.summary().is_some() && log.lines().len() == 1,
+        "the scan came to its end"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_a_hanging_page() {
     struct Hangs;
     impl PageSource for Hangs {
-        async fn page(&self, _: u32, _: u64) -> Result<orgdata_exporter::api::TicketPage, ApiError> {
+        async fn page(
+            &self,
+            _: u32,
+            _: u64,
+        ) -> Result<orgdata_exporter::api::TicketPage, ApiError> {
             std::future::pending().await
         }
     }
@@ -278,12 +400,20 @@ async fn a_stop_does_not_wait_for_a_hanging_page() {
 async fn the_log_tells_what_is_new_and_only_that() {
     let log = Captured::begin_at(tracing::Level::INFO);
     let script = Script::new(move |request| match request.number {
-        0..5 => {
-            Ok(slice(&[bug(1), r#"{"id":2,"state":"TRIAGE"}"#.to_owned(), r#"{"id":3,"state":"TRIAGE","type":1}"#.to_owned()], request))
-        }
+        0..5 => Ok(slice(
+            &[
+                bug(1),
+                r#"{"id":2,"state":"TRIAGE"}"#.to_owned(),
+                r#"{"id":3,"state":"TRIAGE","type":1}"#.to_owned(),
+            ],
+            request,
+        )),
         5..10 => Err(ApiError::Unauthorized("no".to_owned())),
         10..15 => Err(ApiError::NotFound("no".to_owned())),
-        _ => Ok(slice(&[bug(1), r#"{"id":2,"state":"TRIAGE"}"#.to_owned()], request)),
+        _ => Ok(slice(
+            &[bug(1), r#"{"id":2,"state":"TRIAGE"}"#.to_owned()],
+            request,
+        )),
     });
     let running = start(script);
     after(20 * 60).await;
@@ -303,7 +433,12 @@ async fn the_log_tells_what_is_new_and_only_that() {
 async fn a_service_that_makes_up_states_for_ever_does_not_fill_the_log() {
     let log = Captured::begin_at(tracing::Level::INFO);
     let script = Script::new(move |request| {
-        Ok(slice(&(0..8).map(|id| format!(r#"{{"id":{id},"state":"S{}-{id}"}}"#, request.number)).collect::<Vec<_>>(), request))
+        Ok(slice(
+            &(0..8)
+                .map(|id| format!(r#"{{"id":{id},"state":"S{}-{id}"}}"#, request.number))
+                .collect::<Vec<_>>(),
+            request,
+        ))
     });
     let running = start(script.clone());
     after(60 * 299).await;
@@ -311,7 +446,12 @@ async fn a_service_that_makes_up_states_for_ever_does_not_fill_the_log() {
     running.task.await.unwrap();
     assert_eq!(script.requests().len(), 299);
     let log = log.lines().join("\n");
-    assert_eq!(log.lines().filter(|line| line.contains("state not seen before")).count(), 1000);
+    assert_eq!(
+        log.lines()
+            .filter(|line| line.contains("state not seen before"))
+            .count(),
+        1000
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -323,5 +463,9 @@ async fn a_log_line_never_repeats_what_is_in_a_ticket() {
     running.shutdown.cancel();
     running.task.await.unwrap();
     let log = log.lines().join("\n");
-    assert!(log.contains("ticket 17: of another type than documented: dealAmountSum") && !log.contains("example.com"), "{log}");
+    assert!(
+        log.contains("ticket 17: of another type than documented: dealAmountSum")
+            && !log.contains("example.com"),
+        "{log}"
+    );
 }

@@ -39,7 +39,11 @@ struct Parameters {
     offset: u64,
 }
 
-async fn list(State(stub): State<Arc<Stub>>, headers: HeaderMap, Query(parameters): Query<Parameters>) -> Response {
+async fn list(
+    State(stub): State<Arc<Stub>>,
+    headers: HeaderMap,
+    Query(parameters): Query<Parameters>,
+) -> Response {
     let number = stub.requests.fetch_add(1, Ordering::Relaxed);
     if headers.get("x-api-key").is_none_or(|key| key != "secret") {
         return StatusCode::UNAUTHORIZED.into_response();
@@ -59,8 +63,15 @@ async fn list(State(stub): State<Arc<Stub>>, headers: HeaderMap, Query(parameter
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
     let end = (parameters.offset + parameters.limit).min(95);
-    let items: Vec<String> = (parameters.offset..end).map(|id| bug(id).replace('}', r#","newField":1}"#)).collect();
-    let body = format!(r#"{{"items":[{}],"limit":{},"offset":{},"totalCount":95}}"#, items.join(","), parameters.limit, parameters.offset);
+    let items: Vec<String> = (parameters.offset..end)
+        .map(|id| bug(id).replace('}', r#","newField":1}"#))
+        .collect();
+    let body = format!(
+        r#"{{"items":[{}],"limit":{},"offset":{},"totalCount":95}}"#,
+        items.join(","),
+        parameters.limit,
+        parameters.offset
+    );
     ([("content-type", "application/json")], body).into_response()
 }
 
@@ -68,7 +79,9 @@ async fn client(stub: Arc<Stub>, registry: &mut Registry) -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app = Router::new().route("/v1/tickets", get(list)).with_state(stub);
+    let app = Router::new()
+        .route("/v1/tickets", get(list))
+        .with_state(stub);
     tokio::spawn(async move { axum::serve(listener, app).await });
     let settings = Settings {
         key: KeySource::Value("secret".into()),
@@ -80,21 +93,33 @@ async fn client(stub: Arc<Stub>, registry: &mut Registry) -> Client {
 
 #[tokio::test]
 async fn pages_over_a_socket_make_one_snapshot() {
-    let stub = Arc::new(Stub { hiccup: true, ..Stub::default() });
+    let stub = Arc::new(Stub {
+        hiccup: true,
+        ..Stub::default()
+    });
     let mut registry = Registry::default();
     let client = client(stub.clone(), &mut registry).await;
-    let snapshot = tickets::Scanner::new(settings(10), Counter::default()).round(&client).await.unwrap();
+    let snapshot = tickets::Scanner::new(settings(10), Counter::default())
+        .round(&client)
+        .await
+        .unwrap();
     assert_eq!((snapshot.tickets, snapshot.doubt), (95, None));
     // Eleven pages, and one that was asked for again.
     assert_eq!(stub.requests.load(Ordering::Relaxed), 12);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    assert!(text.contains("orgdata_api_unknown_fields_total 95"), "{text}");
+    assert!(
+        text.contains("orgdata_api_unknown_fields_total 95"),
+        "{text}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scan_of_more_pages_than_a_quota_lets_through_comes_to_its_end() {
-    let stub = Arc::new(Stub { quota: Some(Mutex::default()), ..Stub::default() });
+    let stub = Arc::new(Stub {
+        quota: Some(Mutex::default()),
+        ..Stub::default()
+    });
     let client = client(stub.clone(), &mut Registry::default()).await;
     let mut scanner = tickets::Scanner::new(settings(10), Counter::default());
     let snapshot = fast(scanner.round(&client)).await.unwrap();
@@ -106,13 +131,23 @@ async fn a_scan_of_more_pages_than_a_quota_lets_through_comes_to_its_end() {
 
 #[tokio::test]
 async fn a_key_without_the_scope_is_a_state_and_not_a_crash() {
-    let stub = Arc::new(Stub { forbids: true, ..Stub::default() });
+    let stub = Arc::new(Stub {
+        forbids: true,
+        ..Stub::default()
+    });
     let mut registry = Registry::default();
     let client = client(stub, &mut registry).await;
     let published = TicketMetrics::register(&mut registry);
     let loops = Arc::new(Loops::register(&mut registry));
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(tickets::run(client, settings(10), published.clone(), loops.clone(), Health::default(), shutdown.clone()));
+    let task = tokio::spawn(tickets::run(
+        client,
+        settings(10),
+        published.clone(),
+        loops.clone(),
+        Health::default(),
+        shutdown.clone(),
+    ));
     let state = loop {
         let state = loops.state(orgdata_exporter::metrics::Loop::Tickets);
         if state.up.is_some() {
@@ -125,7 +160,9 @@ async fn a_key_without_the_scope_is_a_state_and_not_a_crash() {
     assert_eq!(state.up, Some(false));
     let message = state.last_failure.unwrap().message;
     assert!(
-        message.contains("HTTP 403") && message.contains("no such scope") && message.contains("no ticket series are shown"),
+        message.contains("HTTP 403")
+            && message.contains("no such scope")
+            && message.contains("no ticket series are shown"),
         "{message}"
     );
     assert!(published.snapshot().is_none());

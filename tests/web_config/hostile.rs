@@ -33,7 +33,14 @@ async fn closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) {
 }
 
 async fn scrape(server: &Server) -> StatusCode {
-    client().build().unwrap().get(server.https("/metrics")).send().await.unwrap().status()
+    client()
+        .build()
+        .unwrap()
+        .get(server.https("/metrics"))
+        .send()
+        .await
+        .unwrap()
+        .status()
 }
 
 #[tokio::test]
@@ -54,14 +61,25 @@ async fn a_handshake_that_comes_bit_by_bit_is_closed() {
     let start = Instant::now();
     let mut pace = tokio::time::interval(Duration::from_millis(20));
     while stream.write_all(b"x").await.is_ok() {
-        assert!(start.elapsed() < Duration::from_secs(3), "a handshake was awaited for {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(3),
+            "a handshake was awaited for {:?}",
+            start.elapsed()
+        );
         pace.tick().await;
     }
 }
 
 #[tokio::test]
 async fn many_unfinished_handshakes_do_not_keep_a_scraper_out() {
-    let server = Server::limited(TLS, Limits { header_timeout: Duration::from_secs(60), ..tight() }).await;
+    let server = Server::limited(
+        TLS,
+        Limits {
+            header_timeout: Duration::from_secs(60),
+            ..tight()
+        },
+    )
+    .await;
     let mut begun = Vec::new();
     for _ in 0..100 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -94,7 +112,11 @@ const HEADERS: u8 = 1;
 
 /// The beginning of an HTTP/2 connection whose client takes no byte of any answer: its window is 0.
 fn preface() -> Vec<u8> {
-    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])].concat()
+    [
+        &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
+        &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]),
+    ]
+    .concat()
 }
 
 /// `GET https://x/`, whole.
@@ -106,7 +128,10 @@ fn get(stream: u32) -> Vec<u8> {
 async fn a_client_of_http2_that_takes_no_answer_is_closed() {
     let server = Server::limited(TLS, tight()).await;
     let mut stream = connect(&server, &[], &[b"h2"]).await.unwrap();
-    stream.write_all(&[preface(), get(1), get(3)].concat()).await.unwrap();
+    stream
+        .write_all(&[preface(), get(1), get(3)].concat())
+        .await
+        .unwrap();
     closed(&mut stream).await;
     assert_eq!(scrape(&server).await, StatusCode::OK);
 }
@@ -117,13 +142,20 @@ async fn clients_of_http2_that_take_no_answer_do_not_keep_a_scraper_out_for_long
     let mut greedy = Vec::new();
     for _ in 0..tight().connections {
         let mut stream = connect(&server, &[], &[b"h2"]).await.unwrap();
-        stream.write_all(&[preface(), get(1)].concat()).await.unwrap();
+        stream
+            .write_all(&[preface(), get(1)].concat())
+            .await
+            .unwrap();
         greedy.push(stream);
     }
     let start = Instant::now();
     let client = client().build().unwrap();
     while client.get(server.https("/metrics")).send().await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(5), "kept out for {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "kept out for {:?}",
+            start.elapsed()
+        );
         tokio::task::yield_now().await;
     }
 }
@@ -133,19 +165,43 @@ async fn headers_of_http2_that_never_end_are_closed() {
     let server = Server::limited(TLS, tight()).await;
     let mut stream = connect(&server, &[], &[b"h2"]).await.unwrap();
     // Without the flag that ends the headers.
-    stream.write_all(&[preface(), frame(HEADERS, 0, 1, &[0x82])].concat()).await.unwrap();
+    stream
+        .write_all(&[preface(), frame(HEADERS, 0, 1, &[0x82])].concat())
+        .await
+        .unwrap();
     closed(&mut stream).await;
 }
 
 #[tokio::test]
 async fn a_connection_of_http2_is_kept_between_scrapes_and_closed_when_it_stays_silent() {
-    let server = Server::limited(TLS, Limits { idle_timeout: Duration::from_secs(2), ..tight() }).await;
+    let server = Server::limited(
+        TLS,
+        Limits {
+            idle_timeout: Duration::from_secs(2),
+            ..tight()
+        },
+    )
+    .await;
     // Raw, so that the test sees the end of it.
     let mut stream = connect(&server, &[], &[b"h2"]).await.unwrap();
-    stream.write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[]), &get(1)].concat()).await.unwrap();
+    stream
+        .write_all(
+            &[
+                &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
+                &frame(SETTINGS, 0, 0, &[]),
+                &get(1),
+            ]
+            .concat(),
+        )
+        .await
+        .unwrap();
     let asked = Instant::now();
     closed(&mut stream).await;
-    assert!(asked.elapsed() >= Duration::from_millis(1500), "closed after {:?}, which is sooner than it may be silent", asked.elapsed());
+    assert!(
+        asked.elapsed() >= Duration::from_millis(1500),
+        "closed after {:?}, which is sooner than it may be silent",
+        asked.elapsed()
+    );
 }
 
 #[tokio::test]

@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::web::{self, Health, Limits, Overview, Settings, TelemetryPath, WebConfig, WebState};
+use orgdata_exporter::web::{
+    self, Health, Limits, Overview, Settings, TelemetryPath, WebConfig, WebState,
+};
 use reqwest::{Certificate, Client, ClientBuilder, Identity};
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -37,7 +39,9 @@ struct Server {
 
 /// The file `name` of `tests/support/tls`.
 fn tls_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/tls").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/support/tls")
+        .join(name)
 }
 
 /// A directory with all certificates and the configuration file `web.yml`.
@@ -58,9 +62,15 @@ fn user(name: &str, password: &str) -> String {
 
 /// A client that trusts the test root, and asks on a connection of its own each time.
 fn client() -> ClientBuilder {
-    rustls::crypto::ring::default_provider().install_default().ok();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
     let root = Certificate::from_pem(&std::fs::read(tls_file("ca.pem")).unwrap()).unwrap();
-    Client::builder().no_proxy().pool_max_idle_per_host(0).tls_certs_only([root]).timeout(Duration::from_secs(20))
+    Client::builder()
+        .no_proxy()
+        .pool_max_idle_per_host(0)
+        .tls_certs_only([root])
+        .timeout(Duration::from_secs(20))
 }
 
 /// The certificate and key `name`, to show to a server.
@@ -75,10 +85,14 @@ impl Server {
     }
 
     async fn limited(config: &str, limits: Limits) -> Self {
-        rustls::crypto::ring::default_provider().install_default().ok();
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
         let dir = directory(config);
         // Looked at before every request, so that no test waits for a change.
-        let config = WebConfig::load(&dir.path().join("web.yml")).unwrap().rechecked(Duration::ZERO);
+        let config = WebConfig::load(&dir.path().join("web.yml"))
+            .unwrap()
+            .rechecked(Duration::ZERO);
         let settings = Settings {
             listen_addresses: vec!["127.0.0.1:0".parse().unwrap()],
             systemd_socket: false,
@@ -88,11 +102,23 @@ impl Server {
         };
         let bound = web::bind(&settings).await.unwrap();
         let address = bound.addresses()[0];
-        let (metrics, health, shutdown) = (Metrics::new(Duration::ZERO), Health::default(), CancellationToken::new());
+        let (metrics, health, shutdown) = (
+            Metrics::new(Duration::ZERO),
+            Health::default(),
+            CancellationToken::new(),
+        );
         health.set_ready(true);
-        let state = WebState { metrics, health, overview: Arc::new(Overview::default) };
+        let state = WebState {
+            metrics,
+            health,
+            overview: Arc::new(Overview::default),
+        };
         tokio::spawn(web::serve(bound, state, shutdown.clone()));
-        Self { address, dir, _stop: shutdown.drop_guard() }
+        Self {
+            address,
+            dir,
+            _stop: shutdown.drop_guard(),
+        }
     }
 
     fn https(&self, path: &str) -> String {

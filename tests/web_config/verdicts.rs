@@ -8,16 +8,28 @@ use super::{TLS, directory};
 /// What a file comes to.
 fn verdict(config: &str) -> Result<(), String> {
     let dir = directory(config);
-    WebConfig::load(&dir.path().join("web.yml")).map(drop).map_err(|error| error.to_string())
+    WebConfig::load(&dir.path().join("web.yml"))
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// The section of TLS with these lines added.
 fn tls(lines: &str) -> String {
-    format!("{TLS}{}", lines.split(';').map(|line| format!("  {}\n", line.trim())).collect::<String>())
+    format!(
+        "{TLS}{}",
+        lines
+            .split(';')
+            .map(|line| format!("  {}\n", line.trim()))
+            .collect::<String>()
+    )
 }
 
 fn inline(name: &str) -> String {
-    std::fs::read_to_string(super::tls_file(name)).unwrap().lines().map(|line| format!("    {line}\n")).collect()
+    std::fs::read_to_string(super::tls_file(name))
+        .unwrap()
+        .lines()
+        .map(|line| format!("    {line}\n"))
+        .collect()
 }
 
 #[test]
@@ -63,47 +75,115 @@ fn what_the_toolkit_takes_is_taken() {
 fn what_the_toolkit_refuses_is_refused_with_the_field_and_a_way_out() {
     let only = |lines: &str| format!("tls_server_config: {{{lines}}}\n");
     for (name, config, parts) in [
-        ("junk", "hwjdkljkl\n".to_owned(), &["not as it should be"][..]),
-        ("junk_key", only("cert_filse: server.pem"), &["cert_filse", "cert_file"]),
+        (
+            "junk",
+            "hwjdkljkl\n".to_owned(),
+            &["not as it should be"][..],
+        ),
+        (
+            "junk_key",
+            only("cert_filse: server.pem"),
+            &["cert_filse", "cert_file"],
+        ),
         (
             "web-config with a field of a newer toolkit",
             "basic_auth_excluded_paths: [/-/ready]\n".to_owned(),
             &["basic_auth_excluded_paths"],
         ),
-        ("a key twice", "rate_limit: {}\nrate_limit: {}\n".to_owned(), &["rate_limit"]),
-        ("certPath_empty", only("cert_file: \"\", key_file: server.key"), &["missing one of cert or cert_file"]),
-        ("keyPath_empty", only("cert_file: server.pem, key_file: \"\""), &["missing one of key or key_file"]),
-        ("key_empty", only("cert_file: server.pem, key: \"\""), &["missing one of key or key_file"]),
-        ("certPath_keyPath_empty", only("cert_file: \"\", key_file: \"\", client_auth_type: x"), &["missing one of cert or cert_file"]),
+        (
+            "a key twice",
+            "rate_limit: {}\nrate_limit: {}\n".to_owned(),
+            &["rate_limit"],
+        ),
+        (
+            "certPath_empty",
+            only("cert_file: \"\", key_file: server.key"),
+            &["missing one of cert or cert_file"],
+        ),
+        (
+            "keyPath_empty",
+            only("cert_file: server.pem, key_file: \"\""),
+            &["missing one of key or key_file"],
+        ),
+        (
+            "key_empty",
+            only("cert_file: server.pem, key: \"\""),
+            &["missing one of key or key_file"],
+        ),
+        (
+            "certPath_keyPath_empty",
+            only("cert_file: \"\", key_file: \"\", client_auth_type: x"),
+            &["missing one of cert or cert_file"],
+        ),
         (
             "certPath_invalid",
             only("cert_file: somefile, key_file: server.key"),
             &["tls_server_config.cert_file", "somefile", "relative to"],
         ),
-        ("keyPath_invalid", only("cert_file: server.pem, key_file: somefile"), &["tls_server_config.key_file", "somefile"]),
-        ("noAuth.bad", tls("client_ca_file: /dev/null"), &["client_ca_file", "RequireAndVerifyClientCert"]),
-        ("auth_clientCAs_invalid", tls("client_ca_file: somefile"), &["client_ca_file", "somefile"]),
+        (
+            "keyPath_invalid",
+            only("cert_file: server.pem, key_file: somefile"),
+            &["tls_server_config.key_file", "somefile"],
+        ),
+        (
+            "noAuth.bad",
+            tls("client_ca_file: /dev/null"),
+            &["client_ca_file", "RequireAndVerifyClientCert"],
+        ),
+        (
+            "auth_clientCAs_invalid",
+            tls("client_ca_file: somefile"),
+            &["client_ca_file", "somefile"],
+        ),
         (
             "auth_clientCAs_nocerts",
             tls("client_auth_type: RequireAndVerifyClientCert; client_ca_file: server.key"),
             &["client_ca_file", "BEGIN CERTIFICATE"],
         ),
-        ("an unknown policy", tls("client_auth_type: Sometimes"), &["client_auth_type", "Sometimes", "RequireAndVerifyClientCert"]),
+        (
+            "an unknown policy",
+            tls("client_auth_type: Sometimes"),
+            &[
+                "client_auth_type",
+                "Sometimes",
+                "RequireAndVerifyClientCert",
+            ],
+        ),
         (
             "auth_client_san_optional_cert.bad",
             tls("client_auth_type: VerifyClientCertIfGiven; client_allowed_sans: [one]"),
             &["client_allowed_sans"],
         ),
-        ("auth_client_san_no_client_auth.bad", tls("client_allowed_sans: [one]"), &["client_allowed_sans", "RequireAnyClientCert"]),
-        ("auth_user_list_invalid", format!("{TLS}basic_auth_users: {{john: doe}}\n"), &["basic_auth_users.john", "htpasswd"]),
+        (
+            "auth_client_san_no_client_auth.bad",
+            tls("client_allowed_sans: [one]"),
+            &["client_allowed_sans", "RequireAnyClientCert"],
+        ),
+        (
+            "auth_user_list_invalid",
+            format!("{TLS}basic_auth_users: {{john: doe}}\n"),
+            &["basic_auth_users.john", "htpasswd"],
+        ),
         (
             "inventedCiphers",
             tls("cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA2048]"),
             &["cipher_suites", "unknown cipher", "SHA2048"],
         ),
-        ("inventedCurves", tls("curve_preferences: [CurveP257]"), &["curve_preferences", "unknown curve", "CurveP257"]),
-        ("wrongTLSVersion", tls("min_version: TLS111"), &["min_version", "unknown TLS version", "TLS12"]),
-        ("noHTTP2Cipher", tls("cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]; max_version: TLS12"), &["cipher_suites"]),
+        (
+            "inventedCurves",
+            tls("curve_preferences: [CurveP257]"),
+            &["curve_preferences", "unknown curve", "CurveP257"],
+        ),
+        (
+            "wrongTLSVersion",
+            tls("min_version: TLS111"),
+            &["min_version", "unknown TLS version", "TLS12"],
+        ),
+        (
+            "noHTTP2Cipher",
+            tls("cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]; max_version: TLS12"),
+            &["cipher_suites"],
+        ),
         (
             "a cipher that HTTP/2 forbids",
             tls("cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]; max_version: TLS12"),
@@ -119,13 +199,24 @@ fn what_the_toolkit_refuses_is_refused_with_the_field_and_a_way_out() {
             "http_server_config: {headers: {X-Frame-Options: foo}}\n".to_owned(),
             &["X-Frame-Options", "deny or sameorigin"],
         ),
-        ("headers_content_type_options", "http_server_config: {headers: {X-Content-Type-Options: foo}}\n".to_owned(), &["nosniff"]),
-        ("an interval without a unit", "rate_limit: {interval: 5x, burst: 1}\n".to_owned(), &["5x"]),
+        (
+            "headers_content_type_options",
+            "http_server_config: {headers: {X-Content-Type-Options: foo}}\n".to_owned(),
+            &["nosniff"],
+        ),
+        (
+            "an interval without a unit",
+            "rate_limit: {interval: 5x, burst: 1}\n".to_owned(),
+            &["5x"],
+        ),
     ] {
         let error = verdict(&config).expect_err(name);
         assert!(!error.contains('\n'), "{name}: {error}");
         for part in parts {
-            assert!(error.contains(part), "{name}: {part} is missing in: {error}");
+            assert!(
+                error.contains(part),
+                "{name}: {part} is missing in: {error}"
+            );
         }
     }
 }
@@ -133,22 +224,46 @@ fn what_the_toolkit_refuses_is_refused_with_the_field_and_a_way_out() {
 #[test]
 fn what_rustls_has_not_is_said_clearly() {
     for (lines, parts) in [
-        ("min_version: TLS10", &["min_version", "TLS10 is not to be had", "TLS12"][..]),
-        ("max_version: TLS11", &["max_version", "TLS11 is not to be had"]),
-        ("min_version: TLS13; max_version: TLS12", &["min_version", "above max_version"]),
-        ("cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA, TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA]", &["are not to be had", "forward secrecy"]),
+        (
+            "min_version: TLS10",
+            &["min_version", "TLS10 is not to be had", "TLS12"][..],
+        ),
+        (
+            "max_version: TLS11",
+            &["max_version", "TLS11 is not to be had"],
+        ),
+        (
+            "min_version: TLS13; max_version: TLS12",
+            &["min_version", "above max_version"],
+        ),
+        (
+            "cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA, TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA]",
+            &["are not to be had", "forward secrecy"],
+        ),
         // The toolkit takes this one: Go has the curve.
-        ("min_version: TLS13; curve_preferences: [CurveP521]", &["CurveP521 is not to be had", "X25519"]),
+        (
+            "min_version: TLS13; curve_preferences: [CurveP521]",
+            &["CurveP521 is not to be had", "X25519"],
+        ),
         ("cert_file: server.key", &["cert_file"]),
         ("key_file: client.key", &["key_file", "cert_file"]),
     ] {
         // A field that is given again would be a key twice.
-        let base: String =
-            TLS.lines().filter(|line| !lines.contains(line.trim().split(':').next().unwrap())).map(|line| format!("{line}\n")).collect();
-        let added: String = lines.split(';').map(|line| format!("  {}\n", line.trim())).collect();
+        let base: String = TLS
+            .lines()
+            .filter(|line| !lines.contains(line.trim().split(':').next().unwrap()))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let added: String = lines
+            .split(';')
+            .map(|line| format!("  {}\n", line.trim()))
+            .collect();
         let error = verdict(&format!("{base}{added}")).expect_err(lines);
         for part in parts {
-            assert!(error.contains(part), "{lines}: {part} is missing in: {error}");
+            assert!(
+                error.contains(part),
+                "{lines}: {part} is missing in: {error}"
+            );
         }
     }
 }

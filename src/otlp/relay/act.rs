@@ -26,13 +26,17 @@ impl<O: Outbox, S: Export> Relay<O, S> {
         match verdict {
             Verdict::Acknowledged { warning } => {
                 // Some collectors say the same with every request.
-                if let Some(warning) = warning.filter(|warning| self.warning.as_ref() != Some(warning)) {
+                if let Some(warning) =
+                    warning.filter(|warning| self.warning.as_ref() != Some(warning))
+                {
                     tracing::warn!("the collector took log records and warns: {warning}");
                     self.warning = Some(warning);
                 }
                 self.acknowledged(batch)
             }
-            Verdict::PartlyRejected { rejected, message } => self.partly_rejected(batch, rejected, &message),
+            Verdict::PartlyRejected { rejected, message } => {
+                self.partly_rejected(batch, rejected, &message)
+            }
             Verdict::TooLarge(refusal) => self.too_large(batch, bytes, &refusal),
             Verdict::Suspect(refusal) => self.suspect(batch, &refusal),
             Verdict::Hold(refusal) => {
@@ -65,7 +69,10 @@ impl<O: Outbox, S: Export> Relay<O, S> {
         self.size.acknowledged();
         let now = Timestamp::now();
         for (arrived, records) in self.window.arrivals(batch) {
-            self.metrics.acknowledged(records, Duration::try_from(now.duration_since(arrived)).unwrap_or_default());
+            self.metrics.acknowledged(
+                records,
+                Duration::try_from(now.duration_since(arrived)).unwrap_or_default(),
+            );
         }
         if let Some(search) = &mut self.search {
             search.passed(matches!(batch, Batch::Witness(_)));
@@ -83,8 +90,11 @@ impl<O: Outbox, S: Export> Relay<O, S> {
             "the collector refused {rejected} of {records} log records for good, without saying which; all of them are kept as dead \
              letters. It says: {message}"
         );
-        let dead: Vec<DeadLetter> =
-            self.window.batch(batch).map(|item| self.dead_letter(&item.record, DeadReason::PartlyRejected, message)).collect();
+        let dead: Vec<DeadLetter> = self
+            .window
+            .batch(batch)
+            .map(|item| self.dead_letter(&item.record, DeadReason::PartlyRejected, message))
+            .collect();
         dead.into_iter().for_each(|dead| self.unsettled.bury(dead));
         self.done(batch);
         self.size.partly_rejected(records);
@@ -93,7 +103,10 @@ impl<O: Outbox, S: Export> Relay<O, S> {
         if self.rejections == 1 {
             return Next::Now;
         }
-        self.hold(&Refusal::new(FailureReason::PartlyRejected, format!("records are refused for good again and again: {message}")))
+        self.hold(&Refusal::new(
+            FailureReason::PartlyRejected,
+            format!("records are refused for good again and again: {message}"),
+        ))
     }
 
     fn too_large(&mut self, batch: Batch, bytes: usize, refusal: &Refusal) -> Next {
@@ -101,7 +114,11 @@ impl<O: Outbox, S: Export> Relay<O, S> {
             Batch::Oldest(records) if records > 1 => {
                 self.size.too_large(bytes);
                 // Without a word of size it may be a quota, which halves do not help and haste makes worse.
-                if refusal.names_size() { Next::Now } else { self.hold(refusal) }
+                if refusal.names_size() {
+                    Next::Now
+                } else {
+                    self.hold(refusal)
+                }
             }
             Batch::Oldest(_) if bytes >= SURELY_LARGE && refusal.names_size() => {
                 self.condemn(refusal);
@@ -122,7 +139,13 @@ impl<O: Outbox, S: Export> Relay<O, S> {
             Batch::Oldest(records) => search.refused(records, refusal),
             Batch::Witness(_) => search.witness_refused(),
         };
-        tracing::debug!(?batch, ?turn, reason = refusal.reason.as_str(), "log records refused: {}", refusal.message);
+        tracing::debug!(
+            ?batch,
+            ?turn,
+            reason = refusal.reason.as_str(),
+            "log records refused: {}",
+            refusal.message
+        );
         match turn {
             Turn::GoOn => Next::Now,
             Turn::Doubt | Turn::Stuck => self.hold(refusal),
@@ -151,24 +174,44 @@ impl<O: Outbox, S: Export> Relay<O, S> {
 
     /// The oldest record becomes a dead letter.
     fn condemn(&mut self, refusal: &Refusal) {
-        let reason = if refusal.names_size() { DeadReason::TooLarge } else { DeadReason::Refused };
+        let reason = if refusal.names_size() {
+            DeadReason::TooLarge
+        } else {
+            DeadReason::Refused
+        };
         let oldest = self.window.batch(Batch::Oldest(1)).next();
-        if let Some(dead) = oldest.map(|item| self.dead_letter(&item.record, reason, &refusal.message)) {
-            tracing::warn!(reason = reason.as_str(), "a log record is refused for good and kept as a dead letter: {}", refusal.message);
+        if let Some(dead) =
+            oldest.map(|item| self.dead_letter(&item.record, reason, &refusal.message))
+        {
+            tracing::warn!(
+                reason = reason.as_str(),
+                "a log record is refused for good and kept as a dead letter: {}",
+                refusal.message
+            );
             self.unsettled.bury(dead);
         }
     }
 
     fn dead_letter(&self, record: &OutboxRecord, reason: DeadReason, message: &str) -> DeadLetter {
         let raw = self.mapper.scrubbed(record);
-        DeadLetter { reason, message: message.to_owned(), kind: record.kind, arrived_at: record.arrived_at, raw }
+        DeadLetter {
+            reason,
+            message: message.to_owned(),
+            kind: record.kind,
+            arrived_at: record.arrived_at,
+            raw,
+        }
     }
 
     /// Nothing moves until the next attempt.
     fn hold(&mut self, refusal: &Refusal) -> Next {
         let wait = self.backoff.next(refusal);
-        self.trouble.failed(refusal, wait, self.outbox.backlog().records);
-        self.loops.failure(Loop::Otlp, format!("log records are not delivered: {}", refusal.message));
+        self.trouble
+            .failed(refusal, wait, self.outbox.backlog().records);
+        self.loops.failure(
+            Loop::Otlp,
+            format!("log records are not delivered: {}", refusal.message),
+        );
         Next::After(wait)
     }
 

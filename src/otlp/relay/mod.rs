@@ -85,7 +85,14 @@ pub struct Relay<O, S> {
 
 impl<O: Outbox, S: Export> Relay<O, S> {
     /// A relay. `instance_id` becomes `service.instance.id`: the ledger's, which stays the same over restarts.
-    pub fn new(outbox: O, instance_id: &str, sender: S, settings: &Settings, metrics: Arc<OtlpMetrics>, loops: Arc<Loops>) -> Self {
+    pub fn new(
+        outbox: O,
+        instance_id: &str,
+        sender: S,
+        settings: &Settings,
+        metrics: Arc<OtlpMetrics>,
+        loops: Arc<Loops>,
+    ) -> Self {
         Self {
             outbox,
             sender,
@@ -121,7 +128,10 @@ impl<O: Outbox, S: Export> Relay<O, S> {
         self.publish_backlog();
         let waiting = self.outbox.backlog().records;
         if waiting > 0 {
-            tracing::info!(waiting_records = waiting, "log records are left in the outbox; they are sent after the next start");
+            tracing::info!(
+                waiting_records = waiting,
+                "log records are left in the outbox; they are sent after the next start"
+            );
         }
     }
 
@@ -154,7 +164,9 @@ impl<O: Outbox, S: Export> Relay<O, S> {
     /// One round: at most one request.
     pub async fn round(&mut self) -> Next {
         let ledger_wait = self.settle().await;
-        if let Some(wait) = ledger_wait.filter(|_| self.unsettled.records() >= MAX_REQUESTS_AHEAD * self.batch_size) {
+        if let Some(wait) =
+            ledger_wait.filter(|_| self.unsettled.records() >= MAX_REQUESTS_AHEAD * self.batch_size)
+        {
             return Next::After(wait);
         }
         if let Err(wait) = self.fill().await {
@@ -184,18 +196,25 @@ impl<O: Outbox, S: Export> Relay<O, S> {
     async fn fill(&mut self) -> Result<(), Duration> {
         // Requests of a single record leave no other that could be a witness.
         let wanted = self.batch_size.max(WITNESSES);
-        let stuck = self.search.as_ref().is_some_and(Search::is_stuck) && self.window.len() < wanted;
+        let stuck =
+            self.search.as_ref().is_some_and(Search::is_stuck) && self.window.len() < wanted;
         if !self.window.is_empty() && !stuck {
             return Ok(());
         }
         // What is sent and not written down is still at the head of the outbox.
         let records = self.unsettled.records() + wanted;
-        let read = match self.outbox.batch(records, self.unsettled.bytes() + MAX_REQUEST_BYTES).await {
+        let read = match self
+            .outbox
+            .batch(records, self.unsettled.bytes() + MAX_REQUEST_BYTES)
+            .await
+        {
             Ok(read) => read,
             Err(error) => return Err(self.ledger_failed("the outbox cannot be read", &error)),
         };
         let through = self.unsettled.through();
-        let fresh = read.into_iter().filter(|record| through.is_none_or(|through| record.position > through));
+        let fresh = read
+            .into_iter()
+            .filter(|record| through.is_none_or(|through| record.position > through));
         self.window.replace(fresh, &self.mapper);
         match &mut self.search {
             Some(search) if !self.window.is_empty() => search.covers(self.window.len()),
@@ -205,11 +224,20 @@ impl<O: Outbox, S: Export> Relay<O, S> {
     }
 
     fn next_batch(&self) -> Batch {
-        let step = self.search.as_ref().map_or(Step::Oldest(usize::MAX), Search::step);
-        let witness = if step == Step::Witness { self.window.witness() } else { None };
+        let step = self
+            .search
+            .as_ref()
+            .map_or(Step::Oldest(usize::MAX), Search::step);
+        let witness = if step == Step::Witness {
+            self.window.witness()
+        } else {
+            None
+        };
         match (witness, step) {
             (Some(witness), _) => witness,
-            (None, Step::Oldest(records)) => self.window.oldest(records, &self.size, &self.envelope),
+            (None, Step::Oldest(records)) => {
+                self.window.oldest(records, &self.size, &self.envelope)
+            }
             (None, Step::Witness) => Batch::Oldest(1),
         }
     }

@@ -73,7 +73,11 @@ impl Search {
     /// What to send next.
     pub(super) fn step(&self) -> Step {
         if !self.witness {
-            return if self.alone_refused && self.remaining > 1 { Step::Witness } else { Step::Oldest(1) };
+            return if self.alone_refused && self.remaining > 1 {
+                Step::Witness
+            } else {
+                Step::Oldest(1)
+            };
         }
         match self.bad_within {
             Some(records) => Step::Oldest((records / 2).max(1)),
@@ -94,7 +98,11 @@ impl Search {
         }
         self.strikes += 1;
         let certain = refusal.reason == FailureReason::BadRecord || refusal.names_size();
-        if certain || self.strikes >= STRIKES_OF_DOUBT { Turn::Condemn } else { Turn::Doubt }
+        if certain || self.strikes >= STRIKES_OF_DOUBT {
+            Turn::Condemn
+        } else {
+            Turn::Doubt
+        }
     }
 
     /// The witness was refused too.
@@ -124,7 +132,10 @@ impl Search {
     /// So many of the oldest records left. `false`: the episode is over.
     pub(super) fn gone(&mut self, records: usize) -> bool {
         self.strikes = 0;
-        self.bad_within = self.bad_within.and_then(|bad| bad.checked_sub(records)).filter(|bad| *bad > 0);
+        self.bad_within = self
+            .bad_within
+            .and_then(|bad| bad.checked_sub(records))
+            .filter(|bad| *bad > 0);
         self.remaining = self.remaining.saturating_sub(records);
         self.remaining > 0
     }
@@ -163,16 +174,23 @@ mod tests {
     fn play(records: usize, bad_ones: &[usize]) -> (Vec<usize>, usize) {
         let (mut condemned, mut requests, mut oldest) = (Vec::new(), 1, 0);
         let mut search = Search::new(records);
-        assert_eq!(search.refused(records, &bad()), if records > 1 { Turn::GoOn } else { Turn::Stuck });
+        assert_eq!(
+            search.refused(records, &bad()),
+            if records > 1 { Turn::GoOn } else { Turn::Stuck }
+        );
         loop {
             requests += 1;
             let open = match search.step() {
-                Step::Witness if bad_ones.contains(&(records - 1)) => panic!("the witness of this test is the last record"),
+                Step::Witness if bad_ones.contains(&(records - 1)) => {
+                    panic!("the witness of this test is the last record")
+                }
                 Step::Witness => {
                     search.passed(true);
                     true
                 }
-                Step::Oldest(count) if (oldest..oldest + count).any(|record| bad_ones.contains(&record)) => {
+                Step::Oldest(count)
+                    if (oldest..oldest + count).any(|record| bad_ones.contains(&record)) =>
+                {
                     match search.refused(count, &bad()) {
                         Turn::Condemn => {
                             condemned.push(oldest);
@@ -234,7 +252,11 @@ mod tests {
         assert_eq!(search.refused(1, &doubtful()), Turn::Doubt);
         assert_eq!(search.refused(1, &doubtful()), Turn::Doubt);
         search.interrupted();
-        assert_eq!(search.refused(1, &doubtful()), Turn::GoOn, "needs a witness again");
+        assert_eq!(
+            search.refused(1, &doubtful()),
+            Turn::GoOn,
+            "needs a witness again"
+        );
         search.passed(true);
         assert_eq!(search.refused(1, &doubtful()), Turn::Doubt);
         assert_eq!(search.refused(1, &doubtful()), Turn::Doubt);

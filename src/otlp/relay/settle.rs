@@ -67,18 +67,26 @@ impl<O: Outbox, S: Export> Relay<O, S> {
             return Some(retry_at - now);
         }
         self.unsettled.in_doubt = true;
-        let written = self.outbox.acknowledge(through, self.unsettled.dead.clone()).await;
+        let written = self
+            .outbox
+            .acknowledge(through, self.unsettled.dead.clone())
+            .await;
         self.unsettled.in_doubt = false;
         match written {
             Ok(()) => {
                 if self.unsettled.retry_at.is_some() {
-                    tracing::info!(records = self.unsettled.records, "acknowledgements are written down again");
+                    tracing::info!(
+                        records = self.unsettled.records,
+                        "acknowledgements are written down again"
+                    );
                     self.loops.success(Loop::Otlp);
                 }
                 self.unsettled = Unsettled::default();
                 None
             }
-            Err(error) => Some(self.ledger_failed("acknowledgements cannot be written down", &error)),
+            Err(error) => {
+                Some(self.ledger_failed("acknowledgements cannot be written down", &error))
+            }
         }
     }
 
@@ -95,7 +103,11 @@ impl<O: Outbox, S: Export> Relay<O, S> {
     pub(super) fn ledger_failed(&mut self, what: &str, error: &O::Error) -> Duration {
         let wait = self.unsettled.backoff.next_plain();
         self.unsettled.retry_at = Some(Instant::now() + wait);
-        if self.unsettled.told.is_none_or(|told| told.elapsed() >= REMINDER) {
+        if self
+            .unsettled
+            .told
+            .is_none_or(|told| told.elapsed() >= REMINDER)
+        {
             self.unsettled.told = Some(Instant::now());
             tracing::warn!(next_attempt_in = ?wait, "{what}: {error}; no record is lost, and none is sent again while the process runs");
         }

@@ -27,7 +27,13 @@ pub(super) struct RequestSize {
 impl RequestSize {
     /// Full size: so many records.
     pub(super) fn new(max_records: usize) -> Self {
-        Self { max_records, records: max_records, bytes: MAX_REQUEST_BYTES, too_slow: None, streak: (0, 0) }
+        Self {
+            max_records,
+            records: max_records,
+            bytes: MAX_REQUEST_BYTES,
+            too_slow: None,
+            streak: (0, 0),
+        }
     }
 
     /// The most records.
@@ -45,7 +51,13 @@ impl RequestSize {
         self.streak = (self.streak.0 + 1, self.streak.1 + 1);
         let doubled = (self.records * 2).min(self.max_records);
         let slowly = self.too_slow.is_some_and(|records| doubled >= records);
-        if self.streak.0 >= if slowly { GROW_SLOWLY_AFTER } else { GROW_RECORDS_AFTER } {
+        if self.streak.0
+            >= if slowly {
+                GROW_SLOWLY_AFTER
+            } else {
+                GROW_RECORDS_AFTER
+            }
+        {
             self.records = doubled;
             self.streak.0 = 0;
             self.too_slow = self.too_slow.filter(|_| !slowly);
@@ -103,7 +115,8 @@ mod tests {
         let mut size = RequestSize::new(512);
         size.timed_out(512);
         size.timed_out(256);
-        let taken = |size: &mut RequestSize, requests| (0..requests).for_each(|_| size.acknowledged());
+        let taken =
+            |size: &mut RequestSize, requests| (0..requests).for_each(|_| size.acknowledged());
         taken(&mut size, 255);
         assert_eq!(size.records(), 128, "256 took too long");
         taken(&mut size, 1 + 4);

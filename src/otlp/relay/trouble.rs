@@ -32,16 +32,28 @@ impl Trouble {
     /// An attempt failed; the next one comes after `wait`.
     pub(super) fn failed(&mut self, refusal: &Refusal, wait: Duration, waiting: u64) {
         let now = Instant::now();
-        let current = self.current.get_or_insert(Current { reason: refusal.reason, since: now, told: now, attempts: 0, untold: 0 });
+        let current = self.current.get_or_insert(Current {
+            reason: refusal.reason,
+            since: now,
+            told: now,
+            attempts: 0,
+            untold: 0,
+        });
         current.attempts += 1;
         current.untold += 1;
-        let tell = current.attempts == 1 || current.reason != refusal.reason || now.duration_since(current.told) >= REMINDER;
+        let tell = current.attempts == 1
+            || current.reason != refusal.reason
+            || now.duration_since(current.told) >= REMINDER;
         let (message, reason) = (refusal.message.as_str(), refusal.reason.as_str());
         if !tell {
             tracing::debug!(reason, wait = ?rounded(wait), "log records not delivered: {message}");
             return;
         }
-        let next = if refusal.configuration { "a setting here or at the collector must change" } else { "it will be tried again" };
+        let next = if refusal.configuration {
+            "a setting here or at the collector must change"
+        } else {
+            "it will be tried again"
+        };
         tracing::warn!(
             reason,
             waiting_records = waiting,

@@ -33,11 +33,17 @@ pub(super) struct Backoff {
 impl Backoff {
     /// The wait after one more failure.
     pub(super) fn next(&mut self, refusal: &Refusal) -> Duration {
-        let (first, longest) = if refusal.configuration { (FIRST_CONFIGURATION, LONGEST_CONFIGURATION) } else { (FIRST, LONGEST) };
+        let (first, longest) = if refusal.configuration {
+            (FIRST_CONFIGURATION, LONGEST_CONFIGURATION)
+        } else {
+            (FIRST, LONGEST)
+        };
         let own = self.exponential(first, longest);
         match refusal.retry_after {
             // Never before the time asked for; a little after it, so that many exporters do not come back at once.
-            Some(asked) => asked.clamp(SHORTEST, LONGEST_ASKED).mul_f64(1.0 + fastrand::f64() * 0.1),
+            Some(asked) => asked
+                .clamp(SHORTEST, LONGEST_ASKED)
+                .mul_f64(1.0 + fastrand::f64() * 0.1),
             None => own,
         }
     }
@@ -53,7 +59,9 @@ impl Backoff {
     }
 
     fn exponential(&mut self, first: Duration, longest: Duration) -> Duration {
-        let wait = first.saturating_mul(1 << self.failures.min(16)).min(longest);
+        let wait = first
+            .saturating_mul(1 << self.failures.min(16))
+            .min(longest);
         self.failures = self.failures.saturating_add(1);
         wait.mul_f64(0.75 + fastrand::f64() * 0.5).max(SHORTEST)
     }
@@ -70,19 +78,31 @@ mod tests {
         let mut backoff = Backoff::default();
         let waits: Vec<Duration> = (0..100).map(|_| backoff.next(&refusal)).collect();
         assert!(waits[0] <= Duration::from_millis(1250), "{:?}", waits[0]);
-        assert!(waits[5] > Duration::from_secs(20) && waits[99] >= Duration::from_secs(45), "{waits:?}");
-        assert!(waits.iter().all(|wait| *wait >= SHORTEST && *wait <= Duration::from_secs(75)));
+        assert!(
+            waits[5] > Duration::from_secs(20) && waits[99] >= Duration::from_secs(45),
+            "{waits:?}"
+        );
+        assert!(
+            waits
+                .iter()
+                .all(|wait| *wait >= SHORTEST && *wait <= Duration::from_secs(75))
+        );
         backoff.reset();
         assert!(backoff.next(&refusal) <= Duration::from_millis(1250));
     }
 
     #[test]
     fn the_collector_s_own_delay_wins_but_is_never_a_hot_loop_nor_for_ever() {
-        let asks = |seconds| Refusal::new(FailureReason::RateLimited, "").after(Some(Duration::from_secs(seconds)));
+        let asks = |seconds| {
+            Refusal::new(FailureReason::RateLimited, "").after(Some(Duration::from_secs(seconds)))
+        };
         let mut backoff = Backoff::default();
         for _ in 0..20 {
             let wait = backoff.next(&asks(30));
-            assert!(wait >= Duration::from_secs(30) && wait <= Duration::from_secs(33), "{wait:?}");
+            assert!(
+                wait >= Duration::from_secs(30) && wait <= Duration::from_secs(33),
+                "{wait:?}"
+            );
         }
         assert!(backoff.next(&asks(0)) >= SHORTEST);
         assert!(backoff.next(&asks(u32::MAX.into())) < Duration::from_secs(4000));

@@ -47,24 +47,43 @@ impl Window {
 
     /// Takes over what was read from the outbox; what is done already stays so.
     pub(super) fn replace(&mut self, records: impl Iterator<Item = OutboxRecord>, mapper: &Mapper) {
-        let done: Vec<OutboxPosition> = self.items.iter().filter(|item| item.done).map(|item| item.record.position).collect();
-        let items = records.map(|record| Item { encoded: mapper.encode(&record), done: done.contains(&record.position), record });
+        let done: Vec<OutboxPosition> = self
+            .items
+            .iter()
+            .filter(|item| item.done)
+            .map(|item| item.record.position)
+            .collect();
+        let items = records.map(|record| Item {
+            encoded: mapper.encode(&record),
+            done: done.contains(&record.position),
+            record,
+        });
         self.items = items.collect();
     }
 
     /// As many of the oldest records as fit, at least one.
     pub(super) fn oldest(&self, records: usize, size: &RequestSize, envelope: &Envelope) -> Batch {
         let mut sum = 0;
-        let fitting = self.items.iter().take(records.min(size.records())).take_while(|item| {
-            sum += if item.done { 0 } else { Envelope::record_len(item.encoded.len()) };
-            envelope.request_len(sum) <= size.bytes()
-        });
+        let fitting = self
+            .items
+            .iter()
+            .take(records.min(size.records()))
+            .take_while(|item| {
+                sum += if item.done {
+                    0
+                } else {
+                    Envelope::record_len(item.encoded.len())
+                };
+                envelope.request_len(sum) <= size.bytes()
+            });
         Batch::Oldest(fitting.count().max(1))
     }
 
     /// A record other than the oldest, picked at random: one that is always the same may be a bad one itself.
     pub(super) fn witness(&self) -> Option<Batch> {
-        let others: Vec<usize> = (1..self.items.len()).filter(|index| !self.items[*index].done).collect();
+        let others: Vec<usize> = (1..self.items.len())
+            .filter(|index| !self.items[*index].done)
+            .collect();
         fastrand::choice(&others).map(|index| Batch::Witness(*index))
     }
 

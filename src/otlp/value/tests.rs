@@ -29,13 +29,18 @@ impl Json {
             any::<i64>().prop_map(Self::Int),
             (-300_i64..300).prop_map(Self::Int),
             any::<i32>().prop_map(|number| Self::Double(f64::from(number) / 1024.0)),
-            "-?[1-9][0-9]{19,30}".prop_filter("too small", |digits| digits.parse::<i64>().is_err()).prop_map(Self::Digits),
+            "-?[1-9][0-9]{19,30}"
+                .prop_filter("too small", |digits| digits.parse::<i64>().is_err())
+                .prop_map(Self::Digits),
             ".{0,20}".prop_map(Self::Text),
             "[a-z]{120,140}".prop_map(Self::Text),
         ];
         leaf.prop_recursive(8, 64, 8, |inner| {
             let members = proptest::collection::vec(("[a-c\"é]{0,2}", inner.clone()), 0..8);
-            prop_oneof![proptest::collection::vec(inner, 0..8).prop_map(Self::Array), members.prop_map(Self::Map)]
+            prop_oneof![
+                proptest::collection::vec(inner, 0..8).prop_map(Self::Array),
+                members.prop_map(Self::Map)
+            ]
         })
     }
 
@@ -48,9 +53,15 @@ impl Json {
             Self::Double(number) => format!("{number:?}"),
             Self::Digits(digits) => digits.clone(),
             Self::Text(text) => quoted(text),
-            Self::Array(items) => format!("[{}]", items.iter().map(Self::text).collect::<Vec<_>>().join(" , ")),
+            Self::Array(items) => format!(
+                "[{}]",
+                items.iter().map(Self::text).collect::<Vec<_>>().join(" , ")
+            ),
             Self::Map(members) => {
-                let members: Vec<_> = members.iter().map(|(key, value)| format!("{} : {}", quoted(key), value.text())).collect();
+                let members: Vec<_> = members
+                    .iter()
+                    .map(|(key, value)| format!("{} : {}", quoted(key), value.text()))
+                    .collect();
                 format!("{{{}}}", members.join(","))
             }
         }
@@ -63,10 +74,18 @@ impl Json {
             Self::Int(number) => Value::IntValue(number),
             Self::Double(number) => Value::DoubleValue(number),
             Self::Digits(text) | Self::Text(text) => Value::StringValue(text),
-            Self::Array(items) => Value::ArrayValue(ArrayValue { values: items.into_iter().map(Self::expected).collect() }),
+            Self::Array(items) => Value::ArrayValue(ArrayValue {
+                values: items.into_iter().map(Self::expected).collect(),
+            }),
             Self::Map(members) => {
-                let member = |(key, value): (String, Self)| KeyValue { key, value: Some(value.expected()), ..KeyValue::default() };
-                Value::KvlistValue(KeyValueList { values: members.into_iter().map(member).collect() })
+                let member = |(key, value): (String, Self)| KeyValue {
+                    key,
+                    value: Some(value.expected()),
+                    ..KeyValue::default()
+                };
+                Value::KvlistValue(KeyValueList {
+                    values: members.into_iter().map(member).collect(),
+                })
             }
         };
         AnyValue { value: Some(value) }
@@ -79,7 +98,10 @@ fn decoded(mapped: &Mapped<'_>) -> AnyValue {
     encode(&mapped.nodes, 1, &mut bytes);
     let mut array = ArrayValue::decode(bytes.as_slice()).expect("decodes");
     assert!(array.encode_to_vec() == bytes, "{array:?}");
-    assert_eq!((array.values.len(), bytes.len()), (1, mapped.nodes[0].encoded_len()));
+    assert_eq!(
+        (array.values.len(), bytes.len()),
+        (1, mapped.nodes[0].encoded_len())
+    );
     array.values.remove(0)
 }
 
@@ -95,10 +117,22 @@ fn show(value: &AnyValue) -> String {
         Some(Value::BoolValue(value)) => value.to_string(),
         Some(Value::IntValue(value)) => value.to_string(),
         Some(Value::DoubleValue(value)) => format!("{value:?}f"),
-        Some(Value::ArrayValue(array)) => format!("[{}]", array.values.iter().map(show).collect::<Vec<_>>().join(",")),
+        Some(Value::ArrayValue(array)) => format!(
+            "[{}]",
+            array.values.iter().map(show).collect::<Vec<_>>().join(",")
+        ),
         Some(Value::KvlistValue(list)) => {
-            let members: Vec<_> =
-                list.values.iter().map(|member| format!("{}:{}", member.key, show(&member.value.clone().unwrap_or_default()))).collect();
+            let members: Vec<_> = list
+                .values
+                .iter()
+                .map(|member| {
+                    format!(
+                        "{}:{}",
+                        member.key,
+                        show(&member.value.clone().unwrap_or_default())
+                    )
+                })
+                .collect();
             format!("{{{}}}", members.join(","))
         }
         other => format!("{other:?}"),
@@ -108,7 +142,10 @@ fn show(value: &AnyValue) -> String {
 #[test]
 fn order_nulls_nesting_and_unicode_are_kept() {
     let json = r#"{"z":null,"a":[1,null,{"b":true,"a":"ä\u00e9😀"}],"m":{},"e":[]}"#;
-    assert_eq!(show(&map(json)), r#"{z:null,a:[1,null,{b:true,a:"äé😀"}],m:{},e:[]}"#);
+    assert_eq!(
+        show(&map(json)),
+        r#"{z:null,a:[1,null,{b:true,a:"äé😀"}],m:{},e:[]}"#
+    );
 }
 
 #[test]
@@ -118,20 +155,29 @@ fn an_integer_that_does_not_fit_stays_as_its_digits() {
         ("-9223372036854775808", "-9223372036854775808"),
         ("9223372036854775808", "\"9223372036854775808\""),
         ("18446744073709551615", "\"18446744073709551615\""),
-        ("123456789012345678901234567890", "\"123456789012345678901234567890\""),
+        (
+            "123456789012345678901234567890",
+            "\"123456789012345678901234567890\"",
+        ),
         ("-9223372036854775809", "\"-9223372036854775809\""),
         ("1.5", "1.5f"),
         ("1e300", "1e300f"),
         ("1e400", "\"1e400\""),
     ] {
         assert_eq!(show(&map(json)), shown);
-        assert_eq!(show(&map(&format!("{{\"a\":[{json}]}}"))), format!("{{a:[{shown}]}}"));
+        assert_eq!(
+            show(&map(&format!("{{\"a\":[{json}]}}"))),
+            format!("{{a:[{shown}]}}")
+        );
     }
 }
 
 #[test]
 fn half_a_character_keeps_its_escapes_and_spoils_nothing_else() {
-    assert_eq!(show(&map(r#"{"a":"x\ud800y","b":1}"#)), r#"{a:"x\\ud800y",b:1}"#);
+    assert_eq!(
+        show(&map(r#"{"a":"x\ud800y","b":1}"#)),
+        r#"{a:"x\\ud800y",b:1}"#
+    );
 }
 
 #[test]
@@ -141,22 +187,43 @@ fn what_is_too_deep_is_a_string_of_its_json() {
     let mapped = Mapped::from_json(&json).expect("JSON");
     assert!(mapped.cut);
     let shown = show(&decoded(&mapped));
-    assert!(shown.contains("cut: nested deeper than 30 levels] [[["), "{}", &shown[..200]);
+    assert!(
+        shown.contains("cut: nested deeper than 30 levels] [[["),
+        "{}",
+        &shown[..200]
+    );
     // Decoders, prost among them, refuse a hundred levels; the record itself is five deep.
     let nested = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
-    let record = LogRecord { body: Some(map(&nested)), ..Default::default() };
+    let record = LogRecord {
+        body: Some(map(&nested)),
+        ..Default::default()
+    };
     let bytes = record.encode_to_vec();
-    assert_eq!(LogRecord::decode(bytes.as_slice()).expect("decodes"), record);
+    assert_eq!(
+        LogRecord::decode(bytes.as_slice()).expect("decodes"),
+        record
+    );
 }
 
 #[test]
 fn what_is_too_large_is_cut_where_it_stands_and_says_so() {
-    let json = format!(r#"{{"a":1,"big":"{}","c":[1,2],"d":2}}"#, "é".repeat(3_000_000));
+    let json = format!(
+        r#"{{"a":1,"big":"{}","c":[1,2],"d":2}}"#,
+        "é".repeat(3_000_000)
+    );
     let mapped = Mapped::from_json(&json).expect("JSON");
-    assert!(mapped.cut && mapped.nodes[0].encoded_len() < 3_000_000, "{}", mapped.nodes[0].encoded_len());
+    assert!(
+        mapped.cut && mapped.nodes[0].encoded_len() < 3_000_000,
+        "{}",
+        mapped.nodes[0].encoded_len()
+    );
     let shown = show(&decoded(&mapped));
     assert!(shown.starts_with("{a:1,big:\"éé"));
-    assert!(shown.ends_with(" more bytes]\",…:\"[cut: 2 more values]\"}"), "{}", &shown[shown.len() - 90..]);
+    assert!(
+        shown.ends_with(" more bytes]\",…:\"[cut: 2 more values]\"}"),
+        "{}",
+        &shown[shown.len() - 90..]
+    );
 }
 
 #[test]
@@ -170,7 +237,10 @@ fn many_small_values_stay_below_the_bound() {
 fn what_is_no_json_is_none_and_as_text_a_string() {
     for text in ["", "{", "{\"a\":1} x", "nope"] {
         assert_eq!(Mapped::from_json(text), None, "{text}");
-        assert_eq!(show(&decoded(&Mapped::from_text(text))), format!("{text:?}"));
+        assert_eq!(
+            show(&decoded(&Mapped::from_text(text))),
+            format!("{text:?}")
+        );
     }
 }
 

@@ -31,7 +31,10 @@ pub(super) struct SetClock {
 }
 
 pub(super) async fn rate(State(server): State<Server>, Given(rate): Given<Rate>) -> Done {
-    for (field, rate) in [("events", rate.events), ("ticketChanges", rate.ticket_changes)] {
+    for (field, rate) in [
+        ("events", rate.events),
+        ("ticketChanges", rate.ticket_changes),
+    ] {
         if rate.is_some_and(|rate| !(0.0..=FASTEST).contains(&rate)) {
             return Err(Refused::field(field, "from 0 to a million per second"));
         }
@@ -51,7 +54,8 @@ pub(super) async fn clock(State(server): State<Server>) -> Json<Value> {
 
 pub(super) async fn set_clock(State(server): State<Server>, Given(given): Given<SetClock>) -> Done {
     let sim = &server.sim;
-    let signed = |by: Duration| jiff::SignedDuration::try_from(by).unwrap_or(jiff::SignedDuration::MAX);
+    let signed =
+        |by: Duration| jiff::SignedDuration::try_from(by).unwrap_or(jiff::SignedDuration::MAX);
     match (given.advance, given.back, given.set) {
         (Some(by), None, None) => sim.advance(duration("advance", &by)?),
         (None, Some(by), None) => {
@@ -59,7 +63,12 @@ pub(super) async fn set_clock(State(server): State<Server>, Given(given): Given<
             sim.set_clock(earlier.map_err(|_| Refused::field("back", "before all time"))?);
         }
         (None, None, Some(at)) => sim.set_clock(time("set", &at)?),
-        _ => return Err(Refused::field("advance", "give one of advance, back and set")),
+        _ => {
+            return Err(Refused::field(
+                "advance",
+                "give one of advance, back and set",
+            ));
+        }
     }
     Ok(clock(State(server)).await)
 }
@@ -68,7 +77,10 @@ pub(super) async fn readings(State(server): State<Server>) -> Json<Readings> {
     Json(server.sim.readings())
 }
 
-pub(super) async fn set_readings(State(server): State<Server>, Given(given): Given<Map<String, Value>>) -> Done {
+pub(super) async fn set_readings(
+    State(server): State<Server>,
+    Given(given): Given<Map<String, Value>>,
+) -> Done {
     let mut changed = json!(server.sim.readings());
     if let Value::Object(changed) = &mut changed {
         for (field, value) in given {
@@ -82,7 +94,8 @@ pub(super) async fn set_readings(State(server): State<Server>, Given(given): Giv
     }
     // Deserialized from text, so that the reason names the field.
     let text = changed.to_string();
-    let Json(readings) = Json::<Readings>::from_bytes(text.as_bytes()).map_err(|rejection| Refused::rejection(&rejection.body_text()))?;
+    let Json(readings) = Json::<Readings>::from_bytes(text.as_bytes())
+        .map_err(|rejection| Refused::rejection(&rejection.body_text()))?;
     server.sim.change_readings(|held| *held = readings);
     Ok(Json(json!(readings)))
 }

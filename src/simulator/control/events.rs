@@ -51,7 +51,11 @@ pub(super) async fn add(State(server): State<Server>, Given(add): Given<Add>) ->
     }
     let mut entries: Vec<Fields> = Vec::new();
     for values in add.entries.into_iter().flatten() {
-        let fields = Fields { values, omitted: add.omit.clone(), unchecked: add.unchecked };
+        let fields = Fields {
+            values,
+            omitted: add.omit.clone(),
+            unchecked: add.unchecked,
+        };
         fields.check_entry()?;
         entries.push(fields);
     }
@@ -61,33 +65,51 @@ pub(super) async fn add(State(server): State<Server>, Given(add): Given<Add>) ->
             entries.extend((0..count).map(|_| Fields::new().with("createdAt", format!("{at:.3}"))));
         }
         (Some(count), None) => server.sim.add_events(count),
-        (None, Some(_)) => return Err(Refused::field("createdAt", "goes with count; an entry has its own")),
+        (None, Some(_)) => {
+            return Err(Refused::field(
+                "createdAt",
+                "goes with count; an entry has its own",
+            ));
+        }
         (None, None) => {}
     }
     let mut ids = Vec::with_capacity(entries.len());
     for fields in &entries {
         ids.push(server.sim.add_entry(fields)?);
     }
-    Ok(Json(json!({ "ids": ids, "total": server.sim.event_count(), "mark": server.sim.mark().to_string() })))
+    Ok(Json(
+        json!({ "ids": ids, "total": server.sim.event_count(), "mark": server.sim.mark().to_string() }),
+    ))
 }
 
 pub(super) async fn late(State(server): State<Server>, Given(late): Given<Late>) -> Done {
-    server.sim.add_late(late.count, duration("behind", &late.behind)?);
-    Ok(Json(json!({ "total": server.sim.event_count(), "mark": server.sim.mark().to_string() })))
+    server
+        .sim
+        .add_late(late.count, duration("behind", &late.behind)?);
+    Ok(Json(
+        json!({ "total": server.sim.event_count(), "mark": server.sim.mark().to_string() }),
+    ))
 }
 
-pub(super) async fn retention(State(server): State<Server>, Given(retention): Given<Retention>) -> Done {
+pub(super) async fn retention(
+    State(server): State<Server>,
+    Given(retention): Given<Retention>,
+) -> Done {
     let removed = match (retention.keep, retention.within) {
         (Some(keep), None) => server.sim.retain(keep),
         (None, Some(within)) => server.sim.retain_within(duration("within", &within)?),
         _ => return Err(Refused::field("keep", "give either keep or within")),
     };
-    Ok(Json(json!({ "removed": removed, "total": server.sim.event_count() })))
+    Ok(Json(
+        json!({ "removed": removed, "total": server.sim.event_count() }),
+    ))
 }
 
 pub(super) async fn restore(State(server): State<Server>, Given(restore): Given<Restore>) -> Done {
     let removed = server.sim.restore(restore.drop);
-    Ok(Json(json!({ "removed": removed, "total": server.sim.event_count() })))
+    Ok(Json(
+        json!({ "removed": removed, "total": server.sim.event_count() }),
+    ))
 }
 
 pub(super) async fn clear(State(server): State<Server>, Given(Nothing {}): Given<Nothing>) -> Done {

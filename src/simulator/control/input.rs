@@ -38,8 +38,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Given<T> {
     type Rejection = Refused;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
-        let body = to_bytes(request.into_body(), LARGEST).await.map_err(|error| Refused::new(None, error.to_string()))?;
-        let body = if body.is_empty() { b"{}".as_slice() } else { &body };
+        let body = to_bytes(request.into_body(), LARGEST)
+            .await
+            .map_err(|error| Refused::new(None, error.to_string()))?;
+        let body = if body.is_empty() {
+            b"{}".as_slice()
+        } else {
+            &body
+        };
         match Json::from_bytes(body) {
             Ok(Json(given)) => Ok(Self(given)),
             Err(rejection) => Err(Refused::rejection(&rejection.body_text())),
@@ -51,7 +57,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Given<T> {
 
 impl Refused {
     pub(super) fn new(field: Option<String>, message: String) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, field, message }
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            field,
+            message,
+        }
     }
 
     /// A field is wrong in this way.
@@ -63,8 +73,16 @@ impl Refused {
     /// field.
     pub(super) fn rejection(text: &str) -> Self {
         let reason = text.split_once(": ").map_or(text, |(_, reason)| reason);
-        let unknown = reason.split("unknown field `").nth(1).and_then(|rest| rest.split('`').next());
-        let missing = || reason.split("missing field `").nth(1).and_then(|rest| rest.split('`').next());
+        let unknown = reason
+            .split("unknown field `")
+            .nth(1)
+            .and_then(|rest| rest.split('`').next());
+        let missing = || {
+            reason
+                .split("missing field `")
+                .nth(1)
+                .and_then(|rest| rest.split('`').next())
+        };
         let path = || reason.split_once(": ").map(|(path, _)| path);
         let field = unknown.or_else(missing).or_else(path);
         Self::new(field.map(str::to_owned), reason.to_owned())
@@ -72,13 +90,21 @@ impl Refused {
 
     /// There is no such thing.
     pub(super) fn missing(message: String) -> Self {
-        Self { status: StatusCode::NOT_FOUND, field: None, message }
+        Self {
+            status: StatusCode::NOT_FOUND,
+            field: None,
+            message,
+        }
     }
 }
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        (self.status, Json(json!({ "message": self.message, "field": self.field }))).into_response()
+        (
+            self.status,
+            Json(json!({ "message": self.message, "field": self.field })),
+        )
+            .into_response()
     }
 }
 
@@ -90,19 +116,28 @@ impl From<FieldError> for Refused {
 
 /// A duration field.
 pub(super) fn duration(field: &str, text: &str) -> Result<Duration, Refused> {
-    humantime::parse_duration(text).map_err(|error| Refused::field(field, &format!("{text:?}: {error}")))
+    humantime::parse_duration(text)
+        .map_err(|error| Refused::field(field, &format!("{text:?}: {error}")))
 }
 
 /// A time field.
 pub(super) fn time(field: &str, text: &str) -> Result<Timestamp, Refused> {
-    text.parse().map_err(|_| Refused::field(field, &format!("{text:?} is no RFC 3339 time")))
+    text.parse()
+        .map_err(|_| Refused::field(field, &format!("{text:?} is no RFC 3339 time")))
 }
 
 /// The query of a control request, whose parameters all have to be known.
 pub(super) fn query(raw: Option<&str>, known: &[&str]) -> Result<Query, Refused> {
     let query = Query::parse(raw.unwrap_or_default());
-    match query.pairs().iter().find(|(name, _)| !known.contains(&name.as_str())) {
-        Some((name, _)) => Err(Refused::field(name, &format!("no such parameter; there are {}", known.join(", ")))),
+    match query
+        .pairs()
+        .iter()
+        .find(|(name, _)| !known.contains(&name.as_str()))
+    {
+        Some((name, _)) => Err(Refused::field(
+            name,
+            &format!("no such parameter; there are {}", known.join(", ")),
+        )),
         None => Ok(query),
     }
 }

@@ -63,13 +63,28 @@ pub(super) fn routes() -> Router<Server> {
         .route("/control/clear", post(events::clear))
         .route("/control/rate", post(data::rate))
         .route("/control/clock", get(data::clock).post(data::set_clock))
-        .route("/control/readings", get(data::readings).patch(data::set_readings))
-        .route("/control/requests", get(data::requests).delete(data::clear_requests))
-        .route("/control/faults", get(faults::list).post(faults::add).delete(faults::clear))
+        .route(
+            "/control/readings",
+            get(data::readings).patch(data::set_readings),
+        )
+        .route(
+            "/control/requests",
+            get(data::requests).delete(data::clear_requests),
+        )
+        .route(
+            "/control/faults",
+            get(faults::list).post(faults::add).delete(faults::clear),
+        )
         .route("/control/faults/{id}", delete(faults::remove))
-        .route("/control/tickets", get(show::tickets).post(tickets::add).delete(tickets::clear))
+        .route(
+            "/control/tickets",
+            get(show::tickets).post(tickets::add).delete(tickets::clear),
+        )
         .route("/control/tickets/shuffle", post(tickets::shuffle))
-        .route("/control/tickets/{id}", patch(tickets::change).delete(tickets::remove))
+        .route(
+            "/control/tickets/{id}",
+            patch(tickets::change).delete(tickets::remove),
+        )
 }
 
 async fn help() -> ([(header::HeaderName, &'static str); 1], &'static str) {

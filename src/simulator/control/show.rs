@@ -35,12 +35,23 @@ pub(super) async fn truth(State(server): State<Server>, RawQuery(raw): RawQuery)
             "tickets": tickets_truth(&sim, &open.split(',').collect::<Vec<_>>()),
         })
     });
-    counted.await.map(Json).map_err(|error| Refused::new(None, error.to_string()))
+    counted
+        .await
+        .map(Json)
+        .map_err(|error| Refused::new(None, error.to_string()))
 }
 
-pub(super) async fn entries(State(server): State<Server>, RawQuery(raw): RawQuery) -> Result<Response, Refused> {
+pub(super) async fn entries(
+    State(server): State<Server>,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Refused> {
     let query = query(raw.as_deref(), &["since", "removed"])?;
-    Ok(lines(server.sim.entries_of(scope(&query)?).map(|entry| entry.json)))
+    Ok(lines(
+        server
+            .sim
+            .entries_of(scope(&query)?)
+            .map(|entry| entry.json),
+    ))
 }
 
 pub(super) async fn tickets(State(server): State<Server>) -> Response {
@@ -48,15 +59,23 @@ pub(super) async fn tickets(State(server): State<Server>) -> Response {
 }
 
 pub(super) async fn users() -> Json<Value> {
-    let users: Vec<_> = people::ids().map(|id| json!({ "email": people::mail(id), "user": people::summary(id) })).collect();
+    let users: Vec<_> = people::ids()
+        .map(|id| json!({ "email": people::mail(id), "user": people::summary(id) }))
+        .collect();
     Json(json!({ "users": users }))
 }
 
 fn audit(sim: &Simulator, scope: Scope) -> Value {
     let truth = sim.truth_of(scope);
-    let counts: Vec<_> =
-        truth.counts.iter().map(|((kind, actor), count)| json!({ "type": kind, "actorUserId": actor, "count": count })).collect();
-    let (oldest, newest) = truth.created.map(|(old, new)| (format!("{old:.3}"), format!("{new:.3}"))).unzip();
+    let counts: Vec<_> = truth
+        .counts
+        .iter()
+        .map(|((kind, actor), count)| json!({ "type": kind, "actorUserId": actor, "count": count }))
+        .collect();
+    let (oldest, newest) = truth
+        .created
+        .map(|(old, new)| (format!("{old:.3}"), format!("{new:.3}")))
+        .unzip();
     json!({ "total": truth.total, "oldestCreatedAt": oldest, "newestCreatedAt": newest, "counts": counts })
 }
 
@@ -93,7 +112,12 @@ fn scope(query: &Query) -> Result<Scope, Refused> {
         match (since.parse(), since.parse()) {
             (Ok(mark), _) => scope.since = Some(mark),
             (_, Ok(time)) => scope.created_since = Some(time),
-            _ => return Err(Refused::field("since", "a mark as 5000.1, or an RFC 3339 time")),
+            _ => {
+                return Err(Refused::field(
+                    "since",
+                    "a mark as 5000.1, or an RFC 3339 time",
+                ));
+            }
         }
     }
     scope.removed = match param(query, "removed") {
@@ -105,7 +129,11 @@ fn scope(query: &Query) -> Result<Scope, Refused> {
 }
 
 fn param<'a>(query: &'a Query, name: &str) -> Option<&'a str> {
-    query.pairs().iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    query
+        .pairs()
+        .iter()
+        .find(|(given, _)| given == name)
+        .map(|(_, value)| value.as_str())
 }
 
 /// Lines of JSON, sent as they are made.
@@ -121,5 +149,9 @@ fn lines(all: impl Iterator<Item = String> + Send + 'static) -> Response {
         tokio::task::yield_now().await;
         (!chunk.is_empty()).then_some((Ok::<_, Infallible>(chunk), all))
     });
-    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(chunks)).into_response()
+    (
+        [(header::CONTENT_TYPE, "application/x-ndjson")],
+        Body::from_stream(chunks),
+    )
+        .into_response()
 }

@@ -44,17 +44,34 @@ pub(super) async fn add(State(server): State<Server>, Given(add): Given<Add>) ->
         return Err(Refused::field("count", "give count, tickets or both"));
     }
     let given = add.tickets.into_iter().flatten();
-    let mut tickets: Vec<_> = given.map(|values| Fields { values, omitted: add.omit.clone(), unchecked: add.unchecked }).collect();
+    let mut tickets: Vec<_> = given
+        .map(|values| Fields {
+            values,
+            omitted: add.omit.clone(),
+            unchecked: add.unchecked,
+        })
+        .collect();
     for fields in &tickets {
         check_ticket(fields)?;
     }
     tickets.extend((0..add.count.unwrap_or(0)).map(|_| Fields::new()));
-    let ids = tickets.into_iter().map(|fields| server.sim.add_ticket(fields)).collect::<Result<Vec<_>, _>>()?;
+    let ids = tickets
+        .into_iter()
+        .map(|fields| server.sim.add_ticket(fields))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(Json(json!({ "ids": ids })))
 }
 
-pub(super) async fn change(State(server): State<Server>, Path(id): Path<u64>, Given(change): Given<Change>) -> Done {
-    let fields = Fields { values: change.fields, omitted: change.omit, unchecked: change.unchecked };
+pub(super) async fn change(
+    State(server): State<Server>,
+    Path(id): Path<u64>,
+    Given(change): Given<Change>,
+) -> Done {
+    let fields = Fields {
+        values: change.fields,
+        omitted: change.omit,
+        unchecked: change.unchecked,
+    };
     match server.sim.change_ticket(id, fields) {
         Ok(()) => Ok(Json(json!({}))),
         Err(TicketError::Field(error)) => Err(error.into()),
@@ -63,7 +80,10 @@ pub(super) async fn change(State(server): State<Server>, Path(id): Path<u64>, Gi
 }
 
 pub(super) async fn remove(State(server): State<Server>, Path(id): Path<u64>) -> Done {
-    server.sim.remove_ticket(id).map_err(|error| Refused::missing(error.to_string()))?;
+    server
+        .sim
+        .remove_ticket(id)
+        .map_err(|error| Refused::missing(error.to_string()))?;
     Ok(Json(json!({})))
 }
 

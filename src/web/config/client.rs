@@ -4,11 +4,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
 use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -93,12 +98,20 @@ impl Verifier {
         } else if roots.is_empty() {
             Some(Chain::Nobody)
         } else {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-                .build()
-                .map_err(|error| ConfigError::new("tls_server_config.client_ca_file", error.to_string()))?;
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                    .build()
+                    .map_err(|error| {
+                        ConfigError::new("tls_server_config.client_ca_file", error.to_string())
+                    })?;
             Some(Chain::Verified(verifier))
         };
-        Ok(Self { mandatory: auth.is_mandatory(), chain, allowed, algorithms: provider.signature_verification_algorithms })
+        Ok(Self {
+            mandatory: auth.is_mandatory(),
+            chain,
+            allowed,
+            algorithms: provider.signature_verification_algorithms,
+        })
     }
 }
 
@@ -128,7 +141,10 @@ impl ClientCertVerifier for Verifier {
             None => {}
         }
         if let Some(allowed) = &self.allowed
-            && !names(end_entity).ok_or(CertificateError::BadEncoding)?.iter().any(|name| allowed.contains(name))
+            && !names(end_entity)
+                .ok_or(CertificateError::BadEncoding)?
+                .iter()
+                .any(|name| allowed.contains(name))
         {
             return Err(CertificateError::ApplicationVerificationFailure.into());
         }
@@ -163,7 +179,11 @@ impl ClientCertVerifier for Verifier {
 fn names(certificate: &[u8]) -> Option<Vec<String>> {
     let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
     let mut names = Vec::new();
-    let Some((_, SubjectAltName(all))) = certificate.tbs_certificate.get::<SubjectAltName>().ok()? else { return Some(names) };
+    let Some((_, SubjectAltName(all))) =
+        certificate.tbs_certificate.get::<SubjectAltName>().ok()?
+    else {
+        return Some(names);
+    };
     for name in all {
         match name {
             GeneralName::DnsName(name) => names.push(name.to_string()),

@@ -52,12 +52,24 @@ struct Waiting(Arc<Doorman>, Option<IpAddr>);
 
 impl Doorman {
     pub(super) fn new() -> Arc<Self> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new()).expect("the system gives random bytes");
-        Arc::new(Self { key, known: Mutex::default(), turn: Arc::new(Semaphore::new(1)), waiting: Mutex::default() })
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new())
+            .expect("the system gives random bytes");
+        Arc::new(Self {
+            key,
+            known: Mutex::default(),
+            turn: Arc::new(Semaphore::new(1)),
+            waiting: Mutex::default(),
+        })
     }
 
     /// Checks one password. Whoever asked and goes away has it checked all the same: the next request then has its answer.
-    pub(super) async fn check(self: &Arc<Self>, users: &Users, user: &str, password: SecretString, client: Option<IpAddr>) -> Verdict {
+    pub(super) async fn check(
+        self: &Arc<Self>,
+        users: &Users,
+        user: &str,
+        password: SecretString,
+        client: Option<IpAddr>,
+    ) -> Verdict {
         let (hash, exists) = users.hash(user);
         let hash = hash.clone();
         // A user who is gone shares nothing with the one whose hash is the decoy.
@@ -66,8 +78,12 @@ impl Doorman {
         if let Some(verdict) = self.recall(user, &tag) {
             return verdict;
         }
-        let Some(place) = self.wait(client) else { return Verdict::Busy };
-        let Ok(turn) = self.turn.clone().acquire_owned().await else { return Verdict::Busy };
+        let Some(place) = self.wait(client) else {
+            return Verdict::Busy;
+        };
+        let Ok(turn) = self.turn.clone().acquire_owned().await else {
+            return Verdict::Busy;
+        };
         // Another request may have brought the same password meanwhile.
         if let Some(verdict) = self.recall(user, &tag) {
             return verdict;
@@ -75,7 +91,8 @@ impl Doorman {
         let (doorman, user) = (self.clone(), user.to_owned());
         let checked = tokio::task::spawn_blocking(move || {
             let _held = (turn, place);
-            let fits = bcrypt::verify(password.expose_secret(), hash.expose_secret()).unwrap_or(false);
+            let fits =
+                bcrypt::verify(password.expose_secret(), hash.expose_secret()).unwrap_or(false);
             doorman.remember(user, tag, fits && exists)
         });
         checked.await.unwrap_or(Verdict::Busy)
@@ -115,7 +132,11 @@ impl Doorman {
 
     fn wait(self: &Arc<Self>, client: Option<IpAddr>) -> Option<Waiting> {
         let mut waiting = self.waiting();
-        if waiting.values().sum::<usize>() >= WAITING || waiting.get(&client).is_some_and(|count| *count >= WAITING_PER_CLIENT) {
+        if waiting.values().sum::<usize>() >= WAITING
+            || waiting
+                .get(&client)
+                .is_some_and(|count| *count >= WAITING_PER_CLIENT)
+        {
             return None;
         }
         *waiting.entry(client).or_default() += 1;
@@ -154,7 +175,11 @@ mod tests {
 
     fn users() -> Users {
         let hash = |password: &str| Secret(bcrypt::hash(password, 4).unwrap().into());
-        Users::new(&BTreeMap::from([("alice".to_owned(), hash("right")), ("bob".to_owned(), hash("other"))])).unwrap()
+        Users::new(&BTreeMap::from([
+            ("alice".to_owned(), hash("right")),
+            ("bob".to_owned(), hash("other")),
+        ]))
+        .unwrap()
     }
 
     async fn check(doorman: &Arc<Doorman>, user: &str, password: &str) -> Verdict {
@@ -165,32 +190,73 @@ mod tests {
     async fn only_the_user_s_own_password_opens() {
         let doorman = Doorman::new();
         assert_eq!(check(&doorman, "alice", "right").await, Verdict::Welcome);
-        for (user, password) in [("alice", "other"), ("alice", ""), ("", ""), ("carol", "other"), ("carol", "right"), ("Alice", "right")] {
-            assert_eq!(check(&doorman, user, password).await, Verdict::Refused, "{user} {password}");
+        for (user, password) in [
+            ("alice", "other"),
+            ("alice", ""),
+            ("", ""),
+            ("carol", "other"),
+            ("carol", "right"),
+            ("Alice", "right"),
+        ] {
+            assert_eq!(
+                check(&doorman, user, password).await,
+                Verdict::Refused,
+                "{user} {password}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_user_who_was_removed_is_a_stranger_also_with_the_hash_of_another() {
-        let (doorman, hash) = (Doorman::new(), Secret(bcrypt::hash("shared", 4).unwrap().into()));
-        let users = |names: &[&str]| Users::new(&names.iter().map(|name| ((*name).to_owned(), hash.clone())).collect()).unwrap();
+        let (doorman, hash) = (
+            Doorman::new(),
+            Secret(bcrypt::hash("shared", 4).unwrap().into()),
+        );
+        let users = |names: &[&str]| {
+            Users::new(
+                &names
+                    .iter()
+                    .map(|name| ((*name).to_owned(), hash.clone()))
+                    .collect(),
+            )
+            .unwrap()
+        };
         let (both, one) = (users(&["alice", "bob"]), users(&["bob"]));
-        assert_eq!(doorman.check(&both, "alice", "shared".into(), None).await, Verdict::Welcome);
-        assert_eq!(doorman.check(&one, "alice", "shared".into(), None).await, Verdict::Refused);
-        assert_eq!(doorman.check(&both, "alice", "shared".into(), None).await, Verdict::Welcome);
+        assert_eq!(
+            doorman.check(&both, "alice", "shared".into(), None).await,
+            Verdict::Welcome
+        );
+        assert_eq!(
+            doorman.check(&one, "alice", "shared".into(), None).await,
+            Verdict::Refused
+        );
+        assert_eq!(
+            doorman.check(&both, "alice", "shared".into(), None).await,
+            Verdict::Welcome
+        );
     }
 
     #[tokio::test]
     async fn a_flood_of_wrong_passwords_does_not_drive_out_the_right_one() {
         let (doorman, users) = (Doorman::new(), users());
-        assert_eq!(doorman.check(&users, "alice", "right".into(), None).await, Verdict::Welcome);
+        assert_eq!(
+            doorman.check(&users, "alice", "right".into(), None).await,
+            Verdict::Welcome
+        );
         for attempt in 0..2 * REMEMBERED {
-            doorman.remember("alice".to_owned(), doorman.tag(["known", "alice", "", &attempt.to_string()]), false);
+            doorman.remember(
+                "alice".to_owned(),
+                doorman.tag(["known", "alice", "", &attempt.to_string()]),
+                false,
+            );
         }
         assert_eq!(doorman.known().bad.len(), REMEMBERED);
         // Nobody gets a turn, and the known one needs none.
         let _turn = doorman.turn.acquire().await.unwrap();
-        assert_eq!(doorman.check(&users, "alice", "right".into(), None).await, Verdict::Welcome);
+        assert_eq!(
+            doorman.check(&users, "alice", "right".into(), None).await,
+            Verdict::Welcome
+        );
     }
 
     #[tokio::test]
@@ -199,7 +265,9 @@ mod tests {
         let client = |last: u8| Some(IpAddr::from([127, 0, 0, last]));
         let of_one: Vec<Waiting> = std::iter::from_fn(|| doorman.wait(client(1))).collect();
         assert_eq!(of_one.len(), WAITING_PER_CLIENT);
-        let others: Vec<Waiting> = (2..200).filter_map(|last| doorman.wait(client(last))).collect();
+        let others: Vec<Waiting> = (2..200)
+            .filter_map(|last| doorman.wait(client(last)))
+            .collect();
         assert_eq!(others.len(), WAITING - WAITING_PER_CLIENT);
         drop((of_one, others));
         assert!(doorman.waiting().is_empty());
@@ -218,6 +286,9 @@ mod tests {
         drop(asked);
         // The turn is free again once the check is done.
         let _turn = doorman.turn.acquire().await.unwrap();
-        assert_eq!(doorman.check(&users, "alice", "right".into(), None).await, Verdict::Welcome);
+        assert_eq!(
+            doorman.check(&users, "alice", "right".into(), None).await,
+            Verdict::Welcome
+        );
     }
 }

@@ -79,7 +79,9 @@ pub(super) struct RateLimit {
 pub(super) struct Secret(pub(super) SecretString);
 
 /// A key without a value means the default, as in the toolkit.
-fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -95,7 +97,11 @@ impl File {
         options.with_snippet = false;
         match serde_saphyr::from_str_with_options::<Option<Self>>(text, options) {
             Ok(file) => Ok(file.unwrap_or_default()),
-            Err(error) => Err(error.render().split_whitespace().collect::<Vec<_>>().join(" ")),
+            Err(error) => Err(error
+                .render()
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")),
         }
     }
 }
@@ -106,7 +112,14 @@ impl Tls {
     /// Whether any of the fields is given that turn TLS on.
     pub(super) fn is_on(&self) -> bool {
         use secrecy::ExposeSecret as _;
-        let given = [&self.cert, &self.cert_file, &self.key_file, &self.client_ca, &self.client_ca_file, &self.client_auth_type];
+        let given = [
+            &self.cert,
+            &self.cert_file,
+            &self.key_file,
+            &self.client_ca,
+            &self.client_ca_file,
+            &self.client_auth_type,
+        ];
         given.into_iter().any(|text| !text.is_empty()) || !self.key.0.expose_secret().is_empty()
     }
 }
@@ -133,7 +146,8 @@ impl<'de> Deserialize<'de> for Interval {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Interval, E> {
-                parse_interval(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+                parse_interval(text)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
             }
 
             // A bare number is nanoseconds, as in every Go program.

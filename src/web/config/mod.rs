@@ -50,7 +50,10 @@ pub(super) struct Current {
 
 impl ConfigError {
     fn new(field: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self { field: field.into(), message: message.into() }
+        Self {
+            field: field.into(),
+            message: message.into(),
+        }
     }
 }
 
@@ -60,19 +63,40 @@ impl Current {
     /// Reads a file and what it names. `files` collects what was read, also where that fails.
     fn read(path: &Path, files: &mut Vec<PathBuf>) -> Result<Self, ConfigError> {
         files.push(path.to_owned());
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::new("the file cannot be read", error.to_string()))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::new("the file cannot be read", error.to_string()))?;
         let file = file::File::parse(&text).map_err(|error| {
-            ConfigError::new("the file is not as it should be", format!("{error}; the fields are those of Prometheus' exporter-toolkit"))
+            ConfigError::new(
+                "the file is not as it should be",
+                format!("{error}; the fields are those of Prometheus' exporter-toolkit"),
+            )
         })?;
         let headers = headers::headers(&file.http_server_config.headers)?;
         let users = Users::new(&file.basic_auth_users)?;
         let burst = u32::try_from(file.rate_limit.burst).map_err(|_| {
-            ConfigError::new("rate_limit.burst", format!("{} is out of range; write a number from 1 up", file.rate_limit.burst))
+            ConfigError::new(
+                "rate_limit.burst",
+                format!(
+                    "{} is out of range; write a number from 1 up",
+                    file.rate_limit.burst
+                ),
+            )
         })?;
         let bucket = Bucket::new(file.rate_limit.interval, burst).map(Arc::new);
         let directory = path.parent().unwrap_or(Path::new(""));
-        let tls = tls::tls(&file.tls_server_config, file.http_server_config.http2.unwrap_or(true), directory, files)?;
-        Ok(Self { tls, headers, users, bucket, files: files.clone() })
+        let tls = tls::tls(
+            &file.tls_server_config,
+            file.http_server_config.http2.unwrap_or(true),
+            directory,
+            files,
+        )?;
+        Ok(Self {
+            tls,
+            headers,
+            users,
+            bucket,
+            files: files.clone(),
+        })
     }
 
     /// TLS, where it is on.
@@ -99,12 +123,16 @@ impl Current {
     /// strangers out is given up for what may be half a file.
     fn given_up_by(&self, next: &Self) -> Option<&'static str> {
         let certificates = |current: &Self| {
-            current
-                .tls
-                .as_ref()
-                .map_or((false, false, false), |tls| (tls.client_auth.is_mandatory(), tls.client_auth.verifies(), tls.names_restricted))
+            current.tls.as_ref().map_or((false, false, false), |tls| {
+                (
+                    tls.client_auth.is_mandatory(),
+                    tls.client_auth.verifies(),
+                    tls.names_restricted,
+                )
+            })
         };
-        let ((asked, verified, restricted), next_certificates) = (certificates(self), certificates(next));
+        let ((asked, verified, restricted), next_certificates) =
+            (certificates(self), certificates(next));
         if self.tls.is_some() && next.tls.is_none() {
             Some("tls_server_config")
         } else if !self.users.is_empty() && next.users.is_empty() {

@@ -7,15 +7,42 @@ use super::ConfigError;
 
 /// Cipher suites that Go knows by name, and rustls with ring has.
 const CIPHERS: [(&str, CipherSuite); 9] = [
-    ("TLS_AES_128_GCM_SHA256", CipherSuite::TLS13_AES_128_GCM_SHA256),
-    ("TLS_AES_256_GCM_SHA384", CipherSuite::TLS13_AES_256_GCM_SHA384),
-    ("TLS_CHACHA20_POLY1305_SHA256", CipherSuite::TLS13_CHACHA20_POLY1305_SHA256),
-    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
-    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
-    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
-    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
-    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
-    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+    (
+        "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_128_GCM_SHA256,
+    ),
+    (
+        "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_AES_256_GCM_SHA384,
+    ),
+    (
+        "TLS_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
 ];
 
 /// Cipher suites that Go knows and rustls refuses to have: without forward secrecy, or CBC.
@@ -31,8 +58,10 @@ const OLD_CIPHERS: [&str; 8] = [
 ];
 
 /// One of them has to be there for HTTP/2 over TLS 1.2 (RFC 9113, section 9.2.2, and what Go makes of it).
-const HTTP2_CIPHERS: [CipherSuite; 2] =
-    [CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256];
+const HTTP2_CIPHERS: [CipherSuite; 2] = [
+    CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+];
 
 /// What a list of names comes to.
 pub(super) struct Chosen<T> {
@@ -42,16 +71,24 @@ pub(super) struct Chosen<T> {
 }
 
 /// The range of versions from `min_version` to `max_version`.
-pub(super) fn versions(min: Option<&str>, max: Option<&str>) -> Result<Vec<&'static SupportedProtocolVersion>, ConfigError> {
+pub(super) fn versions(
+    min: Option<&str>,
+    max: Option<&str>,
+) -> Result<Vec<&'static SupportedProtocolVersion>, ConfigError> {
     let version = |field: &'static str, given: Option<&str>, default: u8| match given {
         None => Ok(default),
         Some("TLS12") => Ok(12),
         Some("TLS13") => Ok(13),
         Some(old @ ("TLS10" | "TLS11")) => Err(ConfigError::new(
             field,
-            format!("{old} is not to be had: this program speaks TLS 1.2 and 1.3 only, older versions are broken; write TLS12 or TLS13"),
+            format!(
+                "{old} is not to be had: this program speaks TLS 1.2 and 1.3 only, older versions are broken; write TLS12 or TLS13"
+            ),
         )),
-        Some(other) => Err(ConfigError::new(field, format!("unknown TLS version {other:?}; write TLS12 or TLS13"))),
+        Some(other) => Err(ConfigError::new(
+            field,
+            format!("unknown TLS version {other:?}; write TLS12 or TLS13"),
+        )),
     };
     let min = version("tls_server_config.min_version", min, 12)?;
     let max = version("tls_server_config.max_version", max, 13)?;
@@ -62,7 +99,11 @@ pub(super) fn versions(min: Option<&str>, max: Option<&str>) -> Result<Vec<&'sta
         ));
     }
     let all = [(12, &rustls::version::TLS12), (13, &rustls::version::TLS13)];
-    Ok(all.into_iter().filter(|(version, _)| (min..=max).contains(version)).map(|(_, version)| version).collect())
+    Ok(all
+        .into_iter()
+        .filter(|(version, _)| (min..=max).contains(version))
+        .map(|(_, version)| version)
+        .collect())
 }
 
 /// The cipher suites of TLS 1.2 that are named, in that order. As in Go, those of TLS 1.3 are always on.
@@ -77,7 +118,10 @@ pub(super) fn ciphers(names: &[String]) -> Result<Chosen<SupportedCipherSuite>, 
             missing.push(name.clone());
         } else {
             let known: Vec<&str> = CIPHERS.iter().map(|(known, _)| *known).collect();
-            return Err(ConfigError::new(FIELD, format!("unknown cipher {name:?}; there are {}", known.join(", "))));
+            return Err(ConfigError::new(
+                FIELD,
+                format!("unknown cipher {name:?}; there are {}", known.join(", ")),
+            ));
         }
     }
     if wanted.is_empty() && !missing.is_empty() {
@@ -89,8 +133,10 @@ pub(super) fn ciphers(names: &[String]) -> Result<Chosen<SupportedCipherSuite>, 
         return Err(ConfigError::new(FIELD, message));
     }
     let all = ring::ALL_CIPHER_SUITES;
-    let mut chosen: Vec<SupportedCipherSuite> =
-        wanted.into_iter().filter_map(|wanted| all.iter().find(|suite| suite.suite() == wanted).copied()).collect();
+    let mut chosen: Vec<SupportedCipherSuite> = wanted
+        .into_iter()
+        .filter_map(|wanted| all.iter().find(|suite| suite.suite() == wanted).copied())
+        .collect();
     let of_tls13 = all.iter().filter(|suite| suite.tls13().is_some());
     for suite in of_tls13 {
         if !chosen.contains(suite) {
@@ -102,11 +148,15 @@ pub(super) fn ciphers(names: &[String]) -> Result<Chosen<SupportedCipherSuite>, 
 
 /// Whether HTTP/2 can be offered with these, as Go judges it.
 pub(super) fn can_http2(suites: &[SupportedCipherSuite]) -> bool {
-    suites.iter().any(|suite| HTTP2_CIPHERS.contains(&suite.suite()))
+    suites
+        .iter()
+        .any(|suite| HTTP2_CIPHERS.contains(&suite.suite()))
 }
 
 /// The curves that are named, in that order.
-pub(super) fn curves(names: &[String]) -> Result<Chosen<&'static dyn SupportedKxGroup>, ConfigError> {
+pub(super) fn curves(
+    names: &[String],
+) -> Result<Chosen<&'static dyn SupportedKxGroup>, ConfigError> {
     const FIELD: &str = "tls_server_config.curve_preferences";
     let mut chosen = Vec::new();
     let mut missing = Vec::new();
@@ -119,12 +169,25 @@ pub(super) fn curves(names: &[String]) -> Result<Chosen<&'static dyn SupportedKx
                 missing.push(name.clone());
                 continue;
             }
-            _ => return Err(ConfigError::new(FIELD, format!("unknown curve {name:?}; there are X25519, CurveP256 and CurveP384"))),
+            _ => {
+                return Err(ConfigError::new(
+                    FIELD,
+                    format!("unknown curve {name:?}; there are X25519, CurveP256 and CurveP384"),
+                ));
+            }
         };
-        chosen.extend(ring::ALL_KX_GROUPS.iter().copied().filter(|known| known.name() == group));
+        chosen.extend(
+            ring::ALL_KX_GROUPS
+                .iter()
+                .copied()
+                .filter(|known| known.name() == group),
+        );
     }
     if chosen.is_empty() && !missing.is_empty() {
-        let message = format!("{} not to be had; add X25519, CurveP256 or CurveP384, or leave the field out", are(&missing));
+        let message = format!(
+            "{} not to be had; add X25519, CurveP256 or CurveP384, or leave the field out",
+            are(&missing)
+        );
         return Err(ConfigError::new(FIELD, message));
     }
     Ok(Chosen { chosen, missing })
@@ -132,5 +195,9 @@ pub(super) fn curves(names: &[String]) -> Result<Chosen<&'static dyn SupportedKx
 
 /// `A is`, or `A, B are`.
 fn are(names: &[String]) -> String {
-    format!("{} {}", names.join(", "), if names.len() == 1 { "is" } else { "are" })
+    format!(
+        "{} {}",
+        names.join(", "),
+        if names.len() == 1 { "is" } else { "are" }
+    )
 }

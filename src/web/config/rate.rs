@@ -31,7 +31,9 @@ pub(super) fn parse_interval(text: &str) -> Option<Interval> {
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (value, tail) = rest.split_at(number);
-        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let unit = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit);
         let scale = match unit {
             "ns" => 1e-9,
@@ -53,7 +55,11 @@ pub(super) fn parse_interval(text: &str) -> Option<Interval> {
 impl Bucket {
     /// A full bucket; `None` without a limit.
     pub(super) fn new(interval: Interval, burst: u32) -> Option<Self> {
-        (interval.0 > Duration::ZERO).then(|| Self { interval: interval.0, burst, full_at: Mutex::new(None) })
+        (interval.0 > Duration::ZERO).then(|| Self {
+            interval: interval.0,
+            burst,
+            full_at: Mutex::new(None),
+        })
     }
 
     /// Whether both let the same pass.
@@ -80,8 +86,20 @@ mod tests {
 
     #[test]
     fn durations_are_those_of_go() {
-        for (text, wanted) in [("0", 0), ("1s", 1000), ("250ms", 250), ("1h15m", 4_500_000), ("1.5s", 1500), ("0s", 0), ("+2m", 120_000)] {
-            assert_eq!(parse_interval(text), Some(Interval(Duration::from_millis(wanted))), "{text}");
+        for (text, wanted) in [
+            ("0", 0),
+            ("1s", 1000),
+            ("250ms", 250),
+            ("1h15m", 4_500_000),
+            ("1.5s", 1500),
+            ("0s", 0),
+            ("+2m", 120_000),
+        ] {
+            assert_eq!(
+                parse_interval(text),
+                Some(Interval(Duration::from_millis(wanted))),
+                "{text}"
+            );
         }
         for wrong in ["", "1", "s", "-1s", "1d", "1 s", "1..5s", "+", "1e400h"] {
             assert_eq!(parse_interval(wrong), None, "{wrong}");
@@ -91,7 +109,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_then_one_an_interval() {
         let bucket = Bucket::new(Interval(Duration::from_secs(10)), 3).unwrap();
-        assert_eq!([(); 5].map(|()| bucket.take()), [true, true, true, false, false]);
+        assert_eq!(
+            [(); 5].map(|()| bucket.take()),
+            [true, true, true, false, false]
+        );
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!([(); 2].map(|()| bucket.take()), [true, false]);
         tokio::time::advance(Duration::from_secs(1000)).await;
@@ -101,6 +122,10 @@ mod tests {
     #[test]
     fn no_interval_is_no_limit_and_no_burst_lets_nothing_pass() {
         assert!(Bucket::new(Interval::default(), 5).is_none());
-        assert!(!Bucket::new(Interval(Duration::from_secs(1)), 0).unwrap().take());
+        assert!(
+            !Bucket::new(Interval(Duration::from_secs(1)), 0)
+                .unwrap()
+                .take()
+        );
     }
 }

@@ -34,14 +34,31 @@ struct Source {
 }
 
 /// Makes TLS out of the fields; `None` where none of them is given. `files` collects what was read.
-pub(super) fn tls(given: &file::Tls, http2: bool, directory: &Path, files: &mut Vec<PathBuf>) -> Result<Option<Tls>, ConfigError> {
+pub(super) fn tls(
+    given: &file::Tls,
+    http2: bool,
+    directory: &Path,
+    files: &mut Vec<PathBuf>,
+) -> Result<Option<Tls>, ConfigError> {
     if !given.is_on() {
         return Ok(None);
     }
     let mut remarks = Vec::new();
-    let cert = source(["tls_server_config.cert_file", "tls_server_config.cert"], &given.cert_file, &given.cert, directory, files)?;
+    let cert = source(
+        ["tls_server_config.cert_file", "tls_server_config.cert"],
+        &given.cert_file,
+        &given.cert,
+        directory,
+        files,
+    )?;
     let key = given.key.0.expose_secret();
-    let key = source(["tls_server_config.key_file", "tls_server_config.key"], &given.key_file, key, directory, files)?;
+    let key = source(
+        ["tls_server_config.key_file", "tls_server_config.key"],
+        &given.key_file,
+        key,
+        directory,
+        files,
+    )?;
     let cert = cert.ok_or_else(|| {
         ConfigError::new("tls_server_config", "missing one of cert or cert_file; give the server's certificate, in PEM form, as cert_file")
     })?;
@@ -75,28 +92,55 @@ pub(super) fn tls(given: &file::Tls, http2: bool, directory: &Path, files: &mut 
 
     let client_auth = ClientAuth::parse(&given.client_auth_type)?;
     let verifier = client_verifier(given, client_auth, directory, files, &provider)?;
-    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&versions).map_err(|error| {
-        ConfigError::new("tls_server_config.cipher_suites", format!("{error}; no cipher suite fits min_version and max_version"))
-    })?;
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
+        .map_err(|error| {
+            ConfigError::new(
+                "tls_server_config.cipher_suites",
+                format!("{error}; no cipher suite fits min_version and max_version"),
+            )
+        })?;
     let builder = match verifier {
         Some(verifier) => builder.with_client_cert_verifier(Arc::new(verifier)),
         None => builder.with_no_client_auth(),
     };
     let chain = certificates(&cert)?;
     let not_after = not_after(&chain);
-    let mut server = builder.with_single_cert(chain, private_key(&key)?).map_err(|error| {
-        ConfigError::new(key.field, format!("{error}; it must be the private key of the certificate in {}", cert.field))
-    })?;
+    let mut server = builder
+        .with_single_cert(chain, private_key(&key)?)
+        .map_err(|error| {
+            ConfigError::new(
+                key.field,
+                format!(
+                    "{error}; it must be the private key of the certificate in {}",
+                    cert.field
+                ),
+            )
+        })?;
     // Without a list there is no preference of the server's to go by.
-    server.ignore_client_order = given.prefer_server_cipher_suites.unwrap_or(true) && !given.cipher_suites.is_empty();
-    server.alpn_protocols = if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };
+    server.ignore_client_order =
+        given.prefer_server_cipher_suites.unwrap_or(true) && !given.cipher_suites.is_empty();
+    server.alpn_protocols = if http2 {
+        vec![b"h2".to_vec(), b"http/1.1".to_vec()]
+    } else {
+        vec![b"http/1.1".to_vec()]
+    };
     let names_restricted = given.client_allowed_sans.is_some();
-    Ok(Some(Tls { server: Arc::new(server), client_auth, remarks, not_after, names_restricted }))
+    Ok(Some(Tls {
+        server: Arc::new(server),
+        client_auth,
+        remarks,
+        not_after,
+        names_restricted,
+    }))
 }
 
 fn remark(remarks: &mut Vec<String>, field: &str, missing: &[String]) {
     if !missing.is_empty() {
-        remarks.push(format!("tls_server_config.{field}: {} not to be had here; the others are used", missing.join(", ")));
+        remarks.push(format!(
+            "tls_server_config.{field}: {} not to be had here; the others are used",
+            missing.join(", ")
+        ));
     }
 }
 
@@ -107,8 +151,17 @@ fn client_verifier(
     files: &mut Vec<PathBuf>,
     provider: &Arc<rustls::crypto::CryptoProvider>,
 ) -> Result<Option<Verifier>, ConfigError> {
-    let fields = ["tls_server_config.client_ca_file", "tls_server_config.client_ca"];
-    let authority = source(fields, &given.client_ca_file, &given.client_ca, directory, files)?;
+    let fields = [
+        "tls_server_config.client_ca_file",
+        "tls_server_config.client_ca",
+    ];
+    let authority = source(
+        fields,
+        &given.client_ca_file,
+        &given.client_ca,
+        directory,
+        files,
+    )?;
     if let (Some(authority), ClientAuth::None) = (&authority, auth) {
         return Err(ConfigError::new(
             authority.field,
@@ -128,9 +181,12 @@ fn client_verifier(
     match &authority {
         Some(authority) => {
             for certificate in certificates(authority)? {
-                roots
-                    .add(certificate)
-                    .map_err(|error| ConfigError::new(authority.field, format!("a certificate is of no use as an authority: {error}")))?;
+                roots.add(certificate).map_err(|error| {
+                    ConfigError::new(
+                        authority.field,
+                        format!("a certificate is of no use as an authority: {error}"),
+                    )
+                })?;
             }
         }
         // As in Go: without an authority of one's own, those of the system.
@@ -151,25 +207,43 @@ fn source(
     files: &mut Vec<PathBuf>,
 ) -> Result<Option<Source>, ConfigError> {
     if path.is_empty() {
-        return Ok((!inline.is_empty()).then(|| Source { field: inline_field, text: inline.to_owned().into() }));
+        return Ok((!inline.is_empty()).then(|| Source {
+            field: inline_field,
+            text: inline.to_owned().into(),
+        }));
     }
     let path = directory.join(path);
     files.push(path.clone());
     match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(Some(Source { field: file_field, text: text.into() })),
+        Ok(text) => Ok(Some(Source {
+            field: file_field,
+            text: text.into(),
+        })),
         Err(error) => {
             let name = path.display().to_string();
-            Err(ConfigError::new(file_field, format!("{name:?} cannot be read: {error}; paths are relative to the configuration file")))
+            Err(ConfigError::new(
+                file_field,
+                format!(
+                    "{name:?} cannot be read: {error}; paths are relative to the configuration file"
+                ),
+            ))
         }
     }
 }
 
 fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(source.text.expose_secret().as_bytes()).collect();
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(source.text.expose_secret().as_bytes()).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(ConfigError::new(source.field, "it holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")),
-        Err(error) => Err(ConfigError::new(source.field, format!("it is not in PEM form: {error}"))),
+        Ok(_) => Err(ConfigError::new(
+            source.field,
+            "it holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)",
+        )),
+        Err(error) => Err(ConfigError::new(
+            source.field,
+            format!("it is not in PEM form: {error}"),
+        )),
     }
 }
 

@@ -65,7 +65,10 @@ impl WebConfig {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let mut files = Vec::new();
         let current = Current::read(path, &mut files)?;
-        let watch = Watch { stamps: stamps(files), told: None };
+        let watch = Watch {
+            stamps: stamps(files),
+            told: None,
+        };
         let shared = Shared {
             path: path.to_owned(),
             current: ArcSwap::from_pointee(current),
@@ -74,7 +77,10 @@ impl WebConfig {
             looking: AtomicBool::new(false),
             doorman: Doorman::new(),
         };
-        Ok(Self { shared: Arc::new(shared), recheck: RECHECK })
+        Ok(Self {
+            shared: Arc::new(shared),
+            recheck: RECHECK,
+        })
     }
 
     /// The same handle, looking at the files at most once in `recheck`; once a second unless said.
@@ -127,13 +133,27 @@ impl WebConfig {
     }
 
     /// Checks a user's password.
-    pub(in crate::web) async fn check(&self, current: &Current, user: &str, password: SecretString, Peer(client): Peer) -> Verdict {
-        self.shared.doorman.check(&current.users, user, password, client).await
+    pub(in crate::web) async fn check(
+        &self,
+        current: &Current,
+        user: &str,
+        password: SecretString,
+        Peer(client): Peer,
+    ) -> Verdict {
+        self.shared
+            .doorman
+            .check(&current.users, user, password, client)
+            .await
     }
 
     fn is_due(&self) -> bool {
-        let mut looked = self.shared.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = looked.elapsed() >= self.recheck && !self.shared.looking.swap(true, Ordering::Acquire);
+        let mut looked = self
+            .shared
+            .looked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let due =
+            looked.elapsed() >= self.recheck && !self.shared.looking.swap(true, Ordering::Acquire);
         if due {
             *looked = Instant::now();
         }
@@ -141,8 +161,15 @@ impl WebConfig {
     }
 
     fn look(&self, anyway: bool) {
-        let mut watch = self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        let unchanged = watch.stamps.iter().all(|(path, stamp)| Stamp::of(path) == *stamp);
+        let mut watch = self
+            .shared
+            .watch
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let unchanged = watch
+            .stamps
+            .iter()
+            .all(|(path, stamp)| Stamp::of(path) == *stamp);
         if unchanged && !anyway {
             return;
         }
@@ -156,7 +183,10 @@ impl WebConfig {
             }
             None => Ok(next),
         });
-        let more = files.into_iter().filter(|file| !current.files.contains(file)).collect();
+        let more = files
+            .into_iter()
+            .filter(|file| !current.files.contains(file))
+            .collect();
         watch.stamps = before.into_iter().chain(stamps(more)).collect();
         match read {
             Ok(mut next) => {
@@ -182,7 +212,11 @@ impl WebConfig {
 }
 
 fn stamps(files: Vec<PathBuf>) -> Vec<(PathBuf, Option<Stamp>)> {
-    files.into_iter().map(|path| (Stamp::of(&path), path)).map(|(stamp, path)| (path, stamp)).collect()
+    files
+        .into_iter()
+        .map(|path| (Stamp::of(&path), path))
+        .map(|(stamp, path)| (path, stamp))
+        .collect()
 }
 
 // === impl Stamp ===
@@ -191,7 +225,11 @@ impl Stamp {
     /// `None` where there is no such file.
     fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;
-        Some(Self { modified: metadata.modified().ok(), bytes: metadata.len(), number: number(&metadata) })
+        Some(Self {
+            modified: metadata.modified().ok(),
+            bytes: metadata.len(),
+            number: number(&metadata),
+        })
     }
 }
 

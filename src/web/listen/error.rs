@@ -18,7 +18,9 @@ pub enum BindError {
         port: u16,
     },
     /// Another process answers at the Unix socket, or the file is no socket.
-    #[error("cannot listen on {address}: {reason}; stop what listens there, or choose another path with --web.listen-address")]
+    #[error(
+        "cannot listen on {address}: {reason}; stop what listens there, or choose another path with --web.listen-address"
+    )]
     Taken {
         /// The address as it was given.
         address: String,
@@ -44,7 +46,9 @@ pub enum BindError {
         port: u16,
     },
     /// The name has no address.
-    #[error("cannot listen on {address}: the name is not known ({source}); give an IP address with --web.listen-address")]
+    #[error(
+        "cannot listen on {address}: the name is not known ({source}); give an IP address with --web.listen-address"
+    )]
     Name {
         /// The address as it was given.
         address: String,
@@ -52,7 +56,9 @@ pub enum BindError {
         source: io::Error,
     },
     /// systemd handed over nothing that can be listened on.
-    #[error("--web.systemd-socket: {0}; start the service from a systemd socket unit, or give --web.listen-address instead")]
+    #[error(
+        "--web.systemd-socket: {0}; start the service from a systemd socket unit, or give --web.listen-address instead"
+    )]
     Systemd(String),
     /// No address was given.
     #[error("nothing to listen on; give at least one --web.listen-address, like :10917")]
@@ -90,11 +96,20 @@ impl NameError {
 impl BindError {
     pub(super) fn new(given: &ListenAddress, source: io::Error) -> Self {
         let (address, port) = (given.to_string(), given.port());
-        if source.get_ref().is_some_and(|inner| inner.is::<NameError>()) {
+        if source
+            .get_ref()
+            .is_some_and(|inner| inner.is::<NameError>())
+        {
             return Self::Name { address, source };
         }
-        if source.get_ref().is_some_and(|inner| inner.is::<TakenError>()) {
-            return Self::Taken { address, reason: source.to_string() };
+        if source
+            .get_ref()
+            .is_some_and(|inner| inner.is::<TakenError>())
+        {
+            return Self::Taken {
+                address,
+                reason: source.to_string(),
+            };
         }
         let unix = matches!(given, ListenAddress::Unix(_));
         match source.kind() {

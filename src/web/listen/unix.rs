@@ -40,12 +40,18 @@ impl Socket {
         let file = Some((path.to_owned(), id(&fs::symlink_metadata(path)?)));
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { listener: socket.into(), file })
+        Ok(Self {
+            listener: socket.into(),
+            file,
+        })
     }
 
     /// A socket that another process made.
     pub(super) fn inherited(listener: UnixListener) -> Self {
-        Self { listener, file: None }
+        Self {
+            listener,
+            file: None,
+        }
     }
 
     fn bind(path: &Path) -> io::Result<socket2::Socket> {
@@ -68,7 +74,13 @@ impl Drop for Socket {
 
 impl fmt::Display for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.listener.local_addr().ok().as_ref().and_then(|address| address.as_pathname()) {
+        match self
+            .listener
+            .local_addr()
+            .ok()
+            .as_ref()
+            .and_then(|address| address.as_pathname())
+        {
             Some(path) => write!(f, "unix:{}", path.display()),
             None => f.write_str("unix"),
         }
@@ -82,23 +94,37 @@ pub(super) fn try_open(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?)
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    Ok(rustix::fs::access(
+        directory,
+        rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
+    )?)
 }
 
 fn make_room(path: &Path) -> io::Result<()> {
-    if is_abandoned(path)? { fs::remove_file(path) } else { Ok(()) }
+    if is_abandoned(path)? {
+        fs::remove_file(path)
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether a socket is there and nobody is behind it any more; false where it has just gone.
 fn is_abandoned(path: &Path) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::other(TakenError("a file that is no socket is there")));
+        return Err(io::Error::other(TakenError(
+            "a file that is no socket is there",
+        )));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Ok(_) => Err(io::Error::other(TakenError("another process listens there"))),
+        Ok(_) => Err(io::Error::other(TakenError(
+            "another process listens there",
+        ))),
         Err(error) => Err(error),
     }
 }
