@@ -20,7 +20,7 @@
 //! [`api`] knows HTTP and JSON and nothing else; `audit` and `tickets` know [`api`] and the ledger; [`otlp`] and
 //! [`metrics`] read the ledger; `web` shows what [`metrics`] holds; `app` wires them and owns start and stop.
 
-pub mod api;
+pub use orgdata_api as api;
 pub mod app;
 pub mod audit;
 pub mod backfill;
@@ -34,7 +34,7 @@ pub mod ledger;
 pub mod metrics;
 pub mod otlp;
 pub mod shutdown;
-pub mod simulator;
+pub use orgdata_simulator as simulator;
 pub mod telemetry;
 pub mod tickets;
 pub mod web;

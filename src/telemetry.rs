@@ -124,6 +124,8 @@ impl Telemetry {
         let filter = Targets::new()
             .with_default(others)
             .with_target(TARGET, log.level)
+            .with_target("orgdata_api", log.level)
+            .with_target("orgdata_simulator", log.level)
             .with_target("opentelemetry", tracing::level_filters::LevelFilter::OFF);
         // A line that nobody reads is dropped: to report that on the same stream would be a panic.
         let lines: Box<dyn Layer<_> + Send + Sync> = match log.format {

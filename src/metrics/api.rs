@@ -3,13 +3,13 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::family::Family;
-use crate::api::{Endpoint, FailureReason};
+use crate::api::{Endpoint, FailureReason, Observer};
 
 /// Upper bounds of `orgdata_api_request_duration_seconds`, in seconds.
 const DURATION_BUCKETS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
@@ -27,25 +27,13 @@ pub struct ApiMetrics {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct EndpointLabel {
-    endpoint: Endpoint,
+    endpoint: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct FailureLabels {
-    endpoint: Endpoint,
-    reason: FailureReason,
-}
-
-impl EncodeLabelValue for Endpoint {
-    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
-        self.as_str().encode(encoder)
-    }
-}
-
-impl EncodeLabelValue for FailureReason {
-    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
-        self.as_str().encode(encoder)
-    }
+    endpoint: &'static str,
+    reason: &'static str,
 }
 
 // === impl ApiMetrics ===
@@ -91,28 +79,15 @@ impl ApiMetrics {
             "Fields in answers that the specification does not name; they are accepted, and audit records carry them",
             metrics.unknown_fields.clone(),
         );
-        for endpoint in Endpoint::ALL {
+        for endpoint in Endpoint::ALL.map(Endpoint::as_str) {
             drop(metrics.requests.get(&EndpointLabel { endpoint }));
             drop(metrics.duration.get(&EndpointLabel { endpoint }));
             drop(metrics.response_bytes.get(&EndpointLabel { endpoint }));
-            for reason in FailureReason::ALL {
+            for reason in FailureReason::ALL.map(FailureReason::as_str) {
                 drop(metrics.failures.get(&FailureLabels { endpoint, reason }));
             }
         }
         metrics
-    }
-
-    /// One request was sent and took `duration`; its answer had `bytes` bytes.
-    pub fn observe(&self, endpoint: Endpoint, duration: Duration, bytes: u64) {
-        let label = EndpointLabel { endpoint };
-        self.requests.get(&label).inc();
-        self.duration.get(&label).observe(duration.as_secs_f64());
-        self.response_bytes.get(&label).inc_by(bytes);
-    }
-
-    /// One request brought no usable answer.
-    pub fn failed(&self, endpoint: Endpoint, reason: FailureReason) {
-        self.failures.get(&FailureLabels { endpoint, reason }).inc();
     }
 
     /// Requests sent, and those that brought no usable answer.
@@ -122,16 +97,28 @@ impl ApiMetrics {
             self.failures.all().iter().map(Counter::get).sum(),
         )
     }
+}
 
-    /// A request waited for the rate limit or for the service.
-    pub fn throttled(&self, waited: Duration) {
+impl Observer for ApiMetrics {
+    fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64) {
+        let label = EndpointLabel {
+            endpoint: endpoint.as_str(),
+        };
+        self.requests.get(&label).inc();
+        self.duration.get(&label).observe(duration.as_secs_f64());
+        self.response_bytes.get(&label).inc_by(bytes);
+    }
+
+    fn failure(&self, endpoint: Endpoint, reason: FailureReason) {
+        let (endpoint, reason) = (endpoint.as_str(), reason.as_str());
+        self.failures.get(&FailureLabels { endpoint, reason }).inc();
+    }
+
+    fn throttled(&self, waited: Duration) {
         self.throttled.inc_by(waited.as_secs_f64());
     }
 
-    /// Fields were seen that the specification does not name.
-    pub fn unknown_fields(&self, count: u64) {
-        if count > 0 {
-            self.unknown_fields.inc_by(count);
-        }
+    fn unknown_fields(&self, count: u64) {
+        self.unknown_fields.inc_by(count);
     }
 }

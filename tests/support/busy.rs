@@ -4,7 +4,7 @@ use std::future::{Future, ready};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{self, ApiError, Endpoint, TicketPage};
+use orgdata_exporter::api::{self, ApiError, Endpoint, Observer as _, TicketPage};
 use orgdata_exporter::ledger::{Direction, TraceContext, WalkKind};
 use orgdata_exporter::metrics::audit::{Delta, EventLabels, Total};
 use orgdata_exporter::metrics::exposition::Format;
@@ -85,13 +85,13 @@ pub(crate) async fn busy() -> Metrics {
 
     metrics
         .api
-        .observe(Endpoint::AuditLogs, Duration::from_millis(30), 1000);
+        .response(Endpoint::AuditLogs, Duration::from_millis(30), 1000);
     metrics
         .api
-        .observe(Endpoint::Tickets, Duration::from_secs(40), 7);
+        .response(Endpoint::Tickets, Duration::from_secs(40), 7);
     metrics
         .api
-        .failed(Endpoint::Tickets, api::FailureReason::ALL[0]);
+        .failure(Endpoint::Tickets, api::FailureReason::ALL[0]);
     metrics.api.throttled(Duration::from_millis(1500));
     metrics.api.unknown_fields(3);
     metrics.otlp.failed(otlp::FailureReason::ALL[1]);

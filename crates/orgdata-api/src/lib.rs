@@ -1,0 +1,73 @@
+//! The Organization Data API as a client sees it: entries, tickets, pages, errors, and the one client for both loops.
+
+mod client;
+mod entry;
+mod error;
+mod few;
+mod key;
+mod limit;
+mod number;
+mod observer;
+mod page;
+mod query;
+mod text;
+mod ticket;
+mod time;
+
+pub use client::parse_retry_after;
+pub use client::{Client, Probe, Settings};
+pub use entry::{
+    Deal, Entry, Evaluation, Meeting, Organization, Requirement, Task, TeamRequest,
+    TeamRequestType, TicketRef, UserSummary,
+};
+pub use error::{ApiError, FailureReason, ValidationBody, ValidationIssue};
+pub use few::Few;
+pub use key::{KEY_VARIABLE, KeyError, KeySource};
+pub use limit::{Limiter, Priority, TurnedAway};
+pub use number::{Number, NumberText};
+pub use observer::Observer;
+pub use page::{AuditPage, TicketPage};
+pub use query::{AuditQuery, BaseUrl, BaseUrlError, Cursor, Filters};
+pub use text::Text;
+pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
+pub use time::{format_time, parse_time};
+
+/// One of the two listings (specification, section 4); its name is the value of the label `endpoint`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Endpoint {
+    /// `GET /v1/audit-logs`.
+    AuditLogs,
+    /// `GET /v1/tickets`.
+    Tickets,
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// Both listings.
+    pub const ALL: [Self; 2] = [Self::AuditLogs, Self::Tickets];
+
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AuditLogs => "audit-logs",
+            Self::Tickets => "tickets",
+        }
+    }
+
+    /// The path below the base address.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::AuditLogs => "/v1/audit-logs",
+            Self::Tickets => "/v1/tickets",
+        }
+    }
+
+    /// The scope a key needs for it (specification, section 5).
+    pub fn scope(self) -> &'static str {
+        match self {
+            Self::AuditLogs => "activity_logs:read",
+            Self::Tickets => "tickets:read",
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! What the client reports about its requests.
+
+use std::time::Duration;
+
+use crate::{Endpoint, FailureReason};
+
+/// Receives a report of each request; the exporter implements it with its metrics.
+pub trait Observer: Send + Sync {
+    /// A request was sent; its response took `duration` and had `bytes` bytes after decompression.
+    fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64);
+
+    /// A request brought no usable response.
+    fn failure(&self, endpoint: Endpoint, reason: FailureReason);
+
+    /// A request waited for the rate limit, the service's or ours.
+    fn throttled(&self, waited: Duration);
+
+    /// Fields were found that the specification does not name.
+    fn unknown_fields(&self, count: u64);
+}

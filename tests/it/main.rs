@@ -1,0 +1,44 @@
+//! The fast tests: everything a user would notice that needs nothing but Rust.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+#[path = "../support"]
+mod support {
+    pub(crate) mod binary;
+    pub(crate) mod busy;
+    pub(crate) mod captured;
+    pub(crate) mod cases;
+    pub(crate) mod collector_peer;
+    pub(crate) mod exporter;
+    pub(crate) mod families;
+    pub(crate) mod fast;
+    pub(crate) mod http_peer;
+    pub(crate) mod manifests;
+    pub(crate) mod openmetrics;
+    pub(crate) mod settings;
+}
+
+mod api;
+mod backfill;
+mod backlog;
+mod cardinality;
+mod chart;
+mod check;
+mod cli;
+mod compose;
+mod dashboards;
+mod dead_letters;
+mod deploy;
+mod exposition;
+mod health;
+mod healthcheck;
+mod otlp;
+mod properties;
+mod readme;
+mod self_metrics;
+mod simulator;
+mod state;
+mod tail;
+mod tickets;
+mod web;
+mod web_config;
