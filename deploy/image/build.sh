@@ -60,11 +60,11 @@ export "CARGO_TARGET_${upper}_RUSTFLAGS=$rustflags -Clink-arg=-Wl,-z,pack-relati
 export CARGO_INCREMENTAL=0
 
 rustup target add "$target"
-cargo build --release --locked --bin orgdata-exporter --target "$target"
+cargo build --profile dist --locked --bin orgdata-exporter --target "$target"
 
 licenses=$out/usr/share/licenses/orgdata-exporter
 mkdir -p "$out/usr/local/bin" "$licenses" "$out/etc/ssl/certs" "$out/state"
-cp "${CARGO_TARGET_DIR:-target}/$target/release/orgdata-exporter" "$out/usr/local/bin/"
+cp "${CARGO_TARGET_DIR:-target}/$target/dist/orgdata-exporter" "$out/usr/local/bin/"
 cp LICENSE "$licenses/"
 cp /etc/ssl/certs/ca-certificates.crt "$out/etc/ssl/certs/"
 "$here/licenses.sh" "$target" >"$licenses/THIRD-PARTY"
