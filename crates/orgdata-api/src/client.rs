@@ -493,7 +493,8 @@ fn ticket_pairs(limit: u32, offset: u64) -> [(String, String); 2] {
     ]
 }
 
-/// `Retry-After` in either form, `now` by the service's clock, at most [`LONGEST_PAUSE`]; a date in the past is no wait.
+/// Returns the wait that `Retry-After` asks for, in either form and at most an hour; `now` is by the service's clock, and a date in the
+/// past is no wait.
 pub fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     let wait = match text.parse::<f64>() {
