@@ -1,5 +1,6 @@
 //! Wires the parts, starts the loops, and stops them in order: readers first, then the relay, the web surface last.
 
+mod observer;
 mod overview;
 mod report;
 
@@ -246,9 +247,6 @@ impl App {
         stop_web.cancel();
         let _ = web.await;
         if let Ok(Ended::Stopped) = outcome {
-            if let Err(error) = ledger.remember_shown().await {
-                tracing::warn!(%error, "what was counted and not scraped yet is shown at once by the next process");
-            }
             tracing::info!(unsent = ledger.backlog().records, "stopped");
         }
         outcome

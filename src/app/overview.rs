@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cli::Settings;
-use crate::ledger::{Direction, LedgerHandle};
+use crate::ledger::LedgerHandle;
 use crate::metrics::Metrics;
-use crate::metrics::audit::Total;
+use crate::metrics::audit::{RangeKind, Total};
 use crate::otlp::Target;
 use crate::web::Overview;
 use crate::web::overview::{
@@ -79,17 +79,10 @@ fn audit(metrics: &Metrics) -> AuditOverview {
         activity_types: rows(types),
         actors: rows(actors),
         paused: metrics.audit.is_paused(),
-        walk: metrics
-            .audit
-            .current_walk()
-            .map(|(kind, direction, pages)| {
-                let way = if direction == Direction::Down {
-                    "pages down"
-                } else {
-                    "pages to go"
-                };
-                format!("{}, {pages} {way}", kind.as_str().replace('_', " "))
-            }),
+        walk: RangeKind::ALL
+            .into_iter()
+            .find(|kind| metrics.audit.current_ranges(*kind).0 > 0)
+            .map(|kind| kind.as_str().replace('_', " ")),
         gaps: metrics.audit.total(Total::Gaps),
         late: metrics.audit.total(Total::Late),
         malformed: metrics.audit.total(Total::Malformed),
@@ -97,11 +90,11 @@ fn audit(metrics: &Metrics) -> AuditOverview {
 }
 
 fn tickets(metrics: &Metrics, priorities: &[String]) -> Option<TicketsOverview> {
-    let summary = metrics.tickets.summary()?;
-    let snapshot = metrics.tickets.snapshot()?;
+    let series = metrics.tickets.series()?;
+    let overdue = series.overdue_total();
     let mut states: BTreeMap<String, u64> = BTreeMap::new();
-    for ((state, _), group) in snapshot.by_state() {
-        *states.entry(state.to_owned()).or_default() += group.tickets;
+    for ([state, _], group) in &series.by_state {
+        *states.entry(state.to_string()).or_default() += group.tickets;
     }
     let rank = |name: &str| {
         priorities
@@ -109,33 +102,28 @@ fn tickets(metrics: &Metrics, priorities: &[String]) -> Option<TicketsOverview> 
             .position(|known| known == name)
             .unwrap_or(priorities.len())
     };
-    let open = snapshot.open().filter(|(_, group)| group.tickets > 0).map(
-        |((ticket_type, priority), group)| OpenTickets {
-            ticket_type: ticket_type.to_owned(),
-            priority: priority.to_owned(),
-            tickets: group.tickets,
-            deal_amount: group.deal_amount.as_f64(),
-        },
-    );
+    let open = series.open.iter().filter(|(_, group)| group.tickets > 0);
+    let open = open.map(|([ticket_type, priority], group)| OpenTickets {
+        ticket_type: ticket_type.to_string(),
+        priority: priority.to_string(),
+        tickets: group.tickets,
+        deal_amount: group.deal_amount,
+    });
     let mut open: Vec<OpenTickets> = open.collect();
     open.sort_by(|a, b| {
         a.ticket_type
             .cmp(&b.ticket_type)
             .then_with(|| rank(&a.priority).cmp(&rank(&b.priority)))
     });
-    let oldest = snapshot
-        .oldest_created()
-        .map(|(_, at)| at)
-        .min_by(f64::total_cmp);
     Some(TicketsOverview {
-        taken_at: Some(summary.taken_at),
-        consistent: summary.consistent,
+        taken_at: Some(series.taken_at),
+        consistent: series.consistent,
         states: states
             .into_iter()
             .map(|(name, count)| Count::new(name, count))
             .collect(),
         open,
-        overdue: summary.overdue,
-        oldest_open: oldest.and_then(|at| jiff::Timestamp::from_second(at as i64).ok()),
+        overdue,
+        oldest_open: series.oldest_created.iter().map(|(_, at)| *at).min(),
     })
 }

@@ -10,7 +10,7 @@ use crate::api::{KEY_VARIABLE, KeySource};
 use crate::cli::Settings;
 use crate::ledger::LedgerHandle;
 use crate::metrics::audit::Total;
-use crate::metrics::build::VERSION;
+use crate::metrics::exporter::VERSION;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::Target;
 
@@ -118,7 +118,10 @@ impl Totals {
             backlog_records: ledger.backlog().records,
             // The gauge, not the file: a disk that hangs must not hold up whoever waits for signals.
             dead_letters: metrics.otlp.dead_letters.get().unsigned_abs(),
-            open_tickets: metrics.tickets.summary().map(|summary| summary.open),
+            open_tickets: metrics
+                .tickets
+                .series()
+                .map(|tickets| tickets.open_total().tickets),
             failing: failing.collect(),
         }
     }

@@ -232,12 +232,13 @@ impl Tail {
     }
 
     fn show_walk(&self) {
-        self.metrics.audit.walk(
-            self.state
-                .walk
-                .as_ref()
-                .map(|walk| (walk.kind, walk.direction, walk.marks.len())),
-        );
+        use crate::metrics::audit::RangeKind;
+        // Until the ranges replace the walks, the moment at which one was opened is not known.
+        let audit = &self.metrics.audit;
+        let open = u64::from(self.state.walk.is_some());
+        let (_, opened_at) = audit.current_ranges(RangeKind::CatchUp);
+        let opened_at = opened_at.unwrap_or_else(jiff::Timestamp::now);
+        audit.open_ranges(RangeKind::CatchUp, open, (open > 0).then_some(opened_at));
     }
 }
 

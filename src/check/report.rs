@@ -37,7 +37,7 @@ impl Report {
             .max()
             .unwrap_or(Level::Good);
         Self {
-            version: crate::metrics::build::VERSION,
+            version: crate::metrics::exporter::VERSION,
             level,
             settings,
             findings,

@@ -1,6 +1,6 @@
 //! Under which label an event is counted: what was counted under a label stays there.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -36,9 +36,6 @@ pub(super) struct Labels {
     slots: Slots,
     activity_types: HashSet<Arc<str>>,
 }
-
-/// By scheme, activity type and actor: what the scrapes of an earlier process saw at last, where that was not all.
-pub(super) type Shown = HashMap<(String, String, String), u64>;
 
 /// Counted events of one page, by label set.
 type Counts = BTreeMap<EventLabels, u64>;
@@ -77,7 +74,6 @@ impl Labels {
     pub(super) fn restore(
         &mut self,
         connection: &Connection,
-        shown: &Shown,
         delta: &mut Delta,
     ) -> rusqlite::Result<()> {
         // By the service's clock, as all of them are, and this machine's may be far from it; the next commit knows better how late it is.
@@ -124,20 +120,11 @@ impl Labels {
                 || self.activity_types.contains(&activity_type)
                 || self.learn(&activity_type);
             if is_known && !hidden.contains(actor.as_str()) {
-                let shown = shown.get(&(
-                    self.scheme.clone(),
-                    activity_type.to_string(),
-                    actor.clone(),
-                ));
                 let labels = EventLabels {
                     activity_type,
                     actor: shown_actor(&self.scheme, &actor),
                 };
-                let (count, shown) = (count.cast_unsigned(), shown.copied().unwrap_or(u64::MAX));
-                delta.introduced.push((labels.clone(), count.min(shown)));
-                delta
-                    .held
-                    .extend((shown < count).then(|| (labels, count - shown)));
+                delta.introduced.push((labels, count.cast_unsigned()));
             }
         }
         Ok(())

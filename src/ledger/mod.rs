@@ -306,15 +306,6 @@ impl LedgerHandle {
             .await
     }
 
-    /// Remembers which counters the last scrape did not see in full, so that the next process shows their rise, perhaps under another
-    /// instance label. It is the last thing to do: nothing may be scraped any more.
-    ///
-    /// # Errors
-    /// Where it cannot be written.
-    pub async fn remember_shown(&self) -> Result<(), LedgerError> {
-        self.call(|ledger| ledger.remember_shown()).await
-    }
-
     /// How much waits.
     pub fn backlog(&self) -> Backlog {
         *self

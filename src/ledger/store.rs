@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use super::block::{self, BlockWriter, OpenPage};
 use super::fill::Fill;
 use super::known::Known;
-use super::labels::{self, Changed, Labels, Shown};
+use super::labels::{self, Changed, Labels};
 use super::open::{self, OpenError, Opened, StatePath};
 use super::types::{
     Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId, Frontier, Gap,
@@ -18,13 +18,10 @@ use super::types::{
 };
 use super::{LedgerError, LedgerState, Settings, letters, schema};
 use crate::metrics::Metrics;
-use crate::metrics::audit::{Delta, Held, Total};
+use crate::metrics::audit::{Delta, Total, Trace};
 
 /// Ids of this many newest entries are never pruned.
 const MIN_IDS: i64 = 10_000;
-
-/// How long it is believed what an earlier process showed: longer than a restart takes.
-const SHOWN_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// Two clocks that differ by less show the same time: a `Date` is cut to the second, and the answer took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
@@ -160,7 +157,10 @@ impl Ledger {
 
     fn write(&mut self, commit: &Commit, changed: &mut Changed) -> rusqlite::Result<Delta> {
         let mut delta = Delta {
-            trace: commit.trace,
+            trace: commit.trace.map(|trace| Trace {
+                trace_id: trace.trace_id,
+                span_id: trace.span_id,
+            }),
             ..Delta::default()
         };
         let transaction = write_transaction(&self.connection)?;
@@ -401,7 +401,6 @@ impl Ledger {
 
     fn restore_metrics(&mut self) -> rusqlite::Result<()> {
         let mut delta = Delta::default();
-        let shown = self.take_shown()?;
         // A full disk must not keep the exporter from its start.
         if let Err(error) = labels::forget_schemes(&self.connection, self.labels.scheme()) {
             tracing::debug!(%error, "counters under labels that are not in use cannot be deleted yet");
@@ -409,7 +408,7 @@ impl Ledger {
         self.metrics
             .audit
             .restore_counted(labels::counted(&self.connection)?);
-        self.labels.restore(&self.connection, &shown, &mut delta)?;
+        self.labels.restore(&self.connection, &mut delta)?;
         delta.newest = self
             .connection
             .query_row("SELECT newest_at FROM state", [], |row| {
@@ -426,70 +425,13 @@ impl Ledger {
                     |row| row.get(0),
                 )
                 .optional()?;
-            let shown = shown.get(&(String::new(), total.as_str().to_owned(), String::new()));
-            totals.push((
-                total,
-                value.unwrap_or(0).cast_unsigned(),
-                shown.copied().unwrap_or(u64::MAX),
-            ));
+            totals.push((total, value.unwrap_or(0).cast_unsigned()));
         }
         self.metrics.audit.publish(delta);
-        for (total, value, shown) in totals {
-            self.metrics.audit.restore(total, value, shown);
+        for (total, value) in totals {
+            self.metrics.audit.restore(total, value);
         }
         Ok(())
-    }
-
-    /// Remembers which counters no scrape has seen in full, and what the last one saw. Nothing may be scraped any more.
-    pub(super) fn remember_shown(&self) -> Result<(), LedgerError> {
-        let transaction = self.connection.unchecked_transaction()?;
-        transaction.execute("DELETE FROM shown", [])?;
-        let mut insert =
-            transaction.prepare("INSERT OR REPLACE INTO shown (scheme, name, actor, value, at) VALUES (?1, ?2, ?3, ?4, ?5)")?;
-        let now = micros(Timestamp::now());
-        for (held, value) in self.metrics.audit.held() {
-            match held {
-                Held::Events(labels) => {
-                    let actor = labels.actor.as_deref().unwrap_or_default();
-                    insert.execute(params![
-                        self.labels.scheme(),
-                        &*labels.activity_type,
-                        actor,
-                        value.cast_signed(),
-                        now
-                    ])?
-                }
-                Held::Total(total) => {
-                    insert.execute(params!["", total.as_str(), "", value.cast_signed(), now])?
-                }
-            };
-        }
-        drop(insert);
-        Ok(transaction.commit()?)
-    }
-
-    /// What an earlier process remembered, once: this one shows more soon, and a counter that falls is taken for a reset.
-    fn take_shown(&self) -> rusqlite::Result<Shown> {
-        let mut shown = self
-            .connection
-            .prepare("DELETE FROM shown RETURNING scheme, name, actor, value, at")?;
-        let shown = shown.query_map([], |row| {
-            Ok((
-                (
-                    (row.get(0)?, row.get(1)?, row.get(2)?),
-                    row.get::<_, i64>(3)?.cast_unsigned(),
-                ),
-                timestamp(row.get(4)?),
-            ))
-        })?;
-        let shown: Vec<_> = shown.collect::<Result<_, _>>()?;
-        // Older ones may be from before a time with a version that shows all and does not know this table.
-        let now = Timestamp::now();
-        Ok(shown
-            .into_iter()
-            .filter(|(_, at)| now.duration_since(*at).abs() < SHOWN_FOR)
-            .map(|(shown, _)| shown)
-            .collect())
     }
 }
 

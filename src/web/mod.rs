@@ -27,7 +27,6 @@ use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 use http::{Method, StatusCode, Uri};
 
 pub use crate::health::Health;
-pub use crate::metrics::Recent;
 pub use address::{ListenAddress, ListenAddressError};
 pub use config::{ConfigError, WebConfig};
 pub use listen::{BindError, Bound, bind, try_bind};

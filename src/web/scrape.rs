@@ -52,12 +52,16 @@ impl Scraper {
     }
 
     fn encode(&self, wanted: Wanted) -> Result<Vec<u8>, std::fmt::Error> {
-        let expected = self.last_size.load(Ordering::Relaxed);
+        let (began, expected) = (
+            tokio::time::Instant::now(),
+            self.last_size.load(Ordering::Relaxed),
+        );
         // A few more series than last time must not make the buffer twice as large.
         let text = wanted
             .format
             .encode(self.metrics.registry(), expected + expected / 8 + 4096)?;
         self.last_size.store(text.len(), Ordering::Relaxed);
+        self.metrics.audit.scraped(began);
         Ok(if wanted.gzip {
             compress(&text)
         } else {

@@ -15,6 +15,7 @@ use orgdata_exporter::ledger::{
     Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::audit::RangeKind;
 use orgdata_exporter::otlp::{Flags, Next, Relay, Sender, Settings as OtlpSettings};
 use orgdata_exporter::simulator::{Config, Fields, Scope, Simulator};
 
@@ -145,7 +146,7 @@ async fn a_walk_larger_than_the_outbox_drains_while_the_tail_pauses() {
         let next = relay.round().await;
         if next == Next::Idle
             && !metrics.audit.is_paused()
-            && metrics.audit.current_walk().is_none()
+            && metrics.audit.current_ranges(RangeKind::CatchUp).0 == 0
         {
             if counted(&metrics) == 700 && ledger.backlog().records == 0 {
                 break;

@@ -4,12 +4,10 @@ use std::future::{Future, ready};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{self, ApiError, Endpoint, Observer as _, TicketPage};
-use orgdata_exporter::ledger::{Direction, TraceContext, WalkKind};
-use orgdata_exporter::metrics::audit::{Delta, EventLabels, Total};
+use orgdata_api::{ApiError, TicketPage};
+use orgdata_exporter::metrics::audit::{Delta, EventLabels, RangeKind, Total, Trace};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::otlp;
 use orgdata_exporter::tickets::{PageSource, Scanner, Settings};
 
 const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
@@ -48,7 +46,7 @@ pub(crate) async fn busy() -> Metrics {
         activity_type: kind.into(),
         actor: Some(actor.into()),
     };
-    let trace = TraceContext {
+    let trace = Trace {
         trace_id: [0x0a; 16],
         span_id: [0xb0; 8],
     };
@@ -78,28 +76,26 @@ pub(crate) async fn busy() -> Metrics {
         trace: Some(trace),
         ..Delta::default()
     });
+    let opened_at = Timestamp::now() - Duration::from_secs(60);
     metrics
         .audit
-        .walk(Some((WalkKind::CatchUp, Direction::Up, 12)));
+        .open_ranges(RangeKind::CatchUp, 2, Some(opened_at));
+    metrics.audit.organization("7", "Example \"Org\"");
     metrics.audit.paused(true);
 
-    metrics
-        .api
-        .response(Endpoint::AuditLogs, Duration::from_millis(30), 1000);
-    metrics
-        .api
-        .response(Endpoint::Tickets, Duration::from_secs(40), 7);
-    metrics
-        .api
-        .failure(Endpoint::Tickets, api::FailureReason::ALL[0]);
-    metrics.api.throttled(Duration::from_millis(1500));
-    metrics.api.unknown_fields(3);
-    metrics.otlp.failed(otlp::FailureReason::ALL[1]);
+    let api = &metrics.api;
+    api.response("audit-logs", Duration::from_millis(30), 1000);
+    api.response("tickets", Duration::from_secs(40), 7);
+    api.failure("tickets", "key");
+    api.throttled(Duration::from_millis(1500));
+    api.unknown_fields(3);
+    metrics.otlp.failed("timeout");
     metrics.otlp.requests.inc_by(4);
     metrics.otlp.acknowledged(512, Duration::from_millis(75));
     metrics.otlp.backlog(17, Some(at("2026-03-10T11:00:00Z")));
     metrics.state.size_bytes.set(1 << 20);
     metrics.state.max_size_bytes.set(256 << 20);
+    metrics.state.created(at("2026-02-01T00:00:00Z"));
     metrics.state.recreated(at("2026-03-01T00:00:00Z"), true);
 
     let settings = Settings {

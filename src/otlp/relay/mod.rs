@@ -185,7 +185,7 @@ impl<O: Outbox, S: Export> Relay<O, S> {
         self.metrics.requests.inc();
         let verdict = self.sender.export(request).await;
         if let Some(reason) = verdict.reason() {
-            self.metrics.failed(reason);
+            self.metrics.failed(reason.as_str());
         }
         let next = self.act(batch, bytes, verdict);
         self.settle().await;

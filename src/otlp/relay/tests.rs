@@ -208,7 +208,7 @@ impl Bench {
         let settings = Settings::stdout(&flags, &|_| None).expect("settings");
         let mut registry = Registry::default();
         let metrics = Arc::new(OtlpMetrics::register(&mut registry));
-        let loops = Arc::new(Loops::register(&mut registry));
+        let loops = Arc::new(Loops::default());
         let (outbox, sink) = (Arc::new(Memory::default()), Arc::new(Sink::default()));
         outbox.add(0..records);
         let relay = Relay::new(

@@ -5,22 +5,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::ledger::{Direction, WalkKind};
-use orgdata_exporter::metrics::audit::{Delta, EventLabels};
+use orgdata_exporter::metrics::audit::{Delta, EventLabels, RangeKind};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::tickets::{Fold, Settings};
+use orgdata_exporter::tickets::{Aggregate, Settings};
 
 /// Labels whose values are known beforehand.
-const BOUNDED: [&str; 7] = [
-    "direction",
-    "endpoint",
-    "loop",
-    "min_age",
-    "reason",
-    "used_for",
-    "walk",
-];
+const BOUNDED: [&str; 6] = ["endpoint", "kind", "loop", "min_age", "reason", "used_for"];
 
 /// A family of metrics.
 #[derive(Clone, Debug, Default)]
@@ -35,21 +26,10 @@ pub(crate) struct Family {
 pub(crate) fn families() -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let metrics = everything();
-    let walks = [
-        WalkKind::FirstStart,
-        WalkKind::CatchUp,
-        WalkKind::Reread,
-        WalkKind::Recovery,
-    ];
-    for walk in walks {
-        for direction in [Direction::Down, Direction::Up] {
-            metrics.audit.walk(Some((walk, direction, 1)));
-            read(
-                &Format::Text.encode(metrics.registry(), 0).expect("encodes"),
-                &mut families,
-            );
-        }
-    }
+    read(
+        &Format::Text.encode(metrics.registry(), 0).expect("encodes"),
+        &mut families,
+    );
     families
 }
 
@@ -70,6 +50,10 @@ fn everything() -> Metrics {
         newest: Some(now),
         ..Delta::default()
     });
+    for kind in RangeKind::ALL {
+        metrics.audit.open_ranges(kind, 1, Some(now));
+    }
+    metrics.audit.organization("1", "Example");
     metrics.otlp.backlog(1, Some(now));
     metrics.certificates.set(vec![
         ("web", Box::new(move || Some(now))),
@@ -82,10 +66,10 @@ fn everything() -> Metrics {
         priorities: vec!["BLOCKER".to_owned()],
         page_size: 1000,
     };
-    let mut fold = Fold::new(&settings, None, now);
-    fold.add(r#"{"id":1,"type":"BUG","state":"OPEN","createdAt":"2026-01-01T00:00:00Z","dealAmountSum":1,"linkedDeals":[{"id":1,"priority":"BLOCKER"}]}"#);
+    let mut aggregate = Aggregate::new(&settings, None, now, 1);
+    aggregate.add(r#"{"id":1,"type":"BUG","state":"OPEN","createdAt":"2026-01-01T00:00:00Z","dealAmountSum":1,"linkedDeals":[{"id":1,"priority":"BLOCKER"}]}"#);
     metrics.tickets.publish(
-        fold.finish(Duration::ZERO, None).into(),
+        std::sync::Arc::new(aggregate.finish(Duration::ZERO, None)),
         Duration::from_secs(900),
     );
     metrics

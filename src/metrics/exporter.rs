@@ -1,0 +1,46 @@
+//! The exporter itself: its build, and whether it is active.
+
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::family::{Family, families};
+
+/// The crate's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit the binary was built from; `unknown` outside a checkout.
+pub const REVISION: &str = env!("ORGDATA_REVISION");
+
+/// The compiler the binary was built with.
+pub const RUSTC: &str = env!("ORGDATA_RUSTC");
+
+/// The labels of the build.
+const BUILD: [(&str, &str); 3] = [
+    ("version", VERSION),
+    ("revision", REVISION),
+    ("rustc", RUSTC),
+];
+
+families! {
+    /// The families `orgdata_exporter_*`.
+    pub struct ExporterMetrics {
+        /// 1 while this instance reads the API; 0 while --kubernetes.pod-index keeps it idle.
+        "orgdata_exporter_active" => active: Gauge = gauge(1),
+        /// The build of this exporter; always 1.
+        "orgdata_exporter_build_info" => build: Family<[(&'static str, &'static str); 3], Gauge> = Family::new([BUILD], || gauge(1)),
+    }
+}
+
+// === impl ExporterMetrics ===
+
+impl ExporterMetrics {
+    /// Reports whether this instance reads the API.
+    pub fn set_active(&self, active: bool) {
+        self.active.set(active.into());
+    }
+}
+
+fn gauge(value: i64) -> Gauge {
+    let gauge = Gauge::default();
+    gauge.set(value);
+    gauge
+}
