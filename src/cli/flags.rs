@@ -46,39 +46,24 @@ pub struct ApiFlags {
     #[arg(id = "api.key-file", long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Maximum time for one request
-    #[arg(
-        id = "api.timeout",
-        long,
-        value_name = "DURATION",
-        default_value = "30s"
-    )]
-    #[arg(value_parser = values::duration)]
+    #[arg(id = "api.timeout", long, value_name = "DURATION")]
+    #[arg(default_value = "30s", value_parser = values::duration)]
     pub timeout: Duration,
     /// Maximum number of requests per second for audit logs and tickets together
     #[arg(id = "api.max-requests-per-second", long, value_name = "NUMBER")]
     #[arg(default_value = "5", value_parser = values::rate)]
     pub max_requests_per_second: f64,
     /// Number of items to request per page, 1 to 1000
-    #[arg(
-        id = "api.page-size",
-        long,
-        value_name = "NUMBER",
-        default_value = "1000"
-    )]
-    #[arg(value_parser = values::between(1, 1000))]
+    #[arg(id = "api.page-size", long, value_name = "NUMBER")]
+    #[arg(default_value = "1000", value_parser = values::between(1, 1000))]
     pub page_size: u32,
     /// File with root certificates (PEM) for the API, in addition to those of the system
     #[arg(id = "api.ca-file", long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// Send the key over plain http to a host other than this machine
-    #[arg(
-        id = "api.allow-plain-http",
-        long,
-        value_name = "BOOL",
-        default_value = "false"
-    )]
-    #[arg(num_args = 0..=1, default_missing_value = "true")]
-    #[arg(action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "api.allow-plain-http", long, value_name = "BOOL")]
+    #[arg(default_value = "false", default_missing_value = "true")]
+    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub allow_plain_http: bool,
 }
 
@@ -87,23 +72,13 @@ pub struct ApiFlags {
 #[command(next_help_heading = "Audit logs")]
 pub struct AuditFlags {
     /// Read the audit logs; needs the scope activity_logs:read
-    #[arg(
-        id = "audit.enabled",
-        long,
-        value_name = "BOOL",
-        default_value = "true"
-    )]
-    #[arg(num_args = 0..=1, default_missing_value = "true")]
-    #[arg(action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "audit.enabled", long, value_name = "BOOL")]
+    #[arg(default_value = "true", default_missing_value = "true")]
+    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub enabled: bool,
     /// Time between two polls
-    #[arg(
-        id = "audit.poll-interval",
-        long,
-        value_name = "DURATION",
-        default_value = "15s"
-    )]
-    #[arg(value_parser = values::duration)]
+    #[arg(id = "audit.poll-interval", long, value_name = "DURATION")]
+    #[arg(default_value = "15s", value_parser = values::duration)]
     pub poll_interval: Duration,
     /// With a new state file, how far back log records begin: now, oldest, a duration ago like 24h, or a time like 2026-01-31T00:00:00Z. Counters begin at 0 in any case
     #[arg(id = "audit.start", long, value_name = "WHEN", default_value = "now")]
@@ -125,22 +100,12 @@ pub struct AuditFlags {
     #[arg(value_delimiter = ',')]
     pub target_emails: Vec<String>,
     /// Time between two re-reads, which find entries that appeared late
-    #[arg(
-        id = "audit.reread-interval",
-        long,
-        value_name = "DURATION",
-        default_value = "5m"
-    )]
-    #[arg(value_parser = values::duration)]
+    #[arg(id = "audit.reread-interval", long, value_name = "DURATION")]
+    #[arg(default_value = "5m", value_parser = values::duration)]
     pub reread_interval: Duration,
     /// How far a re-read reaches back
-    #[arg(
-        id = "audit.reread-window",
-        long,
-        value_name = "DURATION",
-        default_value = "1h"
-    )]
-    #[arg(value_parser = values::duration)]
+    #[arg(id = "audit.reread-window", long, value_name = "DURATION")]
+    #[arg(default_value = "1h", value_parser = values::duration)]
     pub reread_window: Duration,
 }
 
@@ -149,32 +114,17 @@ pub struct AuditFlags {
 #[command(next_help_heading = "Tickets")]
 pub struct TicketFlags {
     /// Read the tickets; needs the scope tickets:read
-    #[arg(
-        id = "tickets.enabled",
-        long,
-        value_name = "BOOL",
-        default_value = "true"
-    )]
-    #[arg(num_args = 0..=1, default_missing_value = "true")]
-    #[arg(action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "tickets.enabled", long, value_name = "BOOL")]
+    #[arg(default_value = "true", default_missing_value = "true")]
+    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub enabled: bool,
     /// Time between two scans
-    #[arg(
-        id = "tickets.scan-interval",
-        long,
-        value_name = "DURATION",
-        default_value = "1m"
-    )]
-    #[arg(value_parser = values::duration)]
+    #[arg(id = "tickets.scan-interval", long, value_name = "DURATION")]
+    #[arg(default_value = "1m", value_parser = values::duration)]
     pub scan_interval: Duration,
     /// How long the last snapshot is shown if scans fail
-    #[arg(
-        id = "tickets.max-age",
-        long,
-        value_name = "DURATION",
-        default_value = "15m"
-    )]
-    #[arg(value_parser = values::duration)]
+    #[arg(id = "tickets.max-age", long, value_name = "DURATION")]
+    #[arg(default_value = "15m", value_parser = values::duration)]
     pub max_age: Duration,
     /// States that count as open, separated by commas
     #[arg(id = "tickets.open-states", long, value_name = "STATES")]
@@ -198,22 +148,12 @@ pub struct MetricsFlags {
     #[arg(id = "metrics.hash-key-file", long, value_name = "FILE")]
     pub hash_key_file: Option<PathBuf>,
     /// Maximum number of actors with a label of their own; events of others are counted as actor="other"
-    #[arg(
-        id = "metrics.max-actors",
-        long,
-        value_name = "NUMBER",
-        default_value = "1000"
-    )]
-    #[arg(value_parser = values::between(0, 100_000))]
+    #[arg(id = "metrics.max-actors", long, value_name = "NUMBER")]
+    #[arg(default_value = "1000", value_parser = values::between(0, 100_000))]
     pub max_actors: u32,
     /// An actor without events for this long may lose its label to another one
-    #[arg(
-        id = "metrics.actor-idle",
-        long,
-        value_name = "DURATION",
-        default_value = "30d"
-    )]
-    #[arg(value_parser = values::duration)]
+    #[arg(id = "metrics.actor-idle", long, value_name = "DURATION")]
+    #[arg(default_value = "30d", value_parser = values::duration)]
     pub actor_idle: Duration,
     /// Time from the first scrape that shows a series to the first one that shows its increase, so that increase() sees it; at least the scrape interval if two Prometheus servers scrape; 0 turns it off [default: 60s, with demo 0]
     #[arg(id = "metrics.zero-hold", long, value_name = "DURATION")]
@@ -229,13 +169,8 @@ pub struct StateFlags {
     #[arg(id = "state.path", long, value_name = "FILE")]
     pub path: Option<String>,
     /// Maximum size of the state file; reading pauses while undelivered log records fill it
-    #[arg(
-        id = "state.max-size",
-        long,
-        value_name = "SIZE",
-        default_value = "256MiB"
-    )]
-    #[arg(value_parser = values::state_size)]
+    #[arg(id = "state.max-size", long, value_name = "SIZE")]
+    #[arg(default_value = "256MiB", value_parser = values::state_size)]
     pub max_size: u64,
 }
 
@@ -250,23 +185,13 @@ pub struct OtlpFlags {
     #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
     /// Maximum number of records per request, which is never larger than 3 MiB
-    #[arg(
-        id = "otlp.batch-size",
-        long,
-        value_name = "NUMBER",
-        default_value = "512"
-    )]
-    #[arg(value_parser = values::between(1, 100_000))]
+    #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
+    #[arg(default_value = "512", value_parser = values::between(1, 100_000))]
     pub batch_size: u32,
     /// Include names and pictures of users in records
-    #[arg(
-        id = "otlp.user-names",
-        long,
-        value_name = "BOOL",
-        default_value = "true"
-    )]
-    #[arg(num_args = 0..=1, default_missing_value = "true")]
-    #[arg(action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "otlp.user-names", long, value_name = "BOOL")]
+    #[arg(default_value = "true", default_missing_value = "true")]
+    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub user_names: bool,
     /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
     #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
@@ -282,14 +207,9 @@ pub struct WebFlags {
     #[arg(default_value = ":10917", value_delimiter = ',')]
     pub listen_addresses: Vec<ListenAddress>,
     /// Listen on the sockets that systemd passes, instead of --web.listen-address
-    #[arg(
-        id = "web.systemd-socket",
-        long,
-        value_name = "BOOL",
-        default_value = "false"
-    )]
-    #[arg(num_args = 0..=1, default_missing_value = "true")]
-    #[arg(action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "web.systemd-socket", long, value_name = "BOOL")]
+    #[arg(default_value = "false", default_missing_value = "true")]
+    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub systemd_socket: bool,
     /// TLS, client certificates, basic auth, headers and a rate limit, in the format of Prometheus' exporter-toolkit; read again if it changes
     #[arg(id = "web.config.file", long, value_name = "FILE")]
@@ -314,13 +234,8 @@ pub struct LogFlags {
     #[arg(value_enum, default_value_t = LogFormat::Logfmt)]
     pub format: LogFormat,
     /// How long log records are still sent after SIGTERM; the rest stays in the state file
-    #[arg(
-        id = "shutdown.grace",
-        long,
-        value_name = "DURATION",
-        default_value = "10s"
-    )]
-    #[arg(value_parser = values::duration)]
+    #[arg(id = "shutdown.grace", long, value_name = "DURATION")]
+    #[arg(default_value = "10s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
 }
 

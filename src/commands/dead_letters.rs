@@ -26,51 +26,41 @@ pub struct DeadLettersArgs {
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     /// List them, oldest first
-    List {
-        #[command(flatten)]
-        file: FileArgs,
-        /// Only those with this reason
-        #[arg(long, value_parser = reason())]
-        reason: Option<DeadReason>,
-        /// A table, or one JSON object with the whole record per line
-        #[arg(long, default_value = "table")]
-        format: Format,
-    },
+    List(ListArgs),
     /// Queue them for another delivery: the running exporter sends them within seconds, otherwise the next one to start
-    Replay {
-        #[command(flatten)]
-        file: FileArgs,
-        #[command(flatten)]
-        which: Which,
-    },
+    Replay(ChangeArgs),
     /// Delete them
-    Drop {
-        #[command(flatten)]
-        file: FileArgs,
-        #[command(flatten)]
-        which: Which,
-    },
+    Drop(ChangeArgs),
 }
 
 #[derive(Clone, Debug, Args)]
 #[command(mut_args = with_variable)]
-struct FileArgs {
+struct ListArgs {
     /// The exporter's state file
     #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]
     path: String,
+    /// Only those with this reason
+    #[arg(long, value_parser = reason())]
+    reason: Option<DeadReason>,
+    /// A table, or one JSON object with the whole record per line
+    #[arg(long, default_value = "table")]
+    format: Format,
 }
 
 #[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = false)]
-struct Which {
+#[command(mut_args = with_variable)]
+struct ChangeArgs {
+    /// The exporter's state file
+    #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]
+    path: String,
     /// Their numbers, as `list` shows them
-    #[arg(value_name = "NUMBER")]
+    #[arg(value_name = "NUMBER", required_unless_present_any = ["all", "reason"])]
     ids: Vec<i64>,
     /// All of them
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["ids", "reason"])]
     all: bool,
     /// Those with this reason
-    #[arg(long, value_parser = reason())]
+    #[arg(long, value_parser = reason(), conflicts_with = "ids")]
     reason: Option<DeadReason>,
 }
 
@@ -108,26 +98,15 @@ enum Record<'a> {
 pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match args.action {
-        Action::List {
-            file,
-            reason,
-            format,
-        } => {
-            let selection = reason.map_or(Selection::All, Selection::Reason);
-            list(&open(&file)?, &selection, format, &mut out)
-        }
-        Action::Replay { file, which } => {
-            let letters = open(&file)?;
-            let selection = existing(&letters, which)?;
+        Action::List(args) => list(&args, &mut out),
+        Action::Replay(args) => {
+            let (letters, selection) = select(args)?;
             let queued = letters.replay(&selection).map_err(failure)?;
-            printed(writeln!(
-                out,
-                "{queued} queued; the running exporter sends them within seconds, or the next one to start"
-            ))
+            let when = "the running exporter sends them within seconds, or the next one to start";
+            printed(writeln!(out, "{queued} queued; {when}"))
         }
-        Action::Drop { file, which } => {
-            let letters = open(&file)?;
-            let selection = existing(&letters, which)?;
+        Action::Drop(args) => {
+            let (letters, selection) = select(args)?;
             let deleted = letters.drop_letters(&selection).map_err(failure)?;
             printed(writeln!(out, "{deleted} deleted"))
         }
@@ -146,8 +125,8 @@ fn failure(error: OpenError) -> Failure {
     }
 }
 
-fn open(file: &FileArgs) -> Result<DeadLetters, Failure> {
-    match StatePath::parse(&file.path) {
+fn open(path: &str) -> Result<DeadLetters, Failure> {
+    match StatePath::parse(path) {
         StatePath::File(path) => DeadLetters::open(&path).map_err(failure),
         StatePath::Memory => Err(Failure::in_settings(
             "--state.path :memory: is inside the exporter's process, where this command cannot see it; give the exporter a file",
@@ -155,48 +134,45 @@ fn open(file: &FileArgs) -> Result<DeadLetters, Failure> {
     }
 }
 
-/// Returns the selection, and an error if one of its numbers does not exist: a typing error must not go unnoticed.
-fn existing(letters: &DeadLetters, mut which: Which) -> Result<Selection, Failure> {
-    if which.all {
-        return Ok(Selection::All);
+/// Opens the file. A number that does not exist is an error, so that a typing error does not go unnoticed.
+fn select(mut args: ChangeArgs) -> Result<(DeadLetters, Selection), Failure> {
+    let letters = open(&args.path)?;
+    if let Some(reason) = args.reason {
+        return Ok((letters, Selection::Reason(reason)));
     }
-    if let Some(reason) = which.reason {
-        return Ok(Selection::Reason(reason));
+    if args.all {
+        return Ok((letters, Selection::All));
     }
-    which.ids.sort_unstable();
-    which.ids.dedup();
-    let (asked, mut found) = (which.ids.len(), 0);
-    let selection = Selection::Ids(which.ids);
-    let counted = letters.list(&selection, |_| {
+    args.ids.sort_unstable();
+    args.ids.dedup();
+    let (asked, mut found) = (args.ids.len(), 0);
+    let selection = Selection::Ids(args.ids);
+    let count = |_| {
         found += 1;
         true
-    });
-    counted.map_err(failure)?;
+    };
+    letters.list(&selection, count).map_err(failure)?;
     if found < asked {
         return Err(Failure::in_settings(format!(
             "only {found} of these {asked} numbers exist, so nothing was changed; see `orgdata-exporter dead-letters list`"
         )));
     }
-    Ok(selection)
+    Ok((letters, selection))
 }
 
-fn list(
-    letters: &DeadLetters,
-    selection: &Selection,
-    format: Format,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
+fn list(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let selection = args.reason.map_or(Selection::All, Selection::Reason);
     let (mut result, mut count) = (Ok(()), 0_u64);
-    let listed = letters.list(selection, |stored| {
+    let print = |stored: StoredLetter| {
         count += 1;
-        result = match format {
+        result = match args.format {
             Format::Json => json_line(&stored, out),
             Format::Table => row(&stored, count == 1, out),
         };
         result.is_ok()
-    });
-    listed.map_err(failure)?;
-    if count == 0 && format == Format::Table {
+    };
+    open(&args.path)?.list(&selection, print).map_err(failure)?;
+    if count == 0 && args.format == Format::Table {
         result = writeln!(out, "There are no dead letters.");
     }
     printed(result)
@@ -210,25 +186,20 @@ fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()
             "NUMBER", "REJECTED AT", "REASON", "QUEUED", "RECORD"
         )?;
     }
-    let record: serde_json::Value = serde_json::from_str(&stored.letter.raw).unwrap_or_default();
-    let id = match &record["id"] {
-        serde_json::Value::String(id) => id.clone(),
-        serde_json::Value::Null => "-".to_owned(),
-        other => other.to_string(),
-    };
+    let letter = &stored.letter;
+    let record: serde_json::Value = serde_json::from_str(&letter.raw).unwrap_or_default();
+    let id = record["id"].to_string();
+    let rejected_at = stored.condemned_at.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let queued = if stored.queued { "yes" } else { "no" };
     let short = |text: &str| -> String { one_line(text).chars().take(MAX_MESSAGE).collect() };
     writeln!(
         out,
-        "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  {}",
+        "{:>6}  {:<20}  {:<15}  {queued:<6}  {:<36}  {}",
         stored.id,
-        stored
-            .condemned_at
-            .strftime("%Y-%m-%dT%H:%M:%SZ")
-            .to_string(),
-        stored.letter.reason.as_str(),
-        if stored.queued { "yes" } else { "no" },
-        short(&id),
-        short(&stored.letter.message),
+        rejected_at.to_string(),
+        letter.reason.as_str(),
+        short(id.trim_matches('"')),
+        short(&letter.message),
     )
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use http::StatusCode;
 use reqwest::{Client, Response};
-use url::Url;
+use url::{Position, Url};
 
 use super::{Failure, one_line, printed};
 use crate::cli::{values, with_variable};
@@ -51,15 +51,11 @@ pub(crate) struct Target {
 /// If the settings name no address, or the exporter is not healthy.
 pub async fn run(args: &HealthcheckArgs) -> Result<(), Failure> {
     let target = match (&args.url, args.listen_addresses.first()) {
-        (Some(url), _) => Target::from_url(url)
-            .map_err(|problem| Failure::in_settings(format!("--url: {problem}"))),
-        (None, Some(address)) => Target::from_listen_address(address).map_err(|problem| {
-            Failure::in_settings(format!("--web.listen-address {address}: {problem}"))
-        }),
-        (None, None) => Err(Failure::in_settings(
-            "--web.listen-address is empty; give it like :10917",
-        )),
-    }?;
+        (Some(url), _) => Target::from_url(url),
+        (None, Some(address)) => Target::from_listen_address(address),
+        (None, None) => Err("--web.listen-address is empty; give it like :10917".to_owned()),
+    };
+    let target = target.map_err(Failure::in_settings)?;
     match target.ask(args.timeout).await {
         Ok(state) => printed(writeln!(io::stdout(), "{target}: {state}")),
         Err(problem) => Err(Failure::at_run_time(format!("{target}: {problem}"))),
@@ -72,8 +68,11 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.socket {
             Some(path) => write!(f, "unix:{}", path.display()),
-            // A query may hold a token.
-            None => f.write_str(&self.url[..url::Position::AfterPath]),
+            // User information and queries may be secret.
+            None => {
+                let address = &self.url[Position::BeforeHost..Position::AfterPath];
+                write!(f, "{}://{address}", self.url.scheme())
+            }
         }
     }
 }
@@ -81,12 +80,9 @@ impl fmt::Display for Target {
 impl Target {
     fn from_url(text: &str) -> Result<Self, String> {
         let mut url = Url::parse(text)
-            .map_err(|error| format!("{error}; give an address like http://localhost:10917"))?;
+            .map_err(|error| format!("--url: {error}; give it like http://localhost:10917"))?;
         if !["http", "https"].contains(&url.scheme()) {
-            return Err("the scheme is not supported; give http:// or https://".to_owned());
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err("it holds a user or a password, and command lines are public; leave them out, since a 401 counts as healthy".to_owned());
+            return Err("--url: unknown scheme; give an http:// or https:// address".to_owned());
         }
         if url.path() == "/" {
             url.set_path(HEALTHY_PATH);
@@ -100,7 +96,8 @@ impl Target {
             ListenAddress::Unix(path) => ("localhost".to_owned(), Some(path.clone())),
             _ if address.port() == 0 => {
                 return Err(
-                    "port 0 is any free port, so the address is not known; give --url".to_owned(),
+                    "--web.listen-address has port 0, which is any free port; give --url"
+                        .to_owned(),
                 );
             }
             ListenAddress::Any(port) => (format!("{}:{port}", Ipv4Addr::LOCALHOST), None),
@@ -110,7 +107,7 @@ impl Target {
             ListenAddress::Socket(_) | ListenAddress::Name(..) => (address.to_string(), None),
         };
         let url = Url::parse(&format!("http://{host}{HEALTHY_PATH}"))
-            .map_err(|error| format!("{error}; give --url"))?;
+            .map_err(|error| format!("--web.listen-address {address}: {error}; give --url"))?;
         Ok(Self { url, socket })
     }
 

@@ -11,8 +11,6 @@ use crate::otlp::{
 
 const CHECK: &str = "collector";
 
-const ENDPOINT: &str = "--otlp.endpoint";
-
 const PROTOCOL: &str =
     "check the endpoint's port and --otlp.protocol: 4317 is gRPC and 4318 is HTTP by custom";
 
@@ -23,12 +21,10 @@ pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Findi
     else {
         return Finding::good(CHECK, "none, so no log records are sent (--otlp.endpoint)");
     };
-    let mut connection = Connection::clone(connection);
+    let mut connection = connection.clone();
     connection.timeout = connection.timeout.min(limit);
-    let settings = Settings {
-        target: Target::Collector(Box::new(connection.clone())),
-        ..settings.clone()
-    };
+    let mut settings = settings.clone();
+    settings.target = Target::Collector(connection.clone());
     let sender = match Sender::new(&settings) {
         Ok(sender) => sender,
         Err(error) => return Finding::error(CHECK, error),
@@ -54,33 +50,28 @@ pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Findi
 
 fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
     use FailureReason as R;
-    let message = &refusal.message;
-    let said = format!("{place}: {message}");
+    let said = format!("{place}: {}", refusal.message);
+    let http = refusal.message.starts_with("HTTP ");
     let advice = match refusal.reason {
-        R::RateLimited => {
-            let advice = "records wait in the state file until it accepts them; see the collector's limits if it lasts";
-            return Finding::warning(CHECK, said, advice);
-        }
-        R::TooLarge | R::BadRecord => {
-            let advice = "some collectors refuse a request without records like this one; those with records may pass";
-            return Finding::warning(CHECK, said, advice);
-        }
-        // The message itself says what to do.
-        R::Connect | R::NotFound if message.contains("; ") => return Finding::error(CHECK, said),
-        R::Connect => return Finding::bad(CHECK, said, advice::connect(message, ENDPOINT)),
+        // The message itself may say what to do.
+        R::Connect | R::NotFound if said.contains("; ") => return Finding::error(CHECK, said),
+        R::Connect => &advice::connect(&refusal.message, "--otlp.endpoint"),
         R::Timeout => advice::SILENCE,
         R::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
-        // A web server without gRPC.
-        R::NotFound if connection.protocol == Protocol::Grpc && message.starts_with("HTTP ") => {
-            PROTOCOL
+        R::NotFound if !(http && connection.protocol == Protocol::Grpc) => {
+            "check the endpoint's path, and that the collector has a pipeline for logs"
         }
-        R::NotFound => {
-            "check the endpoint's path, and that the collector has a pipeline for logs with this receiver"
+        R::NotFound | R::NotOtlp => PROTOCOL,
+        R::RateLimited => {
+            "the exporter waits and continues; see the collector's limits if it lasts"
         }
-        R::NotOtlp => PROTOCOL,
-        R::ServerError | R::Unavailable | R::PartlyRejected | R::Other => {
-            "the collector itself fails, and records wait in the state file: see its log"
+        R::TooLarge | R::BadRecord => {
+            "some collectors refuse requests without records like this one; those with records may pass"
         }
+        _ => "the collector itself fails, and records wait in the state file: see its log",
     };
-    Finding::bad(CHECK, said, advice)
+    match refusal.reason {
+        R::RateLimited | R::TooLarge | R::BadRecord => Finding::warning(CHECK, said, advice),
+        _ => Finding::bad(CHECK, said, advice),
+    }
 }

@@ -86,6 +86,10 @@ impl Finding {
         }
     }
 
+    fn is_good(&self) -> bool {
+        self.level == Level::Good
+    }
+
     fn new(level: Level, check: &'static str, said: String, advice: Option<String>) -> Self {
         Self {
             check,

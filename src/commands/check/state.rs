@@ -1,7 +1,6 @@
 //! The state file: whether it can be used, which organization it belongs to, and whether its disk has room.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -107,7 +106,8 @@ impl State {
                 Finding::good(CHECK, said)
             }
         });
-        state.findings.extend(disk(path, settings));
+        #[cfg(unix)]
+        state.findings.extend(disk(path, settings.max_size));
         state
     }
 }
@@ -115,22 +115,23 @@ impl State {
 /// Checks whether this user could write the file and the files beside it.
 fn writable(path: &Path) -> Result<(), OpenError> {
     let directory = directory(path);
-    let result = if directory.is_dir() {
-        access(&directory, path)
+    let error = if !directory.is_dir() {
+        Some(format!("there is no directory {}", directory.display()))
     } else {
-        Err(io::Error::other(format!(
-            "there is no directory {}",
-            directory.display()
-        )))
+        access(directory, path).err().map(|error| error.to_string())
     };
-    result.map_err(|error| OpenError::Unwritable {
-        path: path.to_owned(),
-        error: error.to_string(),
-    })
+    let path = path.to_owned();
+    error.map_or(Ok(()), |error| Err(OpenError::Unwritable { path, error }))
+}
+
+fn directory(path: &Path) -> &Path {
+    let parent = path.parent();
+    let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 #[cfg(unix)]
-fn access(directory: &Path, file: &Path) -> io::Result<()> {
+fn access(directory: &Path, file: &Path) -> std::io::Result<()> {
     use rustix::fs::{Access, access};
     access(directory, Access::WRITE_OK | Access::EXEC_OK)?;
     if file.exists() {
@@ -140,41 +141,24 @@ fn access(directory: &Path, file: &Path) -> io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn access(_: &Path, _: &Path) -> io::Result<()> {
+fn access(_: &Path, _: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn directory(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    }
-}
-
 #[cfg(unix)]
-fn disk(path: &Path, settings: &Settings) -> Option<Finding> {
+fn disk(path: &Path, max_size: u64) -> Option<Finding> {
     let disk = rustix::fs::statvfs(directory(path)).ok()?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let used = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let (shown, limit) = (
-        ByteSize(free).display().iec(),
-        ByteSize(settings.max_size).display().iec(),
-    );
-    Some(if free.saturating_add(used) >= settings.max_size {
-        Finding::good(
-            "disk",
-            format!("{shown} free, for a state file of at most {limit}"),
-        )
-    } else {
-        Finding::warning(
-            "disk",
-            format!("{shown} free, but the state file may grow to {limit}"),
-            "free some space, or lower --state.max-size; on a full disk nothing is counted",
-        )
-    })
-}
-
-#[cfg(not(unix))]
-fn disk(_: &Path, _: &Settings) -> Option<Finding> {
-    None
+    let limit = ByteSize(max_size).display().iec();
+    let said = format!("{} free", ByteSize(free).display().iec());
+    if free.saturating_add(used) >= max_size {
+        let said = format!("{said}, for a state file of at most {limit}");
+        return Some(Finding::good("disk", said));
+    }
+    Some(Finding::warning(
+        "disk",
+        format!("{said}, but the state file may grow to {limit}"),
+        "free some space, or lower --state.max-size; on a full disk nothing is counted",
+    ))
 }
