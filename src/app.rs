@@ -226,7 +226,7 @@ impl App {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = report::each_hour(&metrics, &ledger) => match never {},
+            never = report::follow(&metrics, &ledger) => match never {},
             () = ledger.damaged() => {
                 tracing::error!("the state file is damaged: everything stops, and begins anew with a fresh file");
                 outcome = Ok(Ended::Damaged);
