@@ -34,4 +34,5 @@ pub mod shutdown;
 pub use orgdata_simulator as simulator;
 pub mod telemetry;
 pub mod tickets;
+pub mod util;
 pub mod web;

@@ -1,10 +1,5 @@
 //! Log lines and spans: how they are written, where they go, and the trace a record belongs to.
 
-#[cfg(test)]
-#[path = "../tests/support/captured.rs"]
-pub(crate) mod captured;
-mod folding;
-
 use std::time::Duration;
 
 use opentelemetry::trace::{TraceContextExt, TracerProvider};
@@ -20,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::{LogFormat, LogSettings};
 use crate::ledger::TraceContext;
-use folding::Folding;
+use crate::util::throttle::Throttle;
 
 /// Lines and spans of the exporter itself begin with it.
 const TARGET: &str = "orgdata_exporter";
@@ -40,7 +35,7 @@ pub struct TraceSettings {
 #[derive(Debug)]
 pub struct Telemetry {
     spans: Option<SdkTracerProvider>,
-    folding: Folding,
+    throttle: Throttle,
 }
 
 // === impl TraceSettings ===
@@ -147,22 +142,22 @@ impl Telemetry {
                 .boxed(),
         };
         // Only tests install a second subscriber; theirs may stay.
-        let folding = Folding::default();
+        let throttle = Throttle::default();
         let _ = tracing_subscriber::registry()
-            .with(lines.with_filter(filter.and(folding.clone())))
+            .with(lines.with_filter(filter.and(throttle.clone())))
             .with(layer)
             .try_init();
-        tokio::spawn(folding.clone().report());
+        tokio::spawn(throttle.clone().report());
         if let Some(problem) = problem {
             tracing::warn!("{problem}; the exporter goes on without spans");
         }
-        Self { spans, folding }
+        Self { spans, throttle }
     }
 }
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        self.folding.tell();
+        self.throttle.flush();
         if let Some(spans) = &self.spans {
             // A dead endpoint must not hold the exit up.
             let _ = spans.shutdown_with_timeout(FLUSH);
@@ -180,6 +175,10 @@ pub fn current_trace() -> Option<TraceContext> {
         span_id: span.span_id().to_bytes(),
     })
 }
+
+#[cfg(test)]
+#[path = "../tests/support/captured.rs"]
+pub(crate) mod captured;
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 //! The Organization Data API as a client sees it: entries, tickets, pages, errors, and the one client for both loops.
 
+mod backoff;
 mod client;
 mod entry;
 mod error;
@@ -10,10 +11,12 @@ mod number;
 mod observer;
 mod page;
 mod query;
+mod sanitize;
 mod text;
 mod ticket;
 mod time;
 
+pub use backoff::Backoff;
 pub use client::parse_retry_after;
 pub use client::{Client, Probe, Settings};
 pub use entry::{
@@ -28,6 +31,7 @@ pub use number::{Number, NumberText};
 pub use observer::Observer;
 pub use page::{AuditPage, TicketPage};
 pub use query::{AuditQuery, BaseUrl, BaseUrlError, Cursor, Filters};
+pub use sanitize::{MAX_EXAMINED, MAX_SHOWN, error_chain, location, one_line, sanitize};
 pub use text::Text;
 pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
 pub use time::{format_time, parse_time};
