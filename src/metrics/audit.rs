@@ -112,7 +112,8 @@ struct Series {
 struct Young {
     /// The value it was introduced with in this process.
     introduced: u64,
-    /// The first scrape that showed it.
+    introduced_at: Instant,
+    /// The first complete scrape that showed it.
     first_shown: Option<Instant>,
 }
 
@@ -265,6 +266,19 @@ impl AuditMetrics {
             total: value,
             ..Series::introduced(shown.min(value))
         };
+    }
+
+    /// Notes that a scraper received a complete response whose encoding began at `began`.
+    pub fn scraped(&self, began: Instant) {
+        let mut table = self.lock();
+        let Table { events, totals, .. } = &mut *table;
+        let young = events
+            .values_mut()
+            .chain(totals)
+            .filter_map(|series| series.young.as_mut());
+        for young in young.filter(|young| young.introduced_at <= began) {
+            young.first_shown.get_or_insert(began);
+        }
     }
 
     /// Sets the number of all events to what the ledger holds.
@@ -489,6 +503,7 @@ impl Series {
             last_shown: value,
             young: Some(Box::new(Young {
                 introduced: value,
+                introduced_at: Instant::now(),
                 first_shown: None,
             })),
             last_rise: None,
@@ -508,11 +523,12 @@ impl Series {
 
     /// What a scrape at `now` sees.
     fn show(&mut self, now: Instant, hold: Duration) -> Shown<'_> {
-        if let Some(young) = &mut self.young {
-            let first_shown = *young.first_shown.get_or_insert(now);
-            if hold.is_zero() || (now > first_shown && now - first_shown >= hold) {
-                self.young = None;
-            }
+        let risen = |young: &Young| {
+            let first_shown = young.first_shown;
+            hold.is_zero() || first_shown.is_some_and(|at| now > at && now - at >= hold)
+        };
+        if self.young.as_deref().is_some_and(risen) {
+            self.young = None;
         }
         let value = self
             .young
@@ -567,6 +583,7 @@ mod tests {
         registry.register_collector(Box::new(metrics.clone()));
         let mut text = String::new();
         encode(&mut text, &registry).expect("encodes");
+        metrics.scraped(Instant::now());
         text.lines()
             .find_map(|line| line.strip_prefix(series))
             .map(|value| value.trim().to_owned())

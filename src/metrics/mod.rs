@@ -7,7 +7,6 @@ pub mod certificates;
 pub mod exposition;
 mod family;
 pub mod loops;
-pub mod negotiate;
 pub mod otlp;
 pub mod process;
 pub mod recent;
