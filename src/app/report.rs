@@ -100,7 +100,7 @@ fn log_if_working(metrics: &Metrics) -> bool {
         .iter()
         .all(|state| !state.enabled || state.up == Some(true));
     if works {
-        let tickets = metrics.tickets.summary().map(|summary| summary.tickets);
+        let tickets = metrics.tickets.series().map(|tickets| tickets.tickets);
         let newest_event = metrics.audit.newest().map(tracing::field::display);
         tracing::info!(tickets, newest_event, "working");
     }
@@ -121,7 +121,7 @@ fn log_summary(metrics: &Metrics, before: Totals, backlog_records: u64) -> Total
         records_sent = increase(|totals| totals.records_sent),
         backlog_records,
         dead_letters = metrics.otlp.dead_letters.get(),
-        open_tickets = metrics.tickets.summary().map(|summary| summary.open),
+        open_tickets = metrics.tickets.series().map(|tickets| tickets.open_total().tickets),
         "the last hour"
     );
     for which in Loop::ALL {

@@ -7,7 +7,6 @@ pub mod exporter;
 pub mod exposition;
 mod family;
 pub mod loops;
-pub mod negotiate;
 pub mod otlp;
 pub mod process;
 mod recent;
