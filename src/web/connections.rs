@@ -14,7 +14,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use futures_util::task::AtomicWaker;
 use hyper::body::{Frame, SizeHint};
 use rustix::process::{Resource, getrlimit};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_io_timeout::TimeoutWriter;
 
@@ -80,6 +80,7 @@ struct TrackedBody {
 /// The stream of one connection. It ends when the pool closes the connection.
 pub(super) struct Stream {
     inner: Pin<Box<dyn Transport>>,
+    peeked: Option<u8>,
     connection: Arc<Connection>,
     pool: Arc<Pool>,
 }
@@ -120,6 +121,7 @@ impl Pool {
         inner.set_timeout(Some(self.limits.write_timeout));
         Stream {
             inner: Box::pin(inner),
+            peeked: None,
             connection,
             pool: self.clone(),
         }
@@ -283,6 +285,13 @@ impl Stream {
         self.connection.clone()
     }
 
+    /// Returns the first byte of the client, which is read again.
+    pub(super) async fn peek(&mut self) -> io::Result<u8> {
+        let byte = self.read_u8().await?;
+        self.peeked = Some(byte);
+        Ok(byte)
+    }
+
     fn check(&self, cx: &Context<'_>) -> io::Result<()> {
         self.connection.waker.register(cx.waker());
         match self.connection.closed.load(Ordering::Acquire) {
@@ -306,6 +315,10 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.check(cx)?;
+        if let Some(byte) = self.peeked.take() {
+            buffer.put_slice(&[byte]);
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = self.inner.as_mut().poll_read(cx, buffer);
         if buffer.filled().len() > before {

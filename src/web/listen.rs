@@ -129,6 +129,7 @@ async fn open(
         ListenAddress::Name(name, port) => {
             let found = tokio::net::lookup_host((name.as_str(), *port)).await;
             let found = found.map_err(|error| {
+                let error = io::Error::other(format!("the name is not known: {error}"));
                 BindError::Unusable(address.clone(), error, "give an IP address")
             })?;
             let mut sockets = Vec::new();
@@ -154,9 +155,9 @@ async fn open(
 fn bind_error(address: &ListenAddress, error: io::Error) -> BindError {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => return BindError::InUse(address.clone()),
-        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges, choose a higher one",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one",
         io::ErrorKind::AddrNotAvailable => {
-            "no interface of this machine has the address, choose another"
+            "no interface of this machine has that address; choose another"
         }
         _ => "choose another",
     };

@@ -5,7 +5,7 @@ pub mod config;
 mod connections;
 mod landing;
 pub mod listen;
-mod negotiate;
+pub mod negotiate;
 pub mod overview;
 mod scrape;
 pub mod server;

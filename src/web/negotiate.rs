@@ -23,7 +23,7 @@ struct Range<'a> {
 ///
 /// OpenMetrics is for clients that name it: without `Accept`, with wildcards alone, and if nothing
 /// fits, the response is the classic text format, which people and all scrapers can read.
-pub(super) fn format(headers: &HeaderMap) -> Format {
+pub fn format(headers: &HeaderMap) -> Format {
     let ranges = ranges(headers, ACCEPT);
     let openmetrics = quality(
         &ranges,
@@ -42,7 +42,7 @@ pub(super) fn format(headers: &HeaderMap) -> Format {
 }
 
 /// Returns whether the client accepts gzip and does not prefer the plain form.
-pub(super) fn gzip(headers: &HeaderMap) -> bool {
+pub fn gzip(headers: &HeaderMap) -> bool {
     let ranges = ranges(headers, ACCEPT_ENCODING);
     let quality = |names: &[&str]| {
         let fits = |name: &&str| names.iter().any(|other| name.eq_ignore_ascii_case(other));
@@ -55,7 +55,7 @@ pub(super) fn gzip(headers: &HeaderMap) -> bool {
 
 /// Returns whether the client is a scraper: it names a format of metrics, or sends the header that
 /// Prometheus and its relatives send with every scrape.
-pub(super) fn is_scraper(headers: &HeaderMap) -> bool {
+pub fn is_scraper(headers: &HeaderMap) -> bool {
     let metrics = |range: &Range<'_>| {
         let name = range.name.to_ascii_lowercase();
         name == "application/openmetrics-text"

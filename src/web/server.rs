@@ -13,10 +13,10 @@ use axum_server::accept::Accept;
 use axum_server::{AddrListener, Address, Handle, Server};
 use futures_util::future::join_all;
 use hyper_util::rt::TokioTimer;
-use rustls::server::Acceptor as ClientHello;
+use rustls::ServerConnection;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, UnixListener};
-use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Layer as _;
 
@@ -37,6 +37,12 @@ const MAX_STREAMS: u32 = 8;
 /// What one HTTP/2 client may send before it is read, and what is buffered of one response, in
 /// bytes.
 const HTTP2_BUFFER: u32 = 16 * 1024;
+
+/// The first byte of a TLS connection.
+const HANDSHAKE: u8 = 0x16;
+
+/// The time after which a silent HTTP/2 client is asked whether it is still there.
+const HTTP2_KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// What Go's servers answer to a request without TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\
@@ -104,8 +110,8 @@ pub async fn serve(bound: Bound, state: WebState, shutdown: CancellationToken) {
             .initial_stream_window_size(HTTP2_BUFFER)
             .initial_connection_window_size(HTTP2_BUFFER)
             .max_send_buf_size(HTTP2_BUFFER as usize)
-            .keep_alive_interval(limits.idle_timeout / 2)
-            .keep_alive_timeout(limits.write_timeout);
+            .keep_alive_interval(HTTP2_KEEP_ALIVE)
+            .keep_alive_timeout(HTTP2_KEEP_ALIVE);
         server.serve(service.clone())
     });
     let servers = join_all(servers);
@@ -220,38 +226,20 @@ impl<S: Send + 'static> Accept<Stream, S> for Tls {
 }
 
 /// Completes a TLS handshake, if TLS is on. Its deadline is that of a request's headers.
-async fn handshake(stream: Stream, config: &WebConfig) -> io::Result<Pin<Box<dyn Transport>>> {
+async fn handshake(mut stream: Stream, config: &WebConfig) -> io::Result<Pin<Box<dyn Transport>>> {
     let Some(tls) = config.current().await.tls() else {
         return Ok(Box::pin(stream));
     };
-    let mut hello = LazyConfigAcceptor::new(ClientHello::default(), stream);
-    let started = match (&mut hello).await {
-        Ok(started) => started,
-        Err(error) => {
-            if is_plain(&error)
-                && let Some(mut stream) = hello.take_io()
-            {
-                stream.write_all(NOT_TLS).await?;
-                stream.shutdown().await?;
-            } else if error.get_ref().is_some() {
-                log_failure(&error);
-            }
-            return Err(error);
-        }
+    if stream.peek().await? != HANDSHAKE {
+        stream.write_all(NOT_TLS).await?;
+        stream.shutdown().await?;
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let buffer = |session: &mut ServerConnection| {
+        session.set_buffer_limit(Some(HTTP2_BUFFER as usize));
     };
-    let stream = started
-        .into_stream_with(tls, |connection| {
-            connection.set_buffer_limit(Some(HTTP2_BUFFER as usize));
-        })
-        .await
-        .inspect_err(log_failure)?;
-    Ok(Box::pin(stream))
-}
-
-/// Returns whether a client did not begin with TLS.
-fn is_plain(error: &io::Error) -> bool {
-    let error = error.get_ref().and_then(|error| error.downcast_ref());
-    matches!(error, Some(rustls::Error::InvalidMessage(_)))
+    let accepted = TlsAcceptor::from(tls).accept_with(stream, buffer).await;
+    Ok(Box::pin(accepted.inspect_err(log_failure)?))
 }
 
 fn log_failure(error: &io::Error) {

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use super::binary::{Launch, exporter, until};
-use super::{TLS, client, directory, tls_file, user};
+use super::{TLS, client, directory, tls_file, users};
+use crate::support::binary::{Launch, exporter, until};
 
 const NOWHERE: &str = "http://127.0.0.1:9";
 
@@ -69,7 +69,7 @@ async fn it_serves_as_the_file_says_and_sighup_reads_it_again_at_once() {
     let sim = Simulator::spawn(Config::quiet())
         .await
         .expect("a simulator");
-    let dir = directory(&format!("{TLS}basic_auth_users:\n{}", user("alice", "old")));
+    let dir = directory(&format!("{TLS}{}", users(&[("alice", "old")])));
     let mut exporter = with_config(&sim.base_url(), &dir).start();
     let port = exporter.url().await.rsplit(':').next().unwrap().to_owned();
     let status = async |password: &str| {
@@ -84,7 +84,7 @@ async fn it_serves_as_the_file_says_and_sighup_reads_it_again_at_once() {
     exporter
         .stderr()
         .until("what is in force", |line| {
-            line.contains("web configuration in force") && line.contains("tls=true")
+            line.contains("web configuration loaded") && line.contains("tls=true")
         })
         .await;
 
@@ -103,7 +103,7 @@ async fn it_serves_as_the_file_says_and_sighup_reads_it_again_at_once() {
         assert_eq!(status("old").await, 200);
     }
     let broken = |line: &str| {
-        line.contains("the web configuration is broken")
+        line.contains("cannot use the changed web configuration")
             && line.contains("cert_file")
             && line.contains("stays in force")
     };
@@ -111,7 +111,7 @@ async fn it_serves_as_the_file_says_and_sighup_reads_it_again_at_once() {
 
     std::fs::write(
         dir.path().join("web.yml"),
-        format!("{TLS}basic_auth_users:\n{}", user("alice", "new")),
+        format!("{TLS}{}", users(&[("alice", "new")])),
     )
     .unwrap();
     exporter.signal("HUP").await;
@@ -188,7 +188,7 @@ async fn it_takes_the_sockets_that_systemd_hands_over() {
             "--api.base-url",
             &sim.base_url(),
         ])
-        .env("ORGDATA_API_KEY", super::binary::KEY)
+        .env("ORGDATA_API_KEY", crate::support::binary::KEY)
         .stdin(Stdio::from(OwnedFd::from(handed)))
         .stderr(Stdio::null())
         .kill_on_drop(true)
