@@ -12,8 +12,8 @@ mod support {
     pub(crate) mod exporter;
     pub(crate) mod families;
     pub(crate) mod fast;
+    pub(crate) mod files;
     pub(crate) mod http_peer;
-    pub(crate) mod manifests;
     pub(crate) mod openmetrics;
     pub(crate) mod settings;
 }

@@ -1,146 +1,130 @@
-//! What Helm tells after an installation.
-
-use std::collections::BTreeMap;
+//! What Helm prints after an installation.
 
 use axum::http::{StatusCode, Uri};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::chart::{BASE, features, helm, root};
+use super::{BASE, CHART, NAME, features, helm};
+use crate::support::files::path;
 
-/// The notes of a release called `orgdata-exporter`, without a cluster.
-fn notes(values: &str) -> String {
-    let said = helm(
-        &["install", "orgdata-exporter", "--dry-run=client"],
-        &root(),
-        values,
-    )
-    .unwrap_or_else(|error| panic!("{error}"));
-    said.split_once("\nNOTES:\n")
-        .unwrap_or_else(|| panic!("no notes: {said}"))
+/// Returns the notes of a release called `orgdata-exporter`.
+fn notes(values: &str, options: &[&str]) -> String {
+    let install = [&["install", NAME], options].concat();
+    let printed = helm(&install, &path(CHART), values).unwrap_or_else(|error| panic!("{error}"));
+    printed
+        .split_once("\nNOTES:\n")
+        .expect("notes")
         .1
         .to_owned()
 }
 
+fn without_cluster(values: &str) -> String {
+    notes(values, &["--dry-run=client"])
+}
+
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
-fn every_example_ends_with_what_to_do_next() {
+#[ignore = "needs helm"]
+fn the_notes_say_what_to_do_next() {
+    let always = "rollout status statefulset/| logs |port-forward statefulset/|/-/ready|orgdata-exporter check";
     for (feature, values) in features() {
-        let notes = notes(&values);
-        for told in [
-            "rollout status statefulset/",
-            " logs ",
-            "port-forward statefulset/",
-            "/-/ready",
-            "orgdata-exporter check",
-        ] {
-            assert!(notes.contains(told), "{feature}: {told}: {notes}");
+        let notes = without_cluster(&values);
+        assert!(
+            always.split('|').all(|words| notes.contains(words)),
+            "{feature}: {notes}"
+        );
+        for never in ["not-a-real-key", "<nil>", "no value", "\n\n\n"] {
+            assert!(!notes.contains(never), "{feature}: {notes}");
         }
         assert!(
-            !notes.contains("not-a-real-key")
-                && !notes.contains("<nil>")
-                && !notes.contains("no value"),
-            "{feature}: {notes}"
-        );
-        assert!(
-            !notes.contains("\n\n\n") && notes.lines().all(|line| line.len() <= 140),
+            notes.lines().all(|line| line.len() <= 140),
             "{feature}: {notes}"
         );
     }
-}
-
-#[test]
-#[ignore = "needs helm: run .ci/setup"]
-fn the_notes_know_what_is_missing() {
-    let create = "create secret generic orgdata-exporter-api-key --from-file=api-key=FILE";
-    let base = notes(BASE);
-    assert!(
-        base.contains("NEXT STEP") && base.contains(create),
-        "{base}"
-    );
-    assert!(
-        base.contains("Nothing tells Prometheus") && base.contains("no log records are sent"),
-        "{base}"
-    );
-
-    let wanted: BTreeMap<&str, &[&str]> = [
-        (
-            "api",
-            &["create secret generic audit-reader --from-file=token=FILE"] as &[&str],
-        ),
-        ("key", &["WARNING: the API key came as the value api.key"]),
-        (
-            "tls",
-            &[
-                "curl -k https://127.0.0.1:10917/-/ready",
-                "set web.probes to tcp",
-            ],
-        ),
-        ("pod-monitor", &["Prometheus has the job orgdata-exporter"]),
-        ("no-persistence", &["WARNING: persistence is off"]),
-        ("labels", &["exec audit-0 -c orgdata-exporter"]),
-    ]
-    .into();
-    for (feature, told) in wanted {
-        let notes = notes(&features()[feature]);
-        assert!(
-            told.iter().all(|told| notes.contains(told)),
-            "{feature}: {notes}"
-        );
-    }
-    assert!(!notes(&features()["key"]).contains("NEXT STEP"));
-    assert!(!notes(&features()["web-pod-monitor"]).contains("web.probes"));
-    assert!(!notes(&features()["otlp"]).contains("no log records are sent"));
-}
-
-/// A server with the few answers of Kubernetes that Helm asks for, and a Secret with this data if any.
-async fn cluster(secret: Option<Value>) -> String {
-    let resource = |name: &str, kind: &str| json!({ "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"] });
-    let apps = json!({ "groupVersion": "apps/v1", "version": "v1" });
-    let mut answers: BTreeMap<&str, Value> = [
-        ("/version", json!({ "major": "1", "minor": "37", "gitVersion": "v1.37.0" })),
-        ("/api", json!({ "kind": "APIVersions", "versions": ["v1"] })),
-        ("/apis", json!({ "kind": "APIGroupList", "groups": [{ "name": "apps", "versions": [apps], "preferredVersion": apps }] })),
-        (
-            "/api/v1",
-            json!({ "kind": "APIResourceList", "groupVersion": "v1", "resources": [
-                resource("secrets", "Secret"), resource("configmaps", "ConfigMap"), resource("services", "Service"),
-                resource("serviceaccounts", "ServiceAccount"),
-            ] }),
-        ),
-        (
-            "/apis/apps/v1",
-            json!({ "kind": "APIResourceList", "groupVersion": "apps/v1", "resources": [resource("statefulsets", "StatefulSet")] }),
-        ),
-    ]
-    .into();
-    if let Some(data) = secret {
-        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "orgdata-exporter-api-key" }, "data": data });
-        answers.insert(
-            "/api/v1/namespaces/monitoring/secrets/orgdata-exporter-api-key",
-            secret,
-        );
-    }
-    let answer = move |uri: Uri| async move {
-        let none = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404 });
-        answers
-            .get(uri.path())
-            .map_or((StatusCode::NOT_FOUND, Json(none)), |found| {
-                (StatusCode::OK, Json(found.clone()))
-            })
+    let api = features()["api"].clone();
+    let of = |feature: &str| {
+        features()
+            .remove(feature)
+            .unwrap_or_else(|| BASE.to_owned())
     };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
-    let address = format!("http://{}", listener.local_addr().expect("an address"));
+    for (values, words) in [
+        (BASE.to_owned(), "NEXT STEP"),
+        (
+            BASE.to_owned(),
+            "create secret generic orgdata-exporter-api-key --from-file=api-key=FILE",
+        ),
+        (BASE.to_owned(), "Nothing tells Prometheus"),
+        (BASE.to_owned(), "no log records are sent"),
+        (
+            api,
+            "create secret generic audit-reader --from-file=token=FILE",
+        ),
+        (of("key"), "WARNING: the API key came as the value api.key"),
+        (of("tls"), "curl -k https://127.0.0.1:10917/-/ready"),
+        (of("tls"), "set web.probes to tcp"),
+        (of("pod-monitor"), "Prometheus has the job orgdata-exporter"),
+        (of("no-persistence"), "WARNING: persistence is off"),
+        (of("labels"), "exec audit-0 -c orgdata-exporter"),
+    ] {
+        let notes = without_cluster(&values);
+        assert!(notes.contains(words), "{words}: {notes}");
+    }
+    for (feature, words) in [
+        ("key", "NEXT STEP"),
+        ("web-pod-monitor", "web.probes"),
+        ("otlp", "no log records are sent"),
+    ] {
+        assert!(
+            !without_cluster(&of(feature)).contains(words),
+            "{feature}: {words}"
+        );
+    }
+}
+
+/// Starts a server with the few answers of Kubernetes that Helm asks for, and a Secret with this data if there is one.
+async fn cluster(secret: Option<Value>) -> String {
+    let answer = async move |uri: Uri| {
+        let list = |group: &str, resources: &[(&str, &str)]| {
+            let resource = |(name, kind): &(&str, &str)| json!({ "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"] });
+            let resources: Value = resources.iter().map(resource).collect();
+            json!({ "kind": "APIResourceList", "groupVersion": group, "resources": resources })
+        };
+        let apps = json!({ "groupVersion": "apps/v1", "version": "v1" });
+        let answer = match uri.path() {
+            "/version" => json!({ "major": "1", "minor": "37", "gitVersion": "v1.37.0" }),
+            "/api" => json!({ "kind": "APIVersions", "versions": ["v1"] }),
+            "/apis" => {
+                json!({ "kind": "APIGroupList", "groups": [{ "name": "apps", "versions": [apps], "preferredVersion": apps }] })
+            }
+            "/api/v1" => list(
+                "v1",
+                &[
+                    ("secrets", "Secret"),
+                    ("configmaps", "ConfigMap"),
+                    ("services", "Service"),
+                    ("serviceaccounts", "ServiceAccount"),
+                ],
+            ),
+            "/apis/apps/v1" => list("apps/v1", &[("statefulsets", "StatefulSet")]),
+            path if path.ends_with("/secrets/orgdata-exporter-api-key") && secret.is_some() => {
+                json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "orgdata-exporter-api-key" }, "data": secret })
+            }
+            _ => {
+                let none = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404 });
+                return (StatusCode::NOT_FOUND, Json(none));
+            }
+        };
+        (StatusCode::OK, Json(answer))
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
     address
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs helm: run .ci/setup"]
-async fn the_notes_know_whether_the_secret_is_there() {
-    for (secret, told, not_told) in [
+#[ignore = "needs helm"]
+async fn the_notes_know_whether_the_secret_exists() {
+    for (secret, words, never) in [
         (
             Some(json!({ "api-key": "eA==" })),
             "The Secret orgdata-exporter-api-key with the API key is there.",
@@ -158,24 +142,13 @@ async fn the_notes_know_whether_the_secret_is_there() {
         ),
     ] {
         let server = cluster(secret).await;
-        let said = tokio::task::spawn_blocking(move || {
-            let cluster = [
-                "--dry-run=server",
-                "--disable-openapi-validation",
-                "--kube-apiserver",
-                &server,
-            ];
-            helm(
-                &[&["install", "orgdata-exporter"] as &[&str], &cluster].concat(),
-                &root(),
-                BASE,
-            )
-        });
-        let said = said
-            .await
-            .expect("ends")
-            .unwrap_or_else(|error| panic!("{error}"));
-        let notes = said.split_once("\nNOTES:\n").expect("notes").1;
-        assert!(notes.contains(told) && !notes.contains(not_told), "{notes}");
+        let options = [
+            "--dry-run=server",
+            "--disable-openapi-validation",
+            "--kube-apiserver",
+            &server,
+        ];
+        let notes = tokio::task::block_in_place(|| notes(BASE, &options));
+        assert!(notes.contains(words) && !notes.contains(never), "{notes}");
     }
 }
