@@ -36,7 +36,6 @@ mod otlp;
 mod properties;
 mod readme;
 mod self_metrics;
-mod simulator;
 mod state;
 mod tail;
 mod tickets;

@@ -330,10 +330,7 @@ async fn the_service(watch: &mut Watch) {
             "a service that fails",
             &["orgdata_up", "orgdata_api_request_failures_total"],
             || {
-                broken = fault(FaultKind::Status(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    String::new(),
-                ));
+                broken = fault(FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR));
             },
         )
         .await;

@@ -1,46 +1,44 @@
-//! What a simulator is like: its data, its keys, its clock.
+//! The configuration of a simulator.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::auth::ApiKey;
-use super::clock::ClockSource;
-use super::fault::Fault;
-use super::readings::Readings;
+use crate::auth::ApiKey;
+use crate::clock::ClockSource;
+use crate::fault::Fault;
+use crate::readings::Readings;
 
 /// Everything that decides what a simulator serves.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The same seed serves the same data, apart from the times, which follow the start.
+    /// The seed of all data. The same seed serves the same data; only the times follow the start.
     pub seed: u64,
-    /// Number of the organization.
+    /// The id of the organization.
     pub organization_id: i64,
-    /// Name of the organization.
-    pub organization_name: String,
-    /// Keys that are accepted, each with its scopes.
+    /// The accepted API keys with their scopes.
     pub keys: Vec<ApiKey>,
-    /// Audit log entries that exist at the start.
+    /// The number of audit log entries at the start.
     pub history: u64,
-    /// Time before the start over which they are spread.
+    /// The time before the start over which they are spread.
     pub history_span: Duration,
     /// New audit log entries per second.
     pub rate: f64,
-    /// Tickets that exist at the start.
+    /// The number of tickets at the start.
     pub tickets: u64,
-    /// Changes of tickets per second: created, moved to another state, another amount, removed.
+    /// Tickets per second that are created, removed, or get another state or amount.
     pub ticket_change_rate: f64,
-    /// Time that every answer of the two listings takes at least.
+    /// The minimum time that every response of the two listings takes.
     pub latency: Duration,
-    /// Where the time comes from.
+    /// The source of the time.
     pub clock: ClockSource,
     /// How the silent spots of the specification are read.
     pub readings: Readings,
-    /// Whether answers are compressed for clients that accept gzip.
+    /// Whether responses are compressed for clients that accept gzip.
     pub compression: bool,
     /// Faults from the start on.
     pub faults: Vec<Fault>,
-    /// How many of the last requests are remembered with their queries.
+    /// How many of the last requests are remembered.
     pub request_log: usize,
 }
 
@@ -51,7 +49,6 @@ impl Default for Config {
         Self {
             seed: 1,
             organization_id: 4711,
-            organization_name: "Example GmbH & Søns".to_owned(),
             keys: vec![ApiKey::full("demo-key")],
             history: 5_000,
             history_span: Duration::from_secs(7 * 24 * 3600),
@@ -69,7 +66,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A world in which nothing happens but what a test does: a clock that stands at 2030-01-01, no history, no
+    /// Returns a configuration in which nothing happens by itself: a manual clock at 2030-01-01, no history, no
     /// tickets, no compression.
     pub fn quiet() -> Self {
         let start = Timestamp::from_second(1_893_456_000).unwrap_or(Timestamp::UNIX_EPOCH);

@@ -1,68 +1,48 @@
 //! Cursors: the place of an entry in the listing, opaque and checked.
 //!
-//! A cursor names a place and not a row, so it stays good when retention takes the row. It is refused when it is not
-//! one of this simulator's: the check depends on the seed and on the key of the listing.
+//! A cursor names a place and not an entry, so it stays valid if retention removes the entry.
 
 use base64::Engine as _;
+use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
-use super::dice::{Purpose, hash};
-use super::readings::{CursorReading, KeyReading};
-use super::world::{Key, Seq};
+use crate::dice::{Purpose, hash};
+use crate::readings::CursorReading;
+use crate::world::{Key, Seq};
 
-/// Makes and reads cursors.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cursors {
-    pub(super) seed: u64,
-    pub(super) key: KeyReading,
-    pub(super) reading: CursorReading,
+/// Returns the cursor of a place.
+pub(crate) fn write(seed: u64, reading: CursorReading, key: Key) -> String {
+    let (at, seq) = (key.at.cast_unsigned(), key.seq);
+    let numbers = [at, seq.generated, seq.added, check(seed, key)];
+    engine(reading).encode(numbers.map(u64::to_be_bytes).concat())
 }
 
-/// Bytes of the place; the check follows.
-const PLACE: usize = 24;
+/// Returns the place of a cursor, or nothing if it was not written with this seed.
+pub(crate) fn read(seed: u64, reading: CursorReading, text: &str) -> Option<Key> {
+    let bytes = engine(reading).decode(text).ok()?;
+    let mut numbers = bytes
+        .chunks(8)
+        .map(|number| number.try_into().map(u64::from_be_bytes));
+    let mut number = || numbers.next()?.ok();
+    let key = Key {
+        at: number()?.cast_signed(),
+        seq: Seq {
+            generated: number()?,
+            added: number()?,
+        },
+    };
+    (number()? == check(seed, key) && bytes.len() == 32).then_some(key)
+}
 
-// === impl Cursors ===
+fn check(seed: u64, key: Key) -> u64 {
+    let seed = seed ^ key.at.cast_unsigned();
+    hash(seed, Purpose::Cursor, key.seq.generated, key.seq.added)
+}
 
-impl Cursors {
-    pub(super) fn write(self, key: Key) -> String {
-        let mut bytes = Vec::with_capacity(PLACE + 8);
-        bytes.extend(key.at.to_be_bytes());
-        bytes.extend(key.seq.generated.to_be_bytes());
-        bytes.extend(key.seq.added.to_be_bytes());
-        bytes.extend(self.check(key).to_be_bytes());
-        match self.reading {
-            CursorReading::UrlSafe => URL_SAFE_NO_PAD.encode(bytes),
-            CursorReading::Reserved => STANDARD.encode(bytes),
-        }
-    }
-
-    /// The place, or nothing when the text is no cursor.
-    pub(super) fn read(self, text: &str) -> Option<Key> {
-        let bytes = match self.reading {
-            CursorReading::UrlSafe => URL_SAFE_NO_PAD.decode(text),
-            CursorReading::Reserved => STANDARD.decode(text),
-        };
-        let bytes: [u8; PLACE + 8] = bytes.ok()?.try_into().ok()?;
-        let number = |at: usize| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let seq = Seq {
-            generated: number(8)?,
-            added: number(16)?,
-        };
-        let key = Key {
-            at: number(0)?.cast_signed(),
-            seq,
-        };
-        (number(24)? == self.check(key)).then_some(key)
-    }
-
-    fn check(self, key: Key) -> u64 {
-        let seed = hash(
-            self.seed,
-            Purpose::Cursor,
-            self.key as u64,
-            key.at.cast_unsigned(),
-        );
-        hash(seed, Purpose::Cursor, key.seq.generated, key.seq.added)
+fn engine(reading: CursorReading) -> GeneralPurpose {
+    match reading {
+        CursorReading::UrlSafe => URL_SAFE_NO_PAD,
+        CursorReading::Reserved => STANDARD,
     }
 }
 
@@ -78,32 +58,15 @@ mod tests {
         },
     };
 
-    fn cursors(reading: CursorReading) -> Cursors {
-        Cursors {
-            seed: 4,
-            key: KeyReading::CreatedAt,
-            reading,
-        }
-    }
-
     #[test]
-    fn a_cursor_leads_back_to_its_place() {
+    fn only_own_cursors_are_read() {
         for reading in [CursorReading::UrlSafe, CursorReading::Reserved] {
-            let cursors = cursors(reading);
-            assert_eq!(cursors.read(&cursors.write(KEY)), Some(KEY));
+            let text = write(4, reading, KEY);
+            assert_eq!(read(4, reading, &text), Some(KEY));
+            assert_eq!(read(5, reading, &text), None);
+            for broken in ["", "abc", &text.replace('A', "B")] {
+                assert_eq!(read(4, reading, broken), None, "{broken}");
+            }
         }
-    }
-
-    #[test]
-    fn what_was_not_made_here_is_refused() {
-        let cursors = cursors(CursorReading::UrlSafe);
-        let other = Cursors { seed: 5, ..cursors };
-        let mut broken = cursors.write(KEY);
-        broken.replace_range(0..1, "B");
-        assert_eq!(
-            [cursors.read(&other.write(KEY)), cursors.read(&broken)],
-            [None, None]
-        );
-        assert_eq!([cursors.read(""), cursors.read("abc")], [None, None]);
     }
 }

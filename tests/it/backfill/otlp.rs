@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, Order, Readings};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, Readings};
 
 use super::support::{ids, live, to_otlp, world, world_of};
 use crate::support::binary::{Finished, launch, until};
@@ -62,13 +62,6 @@ async fn a_range_is_delivered_once_from_the_oldest_to_the_newest() {
 #[tokio::test]
 async fn every_reading_of_the_specification_and_a_failing_service_change_nothing() {
     for (name, readings) in [
-        (
-            "oldest first",
-            Readings {
-                order: Order::OldestFirst,
-                ..Readings::default()
-            },
-        ),
         (
             "the cursor's own entry again",
             Readings {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt as _, stream};
+use http::StatusCode;
 use orgdata_exporter::simulator::{Config, Fault, FaultKind, Simulator};
 
 use super::support::{Checked, Expected, check, organization};
@@ -24,8 +25,12 @@ const BACK: &str = "the exporter cannot look back for a late";
 const TABLE: &[(&str, &[Expected])] = &[
     ("500", &[("bad", "service", &["HTTP 500", OPERATORS])]),
     (
-        "503=closed for a day",
-        &[("bad", "service", &["HTTP 503: closed for a day", OPERATORS])],
+        "503",
+        &[(
+            "bad",
+            "service",
+            &["HTTP 503: Simulated failure: 503 Service Unavailable", OPERATORS],
+        )],
     ),
     (
         "500,on=tickets",
@@ -100,7 +105,7 @@ const TABLE: &[(&str, &[Expected])] = &[
         )],
     ),
     (
-        "429",
+        "retry-after",
         &[(
             "warning",
             "service",
@@ -112,7 +117,7 @@ const TABLE: &[(&str, &[Expected])] = &[
         )],
     ),
     (
-        "429=30s",
+        "retry-after=30",
         &[(
             "warning",
             "service",
@@ -120,7 +125,7 @@ const TABLE: &[(&str, &[Expected])] = &[
         )],
     ),
     (
-        "429=date:1h",
+        "retry-after=1h",
         &[(
             "warning",
             "service",
@@ -128,7 +133,7 @@ const TABLE: &[(&str, &[Expected])] = &[
         )],
     ),
     (
-        "429=2h,on=tickets",
+        "retry-after=7200,on=tickets",
         &[(
             "warning",
             "tickets",
@@ -228,11 +233,7 @@ const TABLE: &[(&str, &[Expected])] = &[
         &[("bad", "service", &["cut off after", CUT])],
     ),
     (
-        "truncated-transfer",
-        &[("bad", "service", &["cut off after", CUT])],
-    ),
-    (
-        "html",
+        "html=200",
         &[(
             "bad",
             "service",
@@ -248,7 +249,7 @@ const TABLE: &[(&str, &[Expected])] = &[
         &[("bad", "service", &["HTTP 502", "text/html", INSTEAD])],
     ),
     (
-        "empty",
+        "empty=200",
         &[(
             "bad",
             "service",
@@ -274,7 +275,7 @@ const TABLE: &[(&str, &[Expected])] = &[
         )],
     ),
     (
-        "expired-cursor",
+        "expired-cursor=400",
         &[(
             "warning",
             "audit-logs",
@@ -290,7 +291,7 @@ const TABLE: &[(&str, &[Expected])] = &[
         )],
     ),
     (
-        "expired-cursor=empty",
+        "expired-cursor-empty",
         &[(
             "warning",
             "audit-logs",
@@ -425,20 +426,20 @@ fn name(kind: &FaultKind) -> &'static str {
     use FaultKind as Kind;
     match kind {
         Kind::Status(..) => "status",
-        Kind::TooManyRequests(_) => "429",
+        Kind::TooManyRequests(_) => "retry-after",
         Kind::Redirect(_) => "redirect",
         Kind::Delay(_) => "delay",
         Kind::Reset => "reset",
         Kind::ResetBody => "reset-body",
         Kind::TruncatedJson => "truncated-json",
-        Kind::TruncatedTransfer => "truncated-transfer",
         Kind::Stall => "stall",
         Kind::Hang => "hang",
         Kind::Html(_) => "html",
         Kind::Empty(_) => "empty",
+        Kind::Body(..) => "body",
         Kind::Oversized(_) => "oversized",
         Kind::ExpiredCursor(_) => "expired-cursor",
-        Kind::ExpiredCursorEmpty => "expired-cursor=empty",
+        Kind::ExpiredCursorEmpty => "expired-cursor-empty",
         Kind::TooLarge(_) => "too-large",
         // Has a test of its own, since it needs an id.
         Kind::Poison(_) => "poison",
@@ -475,6 +476,8 @@ fn the_table_has_every_kind_of_fault() {
         .map(|(spec, _)| name(&fault(spec).kind))
         .collect();
     kinds.insert(name(&FaultKind::Poison(String::new())));
+    // Any other answer.
+    kinds.insert(name(&FaultKind::Body(StatusCode::OK, String::new())));
     assert_eq!(kinds.len(), KINDS, "{kinds:?}");
 }
 
@@ -521,7 +524,7 @@ async fn an_item_that_the_service_chokes_on_is_one_on_a_large_page() {
 
 #[tokio::test]
 async fn a_service_that_wants_to_be_left_alone_is_not_asked_again() {
-    let faults = vec!["429=1s".parse().expect("a fault")];
+    let faults = vec!["retry-after=1".parse().expect("a fault")];
     let sim = Simulator::spawn(Config {
         faults,
         ..organization()

@@ -9,7 +9,7 @@ use orgdata_exporter::audit::Start;
 use orgdata_exporter::ledger::StatePath;
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::simulator::{
-    AfterReading, Config, Fault, FaultKind, Fields, Order, Readings,
+    AfterReading, Config, Fault, FaultKind, Fields, Readings,
 };
 
 use super::bench::Bench;
@@ -158,14 +158,9 @@ fn what_was_there_at_the_moment_of_the_birth_is_not_late() {
 /// A page of one moment does not show its order: the wrong end of it was taken for the newest.
 #[test]
 fn entries_of_one_moment_are_read_in_the_order_of_the_service() {
-    for (history, order) in [
-        (0, Order::OldestFirst),
-        (0, Order::NewestFirst),
-        (10, Order::OldestFirst),
-    ] {
+    for history in [0, 10] {
         let readings = Readings {
             after_inclusive: true,
-            order,
             ..Readings::default()
         };
         let add = [Step::Now(Change::Events(2)), Step::Settle, Step::Restart];
@@ -202,17 +197,13 @@ fn a_late_row_on_top_of_a_lower_page_is_found() {
 /// Events of the birth's own moment were read upside down by a process that had not yet met a page of two: what came next was not counted.
 #[test]
 fn a_restart_on_the_way_down_of_a_first_start_knows_what_was_there() {
-    let readings = Readings {
-        order: Order::OldestFirst,
-        ..Readings::default()
-    };
     let steps = vec![Step::Now(Change::Events(3)), Step::Rounds(7), Step::Die(2)];
     everything_is_exact(&Case {
         seed: 11_933_376_182_795_466_117,
         history: 14,
         start: Start::Oldest,
         page_size: 2,
-        readings,
+        readings: Readings::default(),
         steps,
     });
 }
@@ -243,16 +234,12 @@ fn what_was_in_the_first_page_is_history_though_its_order_is_not_known() {
         Step::During(1, Change::Events(1)),
         Step::Rounds(2),
     ];
-    let readings = Readings {
-        order: Order::OldestFirst,
-        ..Readings::default()
-    };
     everything_is_exact(&Case {
         seed: 6_735_748_433_664_714_608,
         history: 14,
         start: Start::Oldest,
         page_size: 3,
-        readings,
+        readings: Readings::default(),
         steps,
     });
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use orgdata_exporter::simulator::{Fault, FaultKind, Running};
+use orgdata_simulator::{Fault, FaultKind, Running};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::support::{audit, client, get, ids, raw, text, with_history};
+use crate::support::{audit, client, get, ids, raw, text, with_history};
 
 /// A simulator with 20 entries and 20 tickets and this fault.
 async fn faulty(fault: &str) -> Running {
@@ -19,13 +19,16 @@ async fn faulty(fault: &str) -> Running {
 
 #[tokio::test]
 async fn a_fault_answers_with_a_status_so_often_and_on_that_listing_only() {
-    let sim = faulty("503=down for lunch,on=audit,times=2").await;
+    let sim = faulty("503,on=audit,times=2").await;
     for expected in [503, 503, 200] {
         assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
         let (status, body) = get(&sim, "/v1/audit-logs").await;
         assert_eq!(status, expected);
         if expected == 503 {
-            assert_eq!(body, json!({ "message": "down for lunch" }));
+            assert_eq!(
+                body,
+                json!({ "message": "Simulated failure: 503 Service Unavailable" })
+            );
         }
     }
     assert!(sim.faults().is_empty());
@@ -57,9 +60,9 @@ async fn a_fault_can_hit_every_nth_request_or_by_chance() {
 #[tokio::test]
 async fn a_429_says_when_to_come_back_in_every_form() {
     for (fault, expected) in [
-        ("429", None),
-        ("429=30s", Some("30")),
-        ("429=date:90s", Some("Tue, 01 Jan 2030 00:01:30 GMT")),
+        ("retry-after", None),
+        ("retry-after=30", Some("30")),
+        ("retry-after=90s", Some("Tue, 01 Jan 2030 00:01:30 GMT")),
     ] {
         let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
         assert_eq!(response.status(), 429);
@@ -75,7 +78,7 @@ async fn a_429_says_when_to_come_back_in_every_form() {
 
 #[tokio::test]
 async fn a_proxy_in_between_answers_with_html_a_redirect_or_nothing() {
-    for (fault, status) in [("html", 200), ("html=502", 502)] {
+    for (fault, status) in [("html=200", 200), ("html=502", 502)] {
         let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
         assert_eq!(response.status(), status);
         assert!(
@@ -102,7 +105,7 @@ async fn a_proxy_in_between_answers_with_html_a_redirect_or_nothing() {
         (response.status().as_u16(), &response.headers()["location"]),
         (307, &"http://127.0.0.1:1/else".parse().unwrap())
     );
-    for (fault, status) in [("empty", 200), ("empty=500", 500)] {
+    for (fault, status) in [("empty=200", 200), ("empty=500", 500)] {
         let response = raw(&faulty(fault).await, "/v1/tickets").await.unwrap();
         assert_eq!(response.status(), status);
         assert!(response.bytes().await.unwrap().is_empty());
@@ -118,11 +121,11 @@ async fn a_body_can_be_cut_with_and_without_the_header_saying_so() {
     let body = response.bytes().await.unwrap();
     assert_eq!(body.len() as u64, promised);
     assert!(body.starts_with(b"{\"items\":[{") && serde_json::from_slice::<Value>(&body).is_err());
-    for fault in ["truncated-transfer", "reset-body"] {
-        let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
-        assert_eq!(response.status(), 200);
-        assert!(response.bytes().await.is_err(), "{fault}");
-    }
+    let response = raw(&faulty("reset-body").await, "/v1/audit-logs")
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(response.bytes().await.is_err());
     assert!(
         raw(&faulty("reset").await, "/v1/audit-logs")
             .await
@@ -180,14 +183,7 @@ async fn cursors_can_expire_with_any_status_or_answer_nothing() {
     );
     assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
     sim.clear_faults();
-    sim.fault("expired-cursor".parse().unwrap());
-    let (status, body) = get(&sim, &format!("/v1/audit-logs?after={start}")).await;
-    assert_eq!(
-        (status.as_u16(), &body["issues"][0]["path"]),
-        (400, &json!(["after"]))
-    );
-    sim.clear_faults();
-    sim.fault("expired-cursor=empty".parse().unwrap());
+    sim.fault("expired-cursor-empty".parse().unwrap());
     sim.add_events(3);
     let empty = audit(&sim, &format!("after={start}")).await;
     assert_eq!(
@@ -206,7 +202,7 @@ async fn a_page_fails_when_it_is_too_large_or_holds_a_poisoned_item() {
     assert_eq!(get(&sim, "/v1/audit-logs?limit=5").await.0, 500);
     assert_eq!(get(&sim, "/v1/audit-logs?limit=4").await.0, 200);
     assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
-    sim.fault("poison=20,on=tickets".parse().unwrap());
+    sim.fault("poison=\"20\",on=tickets".parse().unwrap());
     assert_eq!(get(&sim, "/v1/tickets?limit=1").await.0, 500);
     assert_eq!(get(&sim, "/v1/tickets?offset=1").await.0, 200);
 }

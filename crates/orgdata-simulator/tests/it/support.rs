@@ -1,14 +1,13 @@
-//! What all tests need: a client, a simulator, and pages.
+//! A client, a simulator, and its pages.
 
 use std::sync::LazyLock;
 
-use orgdata_exporter::simulator::{Config, Order, Running, Simulator};
+use orgdata_simulator::{Config, Running, Simulator};
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 use serde_json::Value;
 
-/// One client for all tests: making one loads the system's certificates. It keeps no connection, since each test has
-/// a runtime of its own.
+/// Returns the client of all tests. It keeps no connection, because each test has its own runtime.
 pub(crate) fn client() -> &'static Client {
     static CLIENT: LazyLock<Client> = LazyLock::new(|| {
         rustls::crypto::ring::default_provider()
@@ -24,7 +23,7 @@ pub(crate) fn client() -> &'static Client {
     &CLIENT
 }
 
-/// A quiet simulator with some history.
+/// Starts a quiet simulator with some history.
 pub(crate) async fn with_history(history: u64, change: impl FnOnce(&mut Config)) -> Running {
     let mut config = Config {
         history,
@@ -73,23 +72,19 @@ pub(crate) fn text<'a>(page: &'a Value, field: &str) -> &'a str {
     page[field].as_str().unwrap()
 }
 
-/// Every id from the newest to the oldest, walked down page by page.
-pub(crate) async fn walk_down(sim: &Running, query: &str) -> Vec<String> {
+/// Returns every id from the newest to the oldest, page by page.
+pub(crate) async fn all_ids(sim: &Running, query: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut page = audit(sim, query).await;
     while !page["items"].as_array().unwrap().is_empty() {
-        let mut part = ids(&page);
-        if sim.readings().order == Order::OldestFirst {
-            part.reverse();
-        }
-        all.extend(part);
+        all.extend(ids(&page));
         let before = text(&page, "endCursor").to_owned();
         page = audit(sim, &format!("{query}&before={before}")).await;
     }
     all
 }
 
-/// One request to a listing, as far as it gets.
+/// Sends one request.
 pub(crate) async fn raw(sim: &Running, path: &str) -> reqwest::Result<reqwest::Response> {
     client()
         .get(format!("{}{path}", sim.base_url()))

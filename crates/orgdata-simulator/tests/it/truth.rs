@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_exporter::simulator::{Fields, Mark, Scope};
+use orgdata_simulator::{Fields, Scope};
 use reqwest::Client;
 
-use super::support::{audit, client, ids, raw, walk_down, with_history};
+use crate::support::{all_ids, audit, client, ids, raw, with_history};
 
 #[tokio::test]
 async fn a_hook_sees_every_request_and_can_change_the_world_before_it_is_answered() {
@@ -67,7 +67,7 @@ async fn a_stopped_server_can_be_started_again_on_the_same_port() {
 async fn the_truth_counts_what_is_served_and_what_was_taken_away() {
     let sim = with_history(300, |_| ()).await;
     let start = sim.mark();
-    let listed = walk_down(&sim, "limit=100").await;
+    let listed = all_ids(&sim, "limit=100").await;
     let entries: Vec<_> = sim.entries().collect();
     assert!(
         entries
@@ -91,7 +91,6 @@ async fn the_truth_counts_what_is_served_and_what_was_taken_away() {
         .filter(|entry| (&entry.activity_type, entry.actor) == (&busiest.0.0, busiest.0.1))
         .count();
     assert_eq!(counted as u64, *busiest.1);
-    assert_eq!(truth.created.unwrap().1, entries.last().unwrap().created_at);
 
     sim.advance(Duration::from_secs(5));
     sim.add_events(10);
@@ -114,15 +113,6 @@ async fn the_truth_counts_what_is_served_and_what_was_taken_away() {
         1
     );
     assert_eq!(sim.entries_of(Scope::arrived_since(start)).count(), 15);
-    assert_eq!(
-        sim.truth_of(Scope {
-            created_since: Some(sim.now()),
-            ..Scope::default()
-        })
-        .total,
-        0
-    );
-    assert_eq!(sim.mark().to_string().parse::<Mark>().unwrap(), sim.mark());
 }
 
 #[tokio::test]
