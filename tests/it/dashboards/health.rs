@@ -103,15 +103,18 @@ fn audit() -> Vec<Panel> {
         lines("From creation to counted", "s", "How late live events are counted, from the service's createdAt on; 0 while there are none.")
             .query(&quantile(0.5, "orgdata_audit_event_delay_seconds", ""), "half of the events")
             .query(&quantile(0.9, "orgdata_audit_event_delay_seconds", ""), "nine in ten"),
-        bars("What was not as it should be", "short", "Entries that appeared late, came twice or broke the contract; events of actors beyond --metrics.max-actors; lost cursors; holes in the trail.")
+        bars("What was not as it should be", "short", "Entries that appeared late, came twice or broke the contract or were outside the filters; events of actors beyond --metrics.max-actors; lost cursors; holes in the trail.")
             .query(&each("orgdata_audit_events_late_total"), "late")
             .query(&each("orgdata_audit_events_duplicate_total"), "twice, dropped")
             .query(&each("orgdata_audit_entries_malformed_total"), "malformed")
             .query(&each("orgdata_audit_actors_folded_total"), "actor folded")
             .query(&each("orgdata_audit_cursor_recoveries_total"), "cursor recovered")
-            .query(&each("orgdata_audit_gaps_total"), "gap"),
-        lines("Walks", "short", "Pages of the walk under way: passed on the way down, still to be taken on the way up; 0 without a walk.")
-            .query(&or_zero("sum by (walk, direction) (orgdata_audit_walk_pages{@})"), "{{walk}} {{direction}}"),
+            .query(&each("orgdata_audit_gaps_total"), "gap")
+            .query(&each("orgdata_audit_filtered_total"), "outside the filters"),
+        lines("Open ranges", "short", "Ranges of the audit logs that are known to be missing and are still to be read.")
+            .query(&or_zero("sum by (kind) (orgdata_audit_open_ranges{@})"), "{{kind}}"),
+        lines("Age of open ranges", "s", "How long the oldest open range has been open; 0 if none is.")
+            .query(&or_zero("max by (kind) (orgdata_audit_open_range_age_seconds{@})"), "{{kind}}"),
         bars("Events counted", "short", "Audit events of all activities, whole numbers in each bar.").query(&each("orgdata_audit_events_total"), "events"),
     ]
 }
@@ -195,6 +198,16 @@ fn state() -> Vec<Panel> {
             "failures",
         ),
         stat(
+            "Created",
+            "dateTimeAsIso",
+            "When the state file was created; counters count from this time.",
+        )
+        .now(
+            "max(orgdata_state_created_timestamp_seconds{@}) * 1000",
+            "Time",
+        )
+        .size(12, 4),
+        stat(
             "Set aside last",
             "dateTimeAsIso",
             "When a damaged state file was set aside and a fresh one begun.",
@@ -261,6 +274,10 @@ fn process() -> Vec<Panel> {
         table("Builds", "short", "Version, commit and compiler of each exporter.")
             .rows("max by (instance, version, revision, rustc) (orgdata_exporter_build_info{@})")
             .columns(&[("instance", "Instance"), ("version", "Version"), ("revision", "Commit"), ("rustc", "Compiler")])
+            .size(24, 4),
+        table("Organizations", "short", "The organization of each exporter; only exporters that are not kept idle by their pod index.")
+            .rows(&or_zero("max by (instance, organization_id, organization_name) (orgdata_organization_info{@} and on (job, instance) orgdata_exporter_active{@} == 1)"))
+            .columns(&[("instance", "Instance"), ("organization_id", "Organization"), ("organization_name", "Name")])
             .size(24, 4),
     ]
 }
