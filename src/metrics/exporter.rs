@@ -23,7 +23,7 @@ const BUILD: [(&str, &str); 3] = [
 families! {
     /// The families `orgdata_exporter_*`.
     pub struct ExporterMetrics {
-        /// 1 while this instance reads the API; 0 while --kubernetes.pod-index keeps it idle.
+        /// 1 while this instance reads the API; 0 while its pod index keeps it idle.
         "orgdata_exporter_active" => active: Gauge = gauge(1),
         /// The build of this exporter; always 1.
         "orgdata_exporter_build_info" => build: Family<[(&'static str, &'static str); 3], Gauge> = Family::new([BUILD], || gauge(1)),
