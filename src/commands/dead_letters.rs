@@ -54,7 +54,7 @@ struct ChangeArgs {
     #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]
     path: String,
     /// Their numbers, as `list` shows them
-    #[arg(value_name = "NUMBER", required_unless_present_any = ["all", "reason"])]
+    #[arg(value_name = "NUMBER")]
     ids: Vec<i64>,
     /// All of them
     #[arg(long, conflicts_with_all = ["ids", "reason"])]
@@ -142,6 +142,11 @@ fn select(mut args: ChangeArgs) -> Result<(DeadLetters, Selection), Failure> {
     }
     if args.all {
         return Ok((letters, Selection::All));
+    }
+    if args.ids.is_empty() {
+        return Err(Failure::in_settings(
+            "no dead letters are named; give their numbers, --reason REASON or --all",
+        ));
     }
     args.ids.sort_unstable();
     args.ids.dedup();

@@ -69,7 +69,7 @@ pub(super) fn connect(error: &str, setting: &str) -> String {
         ),
         (
             &["CertificateRequired", "HandshakeFailure"],
-            "the server requires a client certificate: give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY",
+            "it requires a client certificate: give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY if it is a collector",
         ),
         (
             &["UnknownIssuer"],
