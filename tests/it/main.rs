@@ -38,6 +38,7 @@ mod readme;
 mod self_metrics;
 mod simulator;
 mod state;
+mod structure;
 mod tail;
 mod tickets;
 mod web;
