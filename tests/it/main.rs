@@ -37,6 +37,7 @@ mod properties;
 mod readme;
 mod self_metrics;
 mod state;
+mod structure;
 mod tail;
 mod tickets;
 mod web;
