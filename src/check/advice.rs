@@ -61,7 +61,7 @@ fn advice(error: &ApiError, settings: &Settings) -> String {
         ApiError::Validation { .. } | ApiError::Status { .. } => {
             "this is not how the service is documented to answer: check --api.base-url, and ask the service's operators".to_owned()
         }
-        ApiError::RateLimited { .. } | ApiError::LeftAlone(_) => {
+        ApiError::RateLimited { .. } | ApiError::Paused(_) => {
             "the exporter waits and goes on by itself; lower --api.max-requests-per-second if it lasts, or see who else uses the key"
                 .to_owned()
         }

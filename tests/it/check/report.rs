@@ -231,7 +231,7 @@ async fn a_key_that_the_service_repeats_is_not_shown() {
     ))
     .await;
     let checked = Checked::of(check(&peer.url())).await;
-    checked.assert_only(&[("bad", "key", &["no such key: [the key]"])]);
+    checked.assert_only(&[("bad", "key", &["no such key: [secret]"])]);
     assert!(!checked.text.contains(KEY), "{}", checked.text);
 }
 

@@ -202,7 +202,7 @@ async fn a_certificate_that_is_not_trusted_is_named_with_the_flag_that_makes_it_
     let url = format!("https://localhost:{port}");
     Checked::of(check(&url)).await.assert_service(&[
         "UnknownIssuer",
-        "nothing on this machine vouches",
+        "from an authority that this machine does not trust",
         "--api.ca-file",
     ]);
     let trusted = Checked::of(check(&url).arg(&format!("--api.ca-file={TLS}ca.pem"))).await;

@@ -322,7 +322,7 @@ async fn a_service_that_asks_for_a_pause_is_not_said_to_be_asked_sooner() {
     let script = Script::new(move |request| {
         Err(match request.number {
             0 => limited(3600),
-            1 => ApiError::LeftAlone(Duration::from_millis(3_539_500)),
+            1 => ApiError::Paused(Duration::from_millis(3_539_500)),
             _ => limited(5),
         })
     });
