@@ -141,7 +141,7 @@ impl Tail {
     pub(super) async fn begin_reread(&mut self) -> Result<(), TailError> {
         let page = match self
             .fetcher
-            .page(&Place::Top, Priority::Walk, STRIKES)
+            .page(&Place::Top, Priority::Range, STRIKES)
             .await?
         {
             Fetched::Page(page) => page,

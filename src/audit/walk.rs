@@ -406,7 +406,7 @@ impl Tail {
         if !self.rewalked {
             let page = match self
                 .fetcher
-                .page_for_sure(&Place::Top, Priority::Walk, STRIKES)
+                .page_for_sure(&Place::Top, Priority::Range, STRIKES)
                 .await?
             {
                 Fetched::Page(page) => page,
@@ -533,7 +533,7 @@ impl Tail {
     fn priority(&self, kind: WalkKind) -> Priority {
         match kind {
             WalkKind::CatchUp | WalkKind::Recovery => Priority::Live,
-            WalkKind::FirstStart | WalkKind::Reread => Priority::Walk,
+            WalkKind::FirstStart | WalkKind::Reread => Priority::Range,
         }
     }
 

@@ -61,7 +61,7 @@ impl Scan {
             };
             match self
                 .fetcher
-                .page_for_sure(&place, Priority::Walk, STRIKES)
+                .page_for_sure(&place, Priority::Range, STRIKES)
                 .await
             {
                 Ok(Fetched::Page(page)) => {

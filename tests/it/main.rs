@@ -18,7 +18,6 @@ mod support {
     pub(crate) mod settings;
 }
 
-mod api;
 mod backfill;
 mod backlog;
 mod cardinality;

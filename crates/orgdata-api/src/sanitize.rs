@@ -74,6 +74,15 @@ pub fn sanitize(text: &str, secrets: &[&str]) -> String {
     )
 }
 
+/// Returns the part of a text that is examined, and a little more, so that one that is cut can be recognized.
+pub(crate) fn beginning(text: &str) -> &str {
+    let mut end = text.len().min(MAX_EXAMINED + 4);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// Returns the text on one line of at most `max` characters, with spaces in place of control characters.
 pub fn one_line(text: &str, max: usize) -> String {
     let mut chars = text

@@ -1,10 +1,10 @@
-//! Every failure of the service is told apart, in words for a person and in a bounded word for a label.
+//! Each failure of the service has its own message for people and its own bounded reason for metrics.
 
 use futures_util::future::join_all;
 
-use super::support::{KEY, Subject};
-use crate::support::fast::fast;
-use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, head, json};
+use crate::peer::{NO_TICKETS, Peer, Reply, answer, head, json};
+use crate::support::fast;
+use crate::support::{KEY, Subject};
 
 const HTML: &str = "<!DOCTYPE html><html><body>Bad gateway</body></html>";
 
@@ -12,7 +12,7 @@ const VALIDATION: &str = r#"{"error":"Invalid query","issues":[
     {"path":["activityTypes",1],"code":"invalid_enum_value","message":"Not a type","received":"X","options":["A","B"]},
     {"path":["limit"],"code":"too_big","message":"At most 1000"}]}"#;
 
-/// What one answer must come to.
+/// An answer and the error that it must become.
 struct Case {
     reply: Reply,
     reason: &'static str,
@@ -43,7 +43,7 @@ async fn check(cases: Vec<Case>) {
             let subject = Subject::new(&peer.url());
             let error = subject.refused().await;
             assert_eq!(error.reason().as_str(), reason, "{error}");
-            // What can heal was tried a few times, and what asks for patience a few times more.
+            // A transient error is retried a few times, and a rate limit a few times more.
             let attempts = match reason {
                 "rate_limited" => 8,
                 _ if error.is_transient() => 4,
@@ -51,7 +51,7 @@ async fn check(cases: Vec<Case>) {
             };
             assert_eq!(
                 (peer.count(), subject.failures(reason)),
-                (attempts, attempts as f64),
+                (attempts, attempts),
                 "{error}"
             );
             let text = error.to_string();
@@ -71,7 +71,7 @@ async fn check(cases: Vec<Case>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_told_apart_and_say_what_to_do() {
+async fn refusals_are_distinguished_and_say_what_to_do() {
     check(vec![
         case(
             json("401 Unauthorized", r#"{"message":"No such key"}"#),
@@ -128,7 +128,7 @@ async fn a_validation_error_shows_every_issue_with_its_path_whatever_its_status(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_key_is_no_validation_error_whatever_its_body() {
+async fn a_refused_key_is_not_a_validation_error_whatever_its_body() {
     let body = r#"{"error":"Unauthorized","issues":[{"path":["X-API-Key"],"code":"custom","message":"Unknown key"}]}"#;
     check(vec![
         case(
@@ -151,7 +151,7 @@ async fn a_refused_key_is_no_validation_error_whatever_its_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_the_service_and_of_the_way_to_it_are_told_apart() {
+async fn failures_of_the_service_and_of_the_network_are_distinguished() {
     let cut = head("200 OK", &["content-type: application/json"], 100) + r#"{"items":["#;
     check(vec![
         case(
@@ -213,7 +213,7 @@ async fn failures_of_the_service_and_of_the_way_to_it_are_told_apart() {
         case(
             answer("200 OK", &[], format!("Unknown key {KEY}")),
             "not_json",
-            &["Unknown key [the key]"],
+            &["Unknown key [secret]"],
         ),
         case(
             Reply::Bytes((head("200 OK", &[], usize::MAX) + NO_TICKETS).into_bytes()),
@@ -248,9 +248,9 @@ async fn a_refusal_counts_also_when_its_body_never_ends() {
         case(endless("401 Unauthorized"), "unauthorized", &["HTTP 401"]),
     ])
     .await;
-    // One that stays silent costs the time limit once, and says the same.
+    // A silent one takes the time limit once and has the same reason.
     let peer = Peer::always(Reply::Held(begun("401 Unauthorized"))).await;
-    let mut settings = super::support::settings(&peer.url());
+    let mut settings = crate::support::settings(&peer.url());
     settings.timeout = std::time::Duration::from_millis(200);
     assert_eq!(
         Subject::with(settings).refused().await.reason().as_str(),
@@ -260,13 +260,23 @@ async fn a_refusal_counts_also_when_its_body_never_ends() {
 }
 
 #[tokio::test]
-async fn a_service_that_repeats_the_key_does_not_make_the_exporter_repeat_it() {
+async fn a_key_that_the_service_repeats_is_not_shown() {
     for reply in [
         json(
             "401 Unauthorized",
             format!(r#"{{"message":"Unknown key {KEY}"}}"#),
         ),
         json("200 OK", format!(r#"{{"message":"Unknown key {KEY}"}}"#)),
+        json(
+            "401 Unauthorized",
+            r#"{"message":"Unknown key demo\u002dkey"}"#,
+        ),
+        json("403 Forbidden", "Unknown key demo%2Dkey"),
+        answer(
+            "502 Bad Gateway",
+            &["content-type: text/html"],
+            "<p>demo&#45;key",
+        ),
         answer(
             "307 Temporary Redirect",
             &[&format!("location: https://login.example/{KEY}")],
@@ -275,6 +285,6 @@ async fn a_service_that_repeats_the_key_does_not_make_the_exporter_repeat_it() {
     ] {
         let peer = Peer::always(reply).await;
         let text = Subject::new(&peer.url()).refused().await.to_string();
-        assert!(text.contains("[the key]") && !text.contains(KEY), "{text}");
+        assert!(text.contains("[secret]") && !text.contains(KEY), "{text}");
     }
 }

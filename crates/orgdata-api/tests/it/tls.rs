@@ -1,23 +1,21 @@
-//! TLS: a private root is trusted when it is given, and what is not trusted is said.
+//! TLS: a private root is trusted if it is given, and an untrusted certificate is an error that says so.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orgdata_exporter::api::{Client, Settings};
-use orgdata_exporter::metrics::ApiMetrics;
-use prometheus_client::registry::Registry;
+use orgdata_api::{Client, Settings};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::support::{Subject, settings};
-use crate::support::http_peer::{NO_ENTRIES, head};
+use crate::peer::{NO_ENTRIES, head};
+use crate::support::{Recorder, Subject, settings};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/support/tls")
+        .join("../../tests/support/tls")
         .join(name)
 }
 
@@ -45,7 +43,7 @@ fn server() -> SocketAddr {
                 ServerConnection::new(Arc::clone(&config)).expect("a right configuration"),
                 stream,
             );
-            // A client that does not trust this server says so and goes.
+            // A client that does not trust this server disconnects.
             let mut buffer = [0; 4096];
             if stream.read(&mut buffer).is_ok_and(|read| read > 0) {
                 let _ = stream
@@ -78,9 +76,9 @@ async fn a_private_root_is_trusted_when_it_is_given() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_refused_with_the_reason_and_what_to_do() {
+async fn an_untrusted_server_is_refused_with_the_reason_and_what_to_do() {
     let address = server();
-    // The certificate is one for localhost and 127.0.0.1; where 127.0.0.2 is not this machine, there is no connection either.
+    // The certificate is for localhost and 127.0.0.1. On a machine without 127.0.0.2 there is no connection either.
     let other_name = Settings {
         ca_file: Some(file("ca.pem")),
         ..settings(&format!("https://127.0.0.2:{}", address.port()))
@@ -109,8 +107,7 @@ fn a_file_without_certificates_is_named() {
             ca_file: Some(path.to_owned()),
             ..settings("https://localhost")
         };
-        let error = Client::new(settings, ApiMetrics::register(&mut Registry::default()))
-            .expect_err("refused");
+        let error = Client::new(settings, Recorder::default()).expect_err("refused");
         assert!(
             error.contains(&path.display().to_string()) && !error.contains('\n'),
             "{error}"

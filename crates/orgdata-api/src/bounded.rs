@@ -1,4 +1,4 @@
-//! A JSON array of which no more is kept than makes sense: the shortest items take many times their text in memory.
+//! A JSON array of which a bounded number of items is kept: the shortest items take many times their text in memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,25 +7,23 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
 /// The first `MAX` items of an array.
 #[derive(Debug)]
-pub struct Few<T, const MAX: usize> {
+pub struct Bounded<T, const MAX: usize> {
     /// The items.
     pub items: Vec<T>,
-    /// There were more.
+    /// Whether the array has more items.
     pub more: bool,
 }
 
-struct FewVisitor<T, const MAX: usize>(PhantomData<T>);
+struct BoundedVisitor<T, const MAX: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Few<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Bounded<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(FewVisitor(PhantomData))
+        deserializer.deserialize_seq(BoundedVisitor(PhantomData))
     }
 }
 
-// === impl FewVisitor ===
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for FewVisitor<T, MAX> {
-    type Value = Few<T, MAX>;
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for BoundedVisitor<T, MAX> {
+    type Value = Bounded<T, MAX>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array")
@@ -36,14 +34,14 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for FewVisitor<T, 
         while items.len() < MAX {
             match array.next_element()? {
                 Some(item) => items.push(item),
-                None => return Ok(Few { items, more: false }),
+                None => return Ok(Bounded { items, more: false }),
             }
         }
         let mut more = false;
         while array.next_element::<IgnoredAny>()?.is_some() {
             more = true;
         }
-        Ok(Few { items, more })
+        Ok(Bounded { items, more })
     }
 }
 
@@ -52,16 +50,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_past_the_bound_is_left_out_and_known_of() {
+    fn items_past_the_bound_are_left_out_and_noticed() {
         for (text, items, more) in [
             ("[]", vec![], false),
             ("[1,2,3]", vec![1, 2, 3], false),
             ("[1,2,3,\"x\",{}]", vec![1, 2, 3], true),
         ] {
-            let few: Few<u32, 3> = serde_json::from_str(text).expect("valid");
-            assert_eq!((few.items, few.more), (items, more), "{text}");
+            let bounded: Bounded<u32, 3> = serde_json::from_str(text).expect("valid");
+            assert_eq!((bounded.items, bounded.more), (items, more), "{text}");
         }
-        assert!(serde_json::from_str::<Few<u32, 3>>("[1,2,3,4").is_err());
-        assert!(serde_json::from_str::<Few<u32, 3>>("null").is_err());
+        assert!(serde_json::from_str::<Bounded<u32, 3>>("[1,2,3,4").is_err());
+        assert!(serde_json::from_str::<Bounded<u32, 3>>("null").is_err());
     }
 }
