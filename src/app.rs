@@ -13,10 +13,11 @@ use tokio_util::sync::CancellationToken;
 use crate::api::Client;
 use crate::audit::Tail;
 use crate::cli::Settings;
+use crate::ledger::next::Encoded;
 use crate::ledger::{LedgerHandle, OpenError};
 use crate::metrics::certificates::Certificate;
 use crate::metrics::{Loop, Metrics};
-use crate::otlp::{self, Relay, Sender};
+use crate::otlp::{self, RecordEncoder, Relay, Sender};
 use crate::tickets;
 use crate::web::{self, BindError, Bound, Health, WebState};
 
@@ -276,9 +277,10 @@ fn relay(
     sender: Sender,
     settings: &otlp::Settings,
     metrics: &Metrics,
-) -> Relay<LedgerHandle, Sender> {
+) -> Relay<Encoded, Sender> {
+    let encoder = RecordEncoder::new(settings.redaction.clone());
     Relay::new(
-        ledger.clone(),
+        Encoded::new(ledger.clone(), Arc::new(encoder)),
         &ledger.instance_id(),
         sender,
         settings,

@@ -22,7 +22,7 @@ use crate::health::Health;
 use crate::ledger::{self, LedgerHandle, OpenError, StatePath};
 use crate::metrics::audit::Total;
 use crate::metrics::{Loop, Metrics};
-use crate::otlp::{self, Relay, Sender};
+use crate::otlp::{self, RecordEncoder, Relay, Sender};
 
 /// Between two looks at how far it is, and at a full ledger.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -87,8 +87,9 @@ pub(super) async fn run(
     );
     metrics.loops.enable(Loop::Otlp);
     let sending = CancellationToken::new();
+    let encoder = RecordEncoder::new(to.redaction.clone());
     let relay = Relay::new(
-        ledger.clone(),
+        ledger::next::Encoded::new(ledger.clone(), Arc::new(encoder)),
         &ledger.instance_id(),
         sender,
         to,

@@ -91,10 +91,10 @@ impl Settings {
         }
         let otlp = otlp::Settings::from_env(&flags.otlp.to_otlp(), env)
             .map_err(|error| SettingsError(error.to_string()))?;
-        let scrubber = otlp::Scrubber {
+        let encoder = otlp::RecordEncoder::new(otlp::Redaction {
             hide_user_names: !flags.otlp.user_names,
-            redact: flags.otlp.redact.clone(),
-        };
+            paths: flags.otlp.redact.clone(),
+        });
         let ledger = ledger::Settings {
             path: StatePath::parse(flags.state.path.as_deref().unwrap_or(DEFAULT_STATE_PATH)),
             max_size: flags.state.max_size,
@@ -107,7 +107,9 @@ impl Settings {
             reread_window: flags.audit.reread_window,
             id_retention: ID_RETENTION.max(flags.audit.reread_window.saturating_mul(2)),
             max_dead_letters: MAX_DEAD_LETTERS,
-            redact: std::sync::Arc::new(move |raw: &str| scrubber.scrub(raw).into_owned()),
+            redact: std::sync::Arc::new(move |raw: &str| {
+                ledger::next::Encode::redact(&encoder, raw)
+            }),
         };
         let api = api::Settings {
             base_url,

@@ -11,6 +11,7 @@ mod known;
 mod labels;
 mod letters;
 mod look;
+pub mod next;
 mod open;
 mod outbox;
 mod schema;
