@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 use orgdata_exporter::cli::{self, Cli, Command, Given, LogSettings, Settings};
-use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
+use orgdata_exporter::telemetry::Telemetry;
 use orgdata_exporter::{
-    app, backfill, check, dead_letters, demo, healthcheck, shutdown, simulator,
+    app, backfill, check, dead_letters, demo, healthcheck, otlp, shutdown, simulator,
 };
 
 /// Wrong flags or settings.
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
                 .subcommand_matches("backfill")
                 .map_or_else(Given::default, Given::from);
             let log = LogSettings::from(&*args.flags);
-            let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
+            let _telemetry = Telemetry::install(log, otlp::span_provider(&env));
             let run = async { backfill::run(*args, &given, &env, shutdown::on_signal()).await };
             return match runtime.block_on(run) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
                 .subcommand_matches("demo")
                 .map_or_else(Given::default, Given::from);
             let log = LogSettings::from(&*flags);
-            let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
+            let _telemetry = Telemetry::install(log, otlp::span_provider(&env));
             return ended(runtime.block_on(demo::run(*flags, &given, &env)), &given);
         }
         None => (
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return failed(WRONG_SETTINGS, &given.with_origin(&error.to_string())),
     };
-    let _telemetry = Telemetry::install(log, TraceSettings::from_env(&env).as_ref());
+    let _telemetry = Telemetry::install(log, otlp::span_provider(&env));
     let run = async {
         // A signal that comes while the state file is opened stops the exporter once it is open.
         let shutdown = shutdown::on_signal();

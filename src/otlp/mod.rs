@@ -8,6 +8,7 @@ mod record;
 mod relay;
 mod sender;
 mod settings;
+mod spans;
 mod stdout;
 mod text;
 mod verdict;
@@ -19,4 +20,5 @@ pub use sender::{Export, Sender};
 pub use settings::{
     Connection, DEFAULT_TIMEOUT, Flags, PemFile, Protocol, Settings, SettingsError, Target,
 };
+pub use spans::span_provider;
 pub use verdict::{FailureReason, Refusal, Verdict};
