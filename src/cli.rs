@@ -13,7 +13,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, Parser, Subcommand};
 
-use crate::backfill::{self, BackfillArgs};
+use crate::commands::backfill::{self, BackfillArgs};
 use crate::commands::check::CheckArgs;
 use crate::commands::completions::{CompletionsArgs, ManArgs};
 use crate::commands::dead_letters::DeadLettersArgs;

@@ -23,7 +23,6 @@
 pub use orgdata_api as api;
 pub mod app;
 pub mod audit;
-pub mod backfill;
 pub mod cli;
 pub mod commands;
 pub mod health;

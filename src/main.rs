@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use orgdata_exporter::cli::{self, Cli, Command, Flags, Given, LogSettings, Settings};
 use orgdata_exporter::commands::{
-    Failure, check, completions, dead_letters, demo, healthcheck, simulate,
+    Failure, backfill, check, completions, dead_letters, demo, healthcheck, simulate,
 };
-use orgdata_exporter::telemetry::{Telemetry, TraceSettings};
-use orgdata_exporter::{app, backfill, shutdown};
+use orgdata_exporter::telemetry::Telemetry;
+use orgdata_exporter::{app, otlp, shutdown};
 use tokio::runtime::Runtime;
 
 fn main() -> ExitCode {
@@ -55,7 +55,7 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
             let _telemetry = telemetry(&args.flags);
             let run =
                 async { backfill::run(*args, &given, &variable, shutdown::on_signal()).await };
-            runtime.block_on(run).map_err(Failure::from)
+            runtime.block_on(run)
         }
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, &given, &variable)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),
@@ -83,8 +83,7 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 }
 
 fn telemetry(flags: &Flags) -> Telemetry {
-    let traces = TraceSettings::from_env(&variable);
-    let telemetry = Telemetry::install(LogSettings::from(flags), traces.as_ref());
+    let telemetry = Telemetry::install(LogSettings::from(flags), otlp::span_provider(&variable));
     for variable in cli::unknown_variables() {
         tracing::warn!(
             variable,

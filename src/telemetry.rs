@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use opentelemetry::trace::{TraceContextExt, TracerProvider};
-use opentelemetry_otlp::{SpanExporter, WithExportConfig};
-use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::Level;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -23,14 +21,6 @@ const TARGET: &str = "orgdata_exporter";
 /// How long the last spans may take to leave.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Where the exporter's own spans go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceSettings {
-    /// The endpoint, whole: for HTTP with its path.
-    endpoint: String,
-    grpc: bool,
-}
-
 /// Keeps the spans' way out open; dropped last, it flushes them, and tells of the lines that were held back.
 #[derive(Debug)]
 pub struct Telemetry {
@@ -38,72 +28,15 @@ pub struct Telemetry {
     throttle: Throttle,
 }
 
-// === impl TraceSettings ===
-
-impl TraceSettings {
-    /// Reads the standard variables; `None` where no endpoint is set, or `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none` silences spans.
-    pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
-        let get = |name: &str| {
-            env(name)
-                .map(|value| value.trim().to_owned())
-                .filter(|value| !value.is_empty())
-        };
-        let disabled =
-            get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        if disabled || get("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none") {
-            return None;
-        }
-        let own = get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-        let endpoint = own.clone().or_else(|| get("OTEL_EXPORTER_OTLP_ENDPOINT"))?;
-        let protocol = get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-            .or_else(|| get("OTEL_EXPORTER_OTLP_PROTOCOL"));
-        let grpc = match protocol.as_deref() {
-            Some(protocol) => protocol == "grpc",
-            None => endpoint.trim_end_matches('/').ends_with(":4317"),
-        };
-        let endpoint = match own {
-            None if !grpc => format!("{}/v1/traces", endpoint.trim_end_matches('/')),
-            _ => endpoint,
-        };
-        Some(Self { endpoint, grpc })
-    }
-
-    /// Builds the exporter. Headers, time-out and compression are read from the standard variables by the exporter itself.
-    fn provider(&self) -> Result<SdkTracerProvider, String> {
-        let exporter = if self.grpc {
-            SpanExporter::builder()
-                .with_tonic()
-                .with_endpoint(&self.endpoint)
-                .build()
-        } else {
-            SpanExporter::builder()
-                .with_http()
-                .with_endpoint(&self.endpoint)
-                .build()
-        };
-        let exporter = exporter
-            .map_err(|error| format!("spans cannot be sent to {}: {error}", self.endpoint))?;
-        let mut resource = Resource::builder();
-        if std::env::var_os("OTEL_SERVICE_NAME").is_none_or(|name| name.is_empty()) {
-            resource = resource.with_service_name("orgdata-exporter");
-        }
-        Ok(SdkTracerProvider::builder()
-            .with_batch_exporter(exporter)
-            .with_resource(resource.build())
-            .build())
-    }
-}
-
 // === impl Telemetry ===
 
 impl Telemetry {
-    /// Sets up log lines on standard error, and spans where an endpoint is set. Call it once, inside the runtime's context.
-    pub fn install(log: LogSettings, traces: Option<&TraceSettings>) -> Self {
-        let spans = traces.map(TraceSettings::provider);
+    /// Sets up log lines on standard error, and spans if there is a provider for them. Call it once, inside the runtime's
+    /// context.
+    pub fn install(log: LogSettings, spans: Result<Option<SdkTracerProvider>, String>) -> Self {
         let (spans, problem) = match spans {
-            Some(Ok(spans)) => (Some(spans), None),
-            Some(Err(problem)) => (None, Some(problem)),
-            None => (None, None),
+            Ok(spans) => (spans, None),
+            Err(problem) => (None, Some(problem)),
         };
         // Only the exporter's own spans: those of the exporting itself would call for more of them without end.
         let layer = spans.as_ref().map(|spans| {
@@ -149,7 +82,7 @@ impl Telemetry {
             .try_init();
         tokio::spawn(throttle.clone().report());
         if let Some(problem) = problem {
-            tracing::warn!("{problem}; the exporter goes on without spans");
+            tracing::warn!("cannot export spans: {problem}");
         }
         Self { spans, throttle }
     }
@@ -179,51 +112,3 @@ pub fn current_trace() -> Option<TraceContext> {
 #[cfg(test)]
 #[path = "../tests/support/captured.rs"]
 pub(crate) mod captured;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(variables: &[(&str, &str)]) -> Option<(String, bool)> {
-        let settings = TraceSettings::from_env(&|name| {
-            variables
-                .iter()
-                .find(|(other, _)| *other == name)
-                .map(|(_, value)| (*value).to_owned())
-        });
-        settings.map(|settings| (settings.endpoint, settings.grpc))
-    }
-
-    #[test]
-    fn spans_go_where_the_standard_variables_say() {
-        const GENERAL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-        const OWN: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
-        assert_eq!(read(&[]), None);
-        assert_eq!(
-            read(&[(GENERAL, "http://c:4318/")]),
-            Some(("http://c:4318/v1/traces".into(), false))
-        );
-        assert_eq!(
-            read(&[(GENERAL, "http://c:4317")]),
-            Some(("http://c:4317".into(), true))
-        );
-        assert_eq!(
-            read(&[(GENERAL, "http://c:4318"), (OWN, "http://t:1/x")]),
-            Some(("http://t:1/x".into(), false))
-        );
-        assert_eq!(
-            read(&[
-                (GENERAL, "http://c:1"),
-                ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-            ]),
-            Some(("http://c:1".into(), true))
-        );
-    }
-
-    #[test]
-    fn spans_alone_can_be_silenced() {
-        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
-        assert_eq!(read(&[endpoint, ("OTEL_SDK_DISABLED", "true")]), None);
-        assert_eq!(read(&[endpoint, ("OTEL_TRACES_EXPORTER", "none")]), None);
-    }
-}

@@ -48,7 +48,7 @@ pub(super) fn gather(
             size_bytes: metrics.state.size_bytes.get().unsigned_abs(),
             max_size_bytes: metrics.state.max_size_bytes.get().unsigned_abs(),
         }),
-        dead_letters: ledger.dead_letters().unwrap_or(0),
+        dead_letters: ledger.status().dead_letters,
     })
 }
 

@@ -13,7 +13,6 @@ use crate::ledger::{self, ActorLabel, StatePath};
 use crate::{audit, otlp, tickets, web};
 
 /// How long ids are kept at least.
-const ID_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// The maximum number of dead letters that are kept.
 const MAX_DEAD_LETTERS: u32 = 10_000;
@@ -238,10 +237,10 @@ fn ledger_settings(
     filters: &Filters,
     outbox: bool,
 ) -> Result<ledger::Settings, SettingsError> {
-    let scrubber = otlp::Scrubber {
+    let encoder = otlp::RecordEncoder::new(otlp::Redaction {
         hide_user_names: !flags.otlp.user_names,
-        redact: flags.otlp.redact.clone(),
-    };
+        paths: flags.otlp.redact.clone(),
+    });
     Ok(ledger::Settings {
         path: StatePath::parse(flags.state.path.as_deref().unwrap_or(DEFAULT_STATE_PATH)),
         max_size: flags.state.max_size,
@@ -252,9 +251,8 @@ fn ledger_settings(
         max_actors: flags.metrics.max_actors as usize,
         actor_idle: flags.metrics.actor_idle,
         reread_window: flags.audit.reread_window,
-        id_retention: ID_RETENTION.max(flags.audit.reread_window.saturating_mul(2)),
         max_dead_letters: MAX_DEAD_LETTERS,
-        redact: Arc::new(move |raw: &str| scrubber.scrub(raw).into_owned()),
+        encoder: Arc::new(encoder),
     })
 }
 

@@ -194,7 +194,7 @@ fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()
     let letter = &stored.letter;
     let record: serde_json::Value = serde_json::from_str(&letter.raw).unwrap_or_default();
     let id = record["id"].to_string();
-    let rejected_at = stored.condemned_at.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let rejected_at = stored.rejected_at.strftime("%Y-%m-%dT%H:%M:%SZ");
     let queued = if stored.queued { "yes" } else { "no" };
     let short = |text: &str| -> String { one_line(text).chars().take(MAX_MESSAGE).collect() };
     writeln!(
@@ -215,7 +215,7 @@ fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
     let record = serde_json::from_str(&raw).map_or(Record::Text(&letter.raw), Record::Json);
     let line = Line {
         id: stored.id,
-        rejected_at: stored.condemned_at.to_string(),
+        rejected_at: stored.rejected_at.to_string(),
         arrived_at: letter.arrived_at.to_string(),
         reason: letter.reason.as_str(),
         message: &letter.message,

@@ -1,5 +1,6 @@
 //! The commands of the binary. Each one defines its arguments; [`cli`](crate::cli) lists them.
 
+pub mod backfill;
 pub mod check;
 pub mod completions;
 pub mod dead_letters;
@@ -10,7 +11,6 @@ pub mod simulate;
 use std::io;
 
 use crate::app::RunError;
-use crate::backfill::BackfillError;
 use crate::cli::Given;
 
 /// Why a command failed: the line for standard error and the exit status.
@@ -38,6 +38,21 @@ impl Failure {
             message: message.into(),
             status: 2,
         }
+    }
+
+    /// Another process holds the file.
+    pub(crate) fn locked(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            status: 3,
+        }
+    }
+
+    /// Adds to the message.
+    #[must_use]
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.message = format!("{}; {more}", self.message);
+        self
     }
 
     /// A failure whose reasons are in a report on standard output.
@@ -77,15 +92,6 @@ impl From<RunError> for Failure {
     }
 }
 
-impl From<BackfillError> for Failure {
-    fn from(error: BackfillError) -> Self {
-        Self {
-            message: error.to_string(),
-            status: error.exit_status(),
-        }
-    }
-}
-
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.
 pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
     match result {
@@ -94,6 +100,12 @@ pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Prints text to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    use io::Write as _;
+    printed(io::stdout().write_all(text.as_bytes()))
 }
 
 /// Makes text of a peer safe for one line of a terminal.

@@ -10,9 +10,11 @@ use super::progress::Progress;
 use super::{Failure, Plan};
 use crate::commands::print;
 use crate::health::Health;
-use crate::ledger::{self, LedgerError, LedgerHandle, OutboxRecord, Settled, StatePath};
+use crate::ledger::{
+    self, Backlog, LedgerError, LedgerHandle, OutboxRecord, Settled, StatePath,
+};
 use crate::metrics::{Loop, Metrics};
-use crate::otlp::{Backlog, Outbox, Relay, Sender};
+use crate::otlp::{Outbox, Relay, Sender};
 
 /// How often the progress is shown and the collector is checked.
 const INTERVAL: Duration = Duration::from_millis(100);

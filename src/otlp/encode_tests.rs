@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::otlp::node::encode;
 
 /// A JSON value that is known to be mapped as [`Json::expected`].
 #[derive(Clone, Debug)]
@@ -92,21 +91,22 @@ impl Json {
     }
 }
 
-/// The value that a collector reads. Its own types write the same bytes.
-fn decoded(mapped: &Mapped<'_>) -> AnyValue {
+/// Encodes, and returns the value that a collector reads and whether something was cut.
+fn written(json: &str, redaction: Option<&Redaction>) -> Option<(AnyValue, bool)> {
     let mut bytes = Vec::new();
-    encode(&mapped.nodes, 1, &mut bytes);
-    let mut array = ArrayValue::decode(bytes.as_slice()).expect("decodes");
-    assert!(array.encode_to_vec() == bytes, "{array:?}");
-    assert_eq!(
-        (array.values.len(), bytes.len()),
-        (1, mapped.nodes[0].encoded_len())
-    );
-    array.values.remove(0)
+    let mut is_cut = super::json(json, false, redaction, &mut bytes).map(|fields| fields.is_cut);
+    if is_cut.is_err() {
+        assert!(bytes.is_empty());
+        let repaired = repair(json);
+        is_cut = super::json(&repaired, true, redaction, &mut bytes).map(|fields| fields.is_cut);
+    }
+    let value = AnyValue::decode(bytes.as_slice()).expect("decodes");
+    assert!(value.encode_to_vec() == bytes, "{value:?}");
+    Some((value, is_cut.ok()?))
 }
 
 fn map(json: &str) -> AnyValue {
-    decoded(&Mapped::from_json(json).expect("JSON"))
+    written(json, None).expect("JSON").0
 }
 
 /// The value as text: maps in braces, strings in quotes, absent values as null.
@@ -173,81 +173,146 @@ fn an_integer_that_does_not_fit_stays_as_its_digits() {
 }
 
 #[test]
-fn half_a_character_keeps_its_escapes_and_spoils_nothing_else() {
-    assert_eq!(
-        show(&map(r#"{"a":"x\ud800y","b":1}"#)),
-        r#"{a:"x\\ud800y",b:1}"#
-    );
+fn half_a_surrogate_pair_becomes_a_replacement_character() {
+    for (json, shown) in [
+        (r#""x\ud800y""#, "x\u{fffd}y"),
+        (r#""Launch \ud83d""#, "Launch \u{fffd}"),
+        (
+            r#""\udc00\ud83d\ude00\ud800\ud800""#,
+            "\u{fffd}😀\u{fffd}\u{fffd}",
+        ),
+        (r#""\\ud800 \"\ud800\u00e9""#, "\\ud800 \"\u{fffd}é"),
+        (
+            r#""1 12345678901234567890 \ud800""#,
+            "1 12345678901234567890 \u{fffd}",
+        ),
+    ] {
+        assert_eq!(show(&map(json)), format!("{shown:?}"));
+        assert_eq!(
+            show(&map(&format!(r#"{{"a":{json},"b":1e400,"c":[2.5]}}"#))),
+            format!("{{a:{shown:?},b:\"1e400\",c:[2.5f]}}")
+        );
+    }
+    assert_eq!(show(&map(r#"{"\ud800":1}"#)), "{\u{fffd}:1}");
 }
 
 #[test]
 fn what_is_too_deep_is_a_string_of_its_json() {
-    let depth = 5000;
-    let json = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
-    let mapped = Mapped::from_json(&json).expect("JSON");
-    assert!(mapped.cut);
-    let shown = show(&decoded(&mapped));
-    assert!(
-        shown.contains("cut: nested deeper than 30 levels] [[["),
-        "{}",
-        &shown[..200]
-    );
-    // Decoders, prost among them, refuse a hundred levels; the record itself is five deep.
-    let nested = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
-    let record = LogRecord {
-        body: Some(map(&nested)),
-        ..Default::default()
-    };
-    let bytes = record.encode_to_vec();
-    assert_eq!(
-        LogRecord::decode(bytes.as_slice()).expect("decodes"),
-        record
-    );
-}
-
-#[test]
-fn what_is_too_large_is_cut_where_it_stands_and_says_so() {
-    let json = format!(
-        r#"{{"a":1,"big":"{}","c":[1,2],"d":2}}"#,
-        "é".repeat(3_000_000)
-    );
-    let mapped = Mapped::from_json(&json).expect("JSON");
-    assert!(
-        mapped.cut && mapped.nodes[0].encoded_len() < 3_000_000,
-        "{}",
-        mapped.nodes[0].encoded_len()
-    );
-    let shown = show(&decoded(&mapped));
-    assert!(shown.starts_with("{a:1,big:\"éé"));
-    assert!(
-        shown.ends_with(" more bytes]\",…:\"[cut: 2 more values]\"}"),
-        "{}",
-        &shown[shown.len() - 90..]
-    );
-}
-
-#[test]
-fn many_small_values_stay_below_the_bound() {
-    let json = format!("[{}1]", "1,".repeat(2_000_000));
-    let mapped = Mapped::from_json(&json).expect("JSON");
-    assert!(mapped.cut && mapped.nodes[0].encoded_len() < MAX_VALUE_BYTES);
-}
-
-#[test]
-fn what_is_no_json_is_none_and_as_text_a_string() {
-    for text in ["", "{", "{\"a\":1} x", "nope"] {
-        assert_eq!(Mapped::from_json(text), None, "{text}");
-        assert_eq!(
-            show(&decoded(&Mapped::from_text(text))),
-            format!("{text:?}")
-        );
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        let json = format!("{}1{}", open.repeat(5000), close.repeat(5000));
+        let (value, is_cut) = written(&json, None).expect("JSON");
+        assert!(is_cut && show(&value).contains("cut: nested deeper than 30 levels] "));
+        // Decoders refuse a hundred levels; the record itself is five deep.
+        let body = Some(value);
+        let record = LogRecord {
+            body,
+            ..Default::default()
+        };
+        assert!(LogRecord::decode(record.encode_to_vec().as_slice()).is_ok());
     }
+}
+
+#[test]
+fn what_is_too_large_is_cut_where_it_stands() {
+    let big = "é".repeat(3_000_000);
+    let json = format!(r#"{{"a":1,"big":"{big}","c":[1,2],"d":2}}"#);
+    let (value, is_cut) = written(&json, None).expect("JSON");
+    assert!(is_cut && value.encoded_len() < 2_800_000);
+    let shown = show(&value);
+    assert!(shown.starts_with("{a:1,big:\"éé"));
+    assert!(shown.ends_with(" more bytes]\",…:\"[cut: 2 more values]\"}"));
+
+    let (value, is_cut) = written(&format!("[{}1]", "1,".repeat(2_000_000)), None).expect("JSON");
+    assert!(is_cut && value.encoded_len() < 2_800_000);
+    assert!(show(&value).contains(" more values]\"]"));
+}
+
+#[test]
+fn what_is_not_json_is_refused() {
+    for text in [
+        "",
+        "{",
+        "{\"a\":1} x",
+        "nope",
+        "{\"a\":\"\\ud800",
+        "\"\\",
+        "\"\\u",
+    ] {
+        assert_eq!(written(text, None), None, "{text}");
+    }
+}
+
+fn redacted(json: &str, paths: &[&str]) -> String {
+    let redaction = Redaction {
+        hide_user_names: true,
+        paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+    };
+    show(&written(json, Some(&redaction)).expect("JSON").0)
+}
+
+#[test]
+fn a_path_is_redacted_in_every_element_of_an_array() {
+    let json = r#"{"metadata":{"people":[{"email":"a"},[{"email":null}],7,{"email":{"x":1}}]}}"#;
+    let expected = r#"{metadata:{people:[{email:"[REDACTED]"},[{email:"[REDACTED]"}],7,{email:"[REDACTED]"}]}}"#;
+    for path in ["people.email", "metadata.people.email"] {
+        assert_eq!(redacted(json, &[path]), expected);
+    }
+    assert_eq!(redacted(json, &["email", "people.mail"]), show(&map(json)));
+}
+
+#[test]
+fn keys_with_dots_and_escapes_are_found_and_paths_may_overlap() {
+    assert_eq!(
+        redacted(
+            r#"{"metadata":{"contact.email":1,"a":{"b.c":{"d":2}},"\u0065mail":3}}"#,
+            &["contact.email", "a.b.c.d", "a", "email"]
+        ),
+        r#"{metadata:{contact.email:"[REDACTED]",a:"[REDACTED]",email:"[REDACTED]"}}"#
+    );
+    assert_eq!(
+        redacted(r#"{"metadata":{"a":{"b.c":{"d":2}}}}"#, &["a.b.c.d"]),
+        r#"{metadata:{a:{b.c:{d:"[REDACTED]"}}}}"#
+    );
+}
+
+#[test]
+fn names_and_pictures_of_users_become_null() {
+    assert_eq!(
+        redacted(
+            r#"{"actorUser":{"id":1,"firstName":"A","profileImageUrl":"u"},"targetUser":{"lastName":"B"},"task":"T"}"#,
+            &[]
+        ),
+        r#"{actorUser:{id:1,firstName:null,profileImageUrl:null},targetUser:{lastName:null},task:"T"}"#
+    );
+    // Not an object: it may be the name itself.
+    assert_eq!(
+        redacted(
+            r#"{"actorUser":"Ada","targetUser":[{"firstName":"B"}],"modifiedTargetUser":null}"#,
+            &[]
+        ),
+        "{actorUser:null,targetUser:null,modifiedTargetUser:null}"
+    );
+}
+
+#[test]
+fn what_is_too_deep_to_search_is_redacted_as_a_whole() {
+    let json = format!(
+        r#"{{"metadata":{}1{}}}"#,
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    assert!(redacted(&json, &["a"]).contains("[[\"[REDACTED]\"]]"));
 }
 
 proptest! {
     #[test]
-    fn every_json_is_what_the_protocol_s_own_types_hold_and_write(json in Json::any()) {
-        let mapped = json.text();
-        prop_assert_eq!(map(&mapped), json.expected());
+    fn every_json_is_what_the_types_of_the_protocol_write(json in Json::any()) {
+        prop_assert_eq!(map(&json.text()), json.expected());
+    }
+
+    #[test]
+    fn any_text_is_encoded_or_refused(text in r#"[\[\]{},:"\\ud8c01-9eE.\-a ]{0,40}"#) {
+        let is_json = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+        prop_assert!(written(&text, None).is_some() || !is_json);
     }
 }
