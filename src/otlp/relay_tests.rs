@@ -198,7 +198,7 @@ impl Bench {
         let settings = Settings::stdout(&flags, &|_| None).expect("settings");
         let mut registry = Registry::default();
         let metrics = Arc::new(OtlpMetrics::register(&mut registry));
-        let loops = Arc::new(Loops::register(&mut registry));
+        let loops = Arc::new(Loops::default());
         let (outbox, collector) = (Arc::new(Memory::default()), Arc::new(Collector::default()));
         outbox.add(0..records);
         let relay = Relay::new(

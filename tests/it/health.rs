@@ -77,7 +77,7 @@ fn tail() -> Tail {
         ..settings::ledger(StatePath::Memory, api.base_url.to_string())
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
-    let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
+    let (ledger, state) = LedgerHandle::open(ledger_settings).expect("a ledger");
     let settings = audit::Settings {
         poll_interval: Duration::from_secs(60),
         start: Start::Now,

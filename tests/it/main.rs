@@ -19,8 +19,6 @@ mod support {
 }
 
 mod backfill;
-mod backlog;
-mod cardinality;
 mod chart;
 mod check;
 mod cli;
@@ -35,9 +33,7 @@ mod otlp;
 mod properties;
 mod readme;
 mod self_metrics;
-mod state;
 mod structure;
-mod tail;
 mod tickets;
 mod web;
 mod web_config;

@@ -272,7 +272,7 @@ async fn the_service() -> Moved {
         .await;
     simulator.clear_faults();
     watch.exporter.born().await;
-    let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR, String::new());
+    let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
     let names = "orgdata_up orgdata_api_request_failures_total";
     watch
         .moves("a service that fails", names, || fault(broken))
@@ -433,7 +433,7 @@ async fn the_ledger() -> Moved {
         max_dead_letters: 2,
         ..settings::ledger(StatePath::Memory, "https://api.example")
     };
-    let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("opens");
+    let (ledger, _) = LedgerHandle::open(settings).expect("opens");
     let look = || {
         let scrape = Format::OpenMetrics.encode(metrics.registry(), 0);
         picture(&scrape.expect("encodes"))
