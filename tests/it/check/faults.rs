@@ -339,14 +339,6 @@ const TABLE: &[(&str, &[Expected])] = &[
         ],
     ),
     (
-        "empty-page=0",
-        &[(
-            "warning",
-            "tickets",
-            &["the service counts 20 tickets and sends none"],
-        )],
-    ),
-    (
         "wrong-types",
         &[
             (
@@ -443,7 +435,7 @@ fn name(kind: &FaultKind) -> &'static str {
         Kind::TooLarge(_) => "too-large",
         // Has a test of its own, since it needs an id.
         Kind::Poison(_) => "poison",
-        Kind::EmptyPage(_) => "empty-page",
+        Kind::EmptyPage => "empty-page",
         Kind::UnknownFields => "unknown-fields",
         Kind::WrongTypes => "wrong-types",
         Kind::MissingId => "missing-id",
