@@ -2,22 +2,21 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::State;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::fault::Endpoint;
 use crate::query::Query;
-use crate::server::{Reset, Server};
+use crate::server::Server;
 use crate::sim::Simulator;
-use crate::strike::{Ending, Target, with_header};
+use crate::strike::{Reset, Target};
 use crate::{audit, auth};
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
-
 /// Answers the two listings, and everything that does not exist.
-pub(crate) async fn answer(State(server): State<Server>, request: Request<Body>) -> Response<Body> {
+pub(crate) async fn answer(State(server): State<Server>, request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let endpoint = match path {
         "/v1/audit-logs" => Endpoint::Audit,
@@ -27,13 +26,14 @@ pub(crate) async fn answer(State(server): State<Server>, request: Request<Body>)
     if method != Method::GET {
         let text = format!("Method {method} not allowed");
         let refused = message(StatusCode::METHOD_NOT_ALLOWED, &text);
-        return with_header(refused, header::ALLOW, "GET");
+        return ([(ALLOW, "GET")], refused).into_response();
     }
     let Server { sim, stopping } = &server;
-    let (number, from_hook) = sim.request_came(endpoint, request.uri().query().unwrap_or_default());
+    let raw_query = request.uri().query().unwrap_or_default();
+    let (number, from_hook) = sim.request_came(endpoint, raw_query);
     wait(sim.config().latency, &server).await;
 
-    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let query = Query::parse(raw_query);
     let (status, mut body) = listing(sim, endpoint, request.headers(), &query);
     let target = Target {
         endpoint,
@@ -43,19 +43,14 @@ pub(crate) async fn answer(State(server): State<Server>, request: Request<Body>)
     };
     let strikes = sim.state().faults.strike(&target, from_hook, &mut body);
     wait(strikes.delay, &server).await;
-    let response = match strikes.ending {
-        None => respond(status, body.to_string()),
-        Some(Ending::Response(response)) => response,
-        Some(ending) => {
-            if matches!(ending, Ending::Hang) {
-                stopping.cancelled().await;
-            }
-            let mut response = Response::new(Body::empty());
-            response.extensions_mut().insert(Reset);
-            return response;
-        }
-    };
-    sim.state().requests.answered(number, response.status());
+    let response = strikes
+        .response
+        .unwrap_or_else(|| respond(status, body.to_string()));
+    match response.extensions().get::<Reset>() {
+        None => sim.state().requests.answered(number, response.status()),
+        Some(Reset::Now) => {}
+        Some(Reset::OnStop) => stopping.cancelled().await,
+    }
     response
 }
 
@@ -85,16 +80,13 @@ fn listing(
 }
 
 /// Returns an error with a message (section 7.1).
-pub(crate) fn message(status: StatusCode, message: &str) -> Response<Body> {
+pub(crate) fn message(status: StatusCode, message: &str) -> Response {
     respond(status, json!({ "message": message }).to_string())
 }
 
 /// Returns a response with a JSON body.
-pub(crate) fn respond(status: StatusCode, body: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response
+pub(crate) fn respond(status: StatusCode, body: String) -> Response {
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// Waits, but not longer than the server runs.

@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 
-    /// Audit log entries at the start; they take no memory
+    /// Audit log entries at the start; a million take 24 MB
     #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
     pub history: u64,
 

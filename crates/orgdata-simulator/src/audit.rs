@@ -14,16 +14,30 @@
 //!   unknown e-mail address matches nothing. An unknown activity type is a validation error.
 
 use std::collections::HashSet;
-use std::ops::Bound;
 
+use base64::Engine as _;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use crate::cursor;
 use crate::data;
+use crate::dice::{Purpose, hash};
 use crate::entry::View;
 use crate::query::{Issues, Query};
-use crate::readings::{AfterReading, FlagReading, Readings};
+use crate::readings::{AfterReading, CursorReading, FlagReading, Readings};
 use crate::world::{Key, Row, World};
+
+/// The parameters with one value.
+const SINGLE: &str = "limit before after";
+/// The parameters with any number of values.
+const ARRAYS: &str = "activityTypes dealIds actorUserEmails targetUserEmails";
+
+/// Writes and reads cursors, which are opaque and checked. A cursor names a place and not an entry, so it stays valid if
+/// retention removes the entry.
+struct Cursors {
+    seed: u64,
+    engine: GeneralPurpose,
+}
 
 /// The filters of a request. `None` means all.
 #[derive(Debug)]
@@ -37,12 +51,18 @@ struct Filter {
 /// Returns the page for a request, or the body of a validation error.
 pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<Value, Value> {
     let mut issues = Issues::default();
-    let limit = query
-        .limit(&mut issues)
-        .min(readings.page_cap.unwrap_or(u64::MAX)) as usize;
+    let cap = readings.page_cap.unwrap_or(u64::MAX);
+    let limit = query.limit(&mut issues).min(cap) as usize;
+    let cursors = Cursors {
+        seed: world.seed,
+        engine: match readings.cursor {
+            CursorReading::UrlSafe => URL_SAFE_NO_PAD,
+            CursorReading::Reserved => STANDARD,
+        },
+    };
     let mut cursor = |name: &str| -> Option<Key> {
         let text = query.get(name)?;
-        let key = cursor::read(world.seed, readings.cursor, text);
+        let key = cursors.read(text);
         if key.is_none() {
             issues.add(name, "invalid_cursor", "Malformed or expired cursor", text);
         }
@@ -50,67 +70,40 @@ pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<
     };
     let (before, after) = (cursor("before"), cursor("after"));
     let filter = Filter::parse(query, world, &mut issues);
-    query.check(
-        &["limit", "before", "after"],
-        &[
-            "activityTypes",
-            "dealIds",
-            "actorUserEmails",
-            "targetUserEmails",
-        ],
-        &mut issues,
-    );
+    query.check(SINGLE, ARRAYS, &mut issues);
     issues.into_result()?;
 
-    let matches = |row: &Row| filter.is_empty() || filter.matches(&world.view(row));
-    let low = bound(after, readings.after_inclusive);
-    let high = bound(before, readings.before_inclusive);
-    let above_low = |row: &Row| match low {
-        Bound::Included(key) => row.key >= key,
-        Bound::Excluded(key) => row.key > key,
-        Bound::Unbounded => true,
-    };
-    let from_below = before.is_none() && readings.after == AfterReading::Adjacent;
-    let mut rows: Vec<Row> = if after.is_some() && from_below {
-        world.up(low, false).filter(matches).take(limit).collect()
+    let rows = &world.rows;
+    let low = after.map_or(0, |key| world.count_below(key, !readings.after_inclusive));
+    let high = before.map_or(rows.len(), |key| {
+        world.count_below(key, readings.before_inclusive)
+    });
+    let between = rows[low.min(high)..high].iter();
+    let matches = |row: &&Row| filter.is_empty() || filter.matches(&world.view(row));
+    let is_adjacent = readings.after == AfterReading::Adjacent && before.is_none();
+    let page: Vec<&Row> = if after.is_some() && is_adjacent {
+        let mut page: Vec<&Row> = between.filter(matches).take(limit).collect();
+        page.reverse();
+        page
     } else {
-        let rows = world.down(high).take_while(above_low);
-        rows.filter(matches).take(limit).collect()
+        between.rev().filter(matches).take(limit).collect()
     };
-    rows.sort_by_key(|row| std::cmp::Reverse(row.key));
 
     let (newest, oldest) = (
-        rows.first().map(|row| row.key),
-        rows.last().map(|row| row.key),
+        page.first().map(|row| row.key),
+        page.last().map(|row| row.key),
     );
-    let is_above = newest
-        .or(after)
-        .map(Bound::Excluded)
-        .or(before.map(Bound::Included));
-    let is_below = oldest
-        .or(before)
-        .map(Bound::Excluded)
-        .or(after.map(Bound::Included));
-    let has_newer = || is_above.is_some_and(|from| world.up(from, false).any(|row| matches(&row)));
-    let has_older = || is_below.is_some_and(|from| world.down(from).any(|row| matches(&row)));
-    let items: Vec<Value> = rows.iter().map(|row| world.entry(row)).collect();
-    let cursor = |key: Key| cursor::write(world.seed, readings.cursor, key);
-    let start_cursor = newest.map(cursor);
+    let above = newest.map_or(high.max(low), |key| world.count_below(key, true));
+    let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
+    let items: Vec<Value> = page.iter().map(|row| world.entry(row)).collect();
+    let start_cursor = newest.map(|key| cursors.write(key));
     Ok(json!({
         "items": items,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
-        "endCursor": oldest.map(cursor),
-        "hasPrevious": flag(readings.has_previous, has_newer),
-        "hasMore": flag(readings.has_more, has_older),
+        "endCursor": oldest.map(|key| cursors.write(key)),
+        "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
+        "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
     }))
-}
-
-fn bound(key: Option<Key>, inclusive: bool) -> Bound<Key> {
-    match key {
-        None => Bound::Unbounded,
-        Some(key) if inclusive => Bound::Included(key),
-        Some(key) => Bound::Excluded(key),
-    }
 }
 
 fn flag(reading: FlagReading, right: impl FnOnce() -> bool) -> bool {
@@ -121,19 +114,42 @@ fn flag(reading: FlagReading, right: impl FnOnce() -> bool) -> bool {
     }
 }
 
+// === impl Cursors ===
+
+impl Cursors {
+    fn write(&self, key: Key) -> String {
+        let check = hash(self.seed, Purpose::Cursor, key.created as u64, key.number);
+        let numbers = [key.created as u64, key.number, check].map(u64::to_be_bytes);
+        // One more byte brings padding, which is reserved in a URL.
+        self.engine.encode([numbers.as_flattened(), &[0]].concat())
+    }
+
+    /// Returns the place, or nothing if this simulator did not write the cursor.
+    fn read(&self, text: &str) -> Option<Key> {
+        let bytes = self.engine.decode(text).ok()?;
+        let number = |at| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let key = Key {
+            created: number(0)? as i64,
+            number: number(8)?,
+        };
+        (self.write(key) == text).then_some(key)
+    }
+}
+
 // === impl Filter ===
 
 impl Filter {
     fn parse(query: &Query, world: &World, issues: &mut Issues) -> Self {
-        for kind in query
-            .all("activityTypes")
-            .filter(|kind| !world.has_kind(kind))
-        {
-            issues.add_enum("activityTypes", kind, data::kinds().collect());
+        for kind in query.all("activityTypes") {
+            if !data::kinds().any(|known| known == kind) && !world.was_given("type", kind) {
+                issues.add_enum("activityTypes", kind, data::kinds().collect());
+            }
         }
         let kinds: HashSet<String> = query.all("activityTypes").map(str::to_owned).collect();
         let deals = query.all("dealIds").filter_map(|id| id.parse().ok());
-        let deals: HashSet<i64> = deals.filter(|id| world.has_deal(*id)).collect();
+        let deals: HashSet<i64> = deals
+            .filter(|&id| data::is_deal(id) || world.was_given("dealId", id))
+            .collect();
         let users = |name| {
             query.all(name).next()?;
             Some(query.all(name).filter_map(data::user_of).collect())

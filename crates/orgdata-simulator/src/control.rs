@@ -5,20 +5,21 @@
 
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use http::{Response, StatusCode};
+use axum::{Json, Router};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::answer::{message, respond};
+use crate::answer::message;
 use crate::fault::{Fault, duration};
 use crate::fields::Fields;
 use crate::server::Server;
-use crate::sim::Simulator;
+use crate::sim::{Requests, Simulator};
 use crate::truth::Truth;
 
 /// The most entries or changes per second.
@@ -45,7 +46,6 @@ enum Command {
     RemoveFault(u64),
     ClearFaults,
     Readings(Fields),
-    Tickets(u64),
     Ticket(Fields),
     ChangeTicket(u64, Fields),
     RemoveTicket(u64),
@@ -56,37 +56,31 @@ enum Command {
 
 /// Returns the routes apart from the listings.
 pub(crate) fn routes() -> Router<Server> {
-    let control = get(show).post(change);
     Router::new()
         .route("/", get(|| async { INDEX }))
-        .route("/control", control.clone())
-        .route("/control/", control)
+        .route("/control/", get(show).post(change))
         .route("/control/truth", get(truth))
         .route("/control/requests", get(requests))
 }
 
-async fn show(State(server): State<Server>) -> Response<Body> {
-    json_response(&settings(&server.sim))
+async fn show(State(server): State<Server>) -> Json<Value> {
+    Json(settings(&server.sim))
 }
 
-async fn change(State(server): State<Server>, body: Bytes) -> Response<Body> {
+async fn change(State(server): State<Server>, body: Bytes) -> Response {
     let command = serde_json::from_slice(&body).map_err(text);
     match command.and_then(|command| run(&server.sim, command)) {
-        Ok(()) => json_response(&settings(&server.sim)),
+        Ok(()) => Json(settings(&server.sim)).into_response(),
         Err(error) => message(StatusCode::BAD_REQUEST, &error),
     }
 }
 
-async fn truth(State(server): State<Server>) -> Response<Body> {
-    json_response(&true_numbers(&server.sim))
+async fn truth(State(server): State<Server>) -> Json<Value> {
+    Json(true_numbers(&server.sim))
 }
 
-async fn requests(State(server): State<Server>) -> Response<Body> {
-    json_response(&json!(server.sim.requests()))
-}
-
-fn json_response(body: &Value) -> Response<Body> {
-    respond(StatusCode::OK, body.to_string())
+async fn requests(State(server): State<Server>) -> Json<Requests> {
+    Json(server.sim.requests())
 }
 
 fn run(sim: &Simulator, command: Command) -> Result<(), String> {
@@ -98,19 +92,13 @@ fn run(sim: &Simulator, command: Command) -> Result<(), String> {
         Command::Restore(count) => drop(sim.restore(count)),
         Command::Rate(rate) => sim.set_rate(checked_rate(rate)?),
         Command::Fault(fault) => drop(sim.fault(fault)),
-        Command::RemoveFault(id) if sim.remove_fault(id) => {}
-        Command::RemoveFault(id) => return Err(format!("no fault has the id {id}")),
+        Command::RemoveFault(id) => drop(sim.remove_fault(id)),
         Command::ClearFaults => sim.clear_faults(),
         Command::Readings(changes) => {
             let mut readings = json!(sim.readings());
             changes.apply(&mut readings);
             let readings = serde_json::from_value(readings).map_err(text)?;
             sim.change_readings(|held| *held = readings);
-        }
-        Command::Tickets(count) => {
-            for _ in 0..count {
-                sim.add_ticket(Fields::new()).map_err(text)?;
-            }
         }
         Command::Ticket(fields) => drop(sim.add_ticket(fields).map_err(text)?),
         Command::ChangeTicket(id, fields) => sim.change_ticket(id, fields).map_err(text)?,
@@ -144,8 +132,8 @@ fn settings(sim: &Simulator) -> Value {
     let faults: Vec<Value> = state.faults.list().into_iter().map(fault).collect();
     json!({
         "now": now,
-        "events": state.world.len(),
-        "rate": state.world.timeline.rate(),
+        "events": state.world.rows.len(),
+        "rate": state.world.rate,
         "tickets": state.tickets.all.len(),
         "ticket-change-rate": state.tickets.rate,
         "readings": state.readings,

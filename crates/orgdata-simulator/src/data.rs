@@ -37,26 +37,10 @@ pub(crate) struct Kind {
     pub(crate) name: String,
     /// How often it happens, relative to the others.
     weight: u64,
-    pub(crate) subject: Subject,
-}
-
-/// What an activity is about, which decides the nested objects of its entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum Subject {
-    Task,
-    Deal,
-    Evaluation,
-    Requirement,
-    Meeting,
-    Ticket,
-    TeamRequest,
-    /// Another user, the target.
-    User,
-    /// Another user whose rights change: target and modified target.
-    UserChange,
-    Nothing,
-    /// Nothing, and no user does it.
-    System,
+    /// What it is about, which decides the nested objects of its entries: `task`, `deal`, `evaluation`, `requirement`,
+    /// `meeting`, `ticket`, `teamRequest`, `user` (the target), `userChange` (target and modified target), `nothing`, or
+    /// `system` (nothing, and no user does it).
+    pub(crate) subject: String,
 }
 
 /// Returns all activity types.
@@ -87,14 +71,12 @@ pub(crate) fn draw_deal(dice: &mut Dice) -> i64 {
     FIRST_DEAL + dice.skewed(DEALS) as i64
 }
 
-/// Draws one of the two evaluations of a deal.
-pub(crate) fn draw_evaluation(dice: &mut Dice, deal: i64) -> i64 {
-    FIRST_EVALUATION + (deal - FIRST_DEAL) * 2 + i64::from(dice.one_in(2))
-}
-
-/// Draws an evaluation that belongs to no deal.
-pub(crate) fn draw_free_evaluation(dice: &mut Dice) -> i64 {
-    FIRST_FREE_EVALUATION + dice.below(20) as i64
+/// Draws one of the two evaluations of a deal, or one that belongs to no deal.
+pub(crate) fn draw_evaluation(dice: &mut Dice, deal: Option<i64>) -> i64 {
+    match deal {
+        Some(deal) => FIRST_EVALUATION + (deal - FIRST_DEAL) * 2 + dice.below(2) as i64,
+        None => FIRST_FREE_EVALUATION + dice.below(20) as i64,
+    }
 }
 
 /// Draws free-form metadata (section 2.1), or null.
@@ -136,9 +118,7 @@ pub(crate) fn organization(id: i64) -> Value {
 
 /// Returns the summary of the user with this id; the name of an unknown one is made of the id.
 pub(crate) fn user(id: i64) -> Value {
-    let known = usize::try_from(id - FIRST_USER)
-        .ok()
-        .and_then(|place| DATA.people.get(place).cloned());
+    let known = DATA.people.get((id - FIRST_USER) as usize).cloned();
     let (first, last) = known.unwrap_or((Some("User".to_owned()), Some(id.to_string())));
     let image = (id % 3 != 0).then(|| format!("https://img.example.com/u/{id}.png"));
     json!({ "id": id, "firstName": first, "lastName": last, "profileImageUrl": image })

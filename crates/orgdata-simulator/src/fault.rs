@@ -71,8 +71,8 @@ pub enum FaultKind {
     TooLarge(u64),
     /// Pages with the item of this id fail with 500.
     Poison(String),
-    /// A page without items; with an offset, only the page of tickets that contains it.
-    EmptyPage(Option<u64>),
+    /// A page without items.
+    EmptyPage,
     /// Fields that the specification does not have.
     UnknownFields,
     /// The first item has values of the wrong types.
@@ -174,21 +174,15 @@ impl Fault {
 impl TryFrom<Map<String, Value>> for Fault {
     type Error = serde_json::Error;
 
-    fn try_from(mut map: Map<String, Value>) -> Result<Self, serde_json::Error> {
-        let names = ["on", "times", "every", "chance"];
-        let when: Map<String, Value> = names
-            .iter()
-            .filter_map(|name| map.shift_remove_entry(*name))
-            .collect();
-        let kind = serde_json::from_value(map.into())?;
+    fn try_from(map: Map<String, Value>) -> Result<Self, serde_json::Error> {
+        let is_when = |name: &str| ["on", "times", "every", "chance"].contains(&name);
+        let (when, kind): (Map<_, _>, _) = map.into_iter().partition(|(name, _)| is_when(name));
+        let kind: Map<String, Value> = kind;
         let when: When = serde_json::from_value(when.into())?;
-        Ok(Self {
-            kind,
-            on: when.on,
-            times: when.times,
-            every: when.every,
-            chance: when.chance,
-        })
+        let mut fault = Self::new(serde_json::from_value(kind.into())?);
+        (fault.on, fault.times) = (when.on, when.times);
+        (fault.every, fault.chance) = (when.every, when.chance);
+        Ok(fault)
     }
 }
 
@@ -279,7 +273,7 @@ mod tests {
             (
                 "empty-page",
                 json!({ "empty-page": null }),
-                Fault::new(FaultKind::EmptyPage(None)),
+                Fault::new(FaultKind::EmptyPage),
             ),
             (
                 "poison=ab",

@@ -14,10 +14,10 @@ pub(crate) const TICKET: &str = "id type state createdAt updatedAt closedAt orga
     createdByUserId title description vendorEntityId vendorEntityKey integrationInstallationId \
     targetDueDate linkedDeals dealAmountSum vendorEntityUrl";
 
-/// A field that the specification does not have.
+/// A field, ticket or fault that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown field {0:?}; see sections 2.1 and 2.3 of the specification")]
-pub struct FieldError(pub String);
+#[error("there is no {0}")]
+pub struct NotFound(pub(crate) String);
 
 /// Some fields of an entry or ticket with their values, which may have any type.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -51,17 +51,17 @@ impl Fields {
     }
 
     /// Returns an error for a field that is not in the list, unless the fields are unchecked.
-    pub(crate) fn check(&self, known: &str) -> Result<(), FieldError> {
+    pub(crate) fn check(&self, known: &str) -> Result<(), NotFound> {
         let is_unknown = |field: &&String| !known.split(' ').any(|known| known == *field);
         match self.values.keys().find(is_unknown) {
-            Some(field) if !self.unchecked => Err(FieldError(field.clone())),
+            Some(field) if !self.unchecked => Err(NotFound(format!("field {field}"))),
             _ => Ok(()),
         }
     }
 
-    /// Returns the value of a text field.
-    pub(crate) fn text(&self, field: &str) -> Option<&str> {
-        self.values.get(field).and_then(Value::as_str)
+    /// Returns the value of a field.
+    pub(crate) fn get(&self, field: &str) -> Option<&Value> {
+        self.values.get(field)
     }
 
     /// Replaces fields of a ticket.

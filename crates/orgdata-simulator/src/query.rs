@@ -45,62 +45,42 @@ impl Query {
         self.get("before").or(self.get("after")).is_some()
     }
 
-    /// Returns the `limit`, which has no bound if it is invalid.
+    /// Returns the `limit`, or its default if it is missing or invalid.
     pub(crate) fn limit(&self, issues: &mut Issues) -> u64 {
-        self.number("limit", 1..=MAX_LIMIT, DEFAULT_LIMIT, issues)
+        self.number("limit", (1, MAX_LIMIT), DEFAULT_LIMIT, issues)
     }
 
-    /// Returns the `offset`.
+    /// Returns the `offset`, or 0 if it is missing or invalid.
     pub(crate) fn offset(&self, issues: &mut Issues) -> u64 {
-        self.number("offset", 0..=i64::MAX, 0, issues)
+        self.number("offset", (0, i64::MAX), 0, issues)
     }
 
     /// Reports parameters that are not in one of the lists, and repeats of those that take a single value.
-    pub(crate) fn check(&self, single: &[&str], arrays: &[&str], issues: &mut Issues) {
+    pub(crate) fn check(&self, single: &str, arrays: &str, issues: &mut Issues) {
         for (i, (name, value)) in self.0.iter().enumerate() {
-            let repeated = self.0[..i].iter().any(|(other, _)| other == name);
-            if single.contains(&name.as_str()) {
-                if repeated {
-                    issues.add(
-                        name,
-                        "invalid_type",
-                        "Expected a single value",
-                        value.as_str(),
-                    );
-                }
-            } else if !arrays.contains(&array_name(name)) {
-                issues.add(
-                    name,
-                    "unrecognized_keys",
-                    "Unrecognized parameter",
-                    value.as_str(),
-                );
+            let is_repeated = self.0[..i].iter().any(|(other, _)| other == name);
+            let is_single = single.split(' ').any(|known| known == name);
+            if is_single && is_repeated {
+                issues.add(name, "invalid_type", "Expected a single value", value);
+            } else if !is_single && !arrays.split(' ').any(|known| known == array_name(name)) {
+                issues.add(name, "unrecognized_keys", "Unrecognized parameter", value);
             }
         }
     }
 
-    fn number(
-        &self,
-        name: &str,
-        range: std::ops::RangeInclusive<i64>,
-        default: i64,
-        issues: &mut Issues,
-    ) -> u64 {
+    fn number(&self, name: &str, (min, max): (i64, i64), default: i64, issues: &mut Issues) -> u64 {
         let Some(text) = self.get(name) else {
-            return default.unsigned_abs();
+            return default as u64;
         };
-        let number: Option<i64> = text.parse().ok().filter(|_| !text.starts_with('+'));
+        // A number may have a minus sign but no plus sign.
+        let number = text.parse::<i64>().ok().filter(|_| !text.starts_with('+'));
         match number {
             None => issues.add(name, "invalid_type", "Expected an integer", text),
-            Some(number) if number < *range.start() => {
-                issues.add(name, "too_small", "Number is too small", number);
-            }
-            Some(number) if number > *range.end() => {
-                issues.add(name, "too_big", "Number is too big", number);
-            }
-            Some(_) => {}
+            Some(number) if number < min => issues.add(name, "too_small", "Too small", text),
+            Some(number) if number > max => issues.add(name, "too_big", "Too big", text),
+            Some(number) => return number as u64,
         }
-        number.unwrap_or(default).unsigned_abs()
+        default as u64
     }
 }
 
@@ -112,20 +92,10 @@ fn array_name(name: &str) -> &str {
 
 impl Issues {
     /// Adds an issue.
-    pub(crate) fn add(
-        &mut self,
-        path: &str,
-        code: &str,
-        message: &str,
-        received: impl Into<Value>,
-    ) {
-        let received = received.into();
-        self.0.push(json!({
-            "path": [array_name(path)],
-            "code": code,
-            "message": message,
-            "received": received,
-        }));
+    pub(crate) fn add(&mut self, path: &str, code: &str, message: &str, received: &str) {
+        let path = [array_name(path)];
+        let issue = json!({ "path": path, "code": code, "message": message, "received": received });
+        self.0.push(issue);
     }
 
     /// Adds an issue about a value that is not one of a list.
@@ -153,7 +123,7 @@ mod tests {
     fn codes(raw: &str) -> Vec<Value> {
         let (mut issues, query) = (Issues::default(), Query::parse(raw));
         query.limit(&mut issues);
-        query.check(&["limit"], &["a"], &mut issues);
+        query.check("limit", "a", &mut issues);
         issues.0.iter().map(|issue| issue["code"].clone()).collect()
     }
 

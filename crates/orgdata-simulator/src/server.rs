@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::{Request, header};
+use axum::response::IntoResponse as _;
+use http::Request;
+use http::header::DATE;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,7 +25,7 @@ use tower_http::compression::{CompressionLayer, CompressionLevel};
 
 use crate::config::Config;
 use crate::sim::Simulator;
-use crate::strike::{http_date, with_header};
+use crate::strike::{Reset, http_date};
 use crate::{answer, control};
 
 /// How long pending requests may take once the server stops.
@@ -38,10 +40,6 @@ pub(crate) struct Server {
     /// Ends responses that would take forever.
     pub(crate) stopping: CancellationToken,
 }
-
-/// Marks a response in place of which the connection is reset.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reset;
 
 /// A simulator that listens on a port of its own. It stops when this is dropped.
 #[derive(Debug)]
@@ -107,14 +105,12 @@ async fn connection(stream: TcpStream, server: Server, router: Router) {
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, sim) = (router.clone(), Arc::clone(&sim));
         async move {
-            let Ok(mut response) = router.oneshot(request.map(Body::new)).await;
+            let Ok(response) = router.oneshot(request.map(Body::new)).await;
             if response.extensions().get::<Reset>().is_some() {
                 return Err(io::Error::from(io::ErrorKind::ConnectionReset));
             }
-            if !sim.readings().no_date {
-                response = with_header(response, header::DATE, &http_date(sim.millis()));
-            }
-            Ok(response)
+            let date = (!sim.readings().no_date).then(|| [(DATE, http_date(sim.millis()))]);
+            Ok((date, response).into_response())
         }
     });
     // The date is the simulator's, not the machine's.

@@ -1,20 +1,23 @@
-//! The simulator as a value, and what a test or the control endpoint can do with it.
+//! The simulator as a value, what a test or the control endpoint can do with it, and the log of its requests.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::StatusCode;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::clock::{self, Clock};
 use crate::config::Config;
 use crate::fault::{Endpoint, Fault};
-use crate::fields::{ENTRY, FieldError, Fields};
-use crate::log::{RequestInfo, Requests};
+use crate::fields::{ENTRY, Fields, NotFound};
+use crate::query::Query;
 use crate::readings::Readings;
 use crate::strike::Faults;
-use crate::tickets::{TicketError, Tickets};
+use crate::tickets::Tickets;
 use crate::world::World;
 
 /// Sees a request before it is answered. It may change the simulator, and the fault it returns strikes the request.
@@ -49,6 +52,35 @@ impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Simulator").field(&self.config).finish()
     }
+}
+
+/// A request, as a hook and the log see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RequestInfo {
+    /// The number of the request, from 1.
+    pub number: u64,
+    /// The listing that was requested.
+    pub endpoint: Endpoint,
+    /// The query as it came, without the question mark.
+    pub raw_query: String,
+    /// The decoded parameters, in order.
+    #[serde(skip)]
+    pub query: Vec<(String, String)>,
+    /// The status of the response; `None` until it is known, or if there was no response.
+    pub status: Option<u16>,
+}
+
+/// The requests so far.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Requests {
+    /// The number of requests to the audit log listing.
+    pub audit: u64,
+    /// The number of requests to the ticket listing.
+    pub tickets: u64,
+    /// The number of responses by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// The last requests, oldest first.
+    pub last: Vec<RequestInfo>,
 }
 
 // === impl Simulator ===
@@ -110,22 +142,22 @@ impl Simulator {
 
     /// Returns the number of audit log entries.
     pub fn event_count(&self) -> u64 {
-        self.state().world.len()
+        self.state().world.rows.len() as u64
     }
 
     /// Sets the number of live entries per second.
     pub fn set_rate(&self, per_second: f64) {
         let now = self.millis();
-        self.state().world.timeline.set_rate(now, per_second);
+        self.state().world.set_rate(now, per_second);
     }
 
     /// Adds entries now, a millisecond apart if there is room since the newest one.
     pub fn add_events(&self, count: u64) {
         let (now, world) = (self.millis(), &mut self.state().world);
-        let newest = world.newest(0).map_or(i64::MIN, |row| row.created);
+        let newest = world.rows.last().map_or(i64::MIN, |row| row.key.created);
         for i in (0..count).rev() {
             let created = now.saturating_sub_unsigned(i).max(newest).min(now);
-            world.insert(created, Fields::new());
+            world.insert(created, None);
         }
     }
 
@@ -134,45 +166,37 @@ impl Simulator {
     /// # Errors
     ///
     /// A field that no entry has, unless the fields are unchecked.
-    pub fn add_entry(&self, fields: &Fields) -> Result<String, FieldError> {
+    pub fn add_entry(&self, fields: &Fields) -> Result<String, NotFound> {
         fields.check(ENTRY)?;
-        let given = fields.text("createdAt").and_then(|time| time.parse().ok());
+        let given = fields.get("createdAt").and_then(Value::as_str);
+        let given = given.and_then(|time| time.parse().ok());
         let created = given.map_or(self.millis(), Timestamp::as_millisecond);
         let world = &mut self.state().world;
-        let row = world.insert(created, fields.clone());
-        Ok(world.id(&row))
+        let row = world
+            .insert(created, Some(Box::new(fields.clone())))
+            .clone();
+        let entry = world.entry(&row);
+        Ok(entry["id"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Adds entries that arrive now but were created at least this long before the newest entry.
     pub fn add_late(&self, count: u64, behind: Duration) {
         let (now, world) = (self.millis(), &mut self.state().world);
-        let newest = world.newest(0).map_or(now, |row| row.created);
+        let newest = world.rows.last().map_or(now, |row| row.key.created);
         let created = newest.saturating_sub(clock::millis(behind));
         for i in 0..count {
-            world.insert(created.saturating_sub_unsigned(i), Fields::new());
+            world.insert(created.saturating_sub_unsigned(i), None);
         }
     }
 
     /// Removes all but the newest `keep` entries and returns how many were removed.
     pub fn retain(&self, keep: u64) -> u64 {
-        self.remove(|world| match keep.checked_sub(1) {
-            None => world.remove_older(i64::MAX),
-            Some(last) => {
-                if let Some(row) = world.newest(last) {
-                    world.remove_below(row.key);
-                }
-            }
-        })
+        self.state().world.retain(keep as usize) as u64
     }
 
     /// Removes the newest `drop` entries, like a restore from a backup, and returns how many were removed.
     pub fn restore(&self, drop: u64) -> u64 {
-        self.remove(|world| {
-            let last = drop.min(world.len()).checked_sub(1);
-            if let Some(row) = last.and_then(|last| world.newest(last)) {
-                world.remove_from(row.key);
-            }
-        })
+        self.state().world.restore(drop as usize) as u64
     }
 
     /// Adds a ticket, created now unless given otherwise, and returns its id.
@@ -180,7 +204,7 @@ impl Simulator {
     /// # Errors
     ///
     /// A field that no ticket has, unless the fields are unchecked.
-    pub fn add_ticket(&self, fields: Fields) -> Result<u64, FieldError> {
+    pub fn add_ticket(&self, fields: Fields) -> Result<u64, NotFound> {
         let now = self.millis();
         self.state().tickets.create(now, fields)
     }
@@ -190,7 +214,7 @@ impl Simulator {
     /// # Errors
     ///
     /// Like [`Simulator::add_ticket`], and if no ticket has the id.
-    pub fn change_ticket(&self, id: u64, fields: Fields) -> Result<(), TicketError> {
+    pub fn change_ticket(&self, id: u64, fields: Fields) -> Result<(), NotFound> {
         let now = self.millis();
         self.state().tickets.change(now, id, fields)
     }
@@ -200,7 +224,7 @@ impl Simulator {
     /// # Errors
     ///
     /// If no ticket has the id.
-    pub fn remove_ticket(&self, id: u64) -> Result<(), TicketError> {
+    pub fn remove_ticket(&self, id: u64) -> Result<(), NotFound> {
         self.state().tickets.remove(id)
     }
 
@@ -267,7 +291,13 @@ impl Simulator {
         let mut state = self.state();
         state.last_request += 1;
         let number = state.last_request;
-        let info = RequestInfo::new(endpoint, number, raw_query, self.now());
+        let info = RequestInfo {
+            number,
+            endpoint,
+            raw_query: raw_query.to_owned(),
+            query: Query::parse(raw_query).0,
+            status: None,
+        };
         state.requests.add(info.clone(), self.config.request_log);
         drop(state);
         let mut hook = lock(&self.hook);
@@ -278,7 +308,7 @@ impl Simulator {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         let now = self.clock.now();
-        state.world.timeline.sync(now);
+        state.world.sync(now);
         state.tickets.sync(now);
         state
     }
@@ -287,11 +317,38 @@ impl Simulator {
     pub(crate) fn millis(&self) -> i64 {
         self.clock.now()
     }
+}
 
-    fn remove(&self, remove: impl FnOnce(&mut World)) -> u64 {
-        let world = &mut self.state().world;
-        let before = world.len();
-        remove(world);
-        before - world.len()
+// === impl RequestInfo ===
+
+impl RequestInfo {
+    /// Returns the first value of a parameter.
+    pub fn param(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(given, _)| given == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+// === impl Requests ===
+
+impl Requests {
+    /// Counts a request, and keeps it and the last ones before it.
+    pub(crate) fn add(&mut self, info: RequestInfo, keep: usize) {
+        match info.endpoint {
+            Endpoint::Audit => self.audit += 1,
+            Endpoint::Tickets => self.tickets += 1,
+        }
+        self.last.push(info);
+        let excess = self.last.len().saturating_sub(keep);
+        self.last.drain(..excess);
+    }
+
+    /// Counts a response.
+    pub(crate) fn answered(&mut self, number: u64, status: StatusCode) {
+        let status = status.as_u16();
+        *self.statuses.entry(status).or_default() += 1;
+        if let Some(info) = self.last.iter_mut().find(|info| info.number == number) {
+            info.status = Some(status);
+        }
     }
 }

@@ -1,11 +1,14 @@
 //! The faults in force, and what they make of a request.
 
 use std::io;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
+use axum::Extension;
 use axum::body::Body;
+use axum::response::{Html, IntoResponse as _, Response};
 use futures_util::{StreamExt as _, stream};
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::StatusCode;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -44,22 +47,20 @@ pub(crate) struct Target<'a> {
     pub(crate) stopping: &'a CancellationToken,
 }
 
-/// What became of a response.
+/// Marks a response in place of which the connection is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reset {
+    Now,
+    /// When the server stops.
+    OnStop,
+}
+
+/// What the faults made of a response, apart from changes of its page.
 #[derive(Debug, Default)]
 pub(crate) struct Strikes {
     pub(crate) delay: Duration,
-    pub(crate) ending: Option<Ending>,
-}
-
-/// How a response ends, apart from changes of its page.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    /// With another response.
-    Response(Response<Body>),
-    /// With a reset of the connection.
-    Reset,
-    /// With a reset when the server stops.
-    Hang,
+    /// The response that is sent instead.
+    pub(crate) response: Option<Response>,
 }
 
 /// What one fault makes of a response.
@@ -69,7 +70,7 @@ enum Effect {
     Delayed(Duration),
     /// The page was changed.
     Changed,
-    Ended(Ending),
+    Replaced(Response),
 }
 
 // === impl Faults ===
@@ -94,10 +95,8 @@ impl Faults {
 
     /// Returns the faults in force with their ids. `times` is what is left of it.
     pub(crate) fn list(&self) -> Vec<(u64, Fault)> {
-        let active = self.active.iter();
-        active
-            .map(|active| (active.id, active.fault.clone()))
-            .collect()
+        let pair = |active: &Active| (active.id, active.fault.clone());
+        self.active.iter().map(pair).collect()
     }
 
     /// Applies the faults to a request, oldest first, until one of them ends it. A body that is not a page is a
@@ -119,20 +118,18 @@ impl Faults {
             let mut dice = Dice::new(0, Purpose::Fault, *id, *seen);
             let is_due = fault.every.is_none_or(|every| seen.is_multiple_of(every))
                 && fault.chance.is_none_or(|chance| dice.chance(chance));
-            let effect = match is_due {
-                true => fault.kind.strike(target, body),
-                false => Effect::None,
-            };
-            if !matches!(effect, Effect::None) {
-                fault.times = fault.times.map(|times| times.saturating_sub(1));
+            if !is_due {
+                continue;
             }
-            match effect {
-                Effect::None | Effect::Changed => {}
+            match fault.kind.strike(target, body) {
+                Effect::None => continue,
                 Effect::Delayed(delay) => strikes.delay += delay,
-                Effect::Ended(ending) => {
-                    strikes.ending = Some(ending);
-                    break;
-                }
+                Effect::Changed => {}
+                Effect::Replaced(response) => strikes.response = Some(response),
+            }
+            fault.times = fault.times.map(|times| times.saturating_sub(1));
+            if strikes.response.is_some() {
+                break;
             }
         }
         self.active.retain(|active| active.fault.times != Some(0));
@@ -145,86 +142,72 @@ impl Faults {
 impl FaultKind {
     /// Applies the fault to a request and the body that would answer it.
     fn strike(&self, target: &Target<'_>, body: &mut Value) -> Effect {
-        let failed = StatusCode::INTERNAL_SERVER_ERROR;
+        let (query, failed) = (target.query, StatusCode::INTERNAL_SERVER_ERROR);
         let is_page = body["items"].is_array();
         let response = match self {
             Self::Delay(delay) => return Effect::Delayed(*delay),
-            Self::Reset => return Effect::Ended(Ending::Reset),
-            Self::Hang => return Effect::Ended(Ending::Hang),
+            Self::Hang => Extension(Reset::OnStop).into_response(),
+            Self::Reset => Extension(Reset::Now).into_response(),
             Self::Status(status) => message(*status, &format!("Simulated failure: {status}")),
             Self::TooManyRequests(wait) => too_many_requests(*wait, target.now),
             Self::Redirect(to) => {
-                let moved = message(StatusCode::TEMPORARY_REDIRECT, "Moved");
-                with_header(moved, header::LOCATION, to)
+                (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, to.as_str())]).into_response()
             }
             Self::Html(status) => {
                 let page = format!("<!DOCTYPE html>\n<title>{status}</title>{status}, proxy\n");
-                with_header(respond(*status, page), header::CONTENT_TYPE, "text/html")
+                (*status, Html(page)).into_response()
             }
             Self::Empty(status) => respond(*status, String::new()),
             Self::Body(status, text) => respond(*status, text.clone()),
-            Self::TruncatedJson if is_page => {
-                respond(StatusCode::OK, half(&body.to_string()).to_owned())
+            Self::ExpiredCursor(status) if query.has_cursor() => {
+                message(*status, "The cursor has expired")
             }
-            Self::ResetBody if is_page => unfinished(&body.to_string(), None),
-            Self::Stall if is_page => unfinished(&body.to_string(), Some(target.stopping.clone())),
-            Self::Oversized(length) if is_page => {
+            Self::TooLarge(limit) if query.limit(&mut Issues::default()) > *limit => {
+                message(failed, &format!("More than {limit} items are too many"))
+            }
+            _ if !is_page => return Effect::None,
+            Self::Poison(id) if items(body).iter().any(|item| has_id(item, id)) => {
+                message(failed, &format!("Cannot read item {id}"))
+            }
+            Self::TruncatedJson => respond(StatusCode::OK, half(&body.to_string()).to_owned()),
+            Self::ResetBody => unfinished(&body.to_string(), None),
+            Self::Stall => unfinished(&body.to_string(), Some(target.stopping.clone())),
+            Self::Oversized(length) => {
                 let page = body.to_string();
                 let padding = " ".repeat(length.saturating_sub(page.len()));
                 respond(StatusCode::OK, page + &padding)
             }
-            Self::ExpiredCursor(status) if target.query.has_cursor() => {
-                message(*status, "The cursor has expired")
-            }
-            Self::TooLarge(limit) if target.query.limit(&mut Issues::default()) > *limit => {
-                message(failed, &format!("More than {limit} items are too many"))
-            }
-            Self::Poison(id) if items(body).iter().any(|item| has_id(item, id)) => {
-                message(failed, &format!("Cannot read item {id}"))
-            }
-            _ if is_page => return self.change(target, body),
-            _ => return Effect::None,
+            _ => return self.change(target, body),
         };
-        Effect::Ended(Ending::Response(response))
+        Effect::Replaced(response)
     }
 
     /// Changes a page.
     fn change(&self, target: &Target<'_>, page: &mut Value) -> Effect {
-        let query = target.query;
-        let contains = |place: &u64| {
-            let mut issues = Issues::default();
-            let (offset, limit) = (query.offset(&mut issues), query.limit(&mut issues));
-            (offset..offset + limit).contains(place)
-        };
-        let is_empty = match self {
-            Self::EmptyPage(None) => true,
-            Self::EmptyPage(Some(place)) => target.endpoint == Endpoint::Tickets && contains(place),
-            Self::ExpiredCursorEmpty => query.has_cursor(),
-            _ => false,
-        };
-        if is_empty {
-            page["items"] = json!([]);
-            if target.endpoint == Endpoint::Audit {
-                page["startCursor"] = query.get("after").into();
-                (page["endCursor"], page["hasMore"]) = (Value::Null, false.into());
-            }
-            return Effect::Changed;
-        }
         let Some(Value::Array(items)) = page.get_mut("items") else {
             return Effect::None;
         };
         match (self, items.first_mut()) {
             (Self::UnknownFields, _) => {
-                items.iter_mut().for_each(add_fields);
-                page["generatedBy"] = json!({ "node": 7 });
+                for item in items {
+                    item["futureField"] = json!({ "nested": [1, "zwei", null] });
+                }
+                (page["generatedBy"], page["warnings"]) = (json!({ "node": 7 }), json!([]));
             }
-            (Self::WrongTypes, Some(item)) => wrong_types(item),
+            (Self::WrongTypes, Some(Value::Object(item))) => {
+                let fields = item
+                    .iter_mut()
+                    .filter(|(name, _)| *name != "id" && *name != "type");
+                fields.for_each(|(_, value)| *value = json!({ "unexpected": true }));
+            }
             (Self::MissingId, Some(Value::Object(item))) => drop(item.shift_remove("id")),
             (Self::NotAnObject, Some(item)) => *item = json!("not an object"),
             (Self::Duplicate, Some(item)) => {
                 let copy = item.clone();
                 items.insert(0, copy);
             }
+            (Self::EmptyPage, _) => empty(target, page),
+            (Self::ExpiredCursorEmpty, _) if target.query.has_cursor() => empty(target, page),
             _ => return Effect::None,
         }
         Effect::Changed
@@ -234,30 +217,26 @@ impl FaultKind {
 /// Returns a time as HTTP writes it, bounded by what HTTP can express.
 pub(crate) fn http_date(millis: i64) -> String {
     let seconds = millis.div_euclid(1000).clamp(0, LAST_SECOND).unsigned_abs();
-    let time: SystemTime = UNIX_EPOCH + Duration::from_secs(seconds);
-    httpdate::fmt_http_date(time)
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// Sets a header, unless the value is not a valid one.
-pub(crate) fn with_header(
-    mut response: Response<Body>,
-    name: HeaderName,
-    value: &str,
-) -> Response<Body> {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        response.headers_mut().insert(name, value);
+/// Removes the items of a page, as if nothing lay beyond its cursor.
+fn empty(target: &Target<'_>, page: &mut Value) {
+    page["items"] = json!([]);
+    if target.endpoint == Endpoint::Audit {
+        page["startCursor"] = target.query.get("after").into();
+        (page["endCursor"], page["hasMore"]) = (Value::Null, false.into());
     }
-    response
 }
 
-fn too_many_requests(wait: RetryAfter, now: i64) -> Response<Body> {
-    let response = message(StatusCode::TOO_MANY_REQUESTS, "Too many requests");
+fn too_many_requests(wait: RetryAfter, now: i64) -> Response {
     let value = match wait {
-        RetryAfter::Absent => return response,
-        RetryAfter::Seconds(seconds) => seconds.to_string(),
-        RetryAfter::Date(wait) => http_date(now.saturating_add(clock::millis(wait))),
+        RetryAfter::Absent => None,
+        RetryAfter::Seconds(seconds) => Some(seconds.to_string()),
+        RetryAfter::Date(wait) => Some(http_date(now.saturating_add(clock::millis(wait)))),
     };
-    with_header(response, header::RETRY_AFTER, &value)
+    let response = message(StatusCode::TOO_MANY_REQUESTS, "Too many requests");
+    (value.map(|value| [(RETRY_AFTER, value)]), response).into_response()
 }
 
 /// Returns half of a text, cut between two characters.
@@ -267,7 +246,7 @@ fn half(text: &str) -> &str {
 }
 
 /// Promises a whole body and sends half of it. The connection is reset then, or when `until` is cancelled.
-fn unfinished(whole: &str, until: Option<CancellationToken>) -> Response<Body> {
+fn unfinished(whole: &str, until: Option<CancellationToken>) -> Response {
     let begun = half(whole).to_owned();
     let end = async move {
         match until {
@@ -277,11 +256,14 @@ fn unfinished(whole: &str, until: Option<CancellationToken>) -> Response<Body> {
         }
         Err(io::Error::from(io::ErrorKind::ConnectionAborted))
     };
-    let mut response = respond(StatusCode::OK, String::new());
-    *response.body_mut() = Body::from_stream(stream::iter([Ok(begun)]).chain(stream::once(end)));
+    let body = Body::from_stream(stream::iter([Ok(begun)]).chain(stream::once(end)));
     // A response that names its encoding is not compressed, so the length stays right.
-    let response = with_header(response, header::CONTENT_ENCODING, "identity");
-    with_header(response, header::CONTENT_LENGTH, &whole.len().to_string())
+    let headers = [
+        (CONTENT_TYPE, "application/json".to_owned()),
+        (CONTENT_ENCODING, "identity".to_owned()),
+        (CONTENT_LENGTH, whole.len().to_string()),
+    ];
+    (headers, body).into_response()
 }
 
 fn items(page: &Value) -> &[Value] {
@@ -291,34 +273,6 @@ fn items(page: &Value) -> &[Value] {
 /// Returns whether an item has this id, which is a string or a number.
 fn has_id(item: &Value, id: &str) -> bool {
     item["id"] == id || item["id"].to_string() == id
-}
-
-/// Adds fields that the specification does not have, to an item and its nested objects.
-fn add_fields(item: &mut Value) {
-    let Value::Object(fields) = &mut *item else {
-        return;
-    };
-    let nested = fields
-        .iter_mut()
-        .filter(|(name, value)| *name != "metadata" && value.is_object());
-    nested.for_each(|(_, object)| object["futureField"] = true.into());
-    item["futureField"] = json!({ "nested": [1, "zwei", null] });
-}
-
-fn wrong_types(item: &mut Value) {
-    for (field, value) in [
-        ("occurredAt", json!(12345)),
-        ("createdAt", json!({})),
-        ("actorUser", json!("someone")),
-        ("dealId", json!("five")),
-        ("dealAmountSum", json!("12,50")),
-        ("linkedDeals", json!({ "id": 1 })),
-        ("state", json!(7)),
-    ] {
-        if let Some(held) = item.get_mut(field) {
-            *held = value;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -62,10 +62,9 @@ impl Simulator {
                 priority: highest.map_or("none".to_owned(), |(_, name)| name),
             };
             if open.contains(&group.state.as_str()) {
-                let deals = links
-                    .into_iter()
-                    .filter_map(|(deal, priority)| Some((deal?, priority)));
-                open_links.extend(deals.map(|(deal, priority)| (deal, rank(&priority))));
+                for (deal, priority) in links {
+                    open_links.extend(deal.map(|deal| (deal, rank(&priority))));
+                }
             }
             let sums = truth.groups.entry(group).or_default();
             sums.tickets += 1;
@@ -97,14 +96,9 @@ fn time(ticket: &Value, field: &str) -> Option<i64> {
 
 /// Returns deal and priority of each link.
 fn links(ticket: &Value) -> Vec<(Option<i64>, String)> {
-    let Some(Value::Array(links)) = ticket.get("linkedDeals") else {
-        return Vec::new();
-    };
-    let priority = |link: &Value| link["priority"].as_str().unwrap_or("none").to_owned();
-    links
-        .iter()
-        .map(|link| (link["id"].as_i64(), priority(link)))
-        .collect()
+    let links = ticket["linkedDeals"].as_array().into_iter().flatten();
+    let link = |link: &Value| (link["id"].as_i64(), text(link, "priority"));
+    links.map(link).collect()
 }
 
 /// Returns a key that sorts the highest priority first and unknown ones last, by name.
@@ -116,14 +110,10 @@ fn rank(priority: &str) -> (usize, String) {
 /// Returns a JSON number in cents.
 fn cents(value: &Value) -> Option<i128> {
     let text = value.as_number()?.to_string();
-    let amount = Decimal::from_str_exact(&text)
-        .or_else(|_| Decimal::from_scientific(&text))
-        .ok()?;
-    let strategy = RoundingStrategy::MidpointAwayFromZero;
-    amount
-        .checked_mul(Decimal::ONE_HUNDRED)?
-        .round_dp_with_strategy(0, strategy)
-        .to_i128()
+    let exact = Decimal::from_str_exact(&text).or_else(|_| Decimal::from_scientific(&text));
+    let cents = exact.ok()?.checked_mul(Decimal::ONE_HUNDRED)?;
+    let rounded = cents.round_dp_with_strategy(0, RoundingStrategy::MidpointAwayFromZero);
+    rounded.to_i128()
 }
 
 #[cfg(test)]

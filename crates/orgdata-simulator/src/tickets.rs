@@ -10,7 +10,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::data;
 use crate::dice::{Dice, Purpose};
-use crate::fields::{FieldError, Fields, TICKET};
+use crate::fields::{Fields, NotFound, TICKET};
 use crate::query::{Issues, Query};
 use crate::readings::{Readings, TicketOrder, TotalCount};
 
@@ -39,17 +39,6 @@ pub(crate) struct Tickets {
     changed_at: f64,
     /// The number of changes by the clock.
     changes: u64,
-}
-
-/// Why a ticket was not changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TicketError {
-    /// There is no ticket with this id.
-    #[error("no ticket has the id {0}")]
-    Missing(u64),
-    /// A field is unknown.
-    #[error(transparent)]
-    Field(#[from] FieldError),
 }
 
 // === impl Tickets ===
@@ -87,9 +76,9 @@ impl Tickets {
     }
 
     /// Creates a ticket and returns its id.
-    pub(crate) fn create(&mut self, now: i64, fields: Fields) -> Result<u64, FieldError> {
+    pub(crate) fn create(&mut self, now: i64, fields: Fields) -> Result<u64, NotFound> {
         fields.check(TICKET)?;
-        if let Some(id) = fields.values.get("id").and_then(Value::as_u64) {
+        if let Some(id) = fields.get("id").and_then(Value::as_u64) {
             self.next_id = id;
         }
         let (id, ticket) = (self.next_id, self.draw(now));
@@ -99,7 +88,7 @@ impl Tickets {
     }
 
     /// Changes fields of a ticket.
-    pub(crate) fn change(&mut self, now: i64, id: u64, fields: Fields) -> Result<(), TicketError> {
+    pub(crate) fn change(&mut self, now: i64, id: u64, fields: Fields) -> Result<(), NotFound> {
         fields.check(TICKET)?;
         let place = self.place(id)?;
         self.all[place]["updatedAt"] = clock::text(now).into();
@@ -108,7 +97,7 @@ impl Tickets {
     }
 
     /// Removes a ticket.
-    pub(crate) fn remove(&mut self, id: u64) -> Result<(), TicketError> {
+    pub(crate) fn remove(&mut self, id: u64) -> Result<(), NotFound> {
         let place = self.place(id)?;
         self.all.remove(place);
         Ok(())
@@ -135,7 +124,7 @@ impl Tickets {
     pub(crate) fn page(&self, readings: &Readings, query: &Query) -> Result<Value, Value> {
         let mut issues = Issues::default();
         let (limit, offset) = (query.limit(&mut issues), query.offset(&mut issues));
-        query.check(&["limit", "offset"], &[], &mut issues);
+        query.check("limit offset", "", &mut issues);
         issues.into_result()?;
         let limit = limit.min(readings.page_cap.unwrap_or(u64::MAX));
         let skip = if readings.ignore_offset { 0 } else { offset };
@@ -153,9 +142,9 @@ impl Tickets {
         Ok(page)
     }
 
-    fn place(&self, id: u64) -> Result<usize, TicketError> {
+    fn place(&self, id: u64) -> Result<usize, NotFound> {
         let place = self.all.iter().position(|ticket| ticket["id"] == id);
-        place.ok_or(TicketError::Missing(id))
+        place.ok_or_else(|| NotFound(format!("ticket {id}")))
     }
 
     fn change_by_clock(&mut self, now: i64) {
@@ -197,12 +186,13 @@ impl Tickets {
             amount += Dice::new(0, Purpose::Ticket, deal as u64, 2).below(25_000_000);
             deals.push(json!({
                 "id": deal,
-                "evaluationId": data::draw_evaluation(&mut dice, deal),
+                "evaluationId": data::draw_evaluation(&mut dice, Some(deal)),
                 "name": data::deal_name(deal),
                 "priority": dice.pick(PRIORITIES),
                 "sharedWithBuyer": dice.one_in(3),
             }));
         }
+        let key = format!("EXT-{id}");
         let mut ticket = json!({
             "id": id,
             "type": dice.pick(TYPES),
@@ -213,30 +203,22 @@ impl Tickets {
             "createdByUserId": by,
             "title": title,
         });
-        for (field, value) in [
-            (
-                "closedAt",
-                is_closed(state).then(|| clock::text(updated)).into(),
-            ),
-            (
-                "description",
-                format!("Reported on {title}.\nSteps: 1 → 2 → 3").into(),
-            ),
-            ("vendorEntityId", (10_000 + id).to_string().into()),
-            ("vendorEntityKey", format!("EXT-{id}").into()),
-            (
-                "vendorEntityUrl",
-                format!("https://tracker.example.com/EXT-{id}").into(),
-            ),
-            ("integrationInstallationId", 12.into()),
-            ("targetDueDate", clock::text(due).into()),
-            ("linkedDeals", Value::from(deals)),
-            ("dealAmountSum", money(amount)),
-        ] {
+        let optional = json!({
+            "closedAt": is_closed(state).then(|| clock::text(updated)),
+            "description": format!("Reported on {title}.\nSteps: 1 → 2 → 3"),
+            "vendorEntityId": (10_000 + id).to_string(),
+            "vendorEntityKey": key,
+            "vendorEntityUrl": format!("https://tracker.example.com/{key}"),
+            "integrationInstallationId": 12,
+            "targetDueDate": clock::text(due),
+            "linkedDeals": deals,
+            "dealAmountSum": money(amount),
+        });
+        for (field, value) in optional.as_object().into_iter().flatten() {
             match dice.below(10) {
                 0 => {}
                 1 => ticket[field] = Value::Null,
-                _ => ticket[field] = value,
+                _ => ticket[field] = value.clone(),
             }
         }
         self.all.push(ticket);

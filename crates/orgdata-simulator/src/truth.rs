@@ -1,17 +1,16 @@
 //! The true numbers of the audit log, which tests compare with, and every entry in order.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use jiff::Timestamp;
 
 use crate::clock;
 use crate::sim::Simulator;
-use crate::world::{Row, Seq, World};
+use crate::world::{Row, World};
 
 /// A moment in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark(Seq);
+pub struct Mark(u64);
 
 /// Which entries to count or to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,9 +56,18 @@ impl Scope {
         }
     }
 
-    fn rows(self, world: &World) -> impl Iterator<Item = Row> {
-        let rows = world.up(Bound::Unbounded, self.removed);
-        rows.filter(move |row| self.since.is_none_or(|mark| row.key.seq >= mark.0))
+    fn rows(self, world: &World) -> Vec<Row> {
+        let arrived = |row: &&Row| self.since.is_none_or(|mark| row.key.number >= mark.0);
+        let removed = world.removed.iter().filter(|_| self.removed);
+        let mut rows: Vec<Row> = world
+            .rows
+            .iter()
+            .chain(removed)
+            .filter(arrived)
+            .cloned()
+            .collect();
+        rows.sort_by_key(|row| world.rank(row.key));
+        rows
     }
 }
 
@@ -68,7 +76,7 @@ impl Scope {
 impl Simulator {
     /// Returns this moment in the order of arrival.
     pub fn mark(&self) -> Mark {
-        Mark(self.state().world.next_seq())
+        Mark(self.state().world.next_number)
     }
 
     /// Returns numbers about all entries.
@@ -97,14 +105,14 @@ impl Simulator {
     /// Returns the entries of a scope, oldest first in the order of the listing.
     pub fn entries_of(&self, scope: Scope) -> impl Iterator<Item = Served> + use<> {
         let world = self.state().world.clone();
-        let rows: Vec<Row> = scope.rows(&world).collect();
+        let rows = scope.rows(&world);
         rows.into_iter().map(move |row| {
             let (view, entry) = (world.view(&row), world.entry(&row));
             Served {
                 id: entry["id"].as_str().unwrap_or_default().to_owned(),
                 activity_type: view.kind.into_owned(),
                 actor: view.actor,
-                created_at: clock::timestamp(row.created),
+                created_at: clock::timestamp(row.key.created),
                 json: entry.to_string(),
             }
         })

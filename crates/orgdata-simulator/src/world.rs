@@ -1,331 +1,196 @@
-//! The audit log at one moment: generated entries by number, stored ones by key, and what was removed.
-
-use std::collections::BTreeMap;
-use std::ops::{Bound, Range};
-use std::sync::Arc;
+//! The audit log: which entries there are, and in which order.
+//!
+//! An entry is stored as its time and its number, 24 bytes; its content is generated from the seed and the number
+//! whenever it is asked for. Live entries are added when the clock has passed their time, so they do not depend on when
+//! somebody asks.
 
 use serde_json::Value;
 
 use crate::clock;
 use crate::config::Config;
-use crate::data;
+use crate::dice::{Purpose, hash};
 use crate::entry::{self, View};
 use crate::fields::Fields;
 use crate::readings::KeyReading;
-use crate::timeline::{Timeline, partition_point};
 
-/// The place of an entry in the order of arrival: (i + 1, 0) for generated entry i, and (i + 1, 1), (i + 1, 2), … for
-/// entries that are stored after it. It never changes and is never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seq {
-    pub(crate) generated: u64,
-    pub(crate) added: u64,
-}
+/// One in so many groups of four entries of the history shares one moment.
+const SHARED: u64 = 16;
 
-/// The place of an entry in the listing, which a cursor names.
+/// The place of an entry in the listing, which a cursor names. It is never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// `createdAt` in milliseconds, or 0 if the listing is by arrival.
-    pub(crate) at: i64,
-    pub(crate) seq: Seq,
+    /// `createdAt`, in milliseconds since 1970.
+    pub(crate) created: i64,
+    /// The number in the order of arrival.
+    pub(crate) number: u64,
 }
 
 /// An entry without its content.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) key: Key,
-    /// `createdAt`, in milliseconds since 1970.
-    pub(crate) created: i64,
-    fields: Arc<Fields>,
-    removed: bool,
+    /// Fields that were given by hand.
+    fields: Option<Box<Fields>>,
 }
 
-/// The audit log at one moment.
+/// The audit log.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) seed: u64,
     organization: i64,
     reading: KeyReading,
-    pub(crate) timeline: Timeline,
-    /// Numbers of generated entries that were removed.
-    removed: Vec<Range<u64>>,
-    /// Entries that were not generated, with the removed ones among them.
-    stored: BTreeMap<Key, Row>,
-    next_added: u64,
+    /// In the order of the listing, oldest first.
+    pub(crate) rows: Vec<Row>,
+    pub(crate) removed: Vec<Row>,
+    /// The number of the next entry.
+    pub(crate) next_number: u64,
+    /// Live entries per second.
+    pub(crate) rate: f64,
+    /// The time of the last live entry, in milliseconds since 1970.
+    live_at: f64,
 }
 
 // === impl World ===
 
 impl World {
     pub(crate) fn new(config: &Config, now: i64) -> Self {
-        let span = clock::millis(config.history_span);
-        Self {
+        let mut world = Self {
             seed: config.seed,
             organization: config.organization_id,
             reading: config.readings.key,
-            timeline: Timeline::new(config.seed, now, config.history, span, config.rate),
+            rows: Vec::new(),
             removed: Vec::new(),
-            stored: BTreeMap::new(),
-            next_added: 1,
+            next_number: 0,
+            rate: config.rate,
+            live_at: now as f64,
+        };
+        let period = clock::millis(config.history_span) as f64 / config.history.max(1) as f64;
+        for i in 0..config.history {
+            let shared = hash(config.seed, Purpose::Time, i / 4, 0).is_multiple_of(SHARED);
+            let number = if shared { i | 3 } else { i };
+            let left = config.history.saturating_sub(number);
+            world.insert(now - (period * left as f64) as i64, None);
+        }
+        world
+    }
+
+    /// Sets the live entries per second.
+    pub(crate) fn set_rate(&mut self, now: i64, rate: f64) {
+        (self.rate, self.live_at) = (rate, self.live_at.max(now as f64));
+    }
+
+    /// Adds the live entries that are due.
+    pub(crate) fn sync(&mut self, now: i64) {
+        let period = 1000.0 / self.rate;
+        while self.live_at + period <= now as f64 {
+            self.live_at += period;
+            self.insert(self.live_at as i64, None);
         }
     }
 
-    /// Returns the number of entries.
-    pub(crate) fn len(&self) -> u64 {
-        let removed: u64 = self.removed.iter().map(|gone| gone.end - gone.start).sum();
-        let stored = self.stored.values().filter(|row| !row.removed).count() as u64;
-        self.timeline.made() - removed + stored
+    /// Adds an entry that was created at this time, with some fields given.
+    pub(crate) fn insert(&mut self, created: i64, fields: Option<Box<Fields>>) -> &Row {
+        let number = self.next_number;
+        self.next_number += 1;
+        let key = Key { created, number };
+        let place = self.count_below(key, false);
+        self.rows.insert(place, Row { key, fields });
+        &self.rows[place]
     }
 
-    /// Returns the place of the next arrival, at the earliest.
-    pub(crate) fn next_seq(&self) -> Seq {
-        Seq {
-            generated: self.timeline.made(),
-            added: self.next_added,
+    /// Returns the number of entries below a place, with the one at the place or without.
+    pub(crate) fn count_below(&self, key: Key, inclusive: bool) -> usize {
+        let key = self.rank(key);
+        self.rows.partition_point(|row| {
+            let rank = self.rank(row.key);
+            rank < key || (inclusive && rank == key)
+        })
+    }
+
+    /// Removes the oldest entries up to the newest `keep`, and returns how many.
+    pub(crate) fn retain(&mut self, keep: usize) -> usize {
+        let count = self.rows.len().saturating_sub(keep);
+        self.removed.extend(self.rows.drain(..count));
+        count
+    }
+
+    /// Removes the newest `drop` entries, and returns how many.
+    pub(crate) fn restore(&mut self, drop: usize) -> usize {
+        let kept = self.rows.len().saturating_sub(drop);
+        let gone = self.rows.drain(kept..);
+        let count = gone.len();
+        self.removed.extend(gone);
+        count
+    }
+
+    /// Returns a value that sorts entries in the order of the listing.
+    pub(crate) fn rank(&self, key: Key) -> (i64, u64) {
+        match self.reading {
+            KeyReading::CreatedAt => (key.created, key.number),
+            KeyReading::Arrival => (0, key.number),
         }
     }
 
-    /// Returns whether any entry of a type can exist: the filter refuses other types.
-    pub(crate) fn has_kind(&self, name: &str) -> bool {
-        let given = |row: &Row| row.fields.text("type") == Some(name);
-        data::kinds().any(|kind| kind == name) || self.stored.values().any(given)
-    }
-
-    /// Returns whether the organization has this deal.
-    pub(crate) fn has_deal(&self, id: i64) -> bool {
-        let given = |row: &Row| row.fields.values.get("dealId") == Some(&id.into());
-        data::is_deal(id) || self.stored.values().any(given)
-    }
-
-    /// Returns entries above a place, oldest first, with the removed ones or without.
-    pub(crate) fn up(&self, from: Bound<Key>, removed: bool) -> impl Iterator<Item = Row> + '_ {
-        let first = match from {
-            Bound::Unbounded => 0,
-            Bound::Included(key) => self.count_below(key),
-            Bound::Excluded(key) => self.count_up_to(key),
-        };
-        merge(
-            self.generated(first..self.timeline.made()),
-            self.stored
-                .range((from, Bound::Unbounded))
-                .map(|(_, row)| row.clone()),
-            |generated, stored| generated < stored,
-        )
-        .filter(move |row| removed || !row.removed)
-    }
-
-    /// Returns entries below a place, newest first, without the removed ones.
-    pub(crate) fn down(&self, from: Bound<Key>) -> impl Iterator<Item = Row> + '_ {
-        let end = match from {
-            Bound::Unbounded => self.timeline.made(),
-            Bound::Included(key) => self.count_up_to(key),
-            Bound::Excluded(key) => self.count_below(key),
-        };
-        // Millions of entries that retention removed are not visited one by one.
-        let oldest = self.removed.iter().find(|gone| gone.start == 0);
-        let start = oldest.map_or(0, |gone| gone.end);
-        let stored = self.stored.range((Bound::Unbounded, from)).rev();
-        merge(
-            self.generated(start..end).rev(),
-            stored.map(|(_, row)| row.clone()),
-            |generated, stored| generated > stored,
-        )
-        .filter(|row| !row.removed)
-    }
-
-    /// Returns the n-th newest entry, from 0.
-    pub(crate) fn newest(&self, n: u64) -> Option<Row> {
-        self.down(Bound::Unbounded).nth(usize::try_from(n).ok()?)
+    /// Returns whether a field was given this value by hand for any entry.
+    pub(crate) fn was_given(&self, field: &str, value: impl Into<Value>) -> bool {
+        let value = value.into();
+        let given = self.rows.iter().filter_map(|row| row.fields.as_ref());
+        given
+            .into_iter()
+            .any(|fields| fields.get(field) == Some(&value))
     }
 
     /// Returns what filters and counts look at in an entry.
     pub(crate) fn view(&self, row: &Row) -> View {
-        if *row.fields == Fields::new() {
-            entry::view(self.seed, row.key.seq)
-        } else {
-            View::of(&self.entry(row))
+        match row.fields {
+            None => entry::view(self.seed, row.key.number),
+            Some(_) => View::of(&self.entry(row)),
         }
     }
 
     /// Returns an entry as it is served.
     pub(crate) fn entry(&self, row: &Row) -> Value {
-        let mut entry = entry::draw(self.seed, row.key.seq, row.created, self.organization);
-        row.fields.apply_to_entry(&mut entry);
+        let mut entry = entry::draw(self.seed, row.key, self.organization);
+        if let Some(fields) = &row.fields {
+            fields.apply_to_entry(&mut entry);
+        }
         entry
     }
-
-    /// Returns the id of an entry, or an empty text if it has none.
-    pub(crate) fn id(&self, row: &Row) -> String {
-        let entry = self.entry(row);
-        entry["id"].as_str().unwrap_or_default().to_owned()
-    }
-
-    /// Stores an entry that was created at this time.
-    pub(crate) fn insert(&mut self, created: i64, fields: Fields) -> Row {
-        let seq = self.next_seq();
-        self.next_added += 1;
-        let row = Row {
-            key: self.key(created, seq),
-            created,
-            fields: Arc::new(fields),
-            removed: false,
-        };
-        self.stored.insert(row.key, row.clone());
-        row
-    }
-
-    /// Removes every entry below this key.
-    pub(crate) fn remove_below(&mut self, key: Key) {
-        self.remove_generated(0..self.count_below(key));
-        for (_, row) in self.stored.range_mut(..key) {
-            row.removed = true;
-        }
-    }
-
-    /// Removes the entry with this key and every one above it.
-    pub(crate) fn remove_from(&mut self, key: Key) {
-        self.remove_generated(self.count_below(key)..self.timeline.made());
-        for (_, row) in self.stored.range_mut(key..) {
-            row.removed = true;
-        }
-    }
-
-    /// Removes every entry that was created before this time.
-    pub(crate) fn remove_older(&mut self, edge: i64) {
-        let made = self.timeline.made();
-        self.remove_generated(0..partition_point(0..made, |i| self.timeline.time(i) < edge));
-        for row in self.stored.values_mut().filter(|row| row.created < edge) {
-            row.removed = true;
-        }
-    }
-
-    /// Removes a range of generated entries and merges it with those it touches.
-    fn remove_generated(&mut self, mut range: Range<u64>) {
-        self.removed.retain(|gone| {
-            let apart = gone.end < range.start || range.end < gone.start;
-            if !apart {
-                range = range.start.min(gone.start)..range.end.max(gone.end);
-            }
-            apart
-        });
-        self.removed.push(range);
-    }
-
-    fn generated(&self, numbers: Range<u64>) -> impl DoubleEndedIterator<Item = Row> + '_ {
-        let none = Arc::new(Fields::new());
-        numbers.map(move |i| Row {
-            key: self.generated_key(i),
-            created: self.timeline.time(i),
-            fields: Arc::clone(&none),
-            removed: self.removed.iter().any(|gone| gone.contains(&i)),
-        })
-    }
-
-    fn generated_key(&self, i: u64) -> Key {
-        let seq = Seq {
-            generated: i + 1,
-            added: 0,
-        };
-        self.key(self.timeline.time(i), seq)
-    }
-
-    /// Returns how many generated entries have a lower key.
-    fn count_below(&self, key: Key) -> u64 {
-        partition_point(0..self.timeline.made(), |i| self.generated_key(i) < key)
-    }
-
-    /// Returns how many generated entries have a lower key or this one.
-    fn count_up_to(&self, key: Key) -> u64 {
-        partition_point(0..self.timeline.made(), |i| self.generated_key(i) <= key)
-    }
-
-    fn key(&self, created: i64, seq: Seq) -> Key {
-        let at = match self.reading {
-            KeyReading::CreatedAt => created,
-            KeyReading::Arrival => 0,
-        };
-        Key { at, seq }
-    }
-}
-
-/// Merges two sorted sources.
-fn merge(
-    a: impl Iterator<Item = Row>,
-    b: impl Iterator<Item = Row>,
-    a_is_first: fn(Key, Key) -> bool,
-) -> impl Iterator<Item = Row> {
-    let (mut a, mut b) = (a.peekable(), b.peekable());
-    std::iter::from_fn(move || match (a.peek(), b.peek()) {
-        (Some(next_a), Some(next_b)) if a_is_first(next_a.key, next_b.key) => a.next(),
-        (Some(_), None) => a.next(),
-        _ => b.next(),
-    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ops::RangeBounds as _;
-
     use super::*;
-    use crate::dice::{Dice, Purpose};
 
-    /// Returns a world after many random steps of every kind.
-    fn random_world(seed: u64, key: KeyReading) -> World {
-        let mut dice = Dice::new(seed, Purpose::Shuffle, 0, 0);
-        let mut config = Config {
-            seed,
-            history: dice.below(40),
-            rate: 0.5,
+    #[test]
+    fn history_ends_at_the_start_and_some_times_are_equal() {
+        let config = Config {
+            history: 5_000,
             ..Config::quiet()
         };
-        config.readings.key = key;
-        let mut now = 1_000_000;
-        let mut world = World::new(&config, now);
-        for _ in 0..40 {
-            let newest = world.newest(dice.below(5));
-            match dice.below(6) {
-                0 => now += dice.below(20_000) as i64,
-                1 | 2 => drop(world.insert(now - 500 + dice.below(600) as i64, Fields::new())),
-                3 => newest
-                    .into_iter()
-                    .for_each(|row| world.remove_from(row.key)),
-                4 => {
-                    let oldest = world.newest(20);
-                    oldest
-                        .into_iter()
-                        .for_each(|row| world.remove_below(row.key));
-                }
-                _ => world.remove_older(now - 100_000),
-            }
-            world.timeline.sync(now);
-        }
-        world
+        let world = World::new(&config, 1_000_000_000);
+        let times: Vec<i64> = world.rows.iter().map(|row| row.key.created).collect();
+        assert!(times.is_sorted() && times[4_999] <= 1_000_000_000);
+        assert_eq!(times[0], 1_000_000_000 - clock::millis(config.history_span));
+        assert!(times.windows(2).any(|pair| pair[0] == pair[1]));
     }
 
     #[test]
-    fn both_directions_show_the_same_entries_from_anywhere() {
-        for seed in 0..60 {
-            let readings = [KeyReading::CreatedAt, KeyReading::Arrival];
-            let world = random_world(seed, readings[seed as usize % 2]);
-            let keys = |removed| world.up(Bound::Unbounded, removed).map(|row| row.key);
-            let (all, every): (Vec<Key>, Vec<Key>) = (keys(false).collect(), keys(true).collect());
-            assert!(all.is_sorted_by(|a, b| a < b), "seed {seed}");
-            assert!(every.is_sorted_by(|a, b| a < b), "seed {seed}");
-            assert_eq!(all.len() as u64, world.len(), "seed {seed}");
-            assert!(all.iter().all(|key| every.contains(key)), "seed {seed}");
-            // The places of removed entries are places too.
-            for place in every {
-                for from in [Bound::Included(place), Bound::Excluded(place)] {
-                    let above = all
-                        .iter()
-                        .filter(|key| (from, Bound::Unbounded).contains(*key));
-                    let below = all
-                        .iter()
-                        .filter(|key| (Bound::Unbounded, from).contains(*key));
-                    assert!(world.up(from, false).map(|row| row.key).eq(above.copied()));
-                    assert!(world.down(from).map(|row| row.key).eq(below.rev().copied()));
-                }
-            }
-        }
+    fn live_entries_come_with_the_clock_and_stay_if_it_goes_back() {
+        let config = Config {
+            rate: 2.5,
+            ..Config::quiet()
+        };
+        let mut world = World::new(&config, 0);
+        world.sync(100_000);
+        assert_eq!(world.rows.len(), 250);
+        world.sync(5);
+        world.set_rate(101_000, 100.0);
+        world.sync(102_000);
+        assert_eq!(world.rows.len(), 350);
+        world.set_rate(102_000, 0.0);
+        world.sync(i64::MAX);
+        assert_eq!(world.rows.len(), 350);
+        assert!(world.rows.is_sorted_by_key(|row| row.key));
     }
 }

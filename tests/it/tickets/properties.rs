@@ -154,7 +154,7 @@ impl Model {
                         | FaultKind::NotAnObject
                         | FaultKind::Duplicate
                 );
-                self.emptied |= matches!(strike.kind, FaultKind::EmptyPage(_));
+                self.emptied |= matches!(strike.kind, FaultKind::EmptyPage);
                 self.struck = true;
                 *fault = Some(strike);
             }
@@ -260,7 +260,7 @@ fn fault() -> impl Strategy<Value = Fault> {
             FaultKind::MissingId,
             FaultKind::NotAnObject,
             FaultKind::Duplicate,
-            FaultKind::EmptyPage(None),
+            FaultKind::EmptyPage,
         ]),
     ];
     kind.prop_map(|kind| Fault::new(kind).on(Endpoint::Tickets))

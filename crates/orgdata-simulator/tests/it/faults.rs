@@ -212,7 +212,7 @@ async fn items_can_be_malformed_doubled_or_missing() {
     let first = |page: &Value| page["items"][0].clone();
     let page = audit(&faulty("wrong-types").await, "limit=5").await;
     assert!(
-        first(&page)["occurredAt"].is_number()
+        first(&page)["occurredAt"].is_object()
             && first(&page)["id"].is_string()
             && page["items"][1]["occurredAt"].is_string()
     );
@@ -229,17 +229,10 @@ async fn items_can_be_malformed_doubled_or_missing() {
     );
     let unknown = audit(&faulty("unknown-fields").await, "limit=20").await;
     assert!(unknown.get("generatedBy").is_some() && first(&unknown).get("futureField").is_some());
-    let sim = faulty("empty-page=10").await;
+    let empty = audit(&faulty("empty-page").await, "").await;
     assert_eq!(
-        get(&sim, "/v1/tickets?limit=5&offset=10").await.1["items"],
-        json!([])
-    );
-    assert_eq!(
-        get(&sim, "/v1/tickets?limit=5&offset=15").await.1["items"]
-            .as_array()
-            .unwrap()
-            .len(),
-        5
+        (&empty["items"], &empty["hasMore"]),
+        (&json!([]), &json!(false))
     );
     let response = raw(&faulty("oversized=100000").await, "/v1/tickets")
         .await
