@@ -119,13 +119,17 @@ impl TicketSource for Snapshot {
             by_state: groups(&self.by_state),
             open: groups(&self.open),
             overdue: times()
-                .map(|(kind, times)| (kind.clone(), times.overdue.after(seconds)))
+                .map(|(kind, times)| ([kind.clone()], times.overdue.after(seconds)))
                 .collect(),
             older_than: older_than.collect(),
             oldest_created: times()
-                .filter_map(|(kind, times)| Some((kind.clone(), times.oldest_created?)))
+                .filter_map(|(kind, times)| Some(([kind.clone()], times.oldest_created?)))
                 .collect(),
-            deals: self.deals.clone().into_iter().collect(),
+            deals: self
+                .deals
+                .iter()
+                .map(|(priority, deals)| ([priority.clone()], *deals))
+                .collect(),
         }
     }
 }

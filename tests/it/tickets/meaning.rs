@@ -345,7 +345,7 @@ async fn a_ticket_grows_older_between_two_scans() {
         assert_eq!(older, expected);
     }
     let oldest = "2025-01-01T00:00:00.250Z".parse().unwrap();
-    assert_eq!(snapshot.series().oldest_created, [("BUG".into(), oldest)]);
+    assert_eq!(snapshot.series().oldest_created, [(["BUG".into()], oldest)]);
 }
 
 #[tokio::test]
