@@ -8,8 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder,
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeMetric, LabelSetEncoder,
 };
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
@@ -28,7 +29,7 @@ descriptors! {
     /// are read by a poll loop, not by the scrape.
     EVENTS = "orgdata_audit_events";
     /// The name of an actor of orgdata_audit_events_total; always 1.
-    ACTOR_INFO = "orgdata_audit_actor_info";
+    ACTOR_INFO = "orgdata_audit_actor_info" {actor, name};
     /// Audit events that appeared below newer ones and were found by a re-read. orgdata_audit_events_total includes them.
     LATE = "orgdata_audit_events_late";
     /// Audit log entries that the API returned again as new. They are dropped, not counted twice.
@@ -50,13 +51,13 @@ descriptors! {
     DELAY = "orgdata_audit_event_delay_seconds";
     /// Ranges of the audit logs that are known to be missing and are still to be read: catch_up (new entries), history
     /// (requested by --audit.start).
-    OPEN_RANGES = "orgdata_audit_open_ranges";
+    OPEN_RANGES = "orgdata_audit_open_ranges" {kind};
     /// Time since the oldest open range of a kind was opened; absent if none is open.
-    OPEN_RANGE_AGE = "orgdata_audit_open_range_age_seconds";
+    OPEN_RANGE_AGE = "orgdata_audit_open_range_age_seconds" {kind};
     /// 1 while the state file is full and reading pauses until the collector accepts log records; otherwise 0.
     PAUSED = "orgdata_audit_paused";
     /// The organization whose audit logs are read; always 1. Absent before the first page.
-    ORGANIZATION = "orgdata_organization_info";
+    ORGANIZATION = "orgdata_organization_info" {organization_id, organization_name};
 }
 
 /// A counter of the ledger without labels.
@@ -198,7 +199,7 @@ impl RangeKind {
 
 // === impl EventLabels ===
 
-impl EncodeLabelSet for &EventLabels {
+impl EncodeLabelSet for EventLabels {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
         ("activity_type", &*self.activity_type).encode(encoder.encode_label())?;
         match &self.actor {
@@ -242,11 +243,8 @@ impl AuditMetrics {
             table.events.entry(labels).or_insert_with(introduce);
         }
         for (labels, rise) in delta.events {
-            table
-                .events
-                .entry(labels)
-                .or_default()
-                .rise(rise, delta.trace);
+            let series = table.events.entry(labels).or_default();
+            series.rise(rise, delta.trace);
         }
         for (total, rise) in delta.totals {
             table.totals[total as usize].rise(rise, None);
@@ -346,12 +344,18 @@ impl Collector for AuditMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (now, table) = (Instant::now(), self.read());
         let mut families = Writer(encoder);
-        let events = table.events.iter();
-        let events = events.map(|(labels, series)| (labels, series.sample(now, self.zero_hold)));
-        families.many(EVENTS, events)?;
+        if !table.events.is_empty() {
+            let mut events = families.descriptor(EVENTS, MetricType::Counter)?;
+            for (labels, series) in &table.events {
+                let sample = series.sample(now, self.zero_hold);
+                sample.encode(events.encode_family(labels)?)?;
+            }
+        }
         let names = table.names.iter();
-        let names = names.map(|(actor, name)| ([("actor", &**actor), ("name", name)], 1_u32));
-        families.gauges(ACTOR_INFO, names)?;
+        families.gauges(
+            ACTOR_INFO,
+            names.map(|(actor, name)| ([&**actor, name], 1_u32)),
+        )?;
         for (total, series) in Total::ALL.into_iter().zip(&table.totals) {
             families.one(total.family(), &series.sample(now, self.zero_hold))?;
         }
@@ -359,25 +363,18 @@ impl Collector for AuditMetrics {
             families.gauge(NEWEST, seconds(newest))?;
         }
         families.one(DELAY, &self.delay)?;
-        let ranges =
-            RangeKind::ALL.map(|kind| ([("kind", kind.as_str())], table.ranges[kind as usize]));
-        families.gauges(
-            OPEN_RANGES,
-            ranges.map(|(labels, (count, _))| (labels, count)),
-        )?;
-        let age = |at: Timestamp| Timestamp::now().duration_since(at).as_secs_f64().max(0.0);
-        let ages = ranges
-            .into_iter()
-            .filter_map(|(labels, (_, at))| Some((labels, age(at?))));
+        let ranges = || RangeKind::ALL.into_iter().zip(table.ranges);
+        let counts = ranges().map(|(kind, (count, _))| ([kind.as_str()], count));
+        families.gauges(OPEN_RANGES, counts)?;
+        let age = |at: Timestamp| (seconds(Timestamp::now()) - seconds(at)).max(0.0);
+        let ages = ranges().filter_map(|(kind, (_, at))| Some(([kind.as_str()], age(at?))));
         families.gauges(OPEN_RANGE_AGE, ages)?;
         families.gauge(PAUSED, u32::from(table.paused))?;
-        let organization = table.organization.iter().map(|(id, name)| {
-            (
-                [("organization_id", id), ("organization_name", name)],
-                1_u32,
-            )
-        });
-        families.gauges(ORGANIZATION, organization)
+        let organization = table.organization.iter();
+        families.gauges(
+            ORGANIZATION,
+            organization.map(|(id, name)| ([id, name], 1_u32)),
+        )
     }
 }
 

@@ -14,7 +14,7 @@ use super::family::{Writer, descriptors};
 descriptors! {
     /// When a certificate of the exporter expires, in seconds since the epoch: web (its own endpoints), otlp (presented to
     /// the collector). The earliest of the chain; absent without a certificate.
-    NOT_AFTER = "orgdata_certificate_not_after_timestamp_seconds";
+    NOT_AFTER = "orgdata_certificate_not_after_timestamp_seconds" {used_for};
 }
 
 /// The value of the label `used_for`, and a function that returns when the certificate expires, called by each scrape.
@@ -55,9 +55,8 @@ impl fmt::Debug for Certificates {
 impl Collector for Certificates {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let certificates = self.0.get().into_iter().flatten();
-        let expiries = certificates.filter_map(|(used_for, not_after)| {
-            Some(([("used_for", *used_for)], not_after()?.as_second()))
-        });
+        let expiries = certificates
+            .filter_map(|(used_for, not_after)| Some(([used_for], not_after()?.as_second())));
         Writer(encoder).gauges(NOT_AFTER, expiries)
     }
 }

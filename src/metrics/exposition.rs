@@ -45,7 +45,7 @@ impl Format {
 /// Derives the classic text format from OpenMetrics: descriptors name a family like its samples, and samples have no
 /// exemplars.
 fn classic(openmetrics: &str) -> String {
-    // Descriptors of counters grow by `_total`; a larger reserve than that is returned by the allocator unused.
+    // Descriptors of counters grow by `_total`.
     let mut out = String::with_capacity(openmetrics.len() + openmetrics.len() / 16 + 64);
     let mut help = "";
     for line in openmetrics.lines() {
@@ -55,7 +55,7 @@ fn classic(openmetrics: &str) -> String {
         } else if let Some(descriptor) = line.strip_prefix("# TYPE ") {
             let (name, kind) = descriptor.split_once(' ').unwrap_or((descriptor, ""));
             let (suffix, kind) = classic_type(kind);
-            if let Some(help) = help.strip_prefix(name) {
+            if let Some(help) = std::mem::take(&mut help).strip_prefix(name) {
                 out.extend(["# HELP ", name, suffix, &help.replace('\\', "\\\\"), "\n"]);
             }
             out.extend(["# TYPE ", name, suffix, " ", kind, "\n"]);

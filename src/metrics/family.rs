@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder,
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabel, EncodeLabelSet, EncodeMetric,
+    LabelSetEncoder, MetricEncoder,
 };
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -49,25 +50,30 @@ macro_rules! initial {
     };
 }
 
-/// Defines constants of type [`Descriptor`]: `NAME = "name_without_suffix";`.
+/// Defines constants of type [`Descriptor`]: `NAME = "name_without_suffix" {labels};`.
 macro_rules! descriptors {
-    ($($(#[doc = $help:literal])+ $constant:ident = $name:literal;)+) => {
+    ($($(#[doc = $help:literal])+ $constant:ident = $name:literal $({$($label:ident),+})?;)+) => {
         $($(#[doc = $help])+
         const $constant: $crate::metrics::family::Descriptor = $crate::metrics::family::Descriptor {
             name: $name,
             help: concat!($($help),+),
+            labels: &[$($(stringify!($label)),+)?],
         };)+
     };
 }
 
 pub(super) use {descriptors, families, initial};
 
-/// The name of a family, and its HELP text after a space.
+/// The name of a family, its HELP text after a space, and the names of its labels.
 #[derive(Clone, Copy)]
 pub(super) struct Descriptor {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
+    pub(super) labels: &'static [&'static str],
 }
+
+/// Names and values of labels.
+struct LabelSet<'a, V>(&'static [&'static str], &'a [V]);
 
 /// A family whose label sets are all known in advance; shown in their order, from the start.
 #[derive(Clone, Debug)]
@@ -146,26 +152,21 @@ impl EncodeMetric for OptionalTime {
     }
 }
 
+// === impl LabelSet ===
+
+impl<V: AsRef<str>> EncodeLabelSet for LabelSet<'_, V> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        let mut labels = self.0.iter().zip(self.1);
+        labels.try_for_each(|(name, value)| (*name, value.as_ref()).encode(encoder.encode_label()))
+    }
+}
+
 // === impl Writer ===
 
 impl Writer<'_> {
     /// Writes a family without labels.
     pub(super) fn one(&mut self, family: Descriptor, metric: &impl EncodeMetric) -> fmt::Result {
         metric.encode(self.descriptor(family, metric.metric_type())?)
-    }
-
-    /// Writes a family with labels, or nothing if it has no series.
-    pub(super) fn many<L: EncodeLabelSet, M: EncodeMetric>(
-        &mut self,
-        family: Descriptor,
-        series: impl IntoIterator<Item = (L, M)>,
-    ) -> fmt::Result {
-        let mut series = series.into_iter().peekable();
-        let Some((_, first)) = series.peek() else {
-            return Ok(());
-        };
-        let mut encoder = self.descriptor(family, first.metric_type())?;
-        series.try_for_each(|(labels, metric)| metric.encode(encoder.encode_family(&labels)?))
     }
 
     /// Writes a gauge without labels.
@@ -178,19 +179,24 @@ impl Writer<'_> {
     }
 
     /// Writes a gauge with labels, or nothing if it has no series.
-    pub(super) fn gauges<L: EncodeLabelSet, N: EncodeGaugeValue>(
+    pub(super) fn gauges<V: AsRef<str>, N: EncodeGaugeValue, const LABELS: usize>(
         &mut self,
         family: Descriptor,
-        series: impl IntoIterator<Item = (L, N)>,
+        series: impl IntoIterator<Item = ([V; LABELS], N)>,
     ) -> fmt::Result {
-        let series = series.into_iter();
-        self.many(
-            family,
-            series.map(|(labels, value)| (labels, ConstGauge::new(value))),
-        )
+        let mut series = series.into_iter().peekable();
+        if series.peek().is_none() {
+            return Ok(());
+        }
+        let mut encoder = self.descriptor(family, MetricType::Gauge)?;
+        series.try_for_each(|(values, value)| {
+            let labels = LabelSet(family.labels, &values);
+            ConstGauge::new(value).encode(encoder.encode_family(&labels)?)
+        })
     }
 
-    fn descriptor(
+    /// Starts a family.
+    pub(super) fn descriptor(
         &mut self,
         family: Descriptor,
         kind: MetricType,

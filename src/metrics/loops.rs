@@ -12,9 +12,9 @@ use super::family::{Writer, descriptors, lock, seconds};
 descriptors! {
     /// Whether the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
     /// log records). 0 before the first round; absent for a loop that is switched off.
-    UP = "orgdata_up";
+    UP = "orgdata_up" {r#loop};
     /// When a round of a loop last succeeded, in seconds since the epoch; 0 before the first success.
-    LAST_SUCCESS = "orgdata_last_success_timestamp_seconds";
+    LAST_SUCCESS = "orgdata_last_success_timestamp_seconds" {r#loop};
 }
 
 /// One of the exporter's loops.
@@ -104,16 +104,13 @@ impl Loops {
 
 impl Collector for Loops {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let states = lock(&self.0);
-        let enabled = || {
-            let states = Loop::ALL.into_iter().zip(&*states);
-            states
-                .filter(|(_, state)| state.enabled)
-                .map(|(which, state)| ([("loop", which.as_str())], state))
-        };
-        let up = enabled().map(|(labels, state)| (labels, u32::from(state.up == Some(true))));
-        let last_success =
-            enabled().map(|(labels, state)| (labels, state.last_success.map_or(0.0, seconds)));
+        let (mut up, mut last_success) = (Vec::new(), Vec::new());
+        for (which, state) in Loop::ALL.into_iter().zip(&*lock(&self.0)) {
+            if state.enabled {
+                up.push(([which.as_str()], u32::from(state.up == Some(true))));
+                last_success.push(([which.as_str()], state.last_success.map_or(0.0, seconds)));
+            }
+        }
         let mut families = Writer(encoder);
         families.gauges(UP, up)?;
         families.gauges(LAST_SUCCESS, last_success)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
@@ -28,26 +28,26 @@ descriptors! {
     /// Tickets with a field that could not be read; orgdata_tickets includes them.
     MALFORMED = "orgdata_tickets_malformed";
     /// Tickets by state and type; unknown if the ticket has none.
-    TICKETS = "orgdata_tickets";
+    TICKETS = "orgdata_tickets" {state, ticket_type};
     /// Sum of the deal amounts of tickets (dealAmountSum), in the currency of the organization, which the API does not name.
     /// A deal linked to two tickets is included in both.
-    DEAL_AMOUNT = "orgdata_tickets_deal_amount";
+    DEAL_AMOUNT = "orgdata_tickets_deal_amount" {state, ticket_type};
     /// Open tickets by type and by the highest priority of the deals they are linked to; none without a priority.
     /// --tickets.open-states sets which states are open.
-    OPEN = "orgdata_open_tickets";
+    OPEN = "orgdata_open_tickets" {ticket_type, priority};
     /// Sum of the deal amounts of open tickets (dealAmountSum), in the currency of the organization, which the API does not
     /// name. A deal linked to two tickets is included in both.
-    OPEN_DEAL_AMOUNT = "orgdata_open_tickets_deal_amount";
+    OPEN_DEAL_AMOUNT = "orgdata_open_tickets_deal_amount" {ticket_type, priority};
     /// Open tickets whose due date (targetDueDate) has passed at the time of the scrape.
-    OVERDUE = "orgdata_open_tickets_overdue";
+    OVERDUE = "orgdata_open_tickets_overdue" {ticket_type};
     /// Open tickets created at least this many days of 24 hours before the scrape. Cumulative: a ticket counted in 30d is
     /// also counted in 7d and 1d, so do not sum over min_age.
-    OLDER_THAN = "orgdata_open_tickets_older_than";
+    OLDER_THAN = "orgdata_open_tickets_older_than" {ticket_type, min_age};
     /// When the oldest open ticket was created, in seconds since the epoch; absent for a type without open tickets.
-    OLDEST_CREATED = "orgdata_open_tickets_oldest_created_timestamp_seconds";
+    OLDEST_CREATED = "orgdata_open_tickets_oldest_created_timestamp_seconds" {ticket_type};
     /// Distinct deals linked to open tickets, by the highest priority that any of these tickets gives the deal; none without
     /// a priority.
-    DEALS = "orgdata_deals_with_open_tickets";
+    DEALS = "orgdata_deals_with_open_tickets" {priority};
 }
 
 /// A label value.
@@ -77,13 +77,13 @@ pub struct TicketSeries {
     /// Open tickets by `ticket_type` and `priority`.
     pub open: Vec<([Label; 2], TicketCount)>,
     /// Open tickets past their due date, by `ticket_type`.
-    pub overdue: Vec<(Label, u64)>,
+    pub overdue: Vec<([Label; 1], u64)>,
     /// Open tickets by `ticket_type` and `min_age`.
     pub older_than: Vec<([Label; 2], u64)>,
     /// When the oldest open ticket was created, by `ticket_type`.
-    pub oldest_created: Vec<(Label, Timestamp)>,
+    pub oldest_created: Vec<([Label; 1], Timestamp)>,
     /// Distinct deals with open tickets, by `priority`.
-    pub deals: Vec<(Label, u64)>,
+    pub deals: Vec<([Label; 1], u64)>,
 }
 
 /// A number of tickets and the sum of their deal amounts.
@@ -168,10 +168,8 @@ impl TicketMetrics {
     pub fn shown_until(&self) -> Option<Timestamp> {
         let current = self.current.load_full()?;
         let left = current.max_age.checked_sub(current.at.elapsed())?;
-        let left = SignedDuration::try_from(left)
-            .ok()
-            .filter(|left| left.is_positive())?;
-        Some(Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX))
+        let until = Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX);
+        current.is_fresh().then_some(until)
     }
 }
 
@@ -193,56 +191,24 @@ impl Collector for TicketMetrics {
         families.gauge(DURATION, series.duration.as_secs_f64())?;
         families.gauge(CONSISTENT, u32::from(series.consistent))?;
         families.gauge(MALFORMED, series.malformed)?;
-        let labels = |names: [&'static str; 2], [a, b]: &[Label; 2]| {
-            [(names[0], a.clone()), (names[1], b.clone())]
-        };
-        let by_state = || {
-            series
-                .by_state
-                .iter()
-                .map(|(values, group)| (labels(["state", "ticket_type"], values), group))
-        };
-        families.gauges(
-            TICKETS,
-            by_state().map(|(labels, group)| (labels, group.tickets)),
-        )?;
-        families.gauges(
-            DEAL_AMOUNT,
-            by_state().map(|(labels, group)| (labels, group.deal_amount)),
-        )?;
-        let open = || {
-            series
-                .open
-                .iter()
-                .map(|(values, group)| (labels(["ticket_type", "priority"], values), group))
-        };
-        families.gauges(OPEN, open().map(|(labels, group)| (labels, group.tickets)))?;
-        families.gauges(
-            OPEN_DEAL_AMOUNT,
-            open().map(|(labels, group)| (labels, group.deal_amount)),
-        )?;
-        let by_type = |kind: &Label| [("ticket_type", kind.clone())];
-        let overdue = series.overdue.iter();
-        families.gauges(
-            OVERDUE,
-            overdue.map(|(kind, tickets)| (by_type(kind), *tickets)),
-        )?;
-        let older_than = series.older_than.iter();
-        families.gauges(
-            OLDER_THAN,
-            older_than
-                .map(|(values, tickets)| (labels(["ticket_type", "min_age"], values), *tickets)),
-        )?;
-        let oldest = series.oldest_created.iter();
-        families.gauges(
-            OLDEST_CREATED,
-            oldest.map(|(kind, at)| (by_type(kind), seconds(*at))),
-        )?;
-        let deals = series.deals.iter();
-        families.gauges(
-            DEALS,
-            deals.map(|(priority, deals)| ([("priority", priority.clone())], *deals)),
-        )
+        for (tickets, deal_amount, groups) in [
+            (TICKETS, DEAL_AMOUNT, series.by_state),
+            (OPEN, OPEN_DEAL_AMOUNT, series.open),
+        ] {
+            let groups = || groups.iter().cloned();
+            families.gauges(
+                tickets,
+                groups().map(|(labels, group)| (labels, group.tickets)),
+            )?;
+            let amounts = groups().map(|(labels, group)| (labels, group.deal_amount));
+            families.gauges(deal_amount, amounts)?;
+        }
+        families.gauges(OVERDUE, series.overdue)?;
+        families.gauges(OLDER_THAN, series.older_than)?;
+        let oldest_created = series.oldest_created.into_iter();
+        let oldest_created = oldest_created.map(|(labels, at)| (labels, seconds(at)));
+        families.gauges(OLDEST_CREATED, oldest_created)?;
+        families.gauges(DEALS, series.deals)
     }
 }
 

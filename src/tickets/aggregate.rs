@@ -1,34 +1,31 @@
 //! Adds up tickets while their pages arrive; of the tickets themselves only hashes of their ids are kept.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::{LinkedDeal, NumberText, Text, Ticket, parse_time};
 use rust_decimal::Decimal;
+use tokio::time::Instant;
 
 use super::Settings;
 use super::labels::{Labels, NONE, UNKNOWN};
 use super::pass::Doubt;
 use super::row::{Row, deal_key};
 use super::scan::{MAX_SCAN, MAX_TICKETS};
-use super::snapshot::{Clock, Group, MIN_AGES, OpenTimes, Snapshot};
+use super::snapshot::{Clock, MIN_AGES, Snapshot};
 use crate::metrics::tickets::Label;
 
 /// The numbers of one scan so far.
 #[derive(Debug)]
 pub struct Aggregate {
-    clock: Clock,
+    snapshot: Snapshot,
     states: Labels,
     types: Labels,
     priorities: Labels,
     ids: HashSet<u64>,
     /// Deals of open tickets, each with its highest priority.
     deals: HashMap<u64, Label>,
-    by_state: BTreeMap<[Label; 2], Group>,
-    open: BTreeMap<[Label; 2], Group>,
-    times: BTreeMap<Label, OpenTimes>,
-    malformed: u64,
     /// The first ticket that could not be read as documented, and why.
     example: Option<String>,
     unknown_fields: u64,
@@ -47,18 +44,20 @@ impl Aggregate {
     ) -> Self {
         let [states, types, priorities] = earlier.map(Snapshot::labels).unwrap_or_default();
         let expected = usize::try_from(expected.min(MAX_TICKETS)).unwrap_or_default();
+        let lifetime = MAX_SCAN.saturating_add(settings.max_age);
+        let clock = Clock {
+            server: now,
+            at: Instant::now(),
+            lifetime: SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX),
+        };
         Self {
-            clock: Clock::new(now, MAX_SCAN.saturating_add(settings.max_age)),
+            snapshot: Snapshot::new(clock),
             states: Labels::new(UNKNOWN, &settings.open_states, states),
             types: Labels::new(UNKNOWN, &[], types),
             priorities: Labels::new(NONE, &settings.priorities, priorities),
             // Growing a set of a million ids would need twice the memory.
             ids: HashSet::with_capacity(expected),
             deals: HashMap::new(),
-            by_state: BTreeMap::new(),
-            open: BTreeMap::new(),
-            times: BTreeMap::new(),
-            malformed: 0,
             example: None,
             unknown_fields: 0,
         }
@@ -74,13 +73,11 @@ impl Aggregate {
         let mut problem = row.malformed;
         self.count(&row.ticket, row.key, &mut problem);
         if let Some(problem) = problem {
-            self.malformed += 1;
-            let id = row
-                .ticket
-                .id
-                .map_or("without an id".to_owned(), |id| id.to_string());
-            self.example
-                .get_or_insert_with(|| format!("ticket {id}: {problem}"));
+            self.snapshot.malformed += 1;
+            let id = row.ticket.id.map(|id| id.to_string());
+            let id = id.unwrap_or("without an id".to_owned());
+            let example = || format!("ticket {id}: {problem}");
+            self.example.get_or_insert_with(example);
         }
         row.key
     }
@@ -108,9 +105,10 @@ impl Aggregate {
     /// Returns the snapshot. Each combination of a type with an open state or a priority of the settings has a series, so
     /// that a query answers 0 and not "no data"; without any ticket the type is [`UNKNOWN`].
     pub fn finish(mut self, duration: Duration, doubt: Option<Doubt>) -> Snapshot {
+        let snapshot = &mut self.snapshot;
         let mut states = self.states.configured().to_vec();
-        let mut types: BTreeSet<Label> =
-            self.by_state.keys().map(|[_, kind]| kind.clone()).collect();
+        let types = snapshot.by_state.keys().map(|[_, kind]| kind.clone());
+        let mut types: BTreeSet<Label> = types.collect();
         if types.is_empty() {
             types.insert(self.types.missing());
             if states.is_empty() {
@@ -121,38 +119,24 @@ impl Aggregate {
         priorities.push(self.priorities.missing());
         for kind in types {
             for state in &states {
-                self.by_state
-                    .entry([state.clone(), kind.clone()])
-                    .or_default();
+                let labels = [state.clone(), kind.clone()];
+                snapshot.by_state.entry(labels).or_default();
             }
             for priority in &priorities {
-                self.open
-                    .entry([kind.clone(), priority.clone()])
-                    .or_default();
+                let labels = [kind.clone(), priority.clone()];
+                snapshot.open.entry(labels).or_default();
             }
-            self.times.entry(kind).or_default();
+            snapshot.times.entry(kind).or_default();
         }
-        let mut deals: BTreeMap<Label, u64> = priorities
-            .into_iter()
-            .map(|priority| (priority, 0))
-            .collect();
+        let priorities = priorities.into_iter();
+        snapshot.deals = priorities.map(|priority| (priority, 0)).collect();
         for priority in self.deals.into_values() {
-            *deals.entry(priority).or_default() += 1;
+            *snapshot.deals.entry(priority).or_default() += 1;
         }
-        let labels = [&self.states, &self.types, &self.priorities];
-        Snapshot {
-            taken_at: Timestamp::now(),
-            duration,
-            doubt,
-            tickets: self.ids.len() as u64,
-            malformed: self.malformed,
-            folded: labels.into_iter().any(Labels::folded),
-            clock: self.clock,
-            by_state: self.by_state,
-            open: self.open,
-            times: self.times,
-            deals,
-        }
+        snapshot.taken_at = Timestamp::now();
+        (snapshot.duration, snapshot.doubt) = (duration, doubt);
+        snapshot.tickets = self.ids.len() as u64;
+        self.snapshot
     }
 
     fn count(&mut self, ticket: &Ticket<'_>, key: u64, problem: &mut Option<String>) {
@@ -166,29 +150,23 @@ impl Aggregate {
             amount
         });
         let is_open = self.states.configured().contains(&state);
-        self.by_state
-            .entry([state, kind.clone()])
-            .or_default()
-            .add(amount);
+        let group = self.snapshot.by_state.entry([state, kind.clone()]);
+        group.or_default().add(amount);
         if !is_open {
             return;
         }
         let priority = self.link(ticket.linked_deals.as_deref().unwrap_or_default(), key);
-        self.open
-            .entry([kind.clone(), priority])
-            .or_default()
-            .add(amount);
-        let times = self.times.entry(kind).or_default();
+        let group = self.snapshot.open.entry([kind.clone(), priority]);
+        group.or_default().add(amount);
+        let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
+        let times = times.entry(kind).or_default();
         if let Some(due) = time(ticket.target_due_date.as_ref(), "targetDueDate", problem) {
-            times.overdue.add(due, &self.clock);
+            times.overdue.add(due, clock);
         }
         if let Some(created) = time(ticket.created_at.as_ref(), "createdAt", problem) {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
-                let age = SignedDuration::try_from(*min_age).unwrap_or(SignedDuration::MAX);
-                older.add(
-                    created.saturating_add(age).unwrap_or(Timestamp::MAX),
-                    &self.clock,
-                );
+                let moment = created.saturating_add(*min_age);
+                older.add(moment.unwrap_or(Timestamp::MAX), clock);
             }
             let oldest = times.oldest_created.get_or_insert(created);
             *oldest = created.min(*oldest);
@@ -219,9 +197,8 @@ fn decimal(number: NumberText<'_>) -> Option<Decimal> {
     let text = number.as_str();
     let exact = text.parse().or_else(|_| Decimal::from_scientific(text));
     // Some texts with an exponent are only too precise.
-    exact
-        .ok()
-        .or_else(|| Decimal::from_f64_retain(number.as_f64()))
+    let rounded = || Decimal::from_f64_retain(number.as_f64());
+    exact.ok().or_else(rounded)
 }
 
 /// Returns a time. The epoch, earlier times and the last day of the year 9999 are how some systems say that there is none.

@@ -29,7 +29,6 @@ pub(super) struct Labels {
     configured: Vec<Label>,
     values: BTreeSet<Label>,
     limit: usize,
-    folded: bool,
 }
 
 // === impl Labels ===
@@ -49,7 +48,6 @@ impl Labels {
             other,
             configured: Vec::new(),
             limit: usize::MAX,
-            folded: false,
         };
         for value in configured.iter().filter(|value| !value.trim().is_empty()) {
             let label = labels.label(Some(value));
@@ -79,7 +77,6 @@ impl Labels {
             return label.clone();
         }
         if self.values.len() >= self.limit {
-            self.folded = true;
             return self.other.clone();
         }
         let label = Label::from(value);
@@ -95,11 +92,6 @@ impl Labels {
     /// Returns the labels of the values in the settings.
     pub(super) fn configured(&self) -> &[Label] {
         &self.configured
-    }
-
-    /// Returns whether a value was replaced by [`OTHER`].
-    pub(super) fn folded(&self) -> bool {
-        self.folded
     }
 
     /// Returns the rank of a priority; a smaller one is higher. Priorities in the settings come first, in their order,
@@ -140,9 +132,7 @@ mod tests {
         for n in 0..MAX_VALUES - 1 {
             assert_eq!(*labels.label(Some(&format!("S{n}"))), format!("S{n}"));
         }
-        assert!(!labels.folded());
         assert_eq!(*labels.label(Some("one more")), *OTHER);
-        assert!(labels.folded());
         for known in ["OPEN", "OLD", "S0", UNKNOWN] {
             assert_eq!(*labels.label(Some(known)), *known);
         }

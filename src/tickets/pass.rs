@@ -3,8 +3,6 @@
 //! Pages overlap by one row. If the last row of a page is the first row of the next one, no row moved across the boundary
 //! between the two requests: the rows above are still above, the rows below still below.
 
-use std::fmt;
-
 use orgdata_api::TicketPage;
 
 use super::aggregate::Aggregate;
@@ -14,9 +12,10 @@ use super::scan::ScanError;
 const MAX_REPEATED_PAGES: u64 = 10;
 
 /// Why a scan may have missed a ticket or counted one that was gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// `totalCount` changed between two pages.
+    #[error("totalCount changed between two pages")]
     TotalMoved {
         /// On the first page.
         from: Option<u64>,
@@ -24,11 +23,13 @@ pub enum Doubt {
         to: Option<u64>,
     },
     /// The last row of a page was not the first of the next one.
+    #[error("the rows moved before the page at offset {offset} was read")]
     RowsMoved {
         /// Where the page starts.
         offset: u64,
     },
     /// The number of tickets is not `totalCount`.
+    #[error("{seen} different tickets were read, but totalCount is {total}")]
     CountDiffers {
         /// Distinct tickets.
         seen: u64,
@@ -36,13 +37,15 @@ pub enum Doubt {
         total: u64,
     },
     /// There is no `totalCount` to compare with.
+    #[error("the API returns no totalCount to compare with")]
     TotalMissing,
     /// The API returns one ticket per page, so pages cannot overlap.
+    #[error("the API returns one ticket per page, so pages cannot overlap")]
     NoOverlap,
 }
 
 /// One pass.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pass {
     total: Option<u64>,
     doubt: Option<Doubt>,
@@ -61,10 +64,7 @@ impl Pass {
     pub(super) fn new(total: Option<u64>) -> Self {
         Self {
             total,
-            doubt: None,
-            overlap: None,
-            rows: 0,
-            widest: 0,
+            ..Self::default()
         }
     }
 
@@ -147,39 +147,5 @@ impl Doubt {
     /// Returns whether another attempt may help.
     pub(super) fn may_pass(self) -> bool {
         !matches!(self, Self::TotalMissing | Self::NoOverlap)
-    }
-}
-
-impl fmt::Display for Doubt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TotalMoved { from, to } => {
-                let count = |total: &Option<u64>| {
-                    total.map_or_else(|| "missing".to_owned(), |total| total.to_string())
-                };
-                write!(
-                    f,
-                    "totalCount changed from {} to {} between two pages",
-                    count(from),
-                    count(to)
-                )
-            }
-            Self::RowsMoved { offset } => {
-                write!(
-                    f,
-                    "the rows moved before the page at offset {offset} was read"
-                )
-            }
-            Self::CountDiffers { seen, total } => {
-                write!(
-                    f,
-                    "{seen} different tickets were read, but totalCount is {total}"
-                )
-            }
-            Self::TotalMissing => f.write_str("the API returns no totalCount to compare with"),
-            Self::NoOverlap => {
-                f.write_str("the API returns one ticket per page, so pages cannot overlap")
-            }
-        }
     }
 }

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use super::Settings;
 use super::aggregate::Aggregate;
-use super::labels::MAX_VALUES;
 use super::pass::{Doubt, Pass};
 use super::snapshot::Snapshot;
 
@@ -90,7 +89,6 @@ pub struct Scanner {
     /// States that were announced in the log.
     announced: BTreeSet<String>,
     malformed_logged: u64,
-    folded_logged: bool,
     /// Reset by each round.
     slow_logged: bool,
 }
@@ -109,7 +107,6 @@ impl Scanner {
             doubt: None,
             announced: BTreeSet::new(),
             malformed_logged: 0,
-            folded_logged: false,
             slow_logged: false,
         }
     }
@@ -226,13 +223,6 @@ impl Scanner {
             0 => 0,
             malformed => malformed.max(self.malformed_logged),
         };
-        if snapshot.folded && !self.folded_logged {
-            self.folded_logged = true;
-            tracing::warn!(
-                limit = MAX_VALUES,
-                "too many ticket states, types or priorities; the rest is counted as other"
-            );
-        }
         self.announce(&snapshot);
         self.last = Some(snapshot.clone());
         snapshot

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 use tokio::time::Instant;
 
@@ -11,11 +11,11 @@ use super::pass::Doubt;
 use crate::metrics::tickets::{Label, TicketCount, TicketSeries, TicketSource};
 
 /// The values of the label `min_age`, and what they mean.
-pub(super) const MIN_AGES: [(&str, Duration); 4] = [
-    ("1d", days(1)),
-    ("7d", days(7)),
-    ("30d", days(30)),
-    ("90d", days(90)),
+pub(super) const MIN_AGES: [(&str, SignedDuration); 4] = [
+    ("1d", SignedDuration::from_hours(24)),
+    ("7d", SignedDuration::from_hours(7 * 24)),
+    ("30d", SignedDuration::from_hours(30 * 24)),
+    ("90d", SignedDuration::from_hours(90 * 24)),
 ];
 
 /// All tickets at one moment. Ages and due dates are evaluated when they are asked for; everything else is fixed.
@@ -31,8 +31,6 @@ pub struct Snapshot {
     pub tickets: u64,
     /// Tickets with a field that could not be read.
     pub malformed: u64,
-    /// Whether some states, types or priorities are shown as `other`.
-    pub folded: bool,
     pub(super) clock: Clock,
     /// By state and type.
     pub(super) by_state: BTreeMap<[Label; 2], Group>,
@@ -68,21 +66,38 @@ pub(super) struct OpenTimes {
 pub(super) struct Crossings {
     passed: u64,
     /// By seconds after the start of the scan, rounded up.
-    later: BTreeMap<u64, u64>,
+    later: BTreeMap<i64, u64>,
 }
 
 /// The API's clock at the start of the scan, continued by this process's monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
-    server: Timestamp,
-    at: Instant,
+    pub(super) server: Timestamp,
+    /// When it showed that.
+    pub(super) at: Instant,
     /// The snapshot is not shown for longer than this after the start of the scan.
-    lifetime: Duration,
+    pub(super) lifetime: SignedDuration,
 }
 
 // === impl Snapshot ===
 
 impl Snapshot {
+    /// Returns a snapshot without tickets.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            taken_at: clock.server,
+            duration: Duration::ZERO,
+            doubt: None,
+            tickets: 0,
+            malformed: 0,
+            clock,
+            by_state: BTreeMap::new(),
+            open: BTreeMap::new(),
+            times: BTreeMap::new(),
+            deals: BTreeMap::new(),
+        }
+    }
+
     /// Returns the label values in use: states, types and priorities.
     pub(super) fn labels(&self) -> [Vec<&Label>; 3] {
         let priorities = self.open.keys().map(|[_, priority]| priority);
@@ -96,7 +111,7 @@ impl Snapshot {
 
 impl TicketSource for Snapshot {
     fn series(&self) -> TicketSeries {
-        let seconds = self.clock.at.elapsed().as_secs();
+        let seconds = i64::try_from(self.clock.at.elapsed().as_secs()).unwrap_or(i64::MAX);
         let groups = |groups: &BTreeMap<[Label; 2], Group>| {
             let groups = groups.iter();
             groups
@@ -110,6 +125,7 @@ impl TicketSource for Snapshot {
                 ([kind.clone(), Label::from(*label)], older.after(seconds))
             })
         });
+        let deals = self.deals.iter();
         TicketSeries {
             taken_at: self.taken_at,
             duration: self.duration,
@@ -119,13 +135,15 @@ impl TicketSource for Snapshot {
             by_state: groups(&self.by_state),
             open: groups(&self.open),
             overdue: times()
-                .map(|(kind, times)| (kind.clone(), times.overdue.after(seconds)))
+                .map(|(kind, times)| ([kind.clone()], times.overdue.after(seconds)))
                 .collect(),
             older_than: older_than.collect(),
             oldest_created: times()
-                .filter_map(|(kind, times)| Some((kind.clone(), times.oldest_created?)))
+                .filter_map(|(kind, times)| Some(([kind.clone()], times.oldest_created?)))
                 .collect(),
-            deals: self.deals.clone().into_iter().collect(),
+            deals: deals
+                .map(|(priority, deals)| ([priority.clone()], *deals))
+                .collect(),
         }
     }
 }
@@ -154,18 +172,16 @@ impl Crossings {
     /// Adds a ticket that passes the point at `moment`.
     pub(super) fn add(&mut self, moment: Timestamp, clock: &Clock) {
         let left = moment.duration_since(clock.server);
-        match Duration::try_from(left) {
-            Ok(left) if left > clock.lifetime => {}
-            Ok(left) if !left.is_zero() => {
-                let second = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-                *self.later.entry(second).or_default() += 1;
-            }
-            _ => self.passed += 1,
+        if !left.is_positive() {
+            self.passed += 1;
+        } else if left <= clock.lifetime {
+            let second = left.as_secs() + i64::from(left.subsec_nanos() > 0);
+            *self.later.entry(second).or_default() += 1;
         }
     }
 
     /// Returns how many have passed the point this many seconds after the start of the scan.
-    fn after(&self, seconds: u64) -> u64 {
+    fn after(&self, seconds: i64) -> u64 {
         self.passed
             + self
                 .later
@@ -173,21 +189,4 @@ impl Crossings {
                 .map(|(_, tickets)| tickets)
                 .sum::<u64>()
     }
-}
-
-// === impl Clock ===
-
-impl Clock {
-    /// Starts a clock that shows `server` now.
-    pub(super) fn new(server: Timestamp, lifetime: Duration) -> Self {
-        Self {
-            server,
-            at: Instant::now(),
-            lifetime,
-        }
-    }
-}
-
-const fn days(days: u64) -> Duration {
-    Duration::from_secs(days * 24 * 60 * 60)
 }

@@ -172,7 +172,7 @@ async fn label_values_are_bounded_and_known_ones_stay() {
 async fn invented_label_values_are_bounded_in_number_and_length() {
     let long = "x".repeat(5000);
     let row = |n: u64| {
-        let state = if n % 2 == 0 {
+        let state = if n.is_multiple_of(2) {
             "OPEN".to_owned()
         } else {
             format!("{n}{long}")
@@ -184,7 +184,6 @@ async fn invented_label_values_are_bounded_in_number_and_length() {
     let script = Script::listing((0..3000).map(row).collect());
     let mut scanner = Scanner::new(settings(100), Counter::default());
     let snapshot = scanner.round(&script).await.unwrap();
-    assert!(snapshot.folded);
     let series = snapshot.series();
     for groups in [&series.by_state, &series.open] {
         assert!(groups.len() <= (MAX_VALUES + 10) * (MAX_VALUES + 10));
@@ -345,7 +344,7 @@ async fn a_ticket_grows_older_between_two_scans() {
         assert_eq!(older, expected);
     }
     let oldest = "2025-01-01T00:00:00.250Z".parse().unwrap();
-    assert_eq!(snapshot.series().oldest_created, [("BUG".into(), oldest)]);
+    assert_eq!(snapshot.series().oldest_created, [(["BUG".into()], oldest)]);
 }
 
 #[tokio::test]

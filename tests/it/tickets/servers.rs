@@ -242,10 +242,13 @@ async fn no_tickets_are_zero_and_not_no_data() {
     assert_eq!(by_state(&snapshot), map([("OPEN/unknown", 0)]));
     let series = snapshot.series();
     assert_eq!(series.open.len(), 5);
-    let deals = series.deals.iter().map(|(label, deals)| (&**label, *deals));
+    let deals = series
+        .deals
+        .iter()
+        .map(|([label], deals)| (&**label, *deals));
     let expected = ["BLOCKER", "HIGH", "LOW", "MEDIUM", "none"].map(|priority| (priority, 0));
     assert_eq!(deals.collect::<Vec<_>>(), expected);
-    assert_eq!(series.overdue, [("unknown".into(), 0)]);
+    assert_eq!(series.overdue, [(["unknown".into()], 0)]);
     assert_eq!(series.older_than.len(), 4);
     // 0 would be 1970.
     assert_eq!(series.oldest_created, []);

@@ -211,15 +211,15 @@ pub(crate) fn assert_true(snapshot: &Snapshot, truth: &TicketTruth) {
     assert_eq!(nonzero(&series.deals), truth.open_deals);
     let created = series.oldest_created.iter();
     let created: BTreeMap<_, _> = created
-        .map(|(kind, at)| (kind.to_string(), at.as_millisecond()))
+        .map(|([kind], at)| (kind.to_string(), at.as_millisecond()))
         .collect();
     assert_eq!(created, oldest);
 }
 
-pub(crate) fn nonzero(series: &[(Label, u64)]) -> BTreeMap<String, u64> {
+pub(crate) fn nonzero(series: &[([Label; 1], u64)]) -> BTreeMap<String, u64> {
     let series = series.iter().filter(|(_, value)| *value > 0);
     series
-        .map(|(label, value)| (label.to_string(), *value))
+        .map(|([label], value)| (label.to_string(), *value))
         .collect()
 }
 
