@@ -1,4 +1,4 @@
-//! What the landing page tells, gathered from the metrics and the ledger.
+//! The content of the landing page, gathered from the metrics and the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::web::overview::{
     AuditOverview, Count, DeliveryOverview, OpenTickets, StateOverview, TicketsOverview,
 };
 
-/// A closure that gathers an overview each time it is called.
+/// Returns a closure that gathers an overview each time it is called.
 pub(super) fn gather(
     settings: &Settings,
     metrics: &Metrics,
@@ -52,32 +52,36 @@ pub(super) fn gather(
     })
 }
 
-fn audit(metrics: &Metrics) -> AuditOverview {
-    let events = metrics.audit.events();
-    let names = metrics.audit.names();
-    let mut types: BTreeMap<String, u64> = BTreeMap::new();
-    let mut actors: BTreeMap<String, u64> = BTreeMap::new();
-    for (labels, count) in events.iter().filter(|(_, count)| *count > 0) {
-        *types.entry(labels.activity_type.to_string()).or_default() += count;
-        if let Some(actor) = &labels.actor {
-            let shown = names
-                .get(actor)
-                .map_or_else(|| actor.to_string(), |name| format!("{name} ({actor})"));
-            *actors.entry(shown).or_default() += count;
-        }
+/// Adds up the numbers of each name.
+fn sums(counts: impl Iterator<Item = (String, u64)>) -> Vec<Count> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, count) in counts {
+        *sums.entry(name).or_default() += count;
     }
-    let rows = |counts: BTreeMap<String, u64>| {
-        counts
-            .into_iter()
-            .map(|(name, count)| Count::new(name, count))
-            .collect()
+    let rows = sums.into_iter();
+    rows.map(|(name, count)| Count::new(name, count)).collect()
+}
+
+fn audit(metrics: &Metrics) -> AuditOverview {
+    let mut events = metrics.audit.events();
+    events.retain(|(_, count)| *count > 0);
+    let names = metrics.audit.names();
+    let shown = |actor: &str| match names.get(actor) {
+        Some(name) => format!("{name} ({actor})"),
+        None => actor.to_owned(),
     };
+    let types = events
+        .iter()
+        .map(|(labels, count)| (labels.activity_type.to_string(), *count));
+    let actors = events
+        .iter()
+        .filter_map(|(labels, count)| Some((shown(labels.actor.as_deref()?), *count)));
     AuditOverview {
         events: metrics.audit.counted(),
         newest: metrics.audit.newest(),
         per_minute: metrics.audit.per_minute(),
-        activity_types: rows(types),
-        actors: rows(actors),
+        activity_types: sums(types),
+        actors: sums(actors),
         paused: metrics.audit.is_paused(),
         walk: RangeKind::ALL
             .into_iter()
@@ -92,10 +96,8 @@ fn audit(metrics: &Metrics) -> AuditOverview {
 fn tickets(metrics: &Metrics, priorities: &[String]) -> Option<TicketsOverview> {
     let series = metrics.tickets.series()?;
     let overdue = series.overdue_total();
-    let mut states: BTreeMap<String, u64> = BTreeMap::new();
-    for ([state, _], group) in &series.by_state {
-        *states.entry(state.to_string()).or_default() += group.tickets;
-    }
+    let states = series.by_state.iter();
+    let states = states.map(|([state, _], group)| (state.to_string(), group.tickets));
     let rank = |name: &str| {
         priorities
             .iter()
@@ -118,10 +120,7 @@ fn tickets(metrics: &Metrics, priorities: &[String]) -> Option<TicketsOverview> 
     Some(TicketsOverview {
         taken_at: Some(series.taken_at),
         consistent: series.consistent,
-        states: states
-            .into_iter()
-            .map(|(name, count)| Count::new(name, count))
-            .collect(),
+        states: sums(states),
         open,
         overdue,
         oldest_open: series.oldest_created.iter().map(|(_, at)| *at).min(),

@@ -1,6 +1,6 @@
 //! The collector: every way in which it does not accept records has a line with what to do, and no record is sent.
 
-use super::{Checked, Expected, TLS, check, service};
+use super::{Checked, TLS, check, service};
 use crate::support::binary::Launch;
 use crate::support::collector_peer::{Peer, Reply, https};
 use crate::support::http_peer;
@@ -40,108 +40,55 @@ async fn one_that_accepts_records_gets_none_and_the_headers() {
     }
 }
 
+/// Answers and what the report says. A gRPC answer is the name of a code, an HTTP answer a status.
+const ANSWERS: &str = "
+grpc Unauthenticated => bad collector: oops | OTEL_EXPORTER_OTLP_HEADERS
+grpc Unimplemented => bad collector: Unimplemented | pipeline for logs
+grpc Unavailable => bad collector: oops | see its log
+grpc InvalidArgument => warning collector: oops | without records
+grpc silence => bad collector: no answer | it hangs, or a firewall
+http silence => bad collector: no answer | it hangs, or a firewall
+http 400 => warning collector: HTTP 400: oops | without records
+http 401 => bad collector: HTTP 401 | OTEL_EXPORTER_OTLP_HEADERS
+http 404 => bad collector: HTTP 404 | path
+http 429 => warning collector: HTTP 429 | waits and continues
+http 500 => bad collector: HTTP 500: oops | see its log
+http 200 => bad collector: --otlp.protocol
+http warning => warning collector: accepts log records | oops
+http rejected => warning collector: oops
+";
+
+fn reply(name: &str) -> Reply {
+    use tonic::Code;
+    let codes = [
+        Code::Unauthenticated,
+        Code::Unimplemented,
+        Code::Unavailable,
+        Code::InvalidArgument,
+    ];
+    let code = codes.into_iter().find(|code| format!("{code:?}") == name);
+    match (name, code) {
+        (_, Some(code)) => Reply::Status(tonic::Status::new(code, "oops")),
+        ("silence", _) => Reply::Silence,
+        ("warning", _) => Reply::Partial(0, "oops"),
+        ("rejected", _) => Reply::Partial(3, "oops"),
+        _ => Reply::Http(name.parse().expect("a status"), "text/plain", "oops", None),
+    }
+}
+
 #[tokio::test]
 async fn its_answer_is_shown_with_what_to_do() {
     let api = service().await;
-    let status = |code, words: &str| Reply::Status(tonic::Status::new(code, words));
-    let table: Vec<(&str, Reply, &str, &'static [&'static str])> = vec![
-        (
-            "grpc",
-            status(tonic::Code::Unauthenticated, "no token"),
-            "bad",
-            &["no token", "OTEL_EXPORTER_OTLP_HEADERS"],
-        ),
-        (
-            "grpc",
-            status(tonic::Code::Unimplemented, ""),
-            "bad",
-            &["Unimplemented", "pipeline for logs"],
-        ),
-        (
-            "grpc",
-            status(tonic::Code::Unavailable, "draining"),
-            "bad",
-            &["draining", "see its log"],
-        ),
-        (
-            "grpc",
-            status(tonic::Code::InvalidArgument, "empty"),
-            "warning",
-            &["empty", "without records"],
-        ),
-        (
-            "grpc",
-            Reply::Silence,
-            "bad",
-            &["no answer", "it hangs, or a firewall"],
-        ),
-        (
-            "http",
-            Reply::Silence,
-            "bad",
-            &["no answer", "it hangs, or a firewall"],
-        ),
-        (
-            "http",
-            Reply::Http(401, "text/plain", "who", None),
-            "bad",
-            &["HTTP 401", "OTEL_EXPORTER_OTLP_HEADERS"],
-        ),
-        (
-            "http",
-            Reply::Http(404, "text/plain", "", None),
-            "bad",
-            &["HTTP 404", "path"],
-        ),
-        (
-            "http",
-            Reply::Http(429, "text/plain", "", Some("7")),
-            "warning",
-            &["HTTP 429", "waits and continues"],
-        ),
-        (
-            "http",
-            Reply::Http(500, "text/plain", "oops", None),
-            "bad",
-            &["HTTP 500: oops", "see its log"],
-        ),
-        (
-            "http",
-            Reply::Http(400, "text/plain", "empty", None),
-            "warning",
-            &["HTTP 400: empty", "without records"],
-        ),
-        (
-            "http",
-            Reply::Http(200, "text/html", "<p>", None),
-            "bad",
-            &["--otlp.protocol"],
-        ),
-        (
-            "http",
-            Reply::Partial(0, "old protocol"),
-            "warning",
-            &["accepts log records", "old protocol"],
-        ),
-        ("http", Reply::Partial(3, "quota"), "warning", &["quota"]),
-    ];
-    for (protocol, reply, level, words) in table {
-        let peer = peer(protocol).await;
-        peer.reply(reply);
-        let protocol = if protocol == "grpc" {
-            "grpc"
-        } else {
-            "http/protobuf"
-        };
-        let launch = with(
-            &api.base_url(),
-            protocol,
-            &format!("http://{}", peer.address),
-        )
-        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000");
-        Checked::of(launch)
-            .await
-            .assert_only(&[(level, "collector", words)]);
+    for line in ANSWERS.trim().lines() {
+        let (answer, expected) = line.split_once(" => ").expect("an arrow");
+        let (protocol, answer) = answer.split_once(' ').expect("a protocol");
+        let protocol = protocol.replace("http", "http/protobuf");
+        let peer = peer(&protocol).await;
+        peer.reply(reply(answer));
+        let endpoint = format!("http://{}", peer.address);
+        let launch = with(&api.base_url(), &protocol, &endpoint);
+        let launch = launch.env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000");
+        Checked::of(launch).await.assert_only(&[expected]);
     }
 }
 
@@ -150,48 +97,25 @@ async fn the_wrong_port_or_protocol_is_named() {
     let api = service().await;
     let (grpc, http) = (peer("grpc").await, peer("http").await);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let closed = listener.local_addr().expect("bound");
+    let closed = listener.local_addr().expect("bound").to_string();
     drop(listener);
-    let table: Vec<(&str, String, &'static [&'static str])> = vec![
-        (
-            "http/protobuf",
-            format!("http://{}", grpc.address),
-            &["does this port speak HTTP"],
-        ),
-        (
-            "grpc",
-            format!("http://{}", http.address),
-            &["HTTP 404", "--otlp.protocol", "4317 is gRPC"],
-        ),
-        (
-            "grpc",
-            format!("http://{closed}"),
-            &["Connection refused", "nothing listens there"],
-        ),
-        (
-            "http/protobuf",
-            format!("http://{closed}"),
-            &["Connection refused", "nothing listens there"],
-        ),
-        (
-            "grpc",
-            "http://no-such-host.invalid:4317".to_owned(),
-            &["failed to lookup", "check the name"],
-        ),
-        (
-            "http/protobuf",
-            "http://no-such-host.invalid:4318".to_owned(),
-            &["failed to lookup", "--otlp.endpoint"],
-        ),
-        (
-            "http/protobuf",
-            format!("https://{}", http.address),
-            &["does not speak TLS", "http://"],
-        ),
-    ];
-    for (protocol, endpoint, words) in table {
+    let table = "
+http/protobuf http://GRPC => does this port speak HTTP
+grpc http://HTTP => HTTP 404 | --otlp.protocol | 4317 is gRPC
+grpc http://CLOSED => Connection refused | nothing listens there
+http/protobuf http://CLOSED => Connection refused | nothing listens there
+grpc http://no-such-host.invalid:4317 => failed to lookup | check the name
+http/protobuf http://no-such-host.invalid:4318 => failed to lookup | --otlp.endpoint
+http/protobuf https://HTTP => does not speak TLS | http://";
+    for line in table.trim().lines() {
+        let (arguments, words) = line.split_once(" => ").expect("an arrow");
+        let (protocol, endpoint) = arguments.split_once(' ').expect("a protocol");
+        let endpoint = endpoint
+            .replace("GRPC", &grpc.address.to_string())
+            .replace("HTTP", &http.address.to_string())
+            .replace("CLOSED", &closed);
         let checked = Checked::of(with(&api.base_url(), protocol, &endpoint)).await;
-        checked.assert_only(&[("bad", "collector", words)]);
+        checked.assert_only(&[&format!("bad collector: {words}")]);
     }
 }
 
@@ -211,20 +135,17 @@ async fn certificates_are_checked_as_the_exporter_does() {
         Checked::of(set(known, "CLIENT_KEY", "client.key"))
             .await
             .assert_only(&[]);
-        let table: [(Launch, &'static [&'static str]); 3] = [
-            (
-                launch(),
-                &["UnknownIssuer", "OTEL_EXPORTER_OTLP_CERTIFICATE"],
-            ),
-            (rooted(), &["client certificate"]),
+        let table: [(Launch, &str); 3] = [
+            (launch(), "UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE"),
+            (rooted(), "client certificate"),
             (
                 set(launch(), "CERTIFICATE", "gone.pem"),
-                &["OTEL_EXPORTER_OTLP_CERTIFICATE", "gone.pem", "PEM"],
+                "OTEL_EXPORTER_OTLP_CERTIFICATE | gone.pem | PEM",
             ),
         ];
         for (launch, words) in table {
-            let expected: Expected = ("bad", "collector", words);
-            Checked::of(launch).await.assert_only(&[expected]);
+            let expected = format!("bad collector: {words}");
+            Checked::of(launch).await.assert_only(&[&expected]);
         }
     }
 }
@@ -240,6 +161,6 @@ async fn a_token_that_it_repeats_is_not_shown() {
         "authorization=Bearer%20t0p-s3cret",
     );
     let checked = Checked::of(launch).await;
-    checked.assert_only(&[("bad", "collector", &["no such token:"])]);
+    checked.assert_only(&["bad collector: no such token:"]);
     assert!(!checked.text.contains("s3cret"), "{}", checked.text);
 }

@@ -104,30 +104,3 @@ async fn nonsense_neither_ends_nor_spins_it() {
         "{log}"
     );
 }
-
-#[tokio::test]
-async fn an_entry_of_any_depth_is_delivered() {
-    let deep = format!("{}1{}", r#"{"x":["#.repeat(50_000), "]}".repeat(50_000));
-    let body = page(
-        &entry("deep", "2026-01-01T00:00:00Z", &deep),
-        "\"s\"",
-        "\"e\"",
-    );
-    let peer = Peer::start(move |seen, _| match seen.target() {
-        target if target.contains("/v1/tickets") => json("200 OK", NO_TICKETS),
-        target if target.contains("before=") || target.contains("after=") => {
-            json("200 OK", NO_ENTRIES)
-        }
-        _ => json("200 OK", &body),
-    })
-    .await;
-    let acknowledged = answer("200 OK", &["content-type: application/x-protobuf"], "");
-    let collector = Peer::always(acknowledged).await;
-    let exporter = exporter(&peer.url())
-        .args(&["--audit.start=oldest", "--otlp.protocol=http/protobuf"])
-        .arg(&format!("--otlp.endpoint={}", collector.url()))
-        .start();
-    exporter
-        .until_value("orgdata_otlp_records_sent_total", 1.0)
-        .await;
-}
