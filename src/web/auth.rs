@@ -1,7 +1,7 @@
 //! Basic authentication: passwords are checked one at a time off the runtime's threads, and the
-//! outcomes are cached, so that a scraper costs nothing and a flood of wrong passwords little.
+//! right ones are cached, so that a flood of wrong passwords does not stall a scraper.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::str::FromStr as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,9 +18,6 @@ use super::config::ConfigError;
 
 /// The maximum cost of a hash. Each step doubles the time: 10 takes 70 ms, 18 takes 20 s.
 const MAX_COST: u32 = 18;
-
-/// The number of wrong passwords in the cache.
-const CACHED: usize = 100;
 
 /// The maximum number of checks that wait, for one client and for all.
 const MAX_WAITING: (usize, usize) = (4, 64);
@@ -43,21 +40,16 @@ pub(super) enum Verdict {
     Busy,
 }
 
-/// Checks passwords. The cache holds keyed hashes, whose key lives as long as the process.
+/// Checks passwords. The key of the cached hashes lives as long as the process.
 #[derive(Debug)]
 pub(super) struct PasswordVerifier {
     key: hmac::Key,
-    cache: Mutex<Cache>,
+    /// For each user the keyed hash of the right password.
+    allowed: Mutex<HashMap<String, [u8; 32]>>,
     /// bcrypt uses a whole processor; a second check at a time would leave a small machine none.
     turn: Arc<Semaphore>,
-    waiting: Mutex<HashMap<Option<IpAddr>, usize>>,
-}
-
-#[derive(Debug, Default)]
-struct Cache {
-    /// One for each user: a flood of wrong passwords does not displace the right one.
-    allowed: HashMap<String, [u8; 32]>,
-    denied: VecDeque<[u8; 32]>,
+    /// The clients of the checks that wait.
+    waiting: Mutex<Vec<Option<IpAddr>>>,
 }
 
 /// A place among the checks that wait.
@@ -116,7 +108,7 @@ impl PasswordVerifier {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new());
         Arc::new(Self {
             key: key.expect("the system provides random bytes"),
-            cache: Mutex::default(),
+            allowed: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
             waiting: Mutex::default(),
         })
@@ -140,8 +132,8 @@ impl PasswordVerifier {
             password.expose_secret(),
         ];
         let tag = self.tag(parts);
-        if let Some(verdict) = self.cached(user, &tag) {
-            return verdict;
+        if self.is_cached(user, &tag) {
+            return Verdict::Allowed;
         }
         let Some(waiting) = self.wait(client) else {
             return Verdict::Busy;
@@ -150,14 +142,18 @@ impl PasswordVerifier {
             return Verdict::Busy;
         };
         // Another request may have checked the same password meanwhile.
-        if let Some(verdict) = self.cached(user, &tag) {
-            return verdict;
+        if self.is_cached(user, &tag) {
+            return Verdict::Allowed;
         }
         let (verifier, user) = (self.clone(), user.to_owned());
         let check = tokio::task::spawn_blocking(move || {
             let _held = (turn, waiting);
             let matches = bcrypt::verify(password.expose_secret(), hash.expose_secret());
-            verifier.cache_outcome(user, tag, exists && matches.unwrap_or(false))
+            if !exists || !matches.unwrap_or(false) {
+                return Verdict::Denied;
+            }
+            lock(&verifier.allowed).insert(user, tag);
+            Verdict::Allowed
         });
         check.await.unwrap_or(Verdict::Busy)
     }
@@ -173,38 +169,18 @@ impl PasswordVerifier {
         tag
     }
 
-    fn cached(&self, user: &str, tag: &[u8; 32]) -> Option<Verdict> {
-        let cache = lock(&self.cache);
-        if cache.allowed.get(user) == Some(tag) {
-            return Some(Verdict::Allowed);
-        }
-        cache.denied.contains(tag).then_some(Verdict::Denied)
-    }
-
-    fn cache_outcome(&self, user: String, tag: [u8; 32], allowed: bool) -> Verdict {
-        let mut cache = lock(&self.cache);
-        if allowed {
-            cache.allowed.insert(user, tag);
-            return Verdict::Allowed;
-        }
-        cache.denied.push_back(tag);
-        if cache.denied.len() > CACHED {
-            cache.denied.pop_front();
-        }
-        Verdict::Denied
+    fn is_cached(&self, user: &str, tag: &[u8; 32]) -> bool {
+        lock(&self.allowed).get(user) == Some(tag)
     }
 
     fn wait(self: &Arc<Self>, client: Option<IpAddr>) -> Option<Waiting> {
         let (of_client, of_all) = MAX_WAITING;
         let mut waiting = lock(&self.waiting);
-        let full = waiting.values().sum::<usize>() >= of_all
-            || waiting
-                .get(&client)
-                .is_some_and(|count| *count >= of_client);
-        if full {
+        let count = waiting.iter().filter(|other| **other == client).count();
+        if count >= of_client || waiting.len() >= of_all {
             return None;
         }
-        *waiting.entry(client).or_default() += 1;
+        waiting.push(client);
         Some(Waiting(self.clone(), client))
     }
 }
@@ -218,11 +194,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut waiting = lock(&self.0.waiting);
-        if let Some(count) = waiting.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                waiting.remove(&self.1);
-            }
+        if let Some(index) = waiting.iter().position(|client| *client == self.1) {
+            waiting.swap_remove(index);
         }
     }
 }
@@ -339,26 +312,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wrong_passwords_do_not_displace_the_right_one() {
-        let (verifier, users) = (PasswordVerifier::new(), users(&[("alice", "right")]));
-        assert_eq!(
-            check(&verifier, &users, "alice", "right").await,
-            Verdict::Allowed
-        );
-        for attempt in 0..2 * CACHED {
-            let tag = verifier.tag(["true", "alice", "", &attempt.to_string()]);
-            verifier.cache_outcome("alice".to_owned(), tag, false);
-        }
-        assert_eq!(lock(&verifier.cache).denied.len(), CACHED);
-        // No check gets a turn, and the cached one needs none.
-        let _turn = verifier.turn.acquire().await.unwrap();
-        assert_eq!(
-            check(&verifier, &users, "alice", "right").await,
-            Verdict::Allowed
-        );
-    }
-
-    #[tokio::test]
     async fn waiting_checks_are_bounded_for_each_client_and_together() {
         let verifier = PasswordVerifier::new();
         let client = |last: u8| Some(IpAddr::from([127, 0, 0, last]));
@@ -383,7 +336,7 @@ mod tests {
         // The check begins now; on a busy machine it may even be done.
         let _ = futures_util::poll!(request.as_mut());
         drop(request);
-        // The turn is free again once the check is done.
+        // The turn is free again once the check is done, and the cached outcome needs none.
         let _turn = verifier.turn.acquire().await.unwrap();
         assert_eq!(
             check(&verifier, &users, "alice", "right").await,

@@ -182,27 +182,11 @@ impl Current {
         self.users.is_empty()
     }
 
-    /// Returns the field that protects now and would not any more. A file that is being written
-    /// looks like a shorter one, and must not remove a protection.
-    fn protection_lost(&self, next: &Self) -> Option<&'static str> {
-        let tls = |current: &Self| {
-            current
-                .tls
-                .as_ref()
-                .map(|tls| tls.protection)
-                .unwrap_or_default()
-        };
-        let (now, then) = (tls(self), tls(next));
-        if self.tls.is_some() && next.tls.is_none() {
-            return Some("tls_server_config");
-        }
-        if !self.is_open() && next.is_open() {
-            return Some("basic_auth_users");
-        }
-        if (now.required && !then.required) || (now.verified && !then.verified) {
-            return Some("tls_server_config.client_auth_type");
-        }
-        (now.names && !then.names).then_some("tls_server_config.client_allowed_sans")
+    /// Returns what keeps clients out: TLS, a password, and the policies for certificates.
+    fn protections(&self) -> [bool; 5] {
+        let tls = self.tls.as_ref();
+        let [required, verified, names] = tls.map(|tls| tls.protections).unwrap_or_default();
+        [tls.is_some(), !self.is_open(), required, verified, names]
     }
 }
 
@@ -317,7 +301,7 @@ impl WebConfig {
         tracing::info!(
             %file,
             tls = current.tls.is_some(),
-            client_certificates = current.tls.as_ref().is_some_and(|tls| tls.protection.required),
+            client_certificates = current.tls.as_ref().is_some_and(|tls| tls.protections[0]),
             basic_auth = !current.is_open(),
             "web configuration loaded"
         );
@@ -337,12 +321,20 @@ impl WebConfig {
         }
         *known = content;
         let before = self.shared.current.load();
-        let checked = current.and_then(|next| match before.protection_lost(&next) {
-            Some(field) => Err(ConfigError::new(
-                field,
-                "a changed file cannot remove this protection while the exporter runs; restart it",
+        // A file that is being written looks like a shorter one.
+        let removes = |next: &Current| {
+            let (before, next) = (before.protections(), next.protections());
+            before
+                .into_iter()
+                .zip(next)
+                .any(|(before, next)| before && !next)
+        };
+        let checked = current.and_then(|next| match removes(&next) {
+            true => Err(ConfigError::new(
+                "the changed file removes a protection",
+                "restart the exporter to switch off TLS, passwords or client certificates",
             )),
-            None => Ok(next),
+            false => Ok(next),
         });
         match checked {
             Ok(next) => {

@@ -50,24 +50,22 @@ pub(super) struct Connection {
 
 #[derive(Debug)]
 struct State {
-    progress: Instant,
+    /// Since when no response is under way, or one is.
+    since: Instant,
+    /// When the client last took bytes of a response.
+    taken: Instant,
+    /// Whether there was a request.
+    requested: bool,
     /// The number of responses that are being computed.
     computing: usize,
-    /// The start of each response that is not complete, in order.
-    responses: Vec<Instant>,
-    /// When the phase began that a connection without a response is in.
-    since: Instant,
-    /// Whether a request is expected at once; otherwise the connection is idle between requests.
-    in_headers: bool,
-    /// Whether the connection uses HTTP/2, in which bytes are not the start of a request.
-    http2: bool,
+    /// The number of responses that are not complete.
+    responses: usize,
 }
 
 /// A response from its request to the last byte of its body; dropped at its end.
 #[derive(Debug)]
 pub(super) struct Response {
     connection: Arc<Connection>,
-    started: Instant,
     computed: bool,
 }
 
@@ -108,12 +106,11 @@ impl Pool {
             closed: AtomicBool::new(false),
             waker: AtomicWaker::new(),
             state: Mutex::new(State {
-                progress: now,
-                computing: 0,
-                responses: Vec::new(),
                 since: now,
-                in_headers: true,
-                http2: false,
+                taken: now,
+                requested: false,
+                computing: 0,
+                responses: 0,
             }),
         });
         self.open().push(connection.clone());
@@ -132,7 +129,7 @@ impl Pool {
         let mut open = self.open();
         let stalest = open.iter().enumerate().min_by_key(|(_, connection)| {
             let state = connection.state();
-            (state.computing > 0, state.progress)
+            (state.computing > 0, state.since.max(state.taken))
         });
         if let Some((index, _)) = stalest {
             open.swap_remove(index).close();
@@ -141,13 +138,12 @@ impl Pool {
 
     /// Closes the connections whose deadline has passed.
     pub(super) fn close_overdue(&self) {
-        let overdue = |connection: &Connection| connection.is_overdue(&self.limits);
-        self.close_if(overdue);
+        self.close_if(|connection| connection.is_overdue(&self.limits));
     }
 
     /// Closes the connections without a response under way.
     pub(super) fn close_idle(&self) {
-        self.close_if(|connection| connection.state().responses.is_empty());
+        self.close_if(|connection| connection.state().responses == 0);
     }
 
     /// Closes all connections.
@@ -174,41 +170,29 @@ impl Pool {
 
 impl Connection {
     /// Begins a response.
-    pub(super) fn respond(self: &Arc<Self>, http2: bool) -> Response {
-        let started = Instant::now();
+    pub(super) fn respond(self: &Arc<Self>) -> Response {
         let mut state = self.state();
-        state.http2 = http2;
+        if state.responses == 0 {
+            state.since = Instant::now();
+        }
+        state.requested = true;
         state.computing += 1;
-        state.responses.push(started);
+        state.responses += 1;
         Response {
             connection: self.clone(),
-            started,
             computed: false,
         }
     }
 
     fn is_overdue(&self, limits: &Limits) -> bool {
         let state = self.state();
-        match state.responses.first() {
-            // TLS and HTTP/2 take bytes of a response now and then even if the client reads none.
-            Some(oldest) => oldest.elapsed() >= limits.write_timeout * 2,
-            None if state.in_headers => state.since.elapsed() >= limits.header_timeout,
-            None => state.since.elapsed() >= limits.idle_timeout,
-        }
-    }
-
-    fn received(&self) {
-        let mut state = self.state();
-        if state.responses.is_empty() && !state.in_headers && !state.http2 {
-            (state.in_headers, state.since) = (true, Instant::now());
-        }
-    }
-
-    fn sent(&self) {
-        let mut state = self.state();
-        if !state.responses.is_empty() {
-            state.progress = Instant::now();
-        }
+        let limit = match (state.responses, state.requested) {
+            (0, false) => limits.header_timeout,
+            (0, true) => limits.idle_timeout,
+            // A client can take a few bytes now and then to keep the connection.
+            _ => limits.write_timeout * 2,
+        };
+        state.since.elapsed() >= limit
     }
 
     fn close(&self) {
@@ -225,10 +209,11 @@ impl Connection {
 
 impl Response {
     fn computed(&mut self) {
-        self.computed = true;
-        let mut state = self.connection.state();
-        state.computing -= 1;
-        state.progress = Instant::now();
+        if !std::mem::replace(&mut self.computed, true) {
+            let mut state = self.connection.state();
+            state.computing -= 1;
+            state.taken = Instant::now();
+        }
     }
 
     /// Ties the response to its body: hyper drops it after the last byte.
@@ -243,15 +228,12 @@ impl Response {
 
 impl Drop for Response {
     fn drop(&mut self) {
-        if !self.computed {
-            self.computed();
-        }
-        let now = Instant::now();
+        self.computed();
         let mut state = self.connection.state();
-        if let Some(index) = state.responses.iter().position(|at| *at == self.started) {
-            state.responses.remove(index);
+        state.responses -= 1;
+        if state.responses == 0 {
+            state.since = Instant::now();
         }
-        (state.progress, state.since, state.in_headers) = (now, now, false);
     }
 }
 
@@ -301,9 +283,11 @@ impl Stream {
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if matches!(written, Poll::Ready(Ok(1..))) {
-            self.connection.sent();
+        let mut state = self.connection.state();
+        if matches!(written, Poll::Ready(Ok(1..))) && state.responses > 0 {
+            state.taken = Instant::now();
         }
+        drop(state);
         written
     }
 }
@@ -319,12 +303,7 @@ impl AsyncRead for Stream {
             buffer.put_slice(&[byte]);
             return Poll::Ready(Ok(()));
         }
-        let before = buffer.filled().len();
-        let read = self.inner.as_mut().poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.connection.received();
-        }
-        read
+        self.inner.as_mut().poll_read(cx, buffer)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The landing page: what the exporter is doing right now, for a person.
 //!
-//! It runs no scripts, loads nothing, and shows no text of the API or the collector but names that
+//! It runs no scripts, loads nothing, and shows no text of the API or the collector, only names that
 //! are labels of metrics too. `maud` escapes every value.
 
 use std::sync::Arc;
@@ -19,9 +19,7 @@ use ring::digest;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::overview::{
-    AuditOverview, Count, DeliveryOverview, Overview, StateOverview, TicketsOverview,
-};
+use super::overview::{AuditOverview, Count, Overview, TicketsOverview};
 use super::{HEALTHY_PATH, READY_PATH, WebState};
 use crate::health::Stuck;
 use crate::metrics::exporter::{REVISION, RUSTC, VERSION};
@@ -31,9 +29,6 @@ const STYLE: &str = include_str!("landing.css");
 
 /// The number of rows of a list of the most frequent.
 const TOP: usize = 10;
-
-/// The number of minutes in the chart.
-const MINUTES: usize = 60;
 
 /// The number of characters of a name that are shown.
 const NAME_LENGTH: usize = 200;
@@ -127,16 +122,21 @@ impl Pages {
 
 impl Landing<'_> {
     fn render(&self) -> String {
-        let overview = &self.overview;
+        let failing = |(_, state): &(Loop, LoopState)| state.enabled && state.up == Some(false);
+        let summary = match () {
+            () if !self.stuck.is_empty() => "Stuck",
+            () if self.loops.iter().any(failing) => "Failing",
+            () if !self.ready => "Not ready",
+            () => "Working",
+        };
         let page = html! {
             (DOCTYPE)
             html lang="en" {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="robots" content="noindex";
                     meta http-equiv="refresh" content=(REFRESH_SECONDS);
-                    title { (self.summary()) " \u{b7} orgdata-exporter" }
+                    title { (summary) " \u{b7} orgdata-exporter" }
                     link rel="icon" href="data:,";
                     style { (PreEscaped(STYLE)) }
                 }
@@ -145,16 +145,14 @@ impl Landing<'_> {
                         h1 { "orgdata-exporter" }
                         span.muted { (VERSION) }
                         @if !self.ready { span."badge wait" { "not ready" } }
-                        span."muted when" {
-                            "as of " (self.now.strftime("%H:%M:%S UTC")) ", every " (REFRESH_SECONDS) " s"
-                        }
+                        span."muted when" { "as of " (self.now.strftime("%H:%M:%S UTC")) }
                     }
                     main {
                         div.grid { @for (which, state) in &self.loops { (self.loop_card(*which, state)) } }
-                        @if let Some(audit) = &overview.audit { (self.audit(audit)) }
+                        @if let Some(audit) = &self.overview.audit { (self.audit(audit)) }
                         div."grid wide tops" {
-                            @if let Some(tickets) = &overview.tickets { (self.tickets(tickets)) }
-                            (self.delivery(overview.delivery.as_ref(), overview.state.as_ref()))
+                            @if let Some(tickets) = &self.overview.tickets { (self.tickets(tickets)) }
+                            (self.delivery())
                         }
                     }
                     footer {
@@ -169,17 +167,6 @@ impl Landing<'_> {
             }
         };
         page.into_string()
-    }
-
-    /// Returns one word for the title of the tab.
-    fn summary(&self) -> &'static str {
-        let failing = |(_, state): &(Loop, LoopState)| state.enabled && state.up == Some(false);
-        match () {
-            () if !self.stuck.is_empty() => "Stuck",
-            () if self.loops.iter().any(failing) => "Failing",
-            () if !self.ready => "Not ready",
-            () => "Working",
-        }
     }
 
     fn loop_card(&self, which: Loop, state: &LoopState) -> Markup {
@@ -202,27 +189,17 @@ impl Landing<'_> {
         html! {
             section {
                 div.head { h2 { (title) } span class=(class) { (word) } }
-                @if !state.enabled { p.muted { (off) } } @else {
-                    @if let Some(stuck) = stuck { p.error { "No progress for " (duration(stuck.silent)) "." } }
-                    @if let Some(at) = state.last_success { p.muted { "Last success " (self.ago(at)) "." } }
-                    @else { p.muted { "No success yet." } }
-                    @if let Some(failure) = &state.last_failure {
-                        p class=(if state.up == Some(false) { "error" } else { "error past" }) {
-                            "Last failure " (self.ago(failure.at)) "; see the log for the reason."
-                        }
-                    }
+                @if !state.enabled { p.muted { (off) } }
+                @if let Some(stuck) = stuck { p.error { "No progress for " (duration(stuck.silent)) "." } }
+                @if let Some(at) = state.last_success { p.muted { "Last success " (self.ago(at)) "." } }
+                @if let Some(failure) = &state.last_failure {
+                    p.error { "Last failure " (self.ago(failure.at)) "; see the log for the reason." }
                 }
             }
         }
     }
 
     fn audit(&self, audit: &AuditOverview) -> Markup {
-        let without = match audit.events {
-            0 => "Nothing counted yet.",
-            _ => {
-                "No actor has a label: --metrics.actor-label is none, or all were idle for --metrics.actor-idle."
-            }
-        };
         html! {
             section {
                 div.head {
@@ -231,17 +208,17 @@ impl Landing<'_> {
                     @else if let Some(walk) = &audit.walk { span."badge wait" { (walk) } }
                 }
                 dl {
-                    (figure("Newest event", audit.newest.map_or(html! { "none" }, |at| self.ago(at))))
-                    (figure("Counted", html! { (count(audit.events)) small { "since the state file was created" } }))
-                    (figure("Found late", html! { (count(audit.late)) }))
-                    (figure("Malformed", fault(audit.malformed)))
-                    (figure("Gaps", fault(audit.gaps)))
+                    @if let Some(at) = audit.newest { (figure("Newest event", self.ago(at))) }
+                    (figure("Counted since the state file was created", count(audit.events)))
+                    (figure("In the last hour", count(audit.per_minute.iter().sum())))
+                    (figure("Found late", count(audit.late)))
+                    (figure("Malformed", count(audit.malformed)))
+                    (figure("Gaps", count(audit.gaps)))
                 }
-                @if !audit.per_minute.is_empty() { (minutes(&audit.per_minute)) }
             }
             div."grid wide" {
-                (top("By activity type", &audit.activity_types, "Nothing counted yet."))
-                (top("By actor", &audit.actors, without))
+                (top("By activity type", &audit.activity_types))
+                (top("By actor", &audit.actors))
             }
         }
     }
@@ -254,72 +231,55 @@ impl Landing<'_> {
                     @if !tickets.consistent { span."badge wait" { "changed during the scan" } }
                 }
                 div.scroll { table {
-                    thead { tr { th { "Type and priority" } th.number { "Tickets" } th.number { "Deal amount" } } }
-                    @for rows in tickets.open.chunk_by(|a, b| a.ticket_type == b.ticket_type) {
-                        tbody {
-                            tr.group { th colspan="3" scope="rowgroup" { (name(&rows[0].ticket_type)) } }
-                            @for row in rows { tr {
-                                td { (name(&row.priority)) }
-                                td.number { (count(row.tickets)) }
-                                td.number { (amount(row.deal_amount)) }
-                            } }
-                        }
-                    }
-                    tfoot { tr {
-                        td { "All" }
-                        td.number { (count(tickets.open.iter().map(|row| row.tickets).sum())) }
-                        td.number { (amount(tickets.open.iter().map(|row| row.deal_amount).sum())) }
+                    tr { th { "Type" } th { "Priority" } th.number { "Tickets" } th.number { "Deal amount" } }
+                    @for row in &tickets.open { tr {
+                        td { (name(&row.ticket_type)) }
+                        td { (name(&row.priority)) }
+                        td.number { (count(row.tickets)) }
+                        td.number { (count(row.deal_amount.max(0.0).round() as u64)) }
                     } }
                 } }
-                p."muted more" {
-                    (count(tickets.overdue)) " overdue"
-                    @if let Some(at) = tickets.oldest_open { ", the oldest created " (self.ago(at)) }
-                    @if let Some(at) = tickets.taken_at { ". Scanned " (self.ago(at)) }
-                    ". A deal with two tickets counts in both."
+                dl {
+                    (figure("Overdue", count(tickets.overdue)))
+                    @if let Some(at) = tickets.oldest_open { (figure("Oldest created", self.ago(at))) }
+                    @if let Some(at) = tickets.taken_at { (figure("Scanned", self.ago(at))) }
                 }
                 p.muted { @for state in &tickets.states { (name(&state.name)) " " (count(state.count)) ". " } }
             }
         }
     }
 
-    fn delivery(
-        &self,
-        delivery: Option<&DeliveryOverview>,
-        state: Option<&StateOverview>,
-    ) -> Markup {
+    fn delivery(&self) -> Markup {
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
         html! {
             section {
                 h2 { "Delivery and state" }
                 dl {
-                    @if let Some(delivery) = delivery {
-                        (figure("Backlog", html! {
-                            (count(delivery.backlog))
-                            @if let Some(at) = delivery.oldest_unsent { small { "oldest " (self.ago(at)) } }
-                        }))
-                        (figure("Acknowledged", html! { (count(delivery.sent)) small { "since the start" } }))
+                    @if let Some(delivery) = &self.overview.delivery {
+                        (figure("Backlog", count(delivery.backlog)))
+                        @if let Some(at) = delivery.oldest_unsent { (figure("Oldest record", self.ago(at))) }
+                        (figure("Acknowledged since the start", count(delivery.sent)))
                     }
-                    (figure("Dead letters", html! {
-                        (fault(self.overview.dead_letters))
-                        @if self.overview.dead_letters > 0 { small { "orgdata-exporter dead-letters list" } }
-                    }))
-                    @if let Some(state) = state {
-                        (figure("State file", html! { (mib(state.size_bytes)) small { "of " (mib(state.max_size_bytes)) " MiB" } }))
+                    (figure("Dead letters", count(self.overview.dead_letters)))
+                    @if let Some(state) = &self.overview.state {
+                        (figure("State file", mib(state.size_bytes)))
+                        (figure("Its maximum size", mib(state.max_size_bytes)))
                     }
                 }
-                @if let Some(delivery) = delivery { p."muted more" { "Collector: " bdi { (delivery.endpoint) } } }
-                @if let Some(state) = state { p.muted { "State: " bdi { (state.path) } } }
+                @if let Some(delivery) = &self.overview.delivery { p.muted { "Collector: " (delivery.endpoint) } }
+                @if let Some(state) = &self.overview.state { p.muted { "State: " (state.path) } }
             }
         }
     }
 
-    fn ago(&self, at: Timestamp) -> Markup {
+    fn ago(&self, at: Timestamp) -> String {
         // The clock of a peer may be ahead of ours.
         let age = Duration::try_from(self.now.duration_since(at)).unwrap_or_default();
-        html! { time datetime=(at) title=(at) { (duration(age)) " ago" } }
+        format!("{} ago", duration(age))
     }
 }
 
-fn figure(what: &str, value: Markup) -> Markup {
+fn figure(what: &str, value: String) -> Markup {
     html! { div { dt { (what) } dd { (value) } } }
 }
 
@@ -329,88 +289,30 @@ fn name(name: &str) -> Markup {
     html! { bdi { @for part in short.split_inclusive('_') { (part) wbr; } } }
 }
 
-/// A number that should be 0.
-fn fault(number: u64) -> Markup {
-    html! { @if number > 0 { span.fault { (count(number)) } } @else { "0" } }
-}
-
-/// The most frequent rows, with a bar behind each.
-fn top(title: &str, rows: &[Count], without: &str) -> Markup {
+/// The most frequent rows.
+fn top(title: &str, rows: &[Count]) -> Markup {
     let mut rows: Vec<_> = rows.iter().filter(|row| row.count > 0).collect();
     rows.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
-    let (shown, rest) = rows.split_at(rows.len().min(TOP));
-    let most = shown.first().map_or(1, |row| row.count);
+    let rest: u64 = rows.iter().skip(TOP).map(|row| row.count).sum();
     html! {
         section {
             h2 { (title) }
-            ol { @for row in shown { li {
-                // The content security policy allows no style attributes.
-                svg aria-hidden="true" preserveAspectRatio="none" viewBox="0 0 1000 1" {
-                    rect width=(thousandths(row.count, most)) height="1" {}
-                }
-                (name(&row.name))
-                span { (count(row.count)) }
-            } } }
-            @if shown.is_empty() { p.muted { (without) } }
-            @if !rest.is_empty() {
-                p."muted more" {
-                    "and " (count(rest.len() as u64)) " more with "
-                    (count(rest.iter().map(|row| row.count).sum())) " events"
-                }
-            }
+            ol { @for row in rows.iter().take(TOP) { li { (name(&row.name)) span { (count(row.count)) } } } }
+            @if rows.is_empty() { p.muted { "None." } }
+            @if rest > 0 { p.muted { "All others: " (count(rest)) "." } }
         }
     }
-}
-
-/// A chart of the events in each minute; the current one is on the right.
-fn minutes(per_minute: &[u64]) -> Markup {
-    let per_minute = &per_minute[per_minute.len().saturating_sub(MINUTES)..];
-    let before = MINUTES - per_minute.len();
-    let most = per_minute.iter().copied().max().unwrap_or(0);
-    let sum = count(per_minute.iter().sum());
-    html! {
-        svg.minutes role="img" aria-label=(format!("{sum} events in {} min", per_minute.len()))
-            preserveAspectRatio="none" viewBox=(format!("0 0 {} 1000", MINUTES * 10)) {
-            @for (index, events) in per_minute.iter().enumerate().filter(|(_, events)| **events > 0) {
-                // A single event beside a burst stays visible.
-                @let height = thousandths(*events, most).max(30);
-                rect.bar x=((before + index) * 10 + 1) width="8" y=(1000 - height) height=(height) {}
-            }
-        }
-        div."axis muted" {
-            span { (MINUTES) " min ago" }
-            span { (sum) " events, " (count(most)) " in the busiest minute" }
-            span { "now" }
-        }
-    }
-}
-
-fn thousandths(part: u64, whole: u64) -> u64 {
-    (part as f64 * 1000.0 / whole.max(1) as f64) as u64
 }
 
 /// `1234567` as `1,234,567`.
 fn count(number: u64) -> String {
     let digits = number.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// An amount of money, whose currency the API does not tell.
-fn amount(amount: f64) -> String {
-    let sign = if amount <= -0.5 { "\u{2212}" } else { "" };
-    format!("{sign}{}", count(amount.abs().round() as u64))
-}
-
-/// A size in MiB with one decimal.
-fn mib(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+    let groups = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
 }
 
 /// A duration in its largest unit.
@@ -427,7 +329,7 @@ fn duration(duration: Duration) -> String {
 mod tests {
     use super::*;
     use crate::metrics::loops::Failure;
-    use crate::web::overview::OpenTickets;
+    use crate::web::overview::{DeliveryOverview, OpenTickets, StateOverview};
 
     fn seconds_ago(seconds: u64) -> Timestamp {
         "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap() - Duration::from_secs(seconds)
@@ -514,21 +416,19 @@ mod tests {
         let text = text(&landing);
         for expected in [
             "Audit logsworkingLast success 4 s ago.Last failure 90 s ago; see the log",
-            "TicketsstartingNo success yet.",
+            "Ticketsstarting",
             "Log recordsfailing",
             "catch-up, 12 pages",
             "Newest event23 s ago",
-            "1,234,567",
+            "created1,234,567In the last hour4",
             "TYPE_1212,000",
-            "and 2 more with 3,000 events",
-            "No actor has a label",
-            "4 events, 3 in the busiest minute",
-            "BUGHIGH121,250,000none420All541,250,000",
-            "5 overdue, the oldest created 43 d ago. Scanned 35 s ago.",
+            "All others: 3,000.",
+            "By actorNone.",
+            "BUGHIGH121,250,000BUGnone420",
+            "Overdue5Oldest created43 d agoScanned35 s ago",
             "OPEN 57. CLOSED 1,204.",
-            "5,120oldest 5 min ago",
-            "18.6of 256.0 MiB",
-            "orgdata-exporter dead-letters list",
+            "Backlog5,120Oldest record5 min ago",
+            "State file18.6 MiB",
         ] {
             assert!(text.contains(expected), "no {expected:?} in {text}");
         }

@@ -25,7 +25,7 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
     RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use http::{Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Uri};
 use tower_http::timeout::TimeoutLayer;
 
 pub use crate::health::Health;
@@ -119,9 +119,7 @@ async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let under_way = client
-        .connection
-        .respond(request.version() == Version::HTTP_2);
+    let under_way = client.connection.respond();
     let credentials = auth::credentials(request.headers());
     let mut headers = Vec::new();
     let mut refusal = None;

@@ -5,11 +5,9 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName};
 
 use crate::metrics::exposition::Format;
 
-/// The versions of OpenMetrics that every parser of 1.0 reads.
-const OPENMETRICS_VERSIONS: &[&str] = &["1.0.0", "0.0.1"];
+const OPENMETRICS: &str = "application/openmetrics-text";
 
-/// The version of the classic text format.
-const TEXT_VERSIONS: &[&str] = &["0.0.4"];
+const TEXT: &str = "text/plain";
 
 /// One element of a header.
 struct Range<'a> {
@@ -19,23 +17,23 @@ struct Range<'a> {
     quality: u16,
 }
 
-/// Returns the format for a request.
-///
-/// OpenMetrics is for clients that name it: without `Accept`, with wildcards alone, and if nothing
-/// fits, the response is the classic text format, which people and all scrapers can read.
+/// Returns the format for a request: OpenMetrics for clients that name it and do not prefer the
+/// classic text format, which people and all scrapers can read.
 pub fn format(headers: &HeaderMap) -> Format {
     let ranges = ranges(headers, ACCEPT);
-    let openmetrics = quality(
-        &ranges,
-        "application/openmetrics-text",
-        OPENMETRICS_VERSIONS,
-    );
-    let text = quality(&ranges, "text/plain", TEXT_VERSIONS);
-    let preferred = match openmetrics {
-        (specificity, quality) if specificity >= 2 => quality > 0 && quality >= text.1,
-        (_, quality) => quality > text.1,
+    let quality = |name: &str, versions: &[&str]| {
+        let fits = |range: &&Range<'_>| {
+            let version = range
+                .version
+                .is_none_or(|version| versions.contains(&version));
+            range.name.eq_ignore_ascii_case(name) && version
+        };
+        let fitting = ranges.iter().filter(fits).map(|range| range.quality);
+        fitting.max().unwrap_or(0)
     };
-    match preferred {
+    // Every parser of 1.0 can read 0.0.1.
+    let openmetrics = quality(OPENMETRICS, &["1.0.0", "0.0.1"]);
+    match openmetrics > 0 && openmetrics >= quality(TEXT, &["0.0.4"]) {
         true => Format::OpenMetrics,
         false => Format::Text,
     }
@@ -57,33 +55,12 @@ pub fn gzip(headers: &HeaderMap) -> bool {
 /// Prometheus and its relatives send with every scrape.
 pub fn is_scraper(headers: &HeaderMap) -> bool {
     let metrics = |range: &Range<'_>| {
-        let name = range.name.to_ascii_lowercase();
-        name == "application/openmetrics-text"
-            || name == "application/vnd.google.protobuf"
-            || (name == "text/plain" && range.version == Some("0.0.4"))
+        let named = |name| range.name.eq_ignore_ascii_case(name);
+        let text = named(TEXT) && range.version == Some("0.0.4");
+        named(OPENMETRICS) || named("application/vnd.google.protobuf") || text
     };
     headers.contains_key("x-prometheus-scrape-timeout-seconds")
         || ranges(headers, ACCEPT).iter().any(metrics)
-}
-
-/// Returns how well a media type fits and its quality. The most specific range decides.
-fn quality(ranges: &[Range<'_>], media_type: &str, versions: &[&str]) -> (u8, u16) {
-    let specificity = |range: &Range<'_>| {
-        let name = range.name.to_ascii_lowercase();
-        if name == media_type {
-            return match range.version {
-                Some(version) => versions.contains(&version).then_some(3),
-                None => Some(2),
-            };
-        }
-        let main_type = name.strip_suffix("/*")?;
-        let same = media_type.split('/').next() == Some(main_type);
-        (same || main_type == "*").then_some(u8::from(same))
-    };
-    let fitting = ranges
-        .iter()
-        .filter_map(|range| Some((specificity(range)?, range.quality)));
-    fitting.max().unwrap_or_default()
 }
 
 /// Splits a header; an element that is invalid is ignored.
@@ -163,7 +140,6 @@ mod tests {
             ("*/*", false),
             ("*/*;q=0.1", false),
             ("text/*, */*;q=0.9", false),
-            ("application/*", true),
             (
                 "text/plain;q=0.5, application/openmetrics-text;q=0.51",
                 true,
@@ -187,7 +163,7 @@ mod tests {
             ),
             ("application/openmetrics-text;q=0, */*", false),
             ("text/plain;q=0, application/openmetrics-text;q=0.1", true),
-            ("application/openmetrics-text;q=0.1, */*;q=0.9", false),
+            ("application/openmetrics-text;q=0.1, */*;q=0.9", true),
             ("*/*;q=0", false),
             ("application/openmetrics-text;q=7, text/plain;q=0.9", true),
             ("application/openmetrics-text;q=NaN", false),

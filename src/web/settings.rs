@@ -46,11 +46,11 @@ pub struct Limits {
     /// The maximum number of open connections, lowered to what `RLIMIT_NOFILE` allows. Above it,
     /// the connection that made no progress for longest is closed.
     pub connections: usize,
-    /// The maximum time from the start of a connection, or from the first byte of a further
-    /// request, to the end of the request's headers. A TLS handshake is part of it.
+    /// The maximum time from the start of a connection, with its TLS handshake, to the end of the
+    /// first request's headers.
     pub header_timeout: Duration,
-    /// The maximum silence between two requests. Longer than usual scrape intervals, so that a
-    /// scraper keeps its connection.
+    /// The maximum time between a response and the next request. Longer than usual scrape
+    /// intervals, so that a scraper keeps its connection.
     pub idle_timeout: Duration,
     /// The maximum time that a write may be blocked. A whole response may take twice as long.
     pub write_timeout: Duration,

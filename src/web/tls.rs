@@ -51,22 +51,13 @@ pub(super) struct TlsFields {
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) server: Arc<ServerConfig>,
-    pub(super) protection: Protection,
+    /// Whether a certificate of the client is required, must be signed by the authority, and must
+    /// contain an allowed name.
+    pub(super) protections: [bool; 3],
     /// Whether the file contains cipher suites or curves, which are not configurable.
     pub(super) ignored: bool,
     /// When the first certificate of the chain expires.
     pub(super) not_after: Option<Timestamp>,
-}
-
-/// What keeps clients without the right certificate out.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Protection {
-    /// A certificate is required.
-    pub(super) required: bool,
-    /// A certificate must be signed by the authority.
-    pub(super) verified: bool,
-    /// A certificate must contain an allowed name.
-    pub(super) names: bool,
 }
 
 /// A text in PEM form, and the field that it comes from.
@@ -113,7 +104,13 @@ impl Tls {
             }
         };
         let names = fields.client_allowed_sans;
-        let protection = client_auth(&policy, names.is_some())?;
+        let (required, verified) = client_auth(&policy)?;
+        if names.is_some() && !required {
+            let message =
+                "it needs client_auth_type: RequireAnyClientCert or RequireAndVerifyClientCert";
+            return Err(error("client_allowed_sans", message));
+        }
+        let protections = [required, verified, names.is_some()];
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&versions(fields.min_version, fields.max_version)?)
@@ -126,7 +123,7 @@ impl Tls {
                 return Err(error(authority.field, message));
             }
             _ => {
-                let verifier = ClientVerifier::new(protection, authority, names, &provider)?;
+                let verifier = ClientVerifier::new(protections, authority, names, &provider)?;
                 builder.with_client_cert_verifier(Arc::new(verifier))
             }
         };
@@ -140,7 +137,7 @@ impl Tls {
         server.alpn_protocols.push(b"http/1.1".to_vec());
         Ok(Some(Self {
             server: Arc::new(server),
-            protection,
+            protections,
             not_after,
             ignored: fields.cipher_suites.is_some()
                 || fields.prefer_server_cipher_suites.is_some()
@@ -176,9 +173,10 @@ fn versions(
     Ok(versions.map(|(_, version)| version).collect())
 }
 
-/// Parses `client_auth_type`, as Go's `tls.ClientAuthType`.
-fn client_auth(policy: &str, names: bool) -> Result<Protection, ConfigError> {
-    let (required, verified) = match policy {
+/// Parses `client_auth_type`, as Go's `tls.ClientAuthType`: whether a certificate is required, and
+/// whether it is verified.
+fn client_auth(policy: &str) -> Result<(bool, bool), ConfigError> {
+    Ok(match policy {
         "" | "NoClientCert" | "RequestClientCert" => (false, false),
         "RequireAnyClientCert" | "RequireClientCert" => (true, false),
         "VerifyClientCertIfGiven" => (false, true),
@@ -190,16 +188,6 @@ fn client_auth(policy: &str, names: bool) -> Result<Protection, ConfigError> {
             );
             return Err(error("client_auth_type", message));
         }
-    };
-    if names && !required {
-        let message =
-            "it needs client_auth_type: RequireAnyClientCert or RequireAndVerifyClientCert";
-        return Err(error("client_allowed_sans", message));
-    }
-    Ok(Protection {
-        required,
-        verified,
-        names,
     })
 }
 
@@ -271,7 +259,7 @@ impl Pem {
 
 impl ClientVerifier {
     fn new(
-        protection: Protection,
+        [required, verified, _]: [bool; 3],
         authority: Option<Pem>,
         names: Option<Vec<String>>,
         provider: &Arc<CryptoProvider>,
@@ -285,12 +273,12 @@ impl ClientVerifier {
                     .add(certificate)
                     .map_err(|failed| unusable(failed.to_string()))?;
             }
-        } else if protection.verified {
+        } else if verified {
             // As in Go, the authorities of the system.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         let mut chain = None;
-        if protection.verified {
+        if verified {
             let roots = Arc::new(roots);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
             chain = Some(
@@ -300,7 +288,7 @@ impl ClientVerifier {
             );
         }
         Ok(Self {
-            required: protection.required,
+            required,
             chain,
             names,
             algorithms: provider.signature_verification_algorithms,

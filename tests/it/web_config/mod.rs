@@ -4,6 +4,7 @@ mod program;
 mod tls;
 mod verdicts;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -79,8 +80,12 @@ impl Server {
         Self { running, dir }
     }
 
+    fn address(&self) -> SocketAddr {
+        self.running.addresses[0]
+    }
+
     fn url(&self, scheme: &str, path: &str) -> String {
-        let port = self.running.addresses[0].port();
+        let port = self.address().port();
         format!("{scheme}://localhost:{port}{path}")
     }
 
@@ -301,7 +306,7 @@ async fn tls_can_be_switched_on_and_a_renewed_certificate_is_shown_to_the_next_c
         server.http("/-/healthy").send().await.unwrap().status(),
         400
     );
-    let url = format!("https://{}/-/healthy", server.running.addresses[0]);
+    let url = format!("https://{}/-/healthy", server.address());
     let accepted = async |name| {
         let client = client()
             .tls_certs_only([certificate(name)])
