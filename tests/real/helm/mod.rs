@@ -228,9 +228,8 @@ async fn the_exporter_starts_with_the_settings_of_every_example() {
             }
             launch = launch.env(&name, &value);
         }
-        let exporter = launch
-            .env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0")
-            .start();
+        launch = launch.env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0");
+        let exporter = launch.env("ORGDATA_LOG_FORMAT", "logfmt").start();
         let path = settings(&objects)
             .get("ORGDATA_WEB_TELEMETRY_PATH")
             .map_or("/metrics".to_owned(), text);
