@@ -2,7 +2,7 @@
 
 use clap::{CommandFactory, Parser};
 use orgdata_exporter::cli::Cli;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::deploy::variables;
 use crate::support::files::{array, assert_has, duration, file, path, text, yaml};
@@ -43,13 +43,10 @@ fn parsed(words: &[String]) -> Cli {
 fn services_have_few_rights_and_fixed_versions() {
     let volumes = compose("compose.yaml")["volumes"].clone();
     for (name, service) in services() {
-        assert_has(
-            &service,
-            &json!({
-                "cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"], "restart": "unless-stopped",
-                "privileged": null, "user": null, "network_mode": null,
-            }),
-        );
+        assert_has!(service, {
+            "cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"], "restart": "unless-stopped",
+            "privileged": null, "user": null, "network_mode": null,
+        });
         assert!(service["mem_limit"].is_string(), "{name}");
         assert!(service["read_only"] == true || name == "grafana", "{name}");
         let ports = strings(&service["ports"]);
@@ -102,12 +99,9 @@ fn the_key_is_a_file_and_the_simulators() {
             "{name}"
         );
     }
-    assert_has(
-        &service("exporter"),
-        &json!({
-            "environment": { "ORGDATA_API_KEY_FILE": "/run/secrets/orgdata-api-key" }, "secrets": ["orgdata-api-key"],
-        }),
-    );
+    assert_has!(service("exporter"), {
+        "environment": { "ORGDATA_API_KEY_FILE": "/run/secrets/orgdata-api-key" }, "secrets": ["orgdata-api-key"],
+    });
 }
 
 #[test]
@@ -182,10 +176,7 @@ fn the_services_find_each_other() {
 
     // The dashboards find their data.
     let interval = &prometheus["global"]["scrape_interval"];
-    assert_has(
-        &sources[0],
-        &json!({ "type": "prometheus", "isDefault": true, "jsonData": { "timeInterval": interval } }),
-    );
+    assert_has!(sources[0], { "type": "prometheus", "isDefault": true, "jsonData": { "timeInterval": interval } });
     let provider = compose("grafana/dashboards/dashboards.yaml");
     let directory = text(&provider["providers"][0]["options"]["path"]);
     let grafana = service("grafana");
@@ -196,22 +187,16 @@ fn the_services_find_each_other() {
     let loki = variables
         .find(|variable| variable["name"] == "loki")
         .unwrap();
-    assert_has(
-        &sources[1],
-        &json!({ "type": "loki", "uid": loki["current"]["value"] }),
-    );
+    assert_has!(sources[1], { "type": "loki", "uid": loki["current"]["value"] });
 }
 
 #[test]
 fn a_record_is_acknowledged_when_loki_has_it() {
     // A queue or a batch processor would answer before the record is sent.
-    assert_has(
-        &compose("collector.yaml"),
-        &json!({
-            "exporters": { "otlp_http/loki": { "sending_queue": { "enabled": false }, "retry_on_failure": { "enabled": false } } },
-            "service": { "pipelines": { "logs": { "processors": null } } },
-        }),
-    );
+    assert_has!(compose("collector.yaml"), {
+        "exporters": { "otlp_http/loki": { "sending_queue": { "enabled": false }, "retry_on_failure": { "enabled": false } } },
+        "service": { "pipelines": { "logs": { "processors": null } } },
+    });
     let loki = compose("loki.yaml");
     // Loki refuses the attributes of a record without it.
     assert_eq!(loki["limits_config"]["allow_structured_metadata"], true);

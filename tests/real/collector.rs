@@ -269,54 +269,6 @@ async fn a_crash_while_records_flow_sends_at_most_one_request_again() {
     assert!(came.len() - 2_000 * CRASHES <= CRASHES * BATCH, "{again:?}");
 }
 
-/// A collector without memory refuses everything: the records wait and are delivered to the one that replaces it.
-#[tokio::test]
-#[ignore = "needs the OpenTelemetry Collector"]
-async fn records_wait_while_a_collector_refuses_them() {
-    for protocol in PROTOCOLS {
-        let simulator = organization(50, 0).await;
-        let refusing = Collector::start_refusing().await;
-        let wire = Tap::to_url(&refusing.endpoint(protocol)).await;
-        let setup = Setup::new(&simulator).otlp(protocol, &wire.url());
-        let exporter = setup.flag("--audit.start", "oldest").start().await;
-        let waits = async |records: f64| {
-            let failed = |scrape: &Scrape| scrape.sum("orgdata_otlp_request_failures_total") > 0.0;
-            let waits =
-                |scrape: &Scrape| scrape.value("orgdata_otlp_backlog_records") == Some(records);
-            exporter
-                .until("a backlog", |scrape| waits(scrape) && failed(scrape))
-                .await
-        };
-        waits(50.0).await;
-        simulator.add_events(150);
-        let scrape = waits(200.0).await;
-        assert_eq!(scrape.value("orgdata_up{loop=\"otlp\"}"), Some(0.0));
-        assert_eq!(
-            scrape.sum("orgdata_audit_events_total"),
-            150.0,
-            "the metrics go on"
-        );
-        assert!(scrape.has("orgdata_otlp_oldest_unsent_timestamp_seconds"));
-
-        let collector = Collector::start().await;
-        wire.lead_to_url(&collector.endpoint(protocol));
-        assert_eq!(refusing.records(), []);
-        drop(refusing);
-        let scrape = exporter.settled(150).await;
-        assert_eq!(collector.ids(), ids(&simulator));
-        assert_eq!(scrape.value("orgdata_up{loop=\"otlp\"}"), Some(1.0));
-        assert_eq!(
-            scrape.value("orgdata_otlp_records_dead_lettered_total"),
-            Some(0.0)
-        );
-        assert_eq!(
-            scrape.value("orgdata_otlp_records_rejected_total"),
-            Some(0.0)
-        );
-        assert!(!scrape.has("orgdata_otlp_oldest_unsent_timestamp_seconds"));
-    }
-}
-
 /// Sends records and spans to one collector by the standard variables alone.
 fn by_variables(simulator: &Running, collector: &Collector, protocol: &str) -> Setup {
     Setup::new(simulator)

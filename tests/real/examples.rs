@@ -109,7 +109,7 @@ async fn the_collector_example_takes_records_over_both_protocols() {
 
 #[test]
 #[ignore = "needs promtool and the OpenTelemetry Collector"]
-fn the_servers_take_the_files_of_the_compose_set() {
+fn the_servers_take_their_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = yaml("deploy/compose/prometheus.yaml");
     // The path on this machine instead of the one in the container.
@@ -121,6 +121,8 @@ fn the_servers_take_the_files_of_the_compose_set() {
     let file = dir.path().join("prometheus.yaml");
     std::fs::write(&file, config.to_string()).unwrap();
     promtool(&["check", "config", file.to_str().unwrap()]).unwrap();
+    let kubernetes = "deploy/kubernetes/components/collector/collector.yaml";
+    tool("otelcol", &["validate", "--config", kubernetes]).unwrap();
     let collector = "deploy/compose/collector.yaml";
     tool("otelcol", &["validate", "--config", collector]).unwrap();
     let broken = dir.path().join("broken.yaml");

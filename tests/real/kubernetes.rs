@@ -1,17 +1,13 @@
 //! `deploy/kubernetes` as kustomize builds it: Kubernetes takes every combination, and each says what it has to. The schemas of Kubernetes and
 //! of the Prometheus Operator stand for a cluster.
 
-use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
-
 use serde_json::{Map, Value, json};
 
 use crate::manifests::{Overlay, application_text, assert_restricted, shipped, valid};
 use crate::support::files::{
     array, assert_has, bytes, documents, duration, file, named, object, path, text,
 };
-use crate::support::parts::{Prometheus, run, tool};
+use crate::support::parts::Prometheus;
 
 const NAME: &str = "orgdata-exporter";
 
@@ -22,54 +18,14 @@ const PROMISED: [&str; 2] = ["1.29", "1.37"];
 const OLD: &str = "1.27";
 
 /// What goes with the exporter alone, and with a sidecar; `runbook-links` only with `prometheusrule`.
-const WITH_BASE: [&str; 7] = [
-    "podmonitor",
-    "servicemonitor",
-    "prometheusrule",
-    "runbook-links",
-    "dashboards",
-    "networkpolicy",
-    "collector",
-];
-const WITH_SIDECAR: [&str; 6] = [
-    "sidecar-claim",
-    "podmonitor",
-    "prometheusrule",
-    "runbook-links",
-    "dashboards",
-    "collector",
-];
+const WITH_BASE: &str =
+    "podmonitor servicemonitor prometheusrule runbook-links dashboards networkpolicy collector";
+const WITH_SIDECAR: &str =
+    "sidecar-claim podmonitor prometheusrule runbook-links dashboards collector";
 
 const SIDECARS: [(&str, &str); 2] = [
     ("native-sidecar", "initContainers"),
     ("plain-sidecar", "containers"),
-];
-
-/// Checks of kube-score that do not apply, by overlay.
-const SKIPPED: [(&str, &[&str]); 2] = [
-    (
-        "standalone",
-        &[
-            // A version is pinned, and asking the registry at each start would make it a condition of a restart.
-            "container-image-pull-policy",
-            // A CPU limit would delay scrapes; requests and memory are tested here.
-            "container-resources",
-            // The collector's egress is unknown; the exporter's policy is tested here.
-            "pod-networkpolicy",
-            // One collector for one exporter: records wait in the state file while it restarts.
-            "deployment-replicas",
-        ],
-    ),
-    (
-        "sidecar",
-        &[
-            "container-image-pull-policy",
-            "container-resources",
-            // A policy is for the whole pod, and so is a limit of ephemeral storage.
-            "pod-networkpolicy",
-            "container-ephemeral-storage-request-and-limit",
-        ],
-    ),
 ];
 
 fn pod<'a>(objects: &'a [Value], name: &str) -> &'a Value {
@@ -78,19 +34,14 @@ fn pod<'a>(objects: &'a [Value], name: &str) -> &'a Value {
 
 /// Returns the settings of a container after checking what is the same alone and beside an application.
 fn settings<'a>(objects: &'a [Value], container: &Value) -> &'a Value {
-    assert_has(
-        container,
-        &json!({
-            "livenessProbe": { "httpGet": { "path": "/-/healthy", "port": 10917 } },
-            "resources": { "requests": { "cpu": "10m", "memory": "64Mi" }, "limits": { "cpu": null, "memory": "192Mi" } },
-        }),
-    );
+    assert_has!(*container, {
+        "livenessProbe": { "httpGet": { "path": "/-/healthy", "port": 10917 } },
+        "resources": { "requests": { "cpu": "10m", "memory": "64Mi" }, "limits": { "cpu": null, "memory": "192Mi" } },
+    });
     assert_eq!(container["ports"][0]["containerPort"], 10917);
     let name = text(&container["envFrom"][0]["configMapRef"]["name"]);
-    assert_ne!(
-        name, NAME,
-        "a changed setting is a new name and so a new pod"
-    );
+    // A changed setting is a new name and so a new pod.
+    assert_ne!(name, NAME);
     let settings = &object(objects, "ConfigMap", &name)["data"];
     // The paths are below a mount, and a rotated key is visible.
     let mounts = array(&container["volumeMounts"]);
@@ -118,26 +69,18 @@ fn the_base_is_one_restricted_pod_with_a_volume() {
     let set = &object(&objects, "StatefulSet", NAME)["spec"];
     // What cannot be changed in a StatefulSet does not hold what changes with a release.
     let labels = json!({ "app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME });
-    assert_has(
-        set,
-        &json!({
-            "replicas": 1,
-            "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": { "app.kubernetes.io/version": env!("CARGO_PKG_VERSION") } } },
-        }),
-    );
+    assert_has!(*set, {
+        "replicas": 1,
+        "selector": { "matchLabels": labels },
+        "template": { "metadata": { "labels": { "app.kubernetes.io/version": env!("CARGO_PKG_VERSION") } } },
+    });
     let pod = pod(&objects, NAME);
-    assert_has(
-        pod,
-        &json!({
-            "automountServiceAccountToken": false, "enableServiceLinks": false, "serviceAccountName": NAME,
-            "securityContext": { "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch" },
-        }),
-    );
-    assert!(
-        pod["terminationGracePeriodSeconds"].as_u64() > Some(10),
-        "above --shutdown.grace"
-    );
+    assert_has!(*pod, {
+        "automountServiceAccountToken": false, "enableServiceLinks": false, "serviceAccountName": NAME,
+        "securityContext": { "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch" },
+    });
+    // More than --shutdown.grace.
+    assert!(pod["terminationGracePeriodSeconds"].as_u64() > Some(10));
     let container = named(&pod["containers"], NAME);
     let ready = json!({ "path": "/-/ready", "port": 10917 });
     assert_eq!(container["readinessProbe"]["httpGet"], ready);
@@ -166,7 +109,7 @@ fn the_base_is_one_restricted_pod_with_a_volume() {
 #[test]
 #[ignore = "needs kustomize"]
 fn what_goes_with_the_base_finds_it() {
-    let objects = Overlay::base(&WITH_BASE)
+    let objects = Overlay::base(&WITH_BASE.split(' ').collect::<Vec<_>>())
         .set("namespace", json!("somewhere"))
         .objects();
     let labels = |kind: &str, name: &str| {
@@ -178,9 +121,9 @@ fn what_goes_with_the_base_finds_it() {
         labels("Deployment", collector_name),
     );
     let monitor = &object(&objects, "ServiceMonitor", NAME)["spec"];
-    assert_has(&exporter, &monitor["selector"]["matchLabels"]);
+    assert_has!(exporter, monitor["selector"]["matchLabels"]);
     let policy = &object(&objects, "NetworkPolicy", NAME)["spec"];
-    assert_has(&exporter, &policy["podSelector"]["matchLabels"]);
+    assert_has!(exporter, policy["podSelector"]["matchLabels"]);
     assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
     let from = &policy["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"];
     assert_eq!(from["kubernetes.io/metadata.name"], "monitoring");
@@ -202,10 +145,10 @@ fn what_goes_with_the_base_finds_it() {
 
     // The setting, the policy and the Service mean the same collector.
     let service = &object(&objects, "Service", collector_name)["spec"];
-    assert_has(&collector, &service["selector"]);
-    assert_has(
-        &collector,
-        &rules("egress")[2]["to"][0]["podSelector"]["matchLabels"],
+    assert_has!(collector, service["selector"]);
+    assert_has!(
+        collector,
+        rules("egress")[2]["to"][0]["podSelector"]["matchLabels"]
     );
     let container = named(&pod(&objects, NAME)["containers"], NAME);
     let endpoint = &settings(&objects, container)["ORGDATA_OTLP_ENDPOINT"];
@@ -247,12 +190,9 @@ fn runbooks_become_links_and_dashboards_fit_into_an_annotation() {
         ("organization-activity", "organization-activity.json"),
     ] {
         let map = object(&objects, "ConfigMap", &format!("orgdata-exporter-{name}"));
-        assert_has(
-            map,
-            &json!({
-                "metadata": { "labels": { "grafana_dashboard": "1" } }, "data": { json: file(&format!("dashboards/{json}")) },
-            }),
-        );
+        assert_has!(*map, {
+            "metadata": { "labels": { "grafana_dashboard": "1" } }, "data": { json: file(&format!("dashboards/{json}")) },
+        });
         // `kubectl apply` keeps the object as JSON in an annotation.
         assert!(map.to_string().len() < 256 * 1024, "{name}");
     }
@@ -344,14 +284,11 @@ fn a_sidecar_changes_nothing_of_the_application() {
                 Value::Null
             };
             // A limit of ephemeral storage would be the pod's, and the application may have a port of the same name.
-            assert_has(
-                container,
-                &json!({
-                    "restartPolicy": restart, "readinessProbe": null, "startupProbe": null,
-                    "resources": { "limits": { "ephemeral-storage": null } },
-                    "securityContext": { "runAsUser": 65532, "runAsGroup": 65532 },
-                }),
-            );
+            assert_has!(*container, {
+                "restartPolicy": restart, "readinessProbe": null, "startupProbe": null,
+                "resources": { "limits": { "ephemeral-storage": null } },
+                "securityContext": { "runAsUser": 65532, "runAsGroup": 65532 },
+            });
             assert!(container["ports"][0]["name"].is_null());
             let settings = settings(&objects, container);
             let max = bytes(&settings["ORGDATA_STATE_MAX_SIZE"]);
@@ -370,7 +307,7 @@ fn a_sidecar_changes_nothing_of_the_application() {
             assert!(bytes(size) > 3 * max, "{kind}");
             assert_eq!(settings["ORGDATA_AUDIT_START"], start);
             let key = &named(&pod["volumes"], "orgdata-exporter-api-key")["secret"];
-            assert_has(key, &json!({ "defaultMode": 0o444, "optional": true }));
+            assert_has!(*key, { "defaultMode": 0o444, "optional": true });
             let token = "/var/run/secrets/kubernetes.io/serviceaccount";
             let hides_token = |mount: &Value| mount["mountPath"] == token;
             assert!(array(&container["volumeMounts"]).iter().any(hides_token));
@@ -393,7 +330,8 @@ fn a_sidecar_changes_nothing_of_the_application() {
 }
 
 /// Returns every choice out of these in which nothing lacks what it needs.
-fn choices<'a>(all: &[&'a str]) -> Vec<Vec<&'a str>> {
+fn choices(all: &str) -> Vec<Vec<&str>> {
+    let all: Vec<&str> = all.split(' ').collect();
     let chosen = |bits: usize| (0..all.len()).filter(move |at| bits >> at & 1 == 1);
     let choices = (0..1 << all.len()).map(|bits| chosen(bits).map(|at| all[at]).collect());
     let complete = |chosen: &Vec<&str>| {
@@ -405,8 +343,8 @@ fn choices<'a>(all: &[&'a str]) -> Vec<Vec<&'a str>> {
 #[test]
 #[ignore = "needs kustomize and the schemas"]
 fn kubernetes_takes_every_combination() {
-    let alone = choices(&WITH_BASE);
-    let beside = choices(&WITH_SIDECAR);
+    let alone = choices(WITH_BASE);
+    let beside = choices(WITH_SIDECAR);
     assert_eq!((alone.len(), beside.len()), (96, 48));
     let build = |overlay: Overlay| overlay.build().unwrap() + "\n---\n";
     let alone: String = alone
@@ -423,6 +361,7 @@ fn kubernetes_takes_every_combination() {
     };
     let (native, plain) = (beside("native-sidecar"), beside("plain-sidecar"));
     let overlays = ["standalone", "sidecar"].map(shipped).join("\n---\n");
+    assert_restricted(&documents(&overlays));
     for version in PROMISED {
         valid(version, &format!("{alone}{native}{plain}{overlays}")).expect(version);
     }
@@ -452,40 +391,6 @@ fn kubernetes_takes_every_combination() {
         let refusal = valid("1.37", &good.replacen(right, wrong, 1)).expect_err(wrong);
         assert!(refusal.contains(said), "{refusal}");
     }
-}
-
-#[test]
-#[ignore = "needs kustomize and kube-score"]
-fn every_pod_is_restricted_and_kube_score_has_no_remark() {
-    for (overlay, skipped) in SKIPPED {
-        let text = shipped(overlay);
-        assert_restricted(&documents(&text));
-        let skipped: Vec<String> = skipped
-            .iter()
-            .map(|check| format!("--ignore-test={check}"))
-            .collect();
-        let mut arguments = vec![
-            "score",
-            "--kubernetes-version=v1.29",
-            "--exit-one-on-warning",
-            "--output-format=ci",
-        ];
-        arguments.extend(skipped.iter().map(String::as_str));
-        arguments.push("-");
-        run("kube-score", &arguments, &text).unwrap_or_else(|said| panic!("{overlay}: {said}"));
-        let worse = text.replace(
-            "readOnlyRootFilesystem: true",
-            "readOnlyRootFilesystem: false",
-        );
-        run("kube-score", &arguments, &worse).expect_err("a writable root file system");
-    }
-}
-
-#[test]
-#[ignore = "needs the OpenTelemetry Collector"]
-fn the_collector_takes_its_configuration() {
-    let config = "deploy/kubernetes/components/collector/collector.yaml";
-    tool("otelcol", &["validate", "--config", config]).expect("valid");
 }
 
 /// Returns the relabelings of an object of the Prometheus Operator in the words of a scrape configuration.
@@ -541,56 +446,4 @@ async fn a_restart_stays_one_series() {
             assert_eq!(labels.collect::<Vec<_>>(), [&one, &one], "{program}");
         }
     }
-}
-
-#[test]
-#[ignore = "needs util-linux and the right to make a namespace of mounts"]
-fn it_writes_only_to_the_state_directory() {
-    let dir = tempfile::tempdir().unwrap();
-    let [state, key] = ["state", "key"].map(|name| dir.path().join(name));
-    fs::create_dir(&state).unwrap();
-    fs::write(&key, "key\n").unwrap();
-    let (exporter, state_dir) = (env!("CARGO_BIN_EXE_orgdata-exporter"), state.display());
-    let script = format!(
-        "set -e; mount --bind '{state_dir}' '{state_dir}'; mount -o remount,bind,ro /; grep -q ' / / ro' /proc/self/mountinfo; exec '{exporter}'"
-    );
-    let mut command = Command::new("timeout");
-    command.args([
-        "30",
-        "unshare",
-        "--map-root-user",
-        "--mount",
-        "--propagation=private",
-        "sh",
-        "-c",
-        &script,
-    ]);
-    command
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    // Nothing listens on that port of the API.
-    for (name, value) in [
-        ("WEB_LISTEN_ADDRESS", "127.0.0.1:0"),
-        ("API_BASE_URL", "http://127.0.0.1:9"),
-    ] {
-        command.env(format!("ORGDATA_{name}"), value);
-    }
-    command
-        .env("ORGDATA_API_KEY_FILE", &key)
-        .env("ORGDATA_STATE_PATH", state.join("state.db"));
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap())
-        .lines()
-        .map_while(Result::ok);
-    let failed = |line: &String| line.contains("127.0.0.1:9") && line.contains("level=warn");
-    let log: Vec<String> = lines.by_ref().take_while(|line| !failed(line)).collect();
-    let stopped = Command::new("kill")
-        .arg(child.id().to_string())
-        .status()
-        .unwrap();
-    assert!(stopped.success(), "{log:?}");
-    let rest: Vec<String> = lines.collect();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{log:?} {rest:?}");
-    assert!(log.iter().any(|line| line.contains("listening")), "{log:?}");
-    assert!(fs::metadata(state.join("state.db")).unwrap().len() > 0);
 }

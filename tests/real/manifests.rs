@@ -110,7 +110,7 @@ pub(crate) fn assert_restricted<'a>(objects: impl IntoIterator<Item = &'a Value>
     assert!(!pods.is_empty());
     for pod in pods {
         let host = json!({ "hostNetwork": null, "hostPID": null, "hostIPC": null });
-        assert_has(pod, &host);
+        assert_has!(*pod, host);
         for volume in array(&pod["volumes"]) {
             let kinds = [
                 "name",
@@ -125,12 +125,9 @@ pub(crate) fn assert_restricted<'a>(objects: impl IntoIterator<Item = &'a Value>
         let containers = ["initContainers", "containers"].map(|list| array(&pod[list]));
         for container in containers.concat() {
             let own = &container["securityContext"];
-            assert_has(
-                own,
-                &json!({
-                    "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
-                }),
-            );
+            assert_has!(*own, {
+                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
+            });
             let setting = |key: &str| match &own[key] {
                 Value::Null => &pod["securityContext"][key],
                 own => own,

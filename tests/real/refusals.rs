@@ -88,7 +88,7 @@ async fn a_collector_with_client_certificates_gets_records_once_there_is_one() {
 
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
-async fn a_wrong_port_or_a_missing_pipeline_is_named() {
+async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
     let (grpc, http) = ("grpc", "http/protobuf");
     for (protocol, served_by, reason, words) in [
         (
@@ -105,15 +105,21 @@ async fn a_wrong_port_or_a_missing_pipeline_is_named() {
         ),
         (grpc, grpc, "not_found", "Unimplemented"),
         (http, http, "not_found", "HTTP 404"),
+        (grpc, grpc, "unavailable", "memory"),
+        (http, http, "server_error", "HTTP 503"),
     ] {
         let simulator = organization(EVENTS, 0).await;
-        let wrong = Collector::start_with(|config| {
-            if reason == "not_found" {
-                let pipelines = config["service"]["pipelines"].as_object_mut();
-                pipelines.unwrap().remove("logs");
+        let wrong = match reason {
+            "connect" => Collector::start().await,
+            "not_found" => {
+                Collector::start_with(|config| {
+                    let pipelines = config["service"]["pipelines"].as_object_mut();
+                    pipelines.unwrap().remove("logs");
+                })
+                .await
             }
-        });
-        let wrong = wrong.await;
+            _ => Collector::start_refusing().await,
+        };
         let wire = Tap::to_url(&wrong.endpoint(served_by)).await;
         let exporter = setup(&simulator, protocol, &wire.url()).start().await;
         assert_waits(&exporter, reason, words).await;

@@ -129,17 +129,19 @@ pub(crate) fn bytes(quantity: &Value) -> u64 {
     digits.parse::<u64>().unwrap() << shift
 }
 
-/// Asserts that a value has everything of a pattern: objects may have more keys, and null means absent.
-#[track_caller]
-pub(crate) fn assert_has(value: &Value, pattern: &Value) {
-    fn missing(value: &Value, pattern: &Value, path: &str) -> Option<String> {
-        let Some(fields) = pattern.as_object() else {
-            return (value != pattern).then(|| format!("{path} is {value} instead of {pattern}"));
-        };
-        let mut fields = fields.iter();
-        fields.find_map(|(key, pattern)| missing(&value[key], pattern, &format!("{path}/{key}")))
-    }
-    if let Some(missing) = missing(value, pattern, "") {
-        panic!("{missing} in {value:#}");
-    }
+/// Asserts that a value has everything of a JSON pattern: objects may have more keys, and null means absent.
+macro_rules! assert_has {
+    ($value:expr, $($pattern:tt)+) => {
+        assert_eq!($crate::support::files::missing(&$value, &serde_json::json!($($pattern)+), ""), None)
+    };
+}
+pub(crate) use assert_has;
+
+/// Returns the first difference between a value and what a pattern wants.
+pub(crate) fn missing(value: &Value, pattern: &Value, path: &str) -> Option<String> {
+    let Some(fields) = pattern.as_object() else {
+        return (value != pattern).then(|| format!("{path} is {value} instead of {pattern}"));
+    };
+    let mut fields = fields.iter();
+    fields.find_map(|(key, pattern)| missing(&value[key], pattern, &format!("{path}/{key}")))
 }

@@ -108,7 +108,7 @@ fn a_sidecar_is_the_exporter_of_the_base() {
         native["resources"]["limits"]["memory"],
         base["resources"]["limits"]["memory"]
     );
-    assert_has(&native["securityContext"], &base["securityContext"]);
+    assert_has!(native["securityContext"], base["securityContext"]);
     let [base, sidecar] = SETTINGS.map(settings);
     assert!(base.keys().all(|name| sidecar.contains_key(name)));
     // A plain sidecar is a native one without its restart policy.

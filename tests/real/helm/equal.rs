@@ -77,41 +77,22 @@ fn without_hashes(objects: Vec<Value>) -> Objects {
 /// Returns Helm's objects without its two labels and the checksums that stand for kustomize's hashes.
 fn without_helms_own(objects: Vec<Value>) -> Objects {
     let mut objects = by_name(objects);
-    let remove = |map: &mut Value, key: &str| {
-        assert!(map.as_object_mut().unwrap().remove(key).is_some(), "{key}")
-    };
     for object in objects.values_mut() {
-        remove(
-            &mut object["metadata"]["labels"],
-            "app.kubernetes.io/managed-by",
-        );
-        remove(&mut object["metadata"]["labels"], "helm.sh/chart");
-        let kind = text(&object["kind"]);
-        let metadata = &mut object["spec"]["template"]["metadata"];
-        match kind.as_str() {
-            "StatefulSet" => remove(&mut metadata["annotations"], "checksum/settings"),
-            "Deployment" => {
-                remove(&mut metadata["annotations"], "checksum/config");
-                assert_eq!(metadata["annotations"], json!({}));
-                remove(metadata, "annotations");
-            }
-            // Indexing has added the path.
-            _ => clean(object),
+        let labels = object["metadata"]["labels"].as_object_mut().unwrap();
+        for label in ["app.kubernetes.io/managed-by", "helm.sh/chart"] {
+            assert!(labels.remove(label).is_some(), "{label}");
+        }
+        let metadata = object.pointer_mut("/spec/template/metadata");
+        let Some(metadata) = metadata.and_then(Value::as_object_mut) else {
+            continue;
+        };
+        let annotations = metadata["annotations"].as_object_mut().unwrap();
+        annotations.retain(|key, _| !key.starts_with("checksum/"));
+        if annotations.is_empty() {
+            metadata.remove("annotations");
         }
     }
     objects
-}
-
-/// Removes the empty path that indexing with `IndexMut` leaves.
-fn clean(object: &mut Value) {
-    if object["spec"]["template"]["metadata"].is_null() {
-        if let Some(spec) = object["spec"].as_object_mut() {
-            spec.remove("template");
-        }
-        if object["spec"] == json!({}) {
-            object.as_object_mut().unwrap().remove("spec");
-        }
-    }
 }
 
 /// Collects the paths at which two values differ.
