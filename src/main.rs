@@ -112,7 +112,12 @@ fn main() -> ExitCode {
     let run = async {
         // A signal that comes while the state file is opened stops the exporter once it is open.
         let shutdown = shutdown::on_signal();
-        shutdown::on_hangup(settings.web.config.clone());
+        let web = settings.web.config.clone();
+        shutdown::on_hangup(move || {
+            if let Some(web) = &web {
+                web.reload();
+            }
+        });
         app::App::open(settings).await?.run(shutdown).await
     };
     ended(runtime.block_on(run), &given)
