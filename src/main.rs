@@ -77,7 +77,12 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
     runtime.block_on(async {
         // A signal during the opening of the state file stops the exporter once it is open.
         let shutdown = shutdown::on_signal();
-        shutdown::on_hangup(settings.web.config.clone());
+        let web = settings.web.config.clone();
+        shutdown::on_hangup(move || {
+            if let Some(web) = &web {
+                web.reload();
+            }
+        });
         Ok(app::App::open(settings).await?.run(shutdown).await?)
     })
 }

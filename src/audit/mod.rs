@@ -3,6 +3,8 @@
 mod event;
 mod publish;
 pub mod ranges;
+#[cfg(test)]
+mod ranges_tests;
 mod start;
 mod tail;
 

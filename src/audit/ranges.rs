@@ -165,7 +165,8 @@ pub struct Ranges {
 #[derive(Clone, Debug)]
 struct Find {
     range: i64,
-    before: Option<String>,
+    /// The cursor, and when it was received; `None` to start from the top.
+    cursor: Option<(String, Instant)>,
     /// Requests have failed; otherwise the search is a precaution.
     failed: bool,
 }
@@ -176,6 +177,9 @@ struct Reread {
     started_at: Timestamp,
     floor: Timestamp,
     before: String,
+    /// When the cursor was received, and the oldest creation time above it.
+    received_at: Instant,
+    oldest: Option<Timestamp>,
     older_pages: u8,
 }
 
@@ -237,7 +241,8 @@ impl Ranges {
             .or(self.open(RangeKind::History))?;
         match &self.find {
             Some(find) if find.range == range.id => {
-                request(Task::Find(range.id), find.before.clone(), range_limit)
+                let before = find.cursor.as_ref().map(|(cursor, _)| cursor.clone());
+                request(Task::Find(range.id), before, range_limit)
             }
             _ => request(Task::Range(range.id), range.cursor.clone(), range_limit),
         }
@@ -306,9 +311,9 @@ impl Ranges {
             Task::FirstSync => step.first_sync(page, now),
             Task::Poll => step.poll(page),
             Task::Newest => step.newest(request, page, now),
-            Task::Range(id) => step.range(id, &page.rows, page, now),
+            Task::Range(id) => step.range(request.task, id, &page.rows, page, now),
             Task::Find(id) => step.find(id, page, now),
-            Task::Reread => step.reread(request, page),
+            Task::Reread => step.reread(request, page, now),
         }
         step.next.has_known |= !step.take.is_empty();
         step
@@ -335,7 +340,7 @@ impl Ranges {
                 if lost && request.before.is_some() {
                     self.find = Some(Find {
                         range: id,
-                        before: None,
+                        cursor: None,
                         failed: true,
                     });
                 } else {
@@ -511,6 +516,10 @@ impl Step {
     fn newest(&mut self, request: &Request, page: &Page, now: Instant) {
         let next = &mut self.next;
         next.newest_pending = false;
+        if page.rows.is_empty() {
+            // The unknown entry is gone: not a successful poll.
+            return;
+        }
         let floor = next
             .state
             .filter_floor
@@ -543,14 +552,9 @@ impl Step {
         let place = next.state.take_place();
         (self.place, self.top) = (place, true);
         let last_contact = next.state.last_poll_at;
-        if joined.is_none() && !page.rows.is_empty() {
-            let range = range(
-                RangeKind::CatchUp,
-                place,
-                page,
-                next.has_known && floor.is_none(),
-                last_contact,
-            );
+        if joined.is_none() {
+            let expected = next.has_known && floor.is_none();
+            let range = range(RangeKind::CatchUp, place, page, expected, last_contact);
             if page.end_cursor.is_some() {
                 next.state.ranges.push(range);
                 next.refresh(place, now);
@@ -562,38 +566,42 @@ impl Step {
     }
 
     /// Takes the rows of a page below a range's cursor.
-    fn range(&mut self, id: i64, rows: &[Row], page: &Page, now: Instant) {
+    fn range(&mut self, task: Task, id: i64, rows: &[Row], page: &Page, now: Instant) {
         let Some(mut range) = range_of(&self.next.state, id).cloned() else {
             return;
         };
+        // With inclusive cursors, the page begins at or above the last entry of the last page.
+        let end = rows.iter().position(|row| Some(row.id) == range.end);
+        let rows = &rows[end.map_or(0, |end| end + 1)..];
         let offset = page.rows.len() - rows.len();
         let is_fresh = range.cursor.is_none() || self.next.is_fresh(id, now);
         let seen: HashSet<EventId> = range.page.iter().copied().collect();
-        let is_end = |row: &Row| Some(row.id) == range.end;
-        let closing = rows
+        let known = rows
             .iter()
-            .position(|row| row.known && !seen.contains(&row.id) && !is_end(row))
-            .filter(|_| range.kind == RangeKind::CatchUp);
-        let is_empty = rows.iter().all(is_end);
-        let is_above = rows
-            .iter()
-            .any(|row| !is_end(row) && Some(row.created_at) > range.oldest);
-        if !is_fresh && (is_empty || closing.is_some() || is_above) {
+            .position(|row| row.known && !seen.contains(&row.id));
+        let is_repeated = rows.iter().all(|row| seen.contains(&row.id));
+        let newest = rows.iter().map(|row| row.created_at).max();
+        if !is_fresh && (is_repeated || known.is_some() || newest >= range.oldest) {
             // An expired cursor may be answered in any way: with nothing, or with the newest page.
             self.next.find = Some(Find {
                 range: id,
-                before: None,
+                cursor: None,
                 failed: false,
             });
             return;
         }
-        if is_empty {
-            if self.is_confirmed(Task::Range(id)) {
+        if is_repeated && newest <= range.oldest {
+            // Many entries may share an inclusive cursor: a larger page reaches below them.
+            if !page.rows.is_empty() && self.next.raise_limit_now() {
+                return;
+            }
+            if self.is_confirmed(task) {
                 self.gap = lost(&range, page).filter(|_| range.expected);
                 self.next.close(id);
             }
             return;
         }
+        let closing = known.filter(|_| range.kind == RangeKind::CatchUp);
         let (floor, until) = self.history();
         let kind = range.kind;
         let is_wanted = |row: &Row| {
@@ -623,7 +631,7 @@ impl Step {
         let Some(cursor) = &page.end_cursor else {
             // The end of the listing, if the same page says so twice.
             range.page.extend(rows.iter().map(|row| row.id));
-            if self.is_confirmed(Task::Range(id)) {
+            if self.is_confirmed(task) {
                 self.gap = lost(&range, page).filter(|_| range.expected);
                 self.next.close(id);
             } else {
@@ -631,12 +639,10 @@ impl Step {
             }
             return;
         };
-        self.next.empty.retain(|task| *task != Task::Range(id));
-        if self.take.is_empty() && rows.iter().all(|row| seen.contains(&row.id) || is_end(row)) {
-            // Many entries share an inclusive cursor, or the service repeats a page.
-            if !self.next.raise_limit_now() {
-                self.wait = CONFIRM_AFTER;
-            }
+        self.next.empty.retain(|other| *other != task);
+        if is_repeated {
+            // The service repeats a page.
+            self.wait = CONFIRM_AFTER;
         }
         range.cursor = Some(cursor.clone());
         range.end = rows.last().map(|row| row.id);
@@ -651,45 +657,48 @@ impl Step {
             self.next.find = None;
             return;
         };
-        let is_place =
-            |row: &Row| Some(row.id) == range.end || (row.known && range.page.contains(&row.id));
-        if let Some(at) = page.rows.iter().rposition(is_place) {
-            let find = self.next.find.take();
+        // No other entry of its last page would do: late rows may stand between the two.
+        let place = page.rows.iter().position(|row| Some(row.id) == range.end);
+        if let Some(at) = place {
             self.next.refresh(id, now);
-            self.recovered = find.is_some_and(|find| find.failed);
             let below = &page.rows[at + 1..];
-            if below.is_empty()
-                && let Some(cursor) = &page.end_cursor
-            {
-                self.next.replace(Range {
-                    cursor: Some(cursor.clone()),
-                    ..range
-                });
-            } else if !below.is_empty() {
-                self.range(id, below, page, now);
-            }
-            return;
-        }
-        match &page.end_cursor {
-            Some(cursor) if !page.rows.is_empty() => {
-                self.next.empty.retain(|task| *task != Task::Find(id));
-                if let Some(find) = &mut self.next.find {
-                    find.before = Some(cursor.clone());
+            if let Some(cursor) = &page.end_cursor {
+                let find = self.next.find.take();
+                self.recovered = find.is_some_and(|find| find.failed);
+                if below.iter().all(|row| range.page.contains(&row.id)) {
+                    self.next.replace(Range {
+                        cursor: Some(cursor.clone()),
+                        end: page.rows.last().map(|row| row.id),
+                        ..range
+                    });
+                    return;
                 }
             }
-            _ if self.is_confirmed(Task::Find(id)) => {
-                // The place is gone, and with it everything below.
-                let range = range_of(&self.next.state, id);
-                self.gap = range
-                    .filter(|range| range.kind == RangeKind::CatchUp && self.next.has_known)
-                    .and_then(|range| lost(range, page));
-                self.next.close(id);
+            self.range(Task::Find(id), id, below, page, now);
+            return;
+        }
+        let old = self.next.find.as_ref().and_then(|find| find.cursor.clone());
+        let is_fresh = |(_, at): &(String, Instant)| now.duration_since(*at) < FRESH;
+        let is_end = match (&page.end_cursor, &old) {
+            (Some(cursor), Some((old, _))) if cursor == old => !self.next.raise_limit_now(),
+            (Some(_), _) => page.rows.is_empty(),
+            (None, _) => true,
+        };
+        if !is_end || !old.as_ref().is_none_or(is_fresh) {
+            self.next.empty.retain(|task| *task != Task::Find(id));
+            // An expired cursor leads back to the top.
+            let cursor = page.end_cursor.clone().filter(|_| !is_end);
+            if let Some(find) = &mut self.next.find {
+                find.cursor = cursor.map(|cursor| (cursor, now));
             }
-            _ => {}
+        } else if self.is_confirmed(Task::Find(id)) {
+            // The place is gone, and with it everything below.
+            self.gap = lost(&range, page).filter(|_| range.expected);
+            self.next.close(id);
         }
     }
 
-    fn reread(&mut self, request: &Request, page: &Page) {
+    fn reread(&mut self, request: &Request, page: &Page, now: Instant) {
         let window = self.next.limits.reread_window;
         let from = self.next.state.reread_at.unwrap_or(page.server_time);
         let count_floor = self
@@ -712,10 +721,14 @@ impl Step {
             started_at: page.server_time,
             floor: floor.max(count_floor.unwrap_or(Timestamp::MIN)),
             before: String::new(),
+            received_at: now,
+            oldest: None,
             older_pages: 0,
         });
-        if page.rows.is_empty() && !self.is_confirmed(Task::Reread) {
-            self.next.reread = Some(reread).filter(|reread| !reread.before.is_empty());
+        let is_above = |row: &Row| reread.oldest.is_some_and(|oldest| row.created_at >= oldest);
+        let is_fresh = now.duration_since(reread.received_at) < FRESH;
+        if !is_fresh && (page.rows.is_empty() || page.rows.iter().any(is_above)) {
+            // An expired cursor: the next re-read starts from the top.
             return;
         }
         let late_floor = self.next.late_floor();
@@ -729,16 +742,23 @@ impl Step {
         }
         let is_older = page.rows.iter().all(|row| row.created_at < reread.floor);
         reread.older_pages = if is_older { reread.older_pages + 1 } else { 0 };
-        match &page.end_cursor {
-            Some(cursor) if reread.older_pages < 2 && !page.rows.is_empty() => {
-                let is_stuck = *cursor == reread.before;
-                reread.before.clone_from(cursor);
-                if !is_stuck || self.next.raise_limit_now() {
-                    self.next.reread = Some(reread);
-                }
-            }
-            _ => self.next.state.reread_at = Some(reread.started_at),
+        // The end of the listing is an empty page, or with inclusive cursors the same page again.
+        let is_end = match &page.end_cursor {
+            Some(cursor) if *cursor == reread.before => !self.next.raise_limit_now(),
+            Some(_) => page.rows.is_empty(),
+            None => true,
+        };
+        if reread.older_pages >= 2 || (is_end && self.is_confirmed(Task::Reread)) {
+            self.next.state.reread_at = Some(reread.started_at);
+            return;
         }
+        if let Some(cursor) = page.end_cursor.as_ref().filter(|_| !is_end) {
+            self.next.empty.retain(|task| *task != Task::Reread);
+            reread.before.clone_from(cursor);
+            reread.received_at = now;
+            reread.oldest = page.rows.iter().map(|row| row.created_at).min();
+        }
+        self.next.reread = Some(reread).filter(|reread| !reread.before.is_empty());
     }
 
     /// Reports whether an empty page was empty before; if not, the request will be repeated.
