@@ -297,23 +297,6 @@ impl<'a, 'r> Pass<'a, 'r> {
         string(field::STRING, &shortened(text, room), self.out);
     }
 
-    /// Writes how many members or elements are missing.
-    fn missing(&mut self, key: Option<&str>, count: usize) {
-        if count == 0 {
-            return;
-        }
-        self.fields.is_cut = true;
-        let text = Scalar::Text(format!("{CUT}{count} more values]").into());
-        match key {
-            Some(key) => key_value(field::VALUES, key, &text, self.out),
-            None => {
-                let start = open(field::VALUES, self.out);
-                scalar(&text, self.out);
-                close(start, self.out);
-            }
-        }
-    }
-
     /// Returns what is left of `paths` below `key`; `None` if one of them ends there.
     fn below(&self, place: Place, paths: &[&'r str], key: &str) -> Option<Vec<&'r str>> {
         if place == Place::Metadata {
@@ -421,7 +404,6 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<(), A::Error> {
         let Self { pass, paths, .. } = self;
-        let mut missing = 0;
         if self.place.is_user() && pass.redaction.is_some_and(|r| r.hide_user_names) {
             while elements.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(());
@@ -443,9 +425,8 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
             close(element, pass.out);
         }
         while elements.next_element::<IgnoredAny>()?.is_some() {
-            missing += 1;
+            pass.fields.is_cut = true;
         }
-        pass.missing(None, missing);
         close(start, pass.out);
         Ok(())
     }
@@ -453,11 +434,10 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
     fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<(), A::Error> {
         let Self { pass, .. } = self;
         let start = open(field::MAP, pass.out);
-        let mut missing = 0;
         while let Some(Key(key)) = members.next_key()? {
-            if missing > 0 || !pass.has_room(key.len()) {
+            if !pass.has_room(key.len()) {
                 members.next_value::<IgnoredAny>()?;
-                missing += 1;
+                pass.fields.is_cut = true;
                 continue;
             }
             let member = open(field::VALUES, pass.out);
@@ -483,7 +463,6 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
             close(value, pass.out);
             close(member, pass.out);
         }
-        pass.missing(Some("…"), missing);
         close(start, pass.out);
         Ok(())
     }

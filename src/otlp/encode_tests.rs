@@ -220,11 +220,10 @@ fn what_is_too_large_is_cut_where_it_stands() {
     assert!(is_cut && value.encoded_len() < 2_800_000);
     let shown = show(&value);
     assert!(shown.starts_with("{a:1,big:\"éé"));
-    assert!(shown.ends_with(" more bytes]\",…:\"[cut: 2 more values]\"}"));
+    assert!(shown.ends_with(" more bytes]\"}"));
 
     let (value, is_cut) = written(&format!("[{}1]", "1,".repeat(2_000_000)), None).expect("JSON");
     assert!(is_cut && value.encoded_len() < 2_800_000);
-    assert!(show(&value).contains(" more values]\"]"));
 }
 
 #[test]

@@ -36,34 +36,25 @@ const LOG_RECORD: u8 = 2;
 /// The W3C trace flag of a sampled trace.
 const SAMPLED: u32 = 1;
 
-/// Attributes of entries beside user and activity type. The first place with a value counts.
-const ATTRIBUTES: [(&str, &[Place]); 14] = [
-    (
-        "orgdata.target_user.id",
-        &[Place::TargetUserId, Place::TargetId],
-    ),
+/// Attributes of entries beside id, activity type and user.
+const ATTRIBUTES: [(&str, Place); 14] = [
+    ("orgdata.target_user.id", Place::TargetUserId),
     (
         "orgdata.modified_target_user.id",
-        &[Place::ModifiedTargetUserId, Place::ModifiedTargetId],
+        Place::ModifiedTargetUserId,
     ),
-    (
-        "orgdata.organization.id",
-        &[Place::OrganizationId, Place::InnerOrganizationId],
-    ),
-    ("orgdata.organization.name", &[Place::OrganizationName]),
-    ("orgdata.deal.id", &[Place::DealId, Place::InnerDealId]),
-    ("orgdata.deal.name", &[Place::DealName]),
-    (
-        "orgdata.evaluation.id",
-        &[Place::EvaluationId, Place::InnerEvaluationId],
-    ),
-    ("orgdata.evaluation.title", &[Place::EvaluationTitle]),
-    ("orgdata.task.id", &[Place::TaskId]),
-    ("orgdata.requirement.id", &[Place::RequirementId]),
-    ("orgdata.meeting.id", &[Place::MeetingId]),
-    ("orgdata.ticket.id", &[Place::TicketId]),
-    ("orgdata.team_request.id", &[Place::TeamRequestId]),
-    ("orgdata.team_request.status", &[Place::TeamRequestStatus]),
+    ("orgdata.organization.id", Place::OrganizationId),
+    ("orgdata.organization.name", Place::OrganizationName),
+    ("orgdata.deal.id", Place::DealId),
+    ("orgdata.deal.name", Place::DealName),
+    ("orgdata.evaluation.id", Place::EvaluationId),
+    ("orgdata.evaluation.title", Place::EvaluationTitle),
+    ("orgdata.task.id", Place::TaskId),
+    ("orgdata.requirement.id", Place::RequirementId),
+    ("orgdata.meeting.id", Place::MeetingId),
+    ("orgdata.ticket.id", Place::TicketId),
+    ("orgdata.team_request.id", Place::TeamRequestId),
+    ("orgdata.team_request.status", Place::TeamRequestStatus),
 ];
 
 /// Field numbers of `LogRecord`.
@@ -110,20 +101,19 @@ impl RecordEncoder {
     fn finish(&self, record: &RawRecord<'_>, fields: &Fields<'_>, out: &mut Vec<u8>) {
         let is_gap = record.kind == RecordKind::Gap;
         let mut add = |key, value: &Scalar<'_>| attribute(key, value, out);
-        add("log.record.uid", &as_text(fields.first(&[Place::Id])));
+        add("log.record.uid", &as_text(fields.get(Place::Id)));
         if is_gap {
-            add("orgdata.gap.reason", fields.first(&[Place::Reason]));
+            add("orgdata.gap.reason", fields.get(Place::Reason));
         } else {
             let activity_type = fields.text(Place::Type).map(|text| text.into());
             add(
                 "orgdata.activity.type",
                 &activity_type.map_or(Scalar::Absent, Scalar::Text),
             );
-            let user = fields.first(&[Place::ActorUserId, Place::ActorId]);
-            add("user.id", &as_text(user));
+            add("user.id", &as_text(fields.get(Place::ActorUserId)));
             add("user.full_name", &full_name(fields));
-            for (key, places) in ATTRIBUTES {
-                add(key, fields.first(places));
+            for (key, place) in ATTRIBUTES {
+                add(key, fields.get(place));
             }
         }
         if fields.is_cut {
@@ -193,7 +183,7 @@ impl Encode for RecordEncoder {
         encode::close(body, out);
         let nanoseconds = times
             .iter()
-            .find_map(|place| nanoseconds(parse_time(&fields.first(&[*place]).to_text()?)?))
+            .find_map(|place| nanoseconds(parse_time(&fields.get(*place).to_text()?)?))
             .or_else(|| nanoseconds(record.arrived_at))
             .unwrap_or_default();
         out[time].copy_from_slice(&nanoseconds.to_le_bytes());

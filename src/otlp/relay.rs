@@ -48,9 +48,6 @@ const STRIKES: u32 = 3;
 /// The interval of empty requests while nothing waits.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The interval of log lines about a failure that lasts.
-const REMINDER: Duration = Duration::from_secs(600);
-
 /// The maximum time to write the last outcome after the grace period.
 const LAST_SETTLEMENT: Duration = Duration::from_secs(1);
 
@@ -108,8 +105,10 @@ pub struct Relay<O, S> {
     /// Writing the outcome was interrupted: it may have happened.
     in_doubt: bool,
     backoff: Backoff,
-    collector_outage: Outage,
-    ledger_outage: Outage,
+    /// Why the last request failed.
+    failure: Option<FailureReason>,
+    /// The state file cannot be read or written.
+    ledger_failed: bool,
     /// Partial rejections since the last acceptance.
     rejections: u32,
     /// The last warning of the collector.
@@ -150,14 +149,6 @@ struct Limit {
     successes: u32,
 }
 
-/// Decides which failures of many in a row are logged.
-#[derive(Debug, Default)]
-struct Outage {
-    failures: u32,
-    since: Option<Instant>,
-    logged: Option<(Instant, &'static str)>,
-}
-
 // === impl Relay ===
 
 impl<O: Outbox, S: Export + 'static> Relay<O, S> {
@@ -182,8 +173,8 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             unsettled: None,
             in_doubt: false,
             backoff: Backoff::default(),
-            collector_outage: Outage::default(),
-            ledger_outage: Outage::default(),
+            failure: None,
+            ledger_failed: false,
             rejections: 0,
             warning: None,
             answered_at: None,
@@ -459,7 +450,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         self.in_doubt = false;
         written?;
         self.unsettled = None;
-        if self.ledger_outage.ended().is_some() {
+        if std::mem::take(&mut self.ledger_failed) {
             tracing::info!("the state file is written again");
             self.loops.success(Loop::Otlp);
         }
@@ -470,8 +461,8 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         self.answered_at = Some(Instant::now());
         self.backoff.reset();
         self.loops.success(Loop::Otlp);
-        if let Some((after, failed_attempts)) = self.collector_outage.ended() {
-            tracing::info!(?after, failed_attempts, "log records are delivered again");
+        if self.failure.take().is_some() {
+            tracing::info!("log records are delivered again");
         }
     }
 
@@ -480,7 +471,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         let wait = self.backoff.next(refusal.retry_after);
         let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
         let waiting_records = self.outbox.backlog().records;
-        if self.collector_outage.failed(reason) {
+        if self.failure.replace(refusal.reason) != Some(refusal.reason) {
             let next = if refusal.reason.is_configuration() {
                 "a setting here or at the collector must change"
             } else {
@@ -507,7 +498,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     fn ledger_failed(&mut self, verb: &'static str, error: &O::Error) -> Next {
         let wait = self.backoff.next(None);
         let message = format!("cannot {verb} the state file: {error}");
-        if self.ledger_outage.failed(verb) {
+        if !std::mem::replace(&mut self.ledger_failed, true) {
             tracing::warn!(next_attempt_in = ?wait, "{message}; no log record is lost or sent twice");
         }
         self.loops.failure(Loop::Otlp, message);
@@ -576,29 +567,6 @@ impl Limit {
     fn exceeded(&mut self, size: usize) {
         self.shrink(size / 2);
         self.too_much = Some(size).filter(|size| *size > 1);
-    }
-}
-
-// === impl Outage ===
-
-impl Outage {
-    /// Returns whether to log this failure: the first one, a new reason, or a reminder.
-    fn failed(&mut self, reason: &'static str) -> bool {
-        let now = Instant::now();
-        self.failures += 1;
-        self.since.get_or_insert(now);
-        let is_known = |(at, known)| known == reason && now.duration_since(at) < REMINDER;
-        let is_logged = !self.logged.is_some_and(is_known);
-        if is_logged {
-            self.logged = Some((now, reason));
-        }
-        is_logged
-    }
-
-    /// Returns how long the outage lasted and how many attempts failed; `None` if there was none.
-    fn ended(&mut self) -> Option<(Duration, u32)> {
-        let ended = std::mem::take(self);
-        Some((ended.since?.elapsed(), ended.failures))
     }
 }
 

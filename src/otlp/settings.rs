@@ -70,7 +70,7 @@ pub enum Target {
 }
 
 /// How a collector is reached.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Connection {
     /// The address; for HTTP with the path of the signal, for gRPC without one.
     pub endpoint: Url,
@@ -323,27 +323,9 @@ impl Connection {
     }
 
     /// Returns whether the collector is on this machine.
-    pub fn is_loopback(&self) -> bool {
-        match self.endpoint.host() {
-            Some(url::Host::Ipv4(address)) => address.is_loopback(),
-            Some(url::Host::Ipv6(address)) => address.is_loopback(),
-            Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-            None => false,
-        }
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("endpoint", &self.place())
-            .field("protocol", &self.protocol)
-            .field("headers", &self.headers.keys())
-            .field("timeout", &self.timeout)
-            .field("gzip", &self.gzip)
-            .field("certificate", &self.certificate)
-            .field("client", &self.client)
-            .finish()
+    pub(super) fn is_loopback(&self) -> bool {
+        let host = self.endpoint.host_str().unwrap_or_default();
+        host == "localhost" || host == "[::1]" || host.starts_with("127.")
     }
 }
 
