@@ -17,7 +17,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub use self::traces::TraceSettings;
 use crate::cli::{LogFormat, LogSettings};
 use crate::ledger::TraceContext;
 use crate::util::throttle::Throttle;

@@ -274,6 +274,7 @@ impl Service {
 impl Exporter {
     fn new(page_size: u32, start: Start, window: i64) -> Self {
         let limits = Limits {
+            until: None,
             page_size,
             start,
             reread_window: SignedDuration::from_secs(window),

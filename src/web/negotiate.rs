@@ -218,7 +218,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { fork: false, ..ProptestConfig::default() })]
 
         #[test]
         fn any_header_gets_a_format(value in "[ -~\u{80}-\u{ff}]{0,60}|([a-z*]{0,3}/?[*;=q,.0-9]{0,9}){0,9}") {

@@ -152,7 +152,7 @@ fn no_error_shows_a_secret() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { fork: false, cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_file_has_a_verdict(
