@@ -8,11 +8,11 @@ use orgdata_api::KEY_VARIABLE;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use crate::app::App;
+use crate::app::{App, RunError};
 use crate::audit::Start;
 use crate::cli::{Flags, Given, Settings};
 use crate::simulator::{Config, Simulator};
-use crate::web::{ListenAddress, try_bind};
+use crate::web::{BindError, ListenAddress};
 use crate::{otlp, shutdown};
 
 /// The key that the simulator accepts.
@@ -33,27 +33,19 @@ pub async fn run(
     let simulator = Simulator::spawn(Config::default())
         .await
         .map_err(|error| Failure::at_run_time(format!("cannot start the simulator: {error}")))?;
-    let port_taken = set_defaults(&mut flags, given, simulator.base_url()).await;
-    let env = |name: &str| match name {
-        KEY_VARIABLE => Some(KEY.to_owned()),
-        _ => env(name),
+    let any_port = set_defaults(&mut flags, given, simulator.base_url());
+    let (app, note) = match App::open(settings(&flags, env)?).await {
+        // Another demo, or an exporter.
+        Err(RunError::Bind(BindError::InUse { .. })) if any_port => {
+            flags.web.listen_addresses = vec![loopback(0)];
+            let app = App::open(settings(&flags, env)?).await?;
+            (app, format!(" (port {PORT} is in use)"))
+        }
+        opened => (opened?, String::new()),
     };
-    let wrong = |error: &dyn std::error::Error| Failure::in_settings(error.to_string());
-    let mut settings = Settings::resolve(&flags, &env).map_err(|error| wrong(&error))?;
-    if settings.otlp.is_none() {
-        let stdout = otlp::Settings::stdout(&flags.otlp.to_otlp(), &env);
-        settings.otlp = Some(stdout.map_err(|error| wrong(&error))?);
-        settings.ledger.outbox = true;
-    }
-    let app = App::open(settings).await?;
     let bound = app.bound();
     let url = bound.url().unwrap_or_else(|| bound.names().join(" "));
     let url = url.trim_end_matches('/');
-    let note = if port_taken {
-        format!(" (port {PORT} is in use)")
-    } else {
-        String::new()
-    };
     let mut out = std::io::stdout();
     let introduced = write!(
         out,
@@ -72,8 +64,8 @@ pub async fn run(
     Ok(app.run(shutdown).await?)
 }
 
-/// Sets what the demo needs and what the user did not set. Returns whether the usual port is in use.
-async fn set_defaults(flags: &mut Flags, given: &Given, base_url: String) -> bool {
+/// Sets what the demo needs and what the user did not set. Returns whether any port will do.
+fn set_defaults(flags: &mut Flags, given: &Given, base_url: String) -> bool {
     flags.api.base_url = Some(base_url);
     flags.api.key_file = None;
     flags.api.max_requests_per_second = 100.0;
@@ -88,24 +80,31 @@ async fn set_defaults(flags: &mut Flags, given: &Given, base_url: String) -> boo
     }
     flags.metrics.zero_hold.get_or_insert(Duration::ZERO);
     flags.state.path.get_or_insert(":memory:".to_owned());
-    if given.contains("web.listen-address") {
-        return false;
+    let any_port = !given.contains("web.listen-address");
+    if any_port {
+        flags.web.listen_addresses = vec![loopback(PORT)];
     }
-    let local = |port| {
-        vec![ListenAddress::Socket(SocketAddr::from((
-            Ipv4Addr::LOCALHOST,
-            port,
-        )))]
+    any_port
+}
+
+fn loopback(port: u16) -> ListenAddress {
+    ListenAddress::Socket(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+}
+
+/// Resolves the settings with the simulator's key, and with standard output unless there is a collector.
+fn settings(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Failure> {
+    let env = |name: &str| match name {
+        KEY_VARIABLE => Some(KEY.to_owned()),
+        _ => env(name),
     };
-    flags.web.listen_addresses = local(PORT);
-    let taken = try_bind(&flags.web.listen_addresses)
-        .await
-        .iter()
-        .any(Result::is_err);
-    if taken {
-        flags.web.listen_addresses = local(0);
+    let settings = Settings::resolve(flags, &env);
+    let mut settings = settings.map_err(|error| Failure::in_settings(error.to_string()))?;
+    if settings.otlp.is_none() {
+        let stdout = otlp::Settings::stdout(&flags.otlp.to_otlp(), &env);
+        settings.otlp = Some(stdout.map_err(|error| Failure::in_settings(error.to_string()))?);
+        settings.ledger.outbox = true;
     }
-    taken
+    Ok(settings)
 }
 
 /// Stops the demo when the reader of its standard output has gone, as in `demo | head`.
