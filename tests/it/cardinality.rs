@@ -105,9 +105,10 @@ impl World {
     }
 
     fn scrape(&self) -> String {
-        Format::Text
-            .encode(self.metrics.registry(), 0)
-            .expect("encodes")
+        let began = tokio::time::Instant::now();
+        let text = Format::Text.encode(self.metrics.registry(), 0);
+        self.metrics.audit.scraped(began);
+        text.expect("encodes")
     }
 
     fn series(&self) -> Series {

@@ -330,7 +330,7 @@ async fn a_configuration_file_that_broke_later_does_not_make_it_unhealthy() {
     exporter
         .stderr()
         .until("what is broken", |line| {
-            line.contains("the web configuration is broken")
+            line.contains("cannot use the changed web configuration")
         })
         .await;
     let config = file.path().display().to_string();
