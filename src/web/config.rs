@@ -58,9 +58,8 @@ struct Shared {
     current: ArcSwap<Current>,
     /// A hash of all files as they were read last.
     content: Mutex<u64>,
-    read_at: Mutex<Instant>,
-    /// Locked while the files are read: if one reading hangs, the next would too.
-    reading: Arc<tokio::sync::Mutex<()>>,
+    /// When the files were read; locked meanwhile, since if one reading hangs, the next would too.
+    read_at: Arc<tokio::sync::Mutex<Instant>>,
     verifier: Arc<PasswordVerifier>,
 }
 
@@ -264,8 +263,7 @@ impl WebConfig {
             path: path.to_owned(),
             current: ArcSwap::from_pointee(current?),
             content: Mutex::new(content),
-            read_at: Mutex::new(Instant::now()),
-            reading: Arc::default(),
+            read_at: Arc::new(tokio::sync::Mutex::new(Instant::now())),
             verifier: PasswordVerifier::new(),
         };
         let (shared, recheck) = (Arc::new(shared), RECHECK);
@@ -350,12 +348,12 @@ impl WebConfig {
 
     /// Returns what is in force, after reading the files again if that is due.
     pub(super) async fn current(&self) -> Arc<Current> {
-        if self.is_due()
-            && let Ok(reading) = self.shared.reading.clone().try_lock_owned()
+        if let Ok(mut read_at) = self.shared.read_at.clone().try_lock_owned()
+            && read_at.elapsed() >= self.recheck
         {
             let config = self.clone();
             let task = tokio::task::spawn_blocking(move || {
-                let _reading = reading;
+                *read_at = Instant::now();
                 config.reload();
             });
             let _ = tokio::time::timeout(LONGEST_READING, task).await;
@@ -374,19 +372,6 @@ impl WebConfig {
         verifier
             .check(&current.users, &user, password, client)
             .await
-    }
-
-    fn is_due(&self) -> bool {
-        let mut read_at = self
-            .shared
-            .read_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let due = read_at.elapsed() >= self.recheck;
-        if due {
-            *read_at = Instant::now();
-        }
-        due
     }
 }
 

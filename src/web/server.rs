@@ -67,7 +67,6 @@ pub(super) struct Listener {
 
 enum Accepting {
     Tcp(TcpListener),
-    /// The handle keeps the file of the socket.
     Unix(UnixListener),
 }
 

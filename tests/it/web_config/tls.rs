@@ -302,7 +302,7 @@ async fn a_connection_of_http2_is_kept_between_scrapes_and_closed_when_it_stays_
         TLS,
         Limits {
             idle_timeout,
-            ..tight()
+            ..Limits::default()
         },
     )
     .await;
