@@ -18,7 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// How long a test waits before it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -183,7 +183,7 @@ impl Setup {
 ///
 /// # Panics
 ///
-/// If there is nothing within a minute.
+/// If there is nothing within two minutes.
 async fn poll<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -215,7 +215,7 @@ impl Exporter {
         Scrape(response.text().await.unwrap())
     }
 
-    /// Scrapes it until the answer is accepted, for a minute.
+    /// Scrapes it until the answer is accepted, for two minutes.
     pub(crate) async fn until(&self, wanted: &str, accept: impl Fn(&Scrape) -> bool) -> Scrape {
         let begun = Instant::now();
         loop {

@@ -25,7 +25,7 @@ pub(crate) use collector::{Collector, LogRecordJson, Rotel};
 pub(crate) use prometheus::{Alertmanager, Prometheus, number};
 
 /// How long a test waits before it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -108,7 +108,7 @@ pub(crate) fn promtool_check_metrics(text: &str) -> Result<(), String> {
     run("promtool3", &["check", "metrics"], text).map(drop)
 }
 
-/// Looks until there is something, for a minute.
+/// Looks until there is something, for two minutes.
 ///
 /// # Panics
 ///
