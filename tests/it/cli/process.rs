@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use orgdata_exporter::simulator::{Config, Simulator};
 
 use crate::support::binary::{Exporter, exporter, until};
-use crate::support::http_peer::{Peer, Reply};
+use crate::support::http_peer::{Peer, Reply, answer};
 
 const UP: &str = "orgdata_up{loop=\"audit\"}";
 
@@ -117,6 +117,38 @@ async fn a_trace_endpoint_that_is_away_keeps_it_neither_from_starting_nor_from_e
             "{protocol}: {:?}",
             started.elapsed()
         );
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn failing_exports_of_spans_are_one_warning_without_passwords() {
+    let sim = Simulator::spawn(Config::quiet())
+        .await
+        .expect("a simulator");
+    let refused = Peer::always(answer("403 Forbidden", &[], "")).await;
+    let with_password = format!("http://me:hunter22@{}", refused.address());
+    let cases = [
+        ("grpc", refused.url()),
+        ("http/protobuf", refused.url()),
+        ("http/protobuf", with_password),
+    ];
+    join_all(cases.map(async |(protocol, endpoint)| {
+        let exporter = exporter(&sim.base_url())
+            .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &endpoint)
+            .env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
+            .env("OTEL_BSP_SCHEDULE_DELAY", "100")
+            .start();
+        let is_warning = |line: &str| line.contains("cannot export spans");
+        exporter.stderr().until("a warning", is_warning).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let log = exporter.stderr().text();
+        assert_eq!(
+            log.lines().filter(|line| is_warning(line)).count(),
+            1,
+            "{log}"
+        );
+        assert!(!log.contains("hunter22"), "{log}");
     }))
     .await;
 }
