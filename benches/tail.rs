@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{
-    AuditPage, AuditQuery, Client, Entry, KeySource, Priority, Settings as ApiSettings,
+    AuditPage, AuditQuery, Client, KeySource, Priority, Settings as ApiSettings,
 };
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
@@ -24,7 +24,7 @@ use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::otlp::{Flags, RecordEncoder, Relay, Sender, Settings as OtlpSettings};
 use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
 use secrecy::SecretString;
-use support::{PAGE, Peer, Usage};
+use support::{Entry, PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
 
 /// At least this share of the floor's speed, metrics only.

@@ -70,7 +70,11 @@ impl Telemetry {
             .try_init();
         tokio::spawn(throttle.clone().report());
         if let Some(problem) = problem {
-            tracing::warn!("cannot export spans: {problem}; the exporter runs without them");
+            tokio::spawn(async move {
+                // The same variable may end the program in a moment, with an error that says the same.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                tracing::warn!("cannot export spans: {problem}; the exporter runs without them");
+            });
         }
         Self { spans, throttle }
     }

@@ -203,7 +203,7 @@ impl Client {
             {
                 return Err(error);
             }
-            tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, retrying");
+            tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
             // A pause that the service asked for applies in addition, and the longer one counts.
             let delay = delays.next(None);
             if is_limited {

@@ -32,7 +32,7 @@ pub use fields::{each_field, is_entry_field};
 pub use key::{KEY_VARIABLE, KeyError, KeySource};
 pub use number::{Number, NumberText};
 pub use observer::Observer;
-pub use page::{AuditPage, PageError, TicketPage};
+pub use page::{AuditPage, Items, PageError, TicketPage};
 pub use query::{AuditQuery, BaseUrl, BaseUrlError, Cursor, Filters};
 pub use sanitize::{MAX_EXAMINED, MAX_SHOWN, error_chain, location, one_line, sanitize};
 pub use text::Text;
@@ -40,7 +40,7 @@ pub use text::Text;
 /// The former name of [`Bounded`].
 pub use bounded::Bounded as Few;
 pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
-pub use time::{format_time, parse_time};
+pub use time::parse_time;
 
 /// One of the two listings (specification, section 4). Its name is the value of the label `endpoint`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

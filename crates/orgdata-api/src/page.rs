@@ -1,6 +1,6 @@
 //! Pages of both listings (specification, sections 2.2 and 2.3): a body, and where its items are in it.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use super::query::Cursor;
 /// The maximum number of items of a page: many times what may be requested (specification, section 8).
 const MAX_ITEMS: usize = 100_000;
 
-/// A page of the audit log listing. The items are JSON that is not parsed, so that a bad one hides no other.
+/// A page of the audit log listing.
 #[derive(Clone, Debug)]
 pub struct AuditPage {
     items: Items,
@@ -52,10 +52,11 @@ pub struct PageError {
     is_truncated: bool,
 }
 
-/// The items of a page, as ranges of the body.
+/// The items of a page as JSON that is not parsed, so that a bad one hides no other.
 #[derive(Clone, Debug)]
-struct Items {
+pub struct Items {
     body: String,
+    /// Where each item is in the body.
     ranges: Vec<Range<usize>>,
 }
 
@@ -105,42 +106,19 @@ impl AuditPage {
             has_more: is_true(page.has_more),
             server_time,
             items: Items {
-                ranges: ranges(&body, &page.items)?,
+                ranges: Items::find(&body, &page.items)?,
                 body,
             },
         };
         Ok((page, unknown))
     }
+}
 
-    /// Returns the JSON of the items in the order of the page.
-    pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
-        self.items.iter()
-    }
+impl Deref for AuditPage {
+    type Target = Items;
 
-    /// Returns the JSON of one item, empty if there is none.
-    pub fn item(&self, index: usize) -> &str {
-        let range = self.items.ranges.get(index).cloned();
-        &self.items.body[range.unwrap_or_default()]
-    }
-
-    /// Returns the whole body.
-    pub fn body(&self) -> &str {
-        &self.items.body
-    }
-
-    /// Returns the number of items.
-    pub fn len(&self) -> usize {
-        self.items.ranges.len()
-    }
-
-    /// Returns whether the page has no items.
-    pub fn is_empty(&self) -> bool {
-        self.items.ranges.is_empty()
-    }
-
-    /// Returns the size of the body in bytes.
-    pub fn bytes(&self) -> usize {
-        self.items.body.len()
+    fn deref(&self) -> &Items {
+        &self.items
     }
 }
 
@@ -159,26 +137,19 @@ impl TicketPage {
             total_count: whole(page.total_count),
             server_time,
             items: Items {
-                ranges: ranges(&body, &page.items)?,
+                ranges: Items::find(&body, &page.items)?,
                 body,
             },
         };
         Ok((page, unknown))
     }
+}
 
-    /// Returns the JSON of the items in the order of the page.
-    pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
-        self.items.iter()
-    }
+impl Deref for TicketPage {
+    type Target = Items;
 
-    /// Returns the number of items.
-    pub fn len(&self) -> usize {
-        self.items.ranges.len()
-    }
-
-    /// Returns whether the page has no items.
-    pub fn is_empty(&self) -> bool {
-        self.items.ranges.is_empty()
+    fn deref(&self) -> &Items {
+        &self.items
     }
 }
 
@@ -224,8 +195,54 @@ impl PageError {
 // === impl Items ===
 
 impl Items {
-    fn iter(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
+    /// Returns the JSON of the items in the order of the page.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
         self.ranges.iter().map(|range| &self.body[range.clone()])
+    }
+
+    /// Returns the JSON of one item, empty if there is none.
+    pub fn item(&self, index: usize) -> &str {
+        let range = self.ranges.get(index).cloned();
+        &self.body[range.unwrap_or_default()]
+    }
+
+    /// Returns the whole body.
+    pub fn body(&self) -> &str {
+        &self.body
+    }
+
+    /// Returns the number of items.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Returns whether the page has no items.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Returns the size of the body in bytes.
+    pub fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Finds the items in the body. A borrowed raw value is a slice of it.
+    fn find(
+        body: &str,
+        items: &Bounded<&RawValue, MAX_ITEMS>,
+    ) -> Result<Vec<Range<usize>>, PageError> {
+        if items.more {
+            return Err(PageError {
+                message: format!("items has more than {MAX_ITEMS} items"),
+                is_truncated: false,
+            });
+        }
+        let start = body.as_ptr() as usize;
+        let range = |item: &&RawValue| {
+            let offset = item.get().as_ptr() as usize - start;
+            offset..offset + item.get().len()
+        };
+        Ok(items.items.iter().map(range).collect())
     }
 }
 
@@ -240,25 +257,6 @@ fn read<'a, T: Deserialize<'a>>(body: &'a str) -> Result<(T, u64), PageError> {
         .and_then(|page| deserializer.end().map(|()| page))
         .map(|page| (page, unknown))
         .map_err(|error| PageError::new(body, Some(&error)))
-}
-
-/// Returns where each item is in the body. A borrowed raw value is a slice of it.
-fn ranges(
-    body: &str,
-    items: &Bounded<&RawValue, MAX_ITEMS>,
-) -> Result<Vec<Range<usize>>, PageError> {
-    if items.more {
-        return Err(PageError {
-            message: format!("items has more than {MAX_ITEMS} items"),
-            is_truncated: false,
-        });
-    }
-    let start = body.as_ptr() as usize;
-    let range = |item: &&RawValue| {
-        let offset = item.get().as_ptr() as usize - start;
-        offset..offset + item.get().len()
-    };
-    Ok(items.items.iter().map(range).collect())
 }
 
 /// Parses a count. A negative or fractional number is not one.

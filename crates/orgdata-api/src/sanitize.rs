@@ -54,12 +54,9 @@ const ENTITIES: [(&str, char); 16] = [
 /// The first [`MAX_EXAMINED`] bytes are examined, in linear time. JSON, percent and HTML escapes are decoded before
 /// `secrets` and e-mail addresses are removed, so that an escaped secret is found too.
 pub fn sanitize(text: &str, secrets: &[&str]) -> String {
-    let mut end = text.len().min(MAX_EXAMINED);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let is_cut = end < text.len();
-    let mut text = without_secrets(text[..end].to_owned(), secrets, is_cut);
+    let examined = prefix(text, MAX_EXAMINED);
+    let is_cut = examined.len() < text.len();
+    let mut text = without_secrets(examined.to_owned(), secrets, is_cut);
     for _ in 0..MAX_PASSES {
         let decoded = decode(&text);
         if decoded == text {
@@ -76,11 +73,7 @@ pub fn sanitize(text: &str, secrets: &[&str]) -> String {
 
 /// Returns the part of a text that is examined, and a little more, so that one that is cut can be recognized.
 pub(crate) fn beginning(text: &str) -> &str {
-    let mut end = text.len().min(MAX_EXAMINED + 4);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    prefix(text, MAX_EXAMINED + 4)
 }
 
 /// Returns the text on one line of at most `max` characters, with spaces in place of control characters.
@@ -128,6 +121,14 @@ pub fn error_chain(error: &dyn Error) -> String {
         source = error.source();
     }
     one_line(&text, MAX_CHAIN)
+}
+
+fn prefix(text: &str, max: usize) -> &str {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Removes secrets. If the text was cut, also the beginning of an escape or of a secret at its end.

@@ -51,14 +51,6 @@ impl<'de> Visitor<'de> for TextVisitor {
     fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Self::Value, E> {
         Ok(Cow::Owned(lossy(bytes)))
     }
-
-    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(text))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(text.to_owned()))
-    }
 }
 
 /// Decodes UTF-8 with one U+FFFD for each lone surrogate, whose three bytes are three invalid chunks.
