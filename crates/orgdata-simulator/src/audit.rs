@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::data;
 use crate::dice::{Purpose, hash};
 use crate::entry::View;
-use crate::query::{Issues, Query};
+use crate::query::{Query, issue};
 use crate::readings::{AfterReading, CursorReading, FlagReading, Readings};
 use crate::world::{Key, Row, World};
 
@@ -50,9 +50,9 @@ struct Filter {
 
 /// Returns the page for a request, or the body of a validation error.
 pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<Value, Value> {
-    let mut issues = Issues::default();
+    query.check(SINGLE, ARRAYS)?;
     let cap = readings.page_cap.unwrap_or(u64::MAX);
-    let limit = query.limit(&mut issues).min(cap) as usize;
+    let limit = query.limit()?.min(cap) as usize;
     let cursors = Cursors {
         seed: world.seed,
         engine: match readings.cursor {
@@ -60,18 +60,15 @@ pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<
             CursorReading::Reserved => STANDARD,
         },
     };
-    let mut cursor = |name: &str| -> Option<Key> {
-        let text = query.get(name)?;
-        let key = cursors.read(text);
-        if key.is_none() {
-            issues.add(name, "invalid_cursor", "Malformed or expired cursor", text);
+    let cursor = |name: &str| match query.get(name) {
+        None => Ok(None),
+        Some(text) => {
+            let refused = || issue(name, "invalid_cursor", "Malformed or expired cursor", text);
+            cursors.read(text).ok_or_else(refused).map(Some)
         }
-        key
     };
-    let (before, after) = (cursor("before"), cursor("after"));
-    let filter = Filter::parse(query, world, &mut issues);
-    query.check(SINGLE, ARRAYS, &mut issues);
-    issues.into_result()?;
+    let (before, after) = (cursor("before")?, cursor("after")?);
+    let filter = Filter::parse(query, world)?;
 
     let rows = &world.rows;
     let low = after.map_or(0, |key| world.count_below(key, !readings.after_inclusive));
@@ -139,10 +136,13 @@ impl Cursors {
 // === impl Filter ===
 
 impl Filter {
-    fn parse(query: &Query, world: &World, issues: &mut Issues) -> Self {
+    fn parse(query: &Query, world: &World) -> Result<Self, Value> {
         for kind in query.all("activityTypes") {
             if !data::kinds().any(|known| known == kind) && !world.was_given("type", kind) {
-                issues.add_enum("activityTypes", kind, data::kinds().collect());
+                let (code, message) = ("invalid_enum_value", "Invalid enum value");
+                let mut refused = issue("activityTypes", code, message, kind);
+                refused["issues"][0]["options"] = data::kinds().collect();
+                return Err(refused);
             }
         }
         let kinds: HashSet<String> = query.all("activityTypes").map(str::to_owned).collect();
@@ -154,12 +154,12 @@ impl Filter {
             query.all(name).next()?;
             Some(query.all(name).filter_map(data::user_of).collect())
         };
-        Self {
+        Ok(Self {
             kinds: (!kinds.is_empty()).then_some(kinds),
             deals: (!deals.is_empty()).then_some(deals),
             actors: users("actorUserEmails"),
             targets: users("targetUserEmails"),
-        }
+        })
     }
 
     fn is_empty(&self) -> bool {

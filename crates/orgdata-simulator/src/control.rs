@@ -43,12 +43,9 @@ enum Command {
     Restore(u64),
     Rate(f64),
     Fault(Fault),
-    RemoveFault(u64),
     ClearFaults,
     Readings(Fields),
     Ticket(Fields),
-    ChangeTicket(u64, Fields),
-    RemoveTicket(u64),
     TicketChangeRate(f64),
     Advance(#[serde(with = "duration")] Duration),
     Clock(Timestamp),
@@ -92,7 +89,6 @@ fn run(sim: &Simulator, command: Command) -> Result<(), String> {
         Command::Restore(count) => drop(sim.restore(count)),
         Command::Rate(rate) => sim.set_rate(checked_rate(rate)?),
         Command::Fault(fault) => drop(sim.fault(fault)),
-        Command::RemoveFault(id) => drop(sim.remove_fault(id)),
         Command::ClearFaults => sim.clear_faults(),
         Command::Readings(changes) => {
             let mut readings = json!(sim.readings());
@@ -101,8 +97,6 @@ fn run(sim: &Simulator, command: Command) -> Result<(), String> {
             sim.change_readings(|held| *held = readings);
         }
         Command::Ticket(fields) => drop(sim.add_ticket(fields).map_err(text)?),
-        Command::ChangeTicket(id, fields) => sim.change_ticket(id, fields).map_err(text)?,
-        Command::RemoveTicket(id) => sim.remove_ticket(id).map_err(text)?,
         Command::TicketChangeRate(rate) => {
             let (now, rate) = (sim.millis(), checked_rate(rate)?);
             sim.state().tickets.set_rate(now, rate);

@@ -23,20 +23,6 @@ pub(crate) fn view(seed: u64, number: u64) -> View {
     draw_view(seed, number).0
 }
 
-/// Returns the id of the entry with this number. It looks like a UUID and is never repeated.
-fn id(seed: u64, number: u64) -> String {
-    let high = hash(seed, Purpose::EventId, number, 0);
-    let low = hash(seed, Purpose::EventId, number, 1);
-    format!(
-        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-        high >> 32,
-        (high >> 16) & 0xffff,
-        high & 0xfff,
-        0x8000 | (low >> 50),
-        low & 0xffff_ffff_ffff
-    )
-}
-
 /// Returns the entry at this place.
 pub(crate) fn draw(seed: u64, key: Key, organization: i64) -> Value {
     let Key { created, number } = key;
@@ -65,7 +51,7 @@ pub(crate) fn draw(seed: u64, key: Key, organization: i64) -> Value {
         })
     });
     json!({
-        "id": id(seed, number),
+        "id": format!("{:016x}-{number:x}", hash(seed, Purpose::EventId, number, 0)),
         "type": view.kind,
         "occurredAt": clock::text(occurred),
         "createdAt": clock::text(created),

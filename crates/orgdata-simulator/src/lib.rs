@@ -8,7 +8,6 @@
 //! are a function of the clock.
 
 mod answer;
-mod args;
 mod audit;
 mod auth;
 mod clock;
@@ -24,15 +23,13 @@ mod readings;
 mod server;
 mod sim;
 mod strike;
-mod ticket_truth;
 mod tickets;
 mod truth;
 mod world;
 
-pub use crate::args::Args;
 pub use crate::auth::ApiKey;
 pub use crate::clock::ClockSource;
-pub use crate::config::Config;
+pub use crate::config::{Args, Config};
 pub use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 pub use crate::fields::{Fields, NotFound};
 pub use crate::readings::{
@@ -40,5 +37,4 @@ pub use crate::readings::{
 };
 pub use crate::server::{Running, serve};
 pub use crate::sim::{Hook, RequestInfo, Requests, Simulator};
-pub use crate::ticket_truth::{TicketGroup, TicketSums, TicketTruth};
-pub use crate::truth::{Mark, Scope, Served, Truth};
+pub use crate::truth::{Mark, Scope, Served, TicketGroup, TicketSums, TicketTruth, Truth};

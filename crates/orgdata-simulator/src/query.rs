@@ -1,7 +1,7 @@
 //! Query parameters and the validation errors of section 7.2.
 //!
-//! Silent spots of the specification, as read here: a validation error has the status 400; an unknown parameter is
-//! refused; a parameter with one value is refused if it is repeated; an array parameter takes `name=a`, `name[]=a`,
+//! Silent spots of the specification, as read here: a validation error has the status 400 and names the first
+//! issue; an unknown parameter is refused; a parameter with one value is refused if it is repeated; an array parameter takes `name=a`, `name[]=a`,
 //! and repeats of both; a number is a whole one in decimal digits.
 
 use serde_json::{Value, json};
@@ -14,10 +14,6 @@ const DEFAULT_LIMIT: i64 = 100;
 /// The parameters of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(pub(crate) Vec<(String, String)>);
-
-/// The issues of a request with invalid parameters.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Issues(Vec<Value>);
 
 // === impl Query ===
 
@@ -45,91 +41,78 @@ impl Query {
         self.get("before").or(self.get("after")).is_some()
     }
 
-    /// Returns the `limit`, or its default if it is missing or invalid.
-    pub(crate) fn limit(&self, issues: &mut Issues) -> u64 {
-        self.number("limit", (1, MAX_LIMIT), DEFAULT_LIMIT, issues)
+    /// Returns the `limit`, or its default.
+    pub(crate) fn limit(&self) -> Result<u64, Value> {
+        self.number("limit", (1, MAX_LIMIT), DEFAULT_LIMIT)
     }
 
-    /// Returns the `offset`, or 0 if it is missing or invalid.
-    pub(crate) fn offset(&self, issues: &mut Issues) -> u64 {
-        self.number("offset", (0, i64::MAX), 0, issues)
+    /// Returns the `offset`, or 0.
+    pub(crate) fn offset(&self) -> Result<u64, Value> {
+        self.number("offset", (0, i64::MAX), 0)
     }
 
-    /// Reports parameters that are not in one of the lists, and repeats of those that take a single value.
-    pub(crate) fn check(&self, single: &str, arrays: &str, issues: &mut Issues) {
+    /// Refuses parameters that are not in one of the lists, and repeats of those that take a single value.
+    pub(crate) fn check(&self, single: &str, arrays: &str) -> Result<(), Value> {
         for (i, (name, value)) in self.0.iter().enumerate() {
             let is_repeated = self.0[..i].iter().any(|(other, _)| other == name);
             let is_single = single.split(' ').any(|known| known == name);
             if is_single && is_repeated {
-                issues.add(name, "invalid_type", "Expected a single value", value);
+                return Err(issue(
+                    name,
+                    "invalid_type",
+                    "Expected a single value",
+                    value,
+                ));
             } else if !is_single && !arrays.split(' ').any(|known| known == array_name(name)) {
-                issues.add(name, "unrecognized_keys", "Unrecognized parameter", value);
+                return Err(issue(
+                    name,
+                    "unrecognized_keys",
+                    "Unrecognized parameter",
+                    value,
+                ));
             }
         }
+        Ok(())
     }
 
-    fn number(&self, name: &str, (min, max): (i64, i64), default: i64, issues: &mut Issues) -> u64 {
+    fn number(&self, name: &str, (min, max): (i64, i64), default: i64) -> Result<u64, Value> {
         let Some(text) = self.get(name) else {
-            return default as u64;
+            return Ok(default as u64);
         };
         // A number may have a minus sign but no plus sign.
-        let number = text.parse::<i64>().ok().filter(|_| !text.starts_with('+'));
-        match number {
-            None => issues.add(name, "invalid_type", "Expected an integer", text),
-            Some(number) if number < min => issues.add(name, "too_small", "Too small", text),
-            Some(number) if number > max => issues.add(name, "too_big", "Too big", text),
-            Some(number) => return number as u64,
+        match text.parse::<i64>().ok().filter(|_| !text.starts_with('+')) {
+            None => Err(issue(name, "invalid_type", "Expected an integer", text)),
+            Some(number) if number < min => Err(issue(name, "too_small", "Too small", text)),
+            Some(number) if number > max => Err(issue(name, "too_big", "Too big", text)),
+            Some(number) => Ok(number as u64),
         }
-        default as u64
     }
+}
+
+/// Returns the body of a validation error with one issue.
+pub(crate) fn issue(path: &str, code: &str, message: &str, received: &str) -> Value {
+    let path = [array_name(path)];
+    let issue = json!({ "path": path, "code": code, "message": message, "received": received });
+    json!({ "error": "Validation error", "issues": [issue] })
 }
 
 fn array_name(name: &str) -> &str {
     name.strip_suffix("[]").unwrap_or(name)
 }
 
-// === impl Issues ===
-
-impl Issues {
-    /// Adds an issue.
-    pub(crate) fn add(&mut self, path: &str, code: &str, message: &str, received: &str) {
-        let path = [array_name(path)];
-        let issue = json!({ "path": path, "code": code, "message": message, "received": received });
-        self.0.push(issue);
-    }
-
-    /// Adds an issue about a value that is not one of a list.
-    pub(crate) fn add_enum(&mut self, path: &str, received: &str, options: Vec<&str>) {
-        self.add(path, "invalid_enum_value", "Invalid enum value", received);
-        if let Some(issue) = self.0.last_mut() {
-            issue["options"] = options.into();
-        }
-    }
-
-    /// Returns the body of the refusal, if there is anything to refuse.
-    pub(crate) fn into_result(self) -> Result<(), Value> {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            Err(json!({ "error": "Validation error", "issues": self.0 }))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn codes(raw: &str) -> Vec<Value> {
-        let (mut issues, query) = (Issues::default(), Query::parse(raw));
-        query.limit(&mut issues);
-        query.check("limit", "a", &mut issues);
-        issues.0.iter().map(|issue| issue["code"].clone()).collect()
+    fn code(raw: &str) -> Option<Value> {
+        let query = Query::parse(raw);
+        let checked = query.check("limit", "a").and_then(|()| query.limit());
+        checked.err().map(|body| body["issues"][0]["code"].clone())
     }
 
     #[test]
     fn parameters_are_checked() {
-        for (raw, code) in [
+        for (raw, expected) in [
             ("limit=0", "too_small"),
             ("limit=-5", "too_small"),
             ("limit=1001", "too_big"),
@@ -141,10 +124,10 @@ mod tests {
             ("sort=up", "unrecognized_keys"),
             ("limit[]=5", "unrecognized_keys"),
         ] {
-            assert_eq!(codes(raw), [code], "{raw}");
+            assert_eq!(code(raw), Some(expected.into()), "{raw}");
         }
         for raw in ["", "limit=1", "limit=1000", "a=1&a[]=2"] {
-            assert!(codes(raw).is_empty(), "{raw}");
+            assert_eq!(code(raw), None, "{raw}");
         }
     }
 

@@ -268,7 +268,7 @@ impl Simulator {
 
     /// Removes all faults.
     pub fn clear_faults(&self) {
-        self.state().faults.clear();
+        self.state().faults.active.clear();
     }
 
     /// Returns the requests so far.

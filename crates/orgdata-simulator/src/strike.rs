@@ -16,7 +16,7 @@ use crate::answer::{message, respond};
 use crate::clock;
 use crate::dice::{Dice, Purpose};
 use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
-use crate::query::{Issues, Query};
+use crate::query::Query;
 
 /// The last second that an HTTP date can express.
 const LAST_SECOND: i64 = 253_402_300_799;
@@ -25,11 +25,12 @@ const LAST_SECOND: i64 = 253_402_300_799;
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     next_id: u64,
-    active: Vec<Active>,
+    pub(crate) active: Vec<Active>,
 }
 
+/// A fault in force.
 #[derive(Debug)]
-struct Active {
+pub(crate) struct Active {
     id: u64,
     fault: Fault,
     /// The number of requests to its listing.
@@ -87,10 +88,6 @@ impl Faults {
         let before = self.active.len();
         self.active.retain(|active| active.id != id);
         self.active.len() < before
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.active.clear();
     }
 
     /// Returns the faults in force with their ids. `times` is what is left of it.
@@ -162,11 +159,11 @@ impl FaultKind {
             Self::ExpiredCursor(status) if query.has_cursor() => {
                 message(*status, "The cursor has expired")
             }
-            Self::TooLarge(limit) if query.limit(&mut Issues::default()) > *limit => {
+            Self::TooLarge(limit) if query.limit().is_ok_and(|asked| asked > *limit) => {
                 message(failed, &format!("More than {limit} items are too many"))
             }
             _ if !is_page => return Effect::None,
-            Self::Poison(id) if items(body).iter().any(|item| has_id(item, id)) => {
+            Self::Poison(id) if has_item(body, id) => {
                 message(failed, &format!("Cannot read item {id}"))
             }
             Self::TruncatedJson => respond(StatusCode::OK, half(&body.to_string()).to_owned()),
@@ -266,13 +263,12 @@ fn unfinished(whole: &str, until: Option<CancellationToken>) -> Response {
     (headers, body).into_response()
 }
 
-fn items(page: &Value) -> &[Value] {
-    page["items"].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// Returns whether an item has this id, which is a string or a number.
-fn has_id(item: &Value, id: &str) -> bool {
-    item["id"] == id || item["id"].to_string() == id
+/// Returns whether a page has an item with this id, which is a string or a number.
+fn has_item(page: &Value, id: &str) -> bool {
+    let is_it = |item: &Value| item["id"] == id || item["id"].to_string() == id;
+    page["items"]
+        .as_array()
+        .is_some_and(|items| items.iter().any(is_it))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::data;
 use crate::dice::{Dice, Purpose};
 use crate::fields::{Fields, NotFound, TICKET};
-use crate::query::{Issues, Query};
+use crate::query::Query;
 use crate::readings::{Readings, TicketOrder, TotalCount};
 
 /// Milliseconds of a day.
@@ -122,11 +122,9 @@ impl Tickets {
 
     /// Returns the page for a request, or the body of a validation error.
     pub(crate) fn page(&self, readings: &Readings, query: &Query) -> Result<Value, Value> {
-        let mut issues = Issues::default();
-        let (limit, offset) = (query.limit(&mut issues), query.offset(&mut issues));
-        query.check("limit offset", "", &mut issues);
-        issues.into_result()?;
-        let limit = limit.min(readings.page_cap.unwrap_or(u64::MAX));
+        query.check("limit offset", "")?;
+        let limit = query.limit()?.min(readings.page_cap.unwrap_or(u64::MAX));
+        let offset = query.offset()?;
         let skip = if readings.ignore_offset { 0 } else { offset };
         let tickets = self.listed(readings.ticket_order).skip(skip as usize);
         let items: Vec<&Value> = tickets.take(limit as usize).collect();

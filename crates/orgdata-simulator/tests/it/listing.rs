@@ -299,11 +299,6 @@ async fn what_is_wrong_is_refused_with_its_issues() {
         assert!(issue["message"].is_string() && issue.get("received").is_some());
         assert_eq!(issue["options"].is_array(), code == "invalid_enum_value");
     }
-    let (status, body) = get(&sim, "/v1/audit-logs?limit=0&before=x").await;
-    assert_eq!(
-        (status, body["issues"].as_array().unwrap().len()),
-        (StatusCode::BAD_REQUEST, 2)
-    );
     for query in ["offset=x", "offset=-1", "limit=0", "offset=1.5"] {
         assert_eq!(
             get(&sim, &format!("/v1/tickets?{query}")).await.0,
