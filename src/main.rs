@@ -108,12 +108,14 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return failed(WRONG_SETTINGS, &given.with_origin(&error.to_string())),
     };
-    let _telemetry = Telemetry::install(log, otlp::span_provider(&env));
+    let telemetry = Telemetry::install(log, otlp::span_provider(&env));
     let run = async {
         // A signal that comes while the state file is opened stops the exporter once it is open.
         let shutdown = shutdown::on_signal();
         shutdown::on_hangup(settings.web.config.clone());
-        app::App::open(settings).await?.run(shutdown).await
+        let app = app::App::open(settings).await?;
+        telemetry.report_problem();
+        app.run(shutdown).await
     };
     ended(runtime.block_on(run), &given)
 }

@@ -30,6 +30,8 @@ const FLUSH: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Telemetry {
     spans: Option<SdkTracerProvider>,
+    /// Why there are no spans.
+    problem: Option<String>,
     folding: Folding,
 }
 
@@ -86,10 +88,18 @@ impl Telemetry {
             .with(layer)
             .try_init();
         tokio::spawn(folding.clone().report());
-        if let Some(problem) = problem {
+        Self {
+            spans,
+            problem,
+            folding,
+        }
+    }
+
+    /// Logs why there are no spans. A start that fails for the same reason has one line of its own.
+    pub fn report_problem(&self) {
+        if let Some(problem) = &self.problem {
             tracing::warn!("cannot export spans: {problem}");
         }
-        Self { spans, folding }
     }
 }
 

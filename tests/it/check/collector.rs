@@ -126,7 +126,7 @@ async fn what_it_says_is_said_with_what_to_do() {
             "http/protobuf",
             Reply::Http(200, "text/html", "<p>hello</p>", None),
             "bad",
-            &["no OTLP answer", "--otlp.protocol"],
+            &["not an OTLP answer", "--otlp.protocol"],
         ),
         (
             "http/protobuf",
@@ -258,6 +258,6 @@ async fn a_token_that_it_repeats_is_not_shown() {
         "authorization=Bearer%20t0p-s3cret",
     ))
     .await;
-    checked.assert_only(&[("bad", "collector", &["no such token: [a header's value]"])]);
+    checked.assert_only(&[("bad", "collector", &["no such token: [secret]"])]);
     assert!(!checked.text.contains("s3cret"), "{}", checked.text);
 }
