@@ -310,8 +310,11 @@ impl Ledger {
         let result = self.write_settled(settled);
         match &result {
             Ok(()) => {
+                let rejected = settled.rejected.iter();
                 let left = settled.delivered.len()
-                    + settled.rejected.len()
+                    + rejected
+                        .filter(|rejected| Some(rejected.position) != settled.witness)
+                        .count()
                     + usize::from(settled.witness.is_some());
                 self.dead_letters_added(settled.rejected.len());
                 self.update_status(|status| {
@@ -330,6 +333,7 @@ impl Ledger {
     fn write_settled(&self, settled: &Settled) -> Result<(), LedgerError> {
         let rejected = settled.rejected.iter().map(|rejected| rejected.position);
         let mut positions: Vec<_> = settled.delivered.iter().copied().chain(rejected).collect();
+        positions.retain(|position| Some(*position) != settled.witness);
         positions.sort_unstable();
         let transaction = self.begin()?;
         if let Some(witness) = settled.witness {

@@ -9,7 +9,7 @@ use prost::Message;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{ConnectError, Request, Status};
+use tonic::{Code, ConnectError, Request, Status};
 use tonic_types::StatusExt;
 
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
@@ -74,9 +74,7 @@ pub(super) async fn export(channel: Channel, connection: &Connection, body: Byte
         client.unary(request, method, Encoded).await
     };
     let answer = exchange.await;
-    let code = answer
-        .as_ref()
-        .map_or_else(Status::code, |_| tonic::Code::Ok);
+    let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
     tracing::Span::current().record("rpc.grpc.status_code", i32::from(code));
     match answer {
         Ok(answer) => {
@@ -92,9 +90,10 @@ fn refused(status: &Status, secrets: &[&str]) -> Verdict {
     let words = sanitize(status.message(), secrets);
     let retry_after = status.get_details_retry_info().and_then(|i| i.retry_delay);
     let by_status = verdict::of_grpc(status.code(), &words, retry_after);
+    let is_timeout = status.code() == Code::DeadlineExceeded || words.contains("Timeout expired");
     // A status with a source was made here: the connection failed, or was too slow.
     match status.source() {
-        Some(source) if by_status.reason() != Some(FailureReason::Timeout) => {
+        Some(source) if !is_timeout => {
             let mut sources =
                 std::iter::successors(Some(source as &dyn Error), |&source| source.source());
             // A server of another protocol, or one that wants a certificate, closes the connection.

@@ -297,20 +297,15 @@ impl Envelope {
 
     /// Returns an `ExportLogsServiceRequest` with these records, each a field 2 of `ScopeLogs` with tag and length.
     pub fn request<'a>(&self, records: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
-        let records_len: usize = records.clone().map(Bytes::len).sum();
-        let mut head = Vec::with_capacity(self.size());
-        // The lengths are known from the inside out.
-        let scope_logs = self.scope.len() + records_len;
-        let mut scope_head = vec![2 << 3 | 2];
-        prost::encoding::encode_varint(scope_logs as u64, &mut scope_head);
-        let resource_logs = self.resource.len() + scope_head.len() + scope_logs;
-        head.push(1 << 3 | 2);
-        prost::encoding::encode_varint(resource_logs as u64, &mut head);
-        let mut request = Vec::with_capacity(head.len() + resource_logs);
-        for part in [&head, &self.resource, &scope_head, &self.scope] {
-            request.extend_from_slice(part);
-        }
+        let size: usize = records.clone().map(Bytes::len).sum();
+        let mut request = Vec::with_capacity(self.size() + size);
+        let resource_logs = encode::open(1, &mut request);
+        request.extend_from_slice(&self.resource);
+        let scope_logs = encode::open(2, &mut request);
+        request.extend_from_slice(&self.scope);
         records.for_each(|record| request.extend_from_slice(record));
+        encode::close(scope_logs, &mut request);
+        encode::close(resource_logs, &mut request);
         request.into()
     }
 }

@@ -123,7 +123,6 @@ struct Batch {
     records: Vec<OutboxRecord>,
     /// The newest record, ahead of its turn.
     is_witness: bool,
-    size: usize,
 }
 
 /// The search for a bad record.
@@ -208,6 +207,9 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         loop {
             // A round that fails after the signal is the last one.
             let is_last = shutdown.is_cancelled();
+            if is_last && self.outbox.backlog().records == 0 && self.unsettled.is_none() {
+                return;
+            }
             let next = health.round(Loop::Otlp, self.round()).await;
             self.publish_backlog();
             let (wait, changes) = match next {
@@ -251,9 +253,12 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     /// Returns the records of the next request, or what to do without one.
     async fn next_batch(&mut self) -> Result<Result<Batch, Next>, O::Error> {
         if let Some((oldest, refusal)) = self.search.refused_alone.take() {
-            let witness = self.outbox.newest().await?;
-            return Ok(match witness.filter(|witness| witness.position != oldest) {
-                Some(witness) => Ok(self.batch(vec![witness], true)),
+            let newest = self.outbox.newest().await?;
+            return Ok(match newest.filter(|newest| newest.position != oldest) {
+                Some(witness) => Ok(Batch {
+                    records: vec![witness],
+                    is_witness: true,
+                }),
                 None => Err(self.hold(&refusal)),
             });
         }
@@ -262,17 +267,10 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             suspects => (suspects / 2).clamp(1, self.records.now),
         };
         let bytes = self.bytes.now.saturating_sub(self.envelope.size());
-        let records = self.outbox.batch(records, bytes).await?;
-        Ok(Ok(self.batch(records, false)))
-    }
-
-    fn batch(&self, records: Vec<OutboxRecord>, is_witness: bool) -> Batch {
-        let size = records.iter().map(|record| record.bytes.len()).sum();
-        Batch {
-            records,
-            is_witness,
-            size,
-        }
+        Ok(Ok(Batch {
+            records: self.outbox.batch(records, bytes).await?,
+            is_witness: false,
+        }))
     }
 
     async fn send(&self, body: Bytes) -> Verdict {
@@ -323,7 +321,8 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
                 self.refused_alone(batch, refusal, DeadReason::TooLarge)
             }
             Verdict::TooLarge(_) => {
-                self.bytes.exceeded(batch.size);
+                let size = batch.records.iter().map(|record| record.bytes.len());
+                self.bytes.exceeded(size.sum());
                 Next::Now
             }
             Verdict::Suspect(refusal) if count == 1 => {

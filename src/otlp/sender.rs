@@ -115,33 +115,17 @@ impl Client {
 
 /// Returns a span with the names of the semantic conventions.
 fn span(connection: &Connection, bytes: usize) -> tracing::Span {
-    let host = connection.endpoint.host_str().unwrap_or_default();
-    let port = connection.endpoint.port_or_known_default();
-    match connection.protocol {
-        Protocol::Grpc => tracing::info_span!(
-            "export",
-            otel.name = "opentelemetry.proto.collector.logs.v1.LogsService/Export",
-            otel.kind = "client",
-            rpc.system = "grpc",
-            rpc.service = "opentelemetry.proto.collector.logs.v1.LogsService",
-            rpc.method = "Export",
-            server.address = host,
-            server.port = port,
-            rpc.request.size = bytes,
-            rpc.grpc.status_code = tracing::field::Empty,
-            error.r#type = tracing::field::Empty,
-        ),
-        Protocol::HttpProtobuf => tracing::info_span!(
-            "export",
-            otel.name = format!("POST {}", connection.endpoint.path()),
-            otel.kind = "client",
-            http.request.method = "POST",
-            url.full = connection.place(),
-            server.address = host,
-            server.port = port,
-            http.request.body.size = bytes,
-            http.response.status_code = tracing::field::Empty,
-            error.r#type = tracing::field::Empty,
-        ),
-    }
+    tracing::info_span!(
+        "export",
+        otel.name = "opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        otel.kind = "client",
+        url.full = connection.place(),
+        server.address = connection.endpoint.host_str().unwrap_or_default(),
+        server.port = connection.endpoint.port_or_known_default(),
+        network.protocol.name = %connection.protocol,
+        request.size = bytes,
+        rpc.grpc.status_code = tracing::field::Empty,
+        http.response.status_code = tracing::field::Empty,
+        error.r#type = tracing::field::Empty,
+    )
 }

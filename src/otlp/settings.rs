@@ -244,9 +244,11 @@ impl Connection {
         }
         let flag = Given::new("--otlp.protocol", protocol);
         let protocol = flag.or_else(|| variables.otlp("PROTOCOL"));
-        let protocol = protocol.map(|given| given.protocol()).transpose()?;
-        let insecure = variables.otlp("INSECURE");
-        let insecure = insecure.map(|given| given.boolean()).transpose()?;
+        let parse = |given: Given| given.parse("give grpc or http/protobuf", Protocol::parse);
+        let protocol = protocol.map(parse).transpose()?;
+        let insecure =
+            variables.parse("INSECURE", "give true or false", |value| value.parse().ok());
+        let insecure = insecure?.unwrap_or(false);
         let flag = Given::new("--otlp.endpoint", endpoint);
         let (given, is_own, is_flag) = match (flag, variables.own("ENDPOINT")) {
             (Some(flag), _) => (flag, false, true),
@@ -256,7 +258,7 @@ impl Connection {
                 None => return Ok(None),
             },
         };
-        let mut endpoint = given.url(insecure.unwrap_or(false))?;
+        let mut endpoint = given.url(insecure)?;
         let protocol = protocol.unwrap_or(match endpoint.port() {
             Some(GRPC_PORT) => Protocol::Grpc,
             _ => Protocol::HttpProtobuf,
@@ -281,14 +283,21 @@ impl Connection {
             }
         }
         let headers = variables.otlp("HEADERS").map(|given| given.headers());
-        let timeout = variables.otlp("TIMEOUT").map(|given| given.timeout());
-        let gzip = variables.otlp("COMPRESSION").map(|given| given.gzip());
+        let right = "give milliseconds as a whole number from 1 up, such as 10000";
+        let milliseconds = |value: &str| value.parse().ok().filter(|ms: &u32| *ms > 0);
+        let timeout = variables.parse("TIMEOUT", right, milliseconds)?;
+        let timeout = timeout.map(|ms| Duration::from_millis(ms.into()));
+        let gzip = variables.parse("COMPRESSION", "give gzip or none", |value| match value {
+            "gzip" => Some(true),
+            "none" => Some(false),
+            _ => None,
+        })?;
         Ok(Some(Self {
             endpoint,
             protocol,
             headers: headers.transpose()?.unwrap_or_default(),
-            timeout: timeout.transpose()?.unwrap_or(DEFAULT_TIMEOUT),
-            gzip: gzip.transpose()?.unwrap_or(false),
+            timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+            gzip: gzip.unwrap_or(false),
             certificate: variables.otlp("CERTIFICATE").map(PemFile::from),
             client: variables.client()?,
         }))
@@ -330,6 +339,16 @@ impl Connection {
 }
 
 // === impl Protocol ===
+
+impl Protocol {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "grpc" => Some(Self::Grpc),
+            "http/protobuf" => Some(Self::HttpProtobuf),
+            _ => None,
+        }
+    }
+}
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -406,35 +425,9 @@ impl Given {
         SettingsError::new(&self.name, format!("'{}' is wrong; {right}", self.value))
     }
 
-    fn protocol(&self) -> Result<Protocol, SettingsError> {
-        match self.value.as_str() {
-            "grpc" => Ok(Protocol::Grpc),
-            "http/protobuf" => Ok(Protocol::HttpProtobuf),
-            "http/json" => {
-                Err(self.wrong("http/json is not supported; give http/protobuf or grpc"))
-            }
-            _ => Err(self.wrong("give grpc or http/protobuf")),
-        }
-    }
-
-    fn boolean(&self) -> Result<bool, SettingsError> {
-        let value = self.value.to_ascii_lowercase().parse();
-        value.map_err(|_| self.wrong("give true or false"))
-    }
-
-    fn timeout(&self) -> Result<Duration, SettingsError> {
-        match self.value.parse::<u32>() {
-            Ok(milliseconds @ 1..) => Ok(Duration::from_millis(milliseconds.into())),
-            _ => Err(self.wrong("give milliseconds as a whole number from 1 up, such as 10000")),
-        }
-    }
-
-    fn gzip(&self) -> Result<bool, SettingsError> {
-        match self.value.to_ascii_lowercase().as_str() {
-            "gzip" => Ok(true),
-            "none" => Ok(false),
-            _ => Err(self.wrong("give gzip or none")),
-        }
+    /// Parses the value in lower case; `right` says what it may be.
+    fn parse<T>(&self, right: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, SettingsError> {
+        parse(&self.value.to_ascii_lowercase()).ok_or_else(|| self.wrong(right))
     }
 
     fn url(&self, insecure: bool) -> Result<Url, SettingsError> {
@@ -519,6 +512,16 @@ impl Variables<'_> {
     /// Returns the variable of the signal, else the one for all signals.
     fn otlp(&self, name: &str) -> Option<Given> {
         self.own(name).or_else(|| self.general(name))
+    }
+
+    fn parse<T>(
+        &self,
+        name: &str,
+        right: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, SettingsError> {
+        let given = self.otlp(name);
+        given.map(|given| given.parse(right, parse)).transpose()
     }
 
     fn own(&self, name: &str) -> Option<Given> {

@@ -247,7 +247,7 @@ fn wrong_values_are_named_with_what_would_be_right() {
         (
             flags(FLAG, Some("http/json")),
             ("", ""),
-            "--otlp.protocol: 'http/json' is wrong; http/json is not supported",
+            "--otlp.protocol: 'http/json' is wrong; give grpc or http/protobuf",
         ),
         (
             flags(Some("localhost:4318"), None),

@@ -103,7 +103,10 @@ pub(super) fn of_grpc(code: Code, words: &str, retry_after: Option<Duration>) ->
         Code::InvalidArgument => Verdict::Suspect(refusal(R::BadRecord)),
         Code::Internal if words.contains("h2 protocol error") => Verdict::Hold(refusal(R::Connect)),
         Code::Internal => Verdict::Suspect(refusal(R::ServerError)),
-        Code::Cancelled | Code::DeadlineExceeded => Verdict::Hold(refusal(R::Timeout)),
+        Code::Cancelled | Code::DeadlineExceeded => {
+            let message = format!("no answer in time: {message}");
+            Verdict::Hold(Refusal::new(R::Timeout, message).after(retry_after))
+        }
         Code::Unauthenticated | Code::PermissionDenied => Verdict::Hold(refusal(R::Unauthorized)),
         Code::Unimplemented | Code::NotFound => Verdict::Hold(refusal(R::NotFound)),
         Code::Unavailable | Code::Aborted | Code::DataLoss => {

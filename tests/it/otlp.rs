@@ -307,16 +307,16 @@ async fn a_wrong_port_a_wrong_protocol_and_a_lost_connection_hold() {
             .expect("a port");
         listener.local_addr().expect("bound")
     };
-    for (address, protocol) in [
-        (closed, "grpc"),
-        (closed, "http/protobuf"),
-        (gone.address, "grpc"),
-        (gone.address, "http/protobuf"),
-        (http.address, "grpc"),
-        (grpc.address, "http/protobuf"),
+    for (address, protocol, expected) in [
+        (closed, "grpc", "hold connect"),
+        (closed, "http/protobuf", "hold connect"),
+        (gone.address, "grpc", "hold connect"),
+        (gone.address, "http/protobuf", "hold connect"),
+        (http.address, "grpc", "hold not_found"),
+        (grpc.address, "http/protobuf", "hold connect"),
     ] {
         let verdict = send(&format!("http://{address}"), protocol, &[]).await;
-        assert_eq!(row(&verdict), "hold connect", "{protocol}: {verdict:?}");
+        assert_eq!(row(&verdict), expected, "{protocol}: {verdict:?}");
     }
     let verdict = send(
         &format!("http://{}/v2/logs", http.address),

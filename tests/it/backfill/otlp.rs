@@ -361,7 +361,7 @@ async fn a_full_progress_file_stops_the_reading_until_the_collector_took_some() 
     }
     let directory = tempfile::tempdir().expect("a directory");
     let progress = directory.path().join("p.db");
-    for _ in 0..2 {
+    for _ in 0..3 {
         peer.reply(Reply::Status(tonic::Status::unavailable("away")));
     }
     let running = to_otlp(
