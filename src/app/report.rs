@@ -10,7 +10,7 @@ use crate::api::{KEY_VARIABLE, KeySource};
 use crate::cli::Settings;
 use crate::ledger::LedgerHandle;
 use crate::metrics::audit::Total;
-use crate::metrics::exporter::VERSION;
+use crate::metrics::build::VERSION;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::Target;
 

@@ -37,7 +37,7 @@ impl Report {
             .max()
             .unwrap_or(Level::Good);
         Self {
-            version: crate::metrics::exporter::VERSION,
+            version: crate::metrics::build::VERSION,
             level,
             settings,
             findings,

@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 
 use super::wire::{begin, part, part_len};
-use crate::metrics::exporter::VERSION;
+use crate::metrics::build::VERSION;
 
 /// The scope of every record.
 pub const SCOPE: &str = "orgdata.audit";

@@ -14,8 +14,8 @@ use url::Url;
 use super::endpoint;
 use super::pairs;
 use super::scrub::Scrubber;
+use crate::metrics::build::VERSION;
 use crate::metrics::certificates::not_after;
-use crate::metrics::exporter::VERSION;
 
 /// The variables' common beginning.
 const PREFIX: &str = "OTEL_EXPORTER_OTLP_";

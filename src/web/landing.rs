@@ -10,7 +10,7 @@ use super::overview::{
 };
 use super::{HEALTHY_PATH, READY_PATH};
 use crate::health::Stuck;
-use crate::metrics::exporter::{REVISION, RUSTC, VERSION};
+use crate::metrics::build::{REVISION, RUSTC, VERSION};
 use crate::metrics::loops::{Loop, LoopState};
 
 const STYLE: &str = include_str!("landing.css");
