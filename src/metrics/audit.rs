@@ -29,7 +29,7 @@ descriptors! {
     /// are read by a poll loop, not by the scrape.
     EVENTS = "orgdata_audit_events";
     /// The name of an actor of orgdata_audit_events_total; always 1.
-    ACTOR_INFO = "orgdata_audit_actor_info" {actor, name};
+    ACTOR_INFO = "orgdata_audit_actor_info" ["actor", "name"];
     /// Audit events that appeared below newer ones and were found by a re-read. orgdata_audit_events_total includes them.
     LATE = "orgdata_audit_events_late";
     /// Audit log entries that the API returned again as new. They are dropped, not counted twice.
@@ -51,13 +51,13 @@ descriptors! {
     DELAY = "orgdata_audit_event_delay_seconds";
     /// Ranges of the audit logs that are known to be missing and are still to be read: catch_up (new entries), history
     /// (requested by --audit.start).
-    OPEN_RANGES = "orgdata_audit_open_ranges" {kind};
+    OPEN_RANGES = "orgdata_audit_open_ranges" ["kind"];
     /// Time since the oldest open range of a kind was opened; absent if none is open.
-    OPEN_RANGE_AGE = "orgdata_audit_open_range_age_seconds" {kind};
+    OPEN_RANGE_AGE = "orgdata_audit_open_range_age_seconds" ["kind"];
     /// 1 while the state file is full and reading pauses until the collector accepts log records; otherwise 0.
     PAUSED = "orgdata_audit_paused";
     /// The organization whose audit logs are read; always 1. Absent before the first page.
-    ORGANIZATION = "orgdata_organization_info" {organization_id, organization_name};
+    ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name"];
 }
 
 /// A counter of the ledger without labels.

@@ -14,7 +14,7 @@ use super::family::{Writer, descriptors};
 descriptors! {
     /// When a certificate of the exporter expires, in seconds since the epoch: web (its own endpoints), otlp (presented to
     /// the collector). The earliest of the chain; absent without a certificate.
-    NOT_AFTER = "orgdata_certificate_not_after_timestamp_seconds" {used_for};
+    NOT_AFTER = "orgdata_certificate_not_after_timestamp_seconds" ["used_for"];
 }
 
 /// The value of the label `used_for`, and a function that returns when the certificate expires, called by each scrape.

@@ -50,14 +50,14 @@ macro_rules! initial {
     };
 }
 
-/// Defines constants of type [`Descriptor`]: `NAME = "name_without_suffix" {labels};`.
+/// Defines constants of type [`Descriptor`]: `NAME = "name_without_suffix" ["labels"];`.
 macro_rules! descriptors {
-    ($($(#[doc = $help:literal])+ $constant:ident = $name:literal $({$($label:ident),+})?;)+) => {
+    ($($(#[doc = $help:literal])+ $constant:ident = $name:literal $([$($label:literal),+])?;)+) => {
         $($(#[doc = $help])+
         const $constant: $crate::metrics::family::Descriptor = $crate::metrics::family::Descriptor {
             name: $name,
             help: concat!($($help),+),
-            labels: &[$($(stringify!($label)),+)?],
+            labels: &[$($($label),+)?],
         };)+
     };
 }

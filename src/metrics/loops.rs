@@ -12,9 +12,9 @@ use super::family::{Writer, descriptors, lock, seconds};
 descriptors! {
     /// Whether the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
     /// log records). 0 before the first round; absent for a loop that is switched off.
-    UP = "orgdata_up" {r#loop};
+    UP = "orgdata_up" ["loop"];
     /// When a round of a loop last succeeded, in seconds since the epoch; 0 before the first success.
-    LAST_SUCCESS = "orgdata_last_success_timestamp_seconds" {r#loop};
+    LAST_SUCCESS = "orgdata_last_success_timestamp_seconds" ["loop"];
 }
 
 /// One of the exporter's loops.

@@ -2,8 +2,9 @@
 
 pub mod api;
 pub mod audit;
+pub mod build;
 pub mod certificates;
-pub mod exporter;
+
 pub mod exposition;
 mod family;
 pub mod loops;
@@ -21,8 +22,8 @@ use prometheus_client::registry::Registry;
 
 pub use api::ApiMetrics;
 pub use audit::AuditMetrics;
+pub use build::ExporterMetrics;
 pub use certificates::Certificates;
-pub use exporter::ExporterMetrics;
 pub use loops::{Loop, Loops};
 pub use otlp::OtlpMetrics;
 pub use process::ProcessCollector;

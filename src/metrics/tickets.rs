@@ -28,26 +28,26 @@ descriptors! {
     /// Tickets with a field that could not be read; orgdata_tickets includes them.
     MALFORMED = "orgdata_tickets_malformed";
     /// Tickets by state and type; unknown if the ticket has none.
-    TICKETS = "orgdata_tickets" {state, ticket_type};
+    TICKETS = "orgdata_tickets" ["state", "ticket_type"];
     /// Sum of the deal amounts of tickets (dealAmountSum), in the currency of the organization, which the API does not name.
     /// A deal linked to two tickets is included in both.
-    DEAL_AMOUNT = "orgdata_tickets_deal_amount" {state, ticket_type};
+    DEAL_AMOUNT = "orgdata_tickets_deal_amount" ["state", "ticket_type"];
     /// Open tickets by type and by the highest priority of the deals they are linked to; none without a priority.
     /// --tickets.open-states sets which states are open.
-    OPEN = "orgdata_open_tickets" {ticket_type, priority};
+    OPEN = "orgdata_open_tickets" ["ticket_type", "priority"];
     /// Sum of the deal amounts of open tickets (dealAmountSum), in the currency of the organization, which the API does not
     /// name. A deal linked to two tickets is included in both.
-    OPEN_DEAL_AMOUNT = "orgdata_open_tickets_deal_amount" {ticket_type, priority};
+    OPEN_DEAL_AMOUNT = "orgdata_open_tickets_deal_amount" ["ticket_type", "priority"];
     /// Open tickets whose due date (targetDueDate) has passed at the time of the scrape.
-    OVERDUE = "orgdata_open_tickets_overdue" {ticket_type};
+    OVERDUE = "orgdata_open_tickets_overdue" ["ticket_type"];
     /// Open tickets created at least this many days of 24 hours before the scrape. Cumulative: a ticket counted in 30d is
     /// also counted in 7d and 1d, so do not sum over min_age.
-    OLDER_THAN = "orgdata_open_tickets_older_than" {ticket_type, min_age};
+    OLDER_THAN = "orgdata_open_tickets_older_than" ["ticket_type", "min_age"];
     /// When the oldest open ticket was created, in seconds since the epoch; absent for a type without open tickets.
-    OLDEST_CREATED = "orgdata_open_tickets_oldest_created_timestamp_seconds" {ticket_type};
+    OLDEST_CREATED = "orgdata_open_tickets_oldest_created_timestamp_seconds" ["ticket_type"];
     /// Distinct deals linked to open tickets, by the highest priority that any of these tickets gives the deal; none without
     /// a priority.
-    DEALS = "orgdata_deals_with_open_tickets" {priority};
+    DEALS = "orgdata_deals_with_open_tickets" ["priority"];
 }
 
 /// A label value.

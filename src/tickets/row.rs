@@ -32,9 +32,15 @@ impl<'a> Row<'a> {
     /// Reads a row.
     pub(super) fn read(raw: &'a str) -> Self {
         // serde would read an array as the fields in their order.
-        if raw.starts_with('{')
-            && let Ok((ticket, unknown_fields)) = Ticket::parse(raw)
-        {
+        if !raw.starts_with('{') {
+            return Self {
+                ticket: Ticket::default(),
+                key: hash(raw),
+                unknown_fields: 0,
+                malformed: Some("not an object".to_owned()),
+            };
+        }
+        if let Ok((ticket, unknown_fields)) = Ticket::parse(raw) {
             return Self {
                 key: ticket.id.map_or_else(|| hash(raw), hash),
                 ticket,

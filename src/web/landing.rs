@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::overview::{AuditOverview, Count, Overview, TicketsOverview};
 use super::{HEALTHY_PATH, READY_PATH, WebState};
 use crate::health::Stuck;
-use crate::metrics::exporter::{REVISION, RUSTC, VERSION};
+use crate::metrics::build::{REVISION, RUSTC, VERSION};
 use crate::metrics::loops::{Loop, LoopState};
 
 const STYLE: &str = include_str!("landing.css");

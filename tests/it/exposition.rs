@@ -51,7 +51,7 @@ fn masked(scrape: &str) -> String {
 
 #[tokio::test]
 async fn the_whole_scrape_in_both_forms() {
-    let metrics = busy().await;
+    let metrics = busy();
     for (name, format) in [
         ("scrape-openmetrics.txt", Format::OpenMetrics),
         ("scrape-text.txt", Format::Text),
@@ -84,7 +84,7 @@ async fn a_strict_parser_accepts_the_scrape_from_the_start() {
     for metrics in [
         Metrics::new(Duration::ZERO),
         Metrics::new(Duration::from_secs(60)),
-        busy().await,
+        busy(),
     ] {
         parse(&encode(&metrics, Format::OpenMetrics)).expect("strict OpenMetrics");
     }
@@ -92,7 +92,7 @@ async fn a_strict_parser_accepts_the_scrape_from_the_start() {
 
 #[tokio::test]
 async fn both_forms_have_the_same_series_and_only_one_has_exemplars() {
-    let metrics = busy().await;
+    let metrics = busy();
     let openmetrics = encode(&metrics, Format::OpenMetrics);
     let text = encode(&metrics, Format::Text);
     let families = parse(&openmetrics).expect("strict OpenMetrics");
@@ -122,7 +122,7 @@ async fn both_forms_have_the_same_series_and_only_one_has_exemplars() {
 /// A sentence or two for the tooltip of a graph, and the unit of a time.
 #[tokio::test]
 async fn every_family_explains_itself() {
-    for family in parse(&encode(&busy().await, Format::OpenMetrics)).expect("strict OpenMetrics") {
+    for family in parse(&encode(&busy(), Format::OpenMetrics)).expect("strict OpenMetrics") {
         let (name, help) = (&family.name, &family.help);
         let starts_well = help.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit());
         assert!(

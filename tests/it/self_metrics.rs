@@ -397,10 +397,14 @@ async fn a_full_file() -> Moved {
         .flag("--audit.start", "oldest")
         .flag("--api.page-size", "10")
         .flag("--state.max-size", "8MiB");
+    let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR, String::new());
+    simulator.fault(Fault::new(broken).on(Endpoint::Audit));
     let mut watch = Watch::new(setup).await;
     let names =
         "orgdata_audit_open_ranges orgdata_audit_open_range_age_seconds orgdata_audit_paused";
-    watch.moves("more history than fits", names, || {}).await;
+    watch
+        .moves("more history than fits", names, || simulator.clear_faults())
+        .await;
     watch.moved
 }
 
