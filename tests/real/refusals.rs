@@ -106,7 +106,7 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
         (grpc, grpc, "not_found", "Unimplemented"),
         (http, http, "not_found", "HTTP 404"),
         (grpc, grpc, "unavailable", "memory"),
-        (http, http, "server_error", "HTTP 503"),
+        (http, http, "unavailable", "HTTP 503"),
     ] {
         let simulator = organization(EVENTS, 0).await;
         let wrong = match reason {
