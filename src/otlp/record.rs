@@ -13,7 +13,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use super::encode::{self, REDACTED, Redaction};
 use super::fields::{Fields, Place, Scalar};
 use crate::ledger::{Encode, RawRecord, RecordKind};
-use crate::metrics::exporter::VERSION;
+use crate::metrics::build::VERSION;
 
 /// The scope of every record.
 pub const SCOPE: &str = "orgdata.audit";

@@ -20,7 +20,7 @@ use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
 use super::encode::Redaction;
-use crate::metrics::exporter::VERSION;
+use crate::metrics::build::VERSION;
 use crate::metrics::certificates::not_after;
 
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
