@@ -16,7 +16,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::time::Instant;
 
 use super::Start;
 use crate::ledger::{Disposition, EventId, FirstSync, Gap, GapReason, Range, RangeKind, TailState};
@@ -31,7 +30,7 @@ const MIN_LIMIT: u32 = 2;
 const PAGES_BEFORE_RAISE: u32 = 8;
 
 /// A cursor may have expired after this time; conclusions need a newer one.
-const FRESH: Duration = Duration::from_secs(60);
+const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
 /// After this many failures in a row the place of a range is found again from the top.
 const FAILURES_BEFORE_FIND: u32 = 8;
@@ -153,8 +152,6 @@ pub struct Ranges {
     pages: u32,
     /// The requests that were answered with an empty page.
     empty: Vec<Task>,
-    /// When a cursor of a range was received.
-    fresh: Vec<(i64, Instant)>,
     failures: u32,
     find: Option<Find>,
     reread: Option<Reread>,
@@ -166,7 +163,7 @@ pub struct Ranges {
 struct Find {
     range: i64,
     /// The cursor, and when it was received; `None` to start from the top.
-    cursor: Option<(String, Instant)>,
+    cursor: Option<(String, Timestamp)>,
     /// Requests have failed; otherwise the search is a precaution.
     failed: bool,
 }
@@ -178,7 +175,7 @@ struct Reread {
     floor: Timestamp,
     before: String,
     /// When the cursor was received, and the oldest creation time above it.
-    received_at: Instant,
+    received_at: Timestamp,
     oldest: Option<Timestamp>,
     older_pages: u8,
 }
@@ -204,7 +201,6 @@ impl Ranges {
             limit: limits.page_size,
             pages: 0,
             empty: Vec::new(),
-            fresh: Vec::new(),
             failures: 0,
             find: None,
             reread: None,
@@ -292,7 +288,7 @@ impl Ranges {
     }
 
     /// Decides what a page means.
-    pub fn page(&self, request: &Request, page: &Page, now: Instant) -> Step {
+    pub fn page(&self, request: &Request, page: &Page) -> Step {
         let mut step = Step {
             next: self.clone(),
             take: Vec::new(),
@@ -308,12 +304,12 @@ impl Ranges {
             step.next.raise_limit();
         }
         match request.task {
-            Task::FirstSync => step.first_sync(page, now),
+            Task::FirstSync => step.first_sync(page),
             Task::Poll => step.poll(page),
-            Task::Newest => step.newest(request, page, now),
-            Task::Range(id) => step.range(request.task, id, &page.rows, page, now),
-            Task::Find(id) => step.find(id, page, now),
-            Task::Reread => step.reread(request, page, now),
+            Task::Newest => step.newest(request, page),
+            Task::Range(id) => step.range(request.task, id, &page.rows, page),
+            Task::Find(id) => step.find(id, page),
+            Task::Reread => step.reread(request, page),
         }
         step.next.has_known |= !step.take.is_empty();
         step
@@ -400,17 +396,6 @@ impl Ranges {
         self.state.ranges.iter().rfind(|range| range.kind == kind)
     }
 
-    fn is_fresh(&self, id: i64, now: Instant) -> bool {
-        self.fresh
-            .iter()
-            .any(|(range, at)| *range == id && now.duration_since(*at) < FRESH)
-    }
-
-    fn refresh(&mut self, id: i64, now: Instant) {
-        self.fresh.retain(|(range, _)| *range != id);
-        self.fresh.push((id, now));
-    }
-
     /// Closes a range that was open for too long.
     fn expire(&mut self, id: i64, now: Timestamp) -> Option<(i64, Gap)> {
         let range = self.state.ranges.iter().find(|range| range.id == id)?;
@@ -429,7 +414,6 @@ impl Ranges {
 
     fn close(&mut self, id: i64) {
         self.state.ranges.retain(|range| range.id != id);
-        self.fresh.retain(|(range, _)| *range != id);
         self.find.take_if(|find| find.range == id);
         self.empty
             .retain(|task| ![Task::Range(id), Task::Find(id)].contains(task));
@@ -460,7 +444,7 @@ impl Ranges {
 // === impl Step ===
 
 impl Step {
-    fn first_sync(&mut self, page: &Page, now: Instant) {
+    fn first_sync(&mut self, page: &Page) {
         if page.rows.is_empty() && !self.is_confirmed(Task::FirstSync) {
             return;
         }
@@ -496,7 +480,6 @@ impl Step {
         if start != Start::Now && page.end_cursor.is_some() && !page.rows.is_empty() {
             let range = range(RangeKind::History, place, page, false, None);
             next.state.ranges.push(range);
-            next.refresh(place, now);
         }
         (self.place, self.top) = (place, true);
         next.state.reread_at = Some(page.server_time);
@@ -513,7 +496,7 @@ impl Step {
         }
     }
 
-    fn newest(&mut self, request: &Request, page: &Page, now: Instant) {
+    fn newest(&mut self, request: &Request, page: &Page) {
         let next = &mut self.next;
         next.newest_pending = false;
         if page.rows.is_empty() {
@@ -531,7 +514,7 @@ impl Step {
         next.newest_limit = if joined.is_none() {
             (request.limit * 2).min(next.limits.page_size)
         } else if new * 4 < request.limit as usize {
-            (request.limit / 2).max(NEWEST_LIMIT.min(next.limits.page_size))
+            (request.limit / 2).max(NEWEST_LIMIT.min(request.limit))
         } else {
             request.limit
         };
@@ -557,7 +540,6 @@ impl Step {
             let range = range(RangeKind::CatchUp, place, page, expected, last_contact);
             if page.end_cursor.is_some() {
                 next.state.ranges.push(range);
-                next.refresh(place, now);
             } else {
                 self.gap = lost(&range, page).filter(|_| range.expected);
             }
@@ -566,7 +548,7 @@ impl Step {
     }
 
     /// Takes the rows of a page below a range's cursor.
-    fn range(&mut self, task: Task, id: i64, rows: &[Row], page: &Page, now: Instant) {
+    fn range(&mut self, task: Task, id: i64, rows: &[Row], page: &Page) {
         let Some(mut range) = range_of(&self.next.state, id).cloned() else {
             return;
         };
@@ -574,14 +556,14 @@ impl Step {
         let end = rows.iter().position(|row| Some(row.id) == range.end);
         let rows = &rows[end.map_or(0, |end| end + 1)..];
         let offset = page.rows.len() - rows.len();
-        let is_fresh = range.cursor.is_none() || self.next.is_fresh(id, now);
+        let is_fresh = range.cursor.is_none() || is_fresh(range.received_at, page);
         let seen: HashSet<EventId> = range.page.iter().copied().collect();
         let known = rows
             .iter()
             .position(|row| row.known && !seen.contains(&row.id));
         let is_repeated = rows.iter().all(|row| seen.contains(&row.id));
         let newest = rows.iter().map(|row| row.created_at).max();
-        if !is_fresh && (is_repeated || known.is_some() || newest >= range.oldest) {
+        if !is_fresh && (is_repeated || known.is_some() || newest > range.oldest) {
             // An expired cursor may be answered in any way: with nothing, or with the newest page.
             self.next.find = Some(Find {
                 range: id,
@@ -645,22 +627,22 @@ impl Step {
             self.wait = CONFIRM_AFTER;
         }
         range.cursor = Some(cursor.clone());
+        range.received_at = page.server_time;
         range.end = rows.last().map(|row| row.id);
         range.page = page.rows.iter().map(|row| row.id).collect();
         self.next.replace(range);
-        self.next.refresh(id, now);
     }
 
     /// Looks for the last known place of a range in a page.
-    fn find(&mut self, id: i64, page: &Page, now: Instant) {
-        let Some(range) = range_of(&self.next.state, id).cloned() else {
+    fn find(&mut self, id: i64, page: &Page) {
+        let Some(mut range) = range_of(&self.next.state, id).cloned() else {
             self.next.find = None;
             return;
         };
         // No other entry of its last page would do: late rows may stand between the two.
         let place = page.rows.iter().position(|row| Some(row.id) == range.end);
         if let Some(at) = place {
-            self.next.refresh(id, now);
+            range.received_at = page.server_time;
             let below = &page.rows[at + 1..];
             if let Some(cursor) = &page.end_cursor {
                 let find = self.next.find.take();
@@ -674,22 +656,23 @@ impl Step {
                     return;
                 }
             }
-            self.range(Task::Find(id), id, below, page, now);
+            self.next.replace(range);
+            self.range(Task::Find(id), id, below, page);
             return;
         }
         let old = self.next.find.as_ref().and_then(|find| find.cursor.clone());
-        let is_fresh = |(_, at): &(String, Instant)| now.duration_since(*at) < FRESH;
         let is_end = match (&page.end_cursor, &old) {
             (Some(cursor), Some((old, _))) if cursor == old => !self.next.raise_limit_now(),
             (Some(_), _) => page.rows.is_empty(),
             (None, _) => true,
         };
-        if !is_end || !old.as_ref().is_none_or(is_fresh) {
+        let is_stale = old.as_ref().is_some_and(|(_, at)| !is_fresh(*at, page));
+        if !is_end || is_stale {
             self.next.empty.retain(|task| *task != Task::Find(id));
             // An expired cursor leads back to the top.
             let cursor = page.end_cursor.clone().filter(|_| !is_end);
             if let Some(find) = &mut self.next.find {
-                find.cursor = cursor.map(|cursor| (cursor, now));
+                find.cursor = cursor.map(|cursor| (cursor, page.server_time));
             }
         } else if self.is_confirmed(Task::Find(id)) {
             // The place is gone, and with it everything below.
@@ -698,7 +681,7 @@ impl Step {
         }
     }
 
-    fn reread(&mut self, request: &Request, page: &Page, now: Instant) {
+    fn reread(&mut self, request: &Request, page: &Page) {
         let window = self.next.limits.reread_window;
         let from = self.next.state.reread_at.unwrap_or(page.server_time);
         let count_floor = self
@@ -712,33 +695,41 @@ impl Step {
         if started.is_none() && request.before.is_some() {
             return;
         }
-        if started.is_none() && page.rows.first().is_some_and(|row| !row.known) {
-            // What is new at the top belongs to the poll.
+        // What is new at the top is live.
+        let joined = match started {
+            Some(_) => Some(0),
+            None => page.rows.iter().position(|row| row.known),
+        };
+        if joined.is_none() && !page.rows.is_empty() {
             self.next.newest_pending = true;
             return;
         }
+        let new = joined.unwrap_or(0);
         let mut reread = started.unwrap_or(Reread {
             started_at: page.server_time,
             floor: floor.max(count_floor.unwrap_or(Timestamp::MIN)),
             before: String::new(),
-            received_at: now,
+            received_at: page.server_time,
             oldest: None,
             older_pages: 0,
         });
-        let is_above = |row: &Row| reread.oldest.is_some_and(|oldest| row.created_at >= oldest);
-        let is_fresh = now.duration_since(reread.received_at) < FRESH;
-        if !is_fresh && (page.rows.is_empty() || page.rows.iter().any(is_above)) {
+        let is_above = |row: &Row| reread.oldest.is_some_and(|oldest| row.created_at > oldest);
+        if !is_fresh(reread.received_at, page)
+            && (page.rows.is_empty() || page.rows.iter().any(is_above))
+        {
             // An expired cursor: the next re-read starts from the top.
             return;
         }
         let late_floor = self.next.late_floor();
         for (index, row) in page.rows.iter().enumerate() {
-            if !row.known && late_floor.is_none_or(|floor| row.created_at > floor) {
+            if index < new {
+                self.take.push((index, Disposition::Live));
+            } else if !row.known && late_floor.is_none_or(|floor| row.created_at > floor) {
                 self.take.push((index, Disposition::Late));
             }
         }
         if !self.take.is_empty() {
-            self.place = self.next.state.take_place();
+            (self.place, self.top) = (self.next.state.take_place(), new > 0);
         }
         let is_older = page.rows.iter().all(|row| row.created_at < reread.floor);
         reread.older_pages = if is_older { reread.older_pages + 1 } else { 0 };
@@ -755,7 +746,7 @@ impl Step {
         if let Some(cursor) = page.end_cursor.as_ref().filter(|_| !is_end) {
             self.next.empty.retain(|task| *task != Task::Reread);
             reread.before.clone_from(cursor);
-            reread.received_at = now;
+            reread.received_at = page.server_time;
             reread.oldest = page.rows.iter().map(|row| row.created_at).min();
         }
         self.next.reread = Some(reread).filter(|reread| !reread.before.is_empty());
@@ -806,6 +797,7 @@ fn range(
         end: page.rows.last().map(|row| row.id),
         oldest: page.rows.iter().map(|row| row.created_at).min(),
         page: page.rows.iter().map(|row| row.id).collect(),
+        received_at: page.server_time,
         opened_at: Timestamp::now(),
         last_contact,
         expected,
@@ -818,6 +810,11 @@ fn range(
 /// Reports whether an entry is dated later than the service's clock, which has whole seconds.
 fn is_future(row: &Row, page: &Page) -> bool {
     row.created_at.duration_since(page.server_time) > SignedDuration::from_secs(2)
+}
+
+/// Reports whether a cursor that was received then is still valid.
+fn is_fresh(received_at: Timestamp, page: &Page) -> bool {
+    page.server_time.duration_since(received_at).abs() < FRESH
 }
 
 fn range_of(state: &TailState, id: i64) -> Option<&Range> {

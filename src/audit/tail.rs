@@ -287,7 +287,7 @@ impl Tail {
         }
         let fetched = self.read(page);
         self.check_organization(&fetched)?;
-        let step = self.ranges.page(request, &fetched.view, Instant::now());
+        let step = self.ranges.page(request, &fetched.view);
         let wait = step.wait;
         self.apply(&fetched, step).await?;
         Ok(wait)

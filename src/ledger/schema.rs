@@ -198,6 +198,7 @@ fn migrate_to_third(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
             id: place,
             kind: RangeKind::History,
             cursor: None,
+            received_at: Timestamp::now(),
             end: None,
             oldest: None,
             page: Vec::new(),

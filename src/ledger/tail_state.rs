@@ -65,6 +65,8 @@ pub struct Range {
     pub kind: RangeKind,
     /// The cursor of the last page; `None` to start from the top.
     pub cursor: Option<String>,
+    /// When the cursor was received, by the service's clock.
+    pub received_at: Timestamp,
     /// The last entry of the last page.
     pub end: Option<EventId>,
     /// The oldest creation time read so far.

@@ -34,6 +34,7 @@ mod properties;
 mod readme;
 mod self_metrics;
 mod structure;
+mod tail;
 mod tickets;
 mod web;
 mod web_config;

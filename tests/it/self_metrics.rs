@@ -397,7 +397,7 @@ async fn a_full_file() -> Moved {
         .flag("--audit.start", "oldest")
         .flag("--api.page-size", "10")
         .flag("--state.max-size", "8MiB");
-    let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR, String::new());
+    let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
     simulator.fault(Fault::new(broken).on(Endpoint::Audit));
     let mut watch = Watch::new(setup).await;
     let names =

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use clap::{Command, CommandFactory};
 use jiff::Timestamp;
 use orgdata_exporter::cli::Cli;
+use orgdata_exporter::metrics::certificates::Certificate;
 use orgdata_exporter::metrics::exposition::Format;
 
 use super::alerts::alerts;
@@ -31,12 +32,12 @@ struct Family {
 
 /// Returns every family by name.
 async fn families() -> BTreeMap<String, Family> {
-    let metrics = busy().await;
+    let metrics = busy();
     let now = Timestamp::now();
-    metrics.certificates.set(vec![
-        ("web", Box::new(move || Some(now))),
-        ("otlp", Box::new(move || Some(now))),
-    ]);
+    let certificates = ["web", "otlp"].map(|used_for| -> Certificate {
+        (used_for, Box::new(move || Some(now)))
+    });
+    metrics.certificates.set(certificates.into());
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let mut name = "";
     let scrape = encode(&metrics, Format::Text);
