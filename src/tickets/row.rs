@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(row.key, 7);
         assert_eq!(
             row.malformed.as_deref(),
-            Some("of another type than documented: dealAmountSum, type, title, linkedDeals")
+            Some("of another type than documented: dealAmountSum, type, linkedDeals")
         );
         assert_eq!(
             (row.ticket.state.as_deref(), row.ticket.r#type),

@@ -173,10 +173,10 @@ fn an_integer_that_does_not_fit_stays_as_its_digits() {
 }
 
 #[test]
-fn half_a_character_keeps_its_escapes_and_spoils_nothing_else() {
+fn a_lone_surrogate_becomes_a_replacement_character() {
     assert_eq!(
         show(&map(r#"{"a":"x\ud800y","b":1}"#)),
-        r#"{a:"x\\ud800y",b:1}"#
+        "{a:\"x\u{fffd}y\",b:1}"
     );
 }
 
