@@ -24,7 +24,7 @@ pub enum ApiError {
     #[error("no answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
     /// A response began and did not end in time.
-    #[error("the answer stopped after {bytes} bytes and did not end within {}", humantime::format_duration(*.limit))]
+    #[error("the answer stopped: only {bytes} bytes came within {}", humantime::format_duration(*.limit))]
     Stalled {
         /// The time limit.
         limit: Duration,

@@ -70,7 +70,7 @@ pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String
         let certificates = reqwest::Certificate::from_pem_bundle(&pem)
             .map_err(|error| format!("{name}: {}", error_chain(&error)))?;
         if certificates.is_empty() {
-            return Err(format!("{name} contains no certificate in PEM form"));
+            return Err(format!("{name} holds no certificate in PEM form"));
         }
         builder = builder.tls_certs_merge(certificates);
     }

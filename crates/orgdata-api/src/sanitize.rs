@@ -29,23 +29,15 @@ const SECRET: &str = "[secret]";
 /// Replaces an e-mail address.
 const ADDRESS: &str = "[e-mail address]";
 
-/// HTML entities of the characters that occur in keys and addresses.
-const ENTITIES: [(&str, char); 16] = [
+/// The named HTML entities that encoders write. All others are numeric.
+const ENTITIES: [(&str, char); 8] = [
     ("amp", '&'),
     ("apos", '\''),
-    ("bsol", '\\'),
-    ("colon", ':'),
     ("commat", '@'),
     ("equals", '='),
     ("gt", '>'),
-    ("lowbar", '_'),
     ("lt", '<'),
-    ("num", '#'),
-    ("percnt", '%'),
-    ("period", '.'),
-    ("plus", '+'),
     ("quot", '"'),
-    ("semi", ';'),
     ("sol", '/'),
 ];
 
@@ -252,7 +244,7 @@ mod tests {
             "sk_live%252fa%252bb%253dc%2526d",
             "sk_live%25252Fa%25252Bb%25253Dc%252526d",
             "sk_live&#47;a&#x2b;b&equals;c&amp;d",
-            "sk&lowbar;live&sol;a&plus;b&#61;c&amp;d",
+            "sk&#95;live&sol;a&#43;b&#61;c&amp;d",
             r"sk_live\u00252Fa%5Cu002Bb&#37;3Dc&amp;amp;d",
         ] {
             let shown = sanitize(&format!("Unknown key {text}!"), &["other-key", KEY]);
@@ -290,7 +282,7 @@ mod tests {
             ("?a=ada%40example.com&l=1", "?a=[e-mail address]&l=1"),
             ("?n=%3Fa%3Dada%2540example.com", "?n=?a=[e-mail address]"),
             (r"ada\u0040example.com", "[e-mail address]"),
-            ("ada&commat;example&period;com", "[e-mail address]"),
+            ("ada&commat;example&#46;com", "[e-mail address]"),
             ("5 @ 6", "5 @ 6"),
             ("@here", "@here"),
             ("a@", "a@"),
