@@ -1,6 +1,5 @@
 //! Log lines, their formats and throttling, and the exporter's own spans.
 
-
 use std::fmt;
 use std::time::Duration;
 

@@ -121,7 +121,10 @@ fn log_summary(metrics: &Metrics, before: Totals, backlog_records: u64) -> Total
         records_sent = increase(|totals| totals.records_sent),
         backlog_records,
         dead_letters = metrics.otlp.dead_letters.get(),
-        open_tickets = metrics.tickets.series().map(|tickets| tickets.open_total().tickets),
+        open_tickets = metrics
+            .tickets
+            .series()
+            .map(|tickets| tickets.open_total().tickets),
         "the last hour"
     );
     for which in Loop::ALL {

@@ -108,6 +108,7 @@ impl Tail {
         let (newest, now) = (state.counted.newest, Instant::now());
         let is_new = state.tail.first_sync.is_none();
         restore(&metrics, state.counted);
+        metrics.audit.restore_counted(state.events);
         let mut tail = Self {
             client,
             ledger,
@@ -270,13 +271,17 @@ impl Tail {
         let page = match self.client.audit_page(&query, priority).await {
             Ok(page) => page,
             Err(error) => {
+                let old = self.ranges.clone();
                 let failed = self
                     .ranges
                     .failed(request, is_refused(&error), Timestamp::now());
                 if let Some((_, gap)) = failed {
                     let mut commit = Commit::new(Timestamp::now());
                     commit.gaps.push(gap);
-                    self.save(commit).await?;
+                    if let Err(error) = self.save(commit).await {
+                        self.ranges = old;
+                        return Err(error.into());
+                    }
                 }
                 return Err(error.into());
             }

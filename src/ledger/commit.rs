@@ -42,6 +42,8 @@ pub struct LedgerState {
     pub tail: TailState,
     /// Everything that was counted, to be published.
     pub counted: Changes,
+    /// The number of events counted, under labels that are shown or not.
+    pub events: u64,
 }
 
 /// The open file and what is kept of it in memory.
@@ -194,7 +196,8 @@ impl Ledger {
         }
         let tail = schema::read_tail(&self.connection)?;
         self.connection.query_row(
-            "SELECT instance_id, organization, created_at, recreated_at, prune_floor, newest_at FROM state",
+            "SELECT instance_id, organization, created_at, recreated_at, prune_floor, newest_at,
+                    (SELECT coalesce(sum(count), 0) FROM events) FROM state",
             [],
             |row| {
                 let time = |column| -> rusqlite::Result<_> {
@@ -209,6 +212,7 @@ impl Ledger {
                     prune_floor: time(4)?,
                     tail,
                     counted,
+                    events: row.get::<_, i64>(6)?.cast_unsigned(),
                 })
             },
         )

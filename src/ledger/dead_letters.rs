@@ -268,8 +268,12 @@ impl Ledger {
             return Ok(0);
         }
         let mut replayed = 0;
-        while self.settings.outbox {
-            let moved = self.move_queued()? as u64;
+        loop {
+            let moved = if self.settings.outbox {
+                self.move_queued()? as u64
+            } else {
+                0
+            };
             if moved == 0 {
                 break;
             }

@@ -214,6 +214,7 @@ impl Ledger {
 
     /// Reads the newest record that may be sent.
     pub(super) fn newest(&mut self) -> Result<Option<OutboxRecord>, LedgerError> {
+        self.check_fence()?;
         let mut newest = self.connection.prepare_cached(
             "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page <= ?1 ORDER BY page DESC LIMIT 1",
         )?;

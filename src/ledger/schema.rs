@@ -253,7 +253,7 @@ fn move_ids(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut rows = seen.query([])?;
     let mut insert = transaction
         .prepare("INSERT INTO pages (place, at, newest, top, ids) VALUES (?1, ?2, ?2, 1, ?3)")?;
-    let (mut place, mut newest) = (1, 0);
+    let (mut place, mut newest) = (1_i64, 0_i64);
     let mut ids = Vec::with_capacity(IDS_PER_ROW);
     loop {
         let row = rows.next()?;

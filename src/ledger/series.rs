@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use ring::hmac;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::types::{ActorRef, Changes, Commit, Series, Total};
+use super::types::{ActorRef, Changes, Commit, Disposition, Series, Total};
 use super::{Settings, micros, timestamp};
 
 /// The label of an event without an actor.
@@ -151,7 +151,9 @@ impl Labels {
             let (activity_type, actor): (String, String) = (row.get(0)?, row.get(1)?);
             let activity_type: Arc<str> = activity_type.into();
             let is_shown = self.actors.contains_key(actor.as_str()) || is_reserved(&actor);
-            if is_shown && (&*activity_type == OTHER_ACTORS || self.learn(&activity_type)) {
+            // Also types of actors without a series: they are introduced when the actor comes back.
+            let is_known = &*activity_type == OTHER_ACTORS || self.learn(&activity_type);
+            if is_shown && is_known {
                 let actor = (self.scheme != "none").then(|| actor.into());
                 let count: i64 = row.get(2)?;
                 let series = Series {
@@ -186,12 +188,15 @@ impl Labels {
         let mut folded = 0;
         for entry in commit.entries.iter().filter(|entry| entry.is_counted()) {
             let Ok(event) = &entry.event else { continue };
+            let is_late = entry.disposition == Disposition::Late;
             let actor = match (self.actor_label.label(event.actor.as_ref()), &event.actor) {
                 (Some(label), Some(actor)) if !is_reserved(&label) => {
                     match self.slot(transaction, &label, now, changes, undo)? {
                         Some(label) => {
                             let name = names.entry(label.clone()).or_default();
-                            *name = actor.name.as_deref().map(truncate).or(name.take());
+                            // A late entry may have an old name.
+                            let current = actor.name.as_deref().filter(|_| !is_late);
+                            *name = current.map(truncate).or(name.take());
                             Some(label)
                         }
                         None => {

@@ -17,6 +17,8 @@ const MIN_PAGE: u64 = 512 * 1024;
 pub(super) struct Size {
     max: u64,
     page: u64,
+    /// Whether the records that wait are delivered.
+    outbox: bool,
     wal: Option<PathBuf>,
     /// Bytes of the file, those of them in use, and bytes of the write-ahead log.
     bytes: AtomicU64,
@@ -32,6 +34,7 @@ impl Size {
         Self {
             max: settings.max_size,
             page: (settings.max_size / PAGE_SHARE).max(MIN_PAGE),
+            outbox: settings.outbox,
             wal: match &settings.path {
                 StatePath::Memory => None,
                 StatePath::File(path) => Some(open::with_suffix(path, "-wal")),
@@ -71,7 +74,7 @@ impl Size {
         let file = (self.used.load(Ordering::Relaxed) + 2 * self.page)
             .max(self.bytes.load(Ordering::Relaxed));
         let log = self.wal_bytes.load(Ordering::Relaxed).max(self.log());
-        (waiting > 0 || self.is_log_large()) && file + log > self.max
+        ((self.outbox && waiting > 0) || self.is_log_large()) && file + log > self.max
     }
 
     pub(super) fn start_tidying(&self) -> bool {

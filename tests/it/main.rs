@@ -19,6 +19,7 @@ mod support {
 }
 
 mod backfill;
+mod cardinality;
 mod chart;
 mod check;
 mod cli;
@@ -29,10 +30,12 @@ mod deploy;
 mod exposition;
 mod health;
 mod healthcheck;
+mod migration;
 mod otlp;
 mod properties;
 mod readme;
 mod self_metrics;
+mod state;
 mod structure;
 mod tail;
 mod tickets;

@@ -118,7 +118,10 @@ impl BackfillArgs {
             }
             _ => {
                 let names: Vec<_> = self.label.iter().map(|(name, _)| name).collect();
-                let repeated = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name));
+                let repeated = names
+                    .iter()
+                    .enumerate()
+                    .find(|(i, name)| names[..*i].contains(name));
                 let Some((_, name)) = repeated else {
                     return Ok(());
                 };
@@ -184,9 +187,7 @@ fn label(text: &str) -> Result<(String, String), String> {
         ));
     }
     if value.is_empty() {
-        return Err(
-            "a label needs a value, like job=orgdata-exporter".to_owned(),
-        );
+        return Err("a label needs a value, like job=orgdata-exporter".to_owned());
     }
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -10,9 +10,7 @@ use super::progress::Progress;
 use super::{Failure, Plan};
 use crate::commands::print;
 use crate::health::Health;
-use crate::ledger::{
-    self, Backlog, LedgerError, LedgerHandle, OutboxRecord, Settled, StatePath,
-};
+use crate::ledger::{self, Backlog, LedgerError, LedgerHandle, OutboxRecord, Settled, StatePath};
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::{Outbox, Relay, Sender};
 
@@ -159,7 +157,9 @@ impl Outbox for Paced {
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
         if let Some(rate) = self.rate {
-            let sent = self.initial_backlog.saturating_sub(self.ledger.status().backlog);
+            let sent = self
+                .initial_backlog
+                .saturating_sub(self.ledger.status().backlog);
             let due = Duration::try_from_secs_f64(sent as f64 / rate).unwrap_or(Duration::MAX);
             tokio::time::sleep(due.saturating_sub(self.started.elapsed())).await;
             let max = max_records.min((rate.ceil() as usize).max(1));

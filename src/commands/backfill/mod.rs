@@ -119,10 +119,15 @@ impl Plan {
                 from.strftime("%Y-%m-%dT%H:%M:%SZ")
             )));
         }
-        let until_text = args.until.map_or("live".to_owned(), |until| until.to_string());
+        let until_text = args
+            .until
+            .map_or("live".to_owned(), |until| until.to_string());
         let mut name = format!("--from {} --until {until_text}", args.from);
         if !settings.api.filters.is_empty() {
-            name.push_str(&format!(" and filters {}", settings.api.filters.fingerprint()));
+            name.push_str(&format!(
+                " and filters {}",
+                settings.api.filters.fingerprint()
+            ));
         }
         Ok(Self {
             page_size: flags.api.page_size,
@@ -174,7 +179,13 @@ impl Plan {
             reread_window: Duration::ZERO,
             page_size: self.page_size,
         };
-        let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), tail_settings);
+        let tail = Tail::new(
+            client,
+            ledger.clone(),
+            state,
+            metrics.clone(),
+            tail_settings,
+        );
         Ok((tail.for_backfill(self.until), ledger))
     }
 
@@ -249,7 +260,9 @@ impl Patience {
             TailError::OtherOrganization { .. } => true,
         };
         if is_final {
-            return Err(Failure::at_run_time(format!("cannot read history: {error}")));
+            return Err(Failure::at_run_time(format!(
+                "cannot read history: {error}"
+            )));
         }
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= self.limit {
@@ -280,7 +293,9 @@ fn live(settings: &Settings) -> Result<Timestamp, String> {
     };
     let beginning = Beginning::read(file)
         .map_err(|error| error.to_string())?
-        .ok_or_else(|| format!("the exporter of {path} has had no response yet; run this again when it has"))?;
+        .ok_or_else(|| {
+            format!("the exporter of {path} has had no response yet; run this again when it has")
+        })?;
     if beginning.base_url != settings.ledger.base_url {
         return Err(format!(
             "state file {path} belongs to {}, not to {}",

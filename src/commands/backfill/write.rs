@@ -98,7 +98,8 @@ async fn export(
         "reading history"
     );
     let mut progress = Progress::new();
-    plan.read(&mut tail, &ledger, &mut progress, shutdown).await?;
+    plan.read(&mut tail, &ledger, &mut progress, shutdown)
+        .await?;
     progress.finish();
     let end = plan.until.unwrap_or_else(Timestamp::now);
     let end = end.checked_sub(CLOCKS_DIFFER).unwrap_or(end);
@@ -172,7 +173,11 @@ impl Increases {
         let mut text = format!("{} audit entries", self.events);
         if let Some((oldest, newest)) = self.times {
             let time = |micros| Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MIN);
-            text.push_str(&format!("; oldest {}, newest {}", time(oldest), time(newest)));
+            text.push_str(&format!(
+                "; oldest {}, newest {}",
+                time(oldest),
+                time(newest)
+            ));
         }
         text.push('\n');
         let mut types: BTreeMap<&str, u64> = BTreeMap::new();
@@ -252,9 +257,9 @@ impl Output {
             if shutdown.is_cancelled() {
                 return Err(Failure::at_run_time("stopped before the end"));
             }
-            let actor = actor
-                .as_ref()
-                .map_or(String::new(), |actor| format!(",actor=\"{}\"", escaped(actor)));
+            let actor = actor.as_ref().map_or(String::new(), |actor| {
+                format!(",actor=\"{}\"", escaped(actor))
+            });
             let activity_type = escaped(activity_type);
             let series = format!(
                 "orgdata_audit_events_total{{activity_type=\"{activity_type}\"{actor}{labels}}}"
@@ -335,7 +340,12 @@ impl Encode for SpoolEncoder {
 
 /// Returns the content of a tagged field.
 fn payload(record: &[u8]) -> &[u8] {
-    let length = record.iter().skip(1).take_while(|byte| **byte >= 0x80).count() + 1;
+    let length = record
+        .iter()
+        .skip(1)
+        .take_while(|byte| **byte >= 0x80)
+        .count()
+        + 1;
     record.get(1 + length..).unwrap_or_default()
 }
 

@@ -34,9 +34,8 @@ struct Family {
 async fn families() -> BTreeMap<String, Family> {
     let metrics = busy();
     let now = Timestamp::now();
-    let certificates = ["web", "otlp"].map(|used_for| -> Certificate {
-        (used_for, Box::new(move || Some(now)))
-    });
+    let certificates =
+        ["web", "otlp"].map(|used_for| -> Certificate { (used_for, Box::new(move || Some(now))) });
     metrics.certificates.set(certificates.into());
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let mut name = "";

@@ -168,21 +168,17 @@ fn readings() -> impl Strategy<Value = Readings> {
         prop::bool::weighted(0.15),
     )
         .prop_map(
-            |(
-                (after, after_inclusive),
-                (has_previous, has_more),
-                page_cap,
-                key,
-                no_date,
-            )| Readings {
-                after,
-                after_inclusive,
-                has_previous,
-                has_more,
-                page_cap,
-                key,
-                no_date,
-                ..Readings::default()
+            |((after, after_inclusive), (has_previous, has_more), page_cap, key, no_date)| {
+                Readings {
+                    after,
+                    after_inclusive,
+                    has_previous,
+                    has_more,
+                    page_cap,
+                    key,
+                    no_date,
+                    ..Readings::default()
+                }
             },
         )
 }
