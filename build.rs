@@ -1,13 +1,13 @@
-//! Tells the crate which commit and which compiler it is built from.
+//! Passes the commit and the compiler to the crate.
 
 use std::process::Command;
 
 fn main() {
-    // Where the sources come without their history, as in the build of an image, whoever builds says it.
-    let told = std::env::var("ORGDATA_BUILD_REVISION")
+    // A build without the history, as in an image, sets the variable.
+    let given = std::env::var("ORGDATA_BUILD_REVISION")
         .ok()
         .filter(|revision| !revision.is_empty());
-    let revision = told
+    let revision = given
         .or_else(|| output("git", &["rev-parse", "--short=12", "HEAD"]))
         .unwrap_or_else(|| "unknown".to_owned());
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
@@ -18,7 +18,7 @@ fn main() {
     println!("cargo:rustc-env=ORGDATA_RUSTC={version}");
     println!("cargo:rerun-if-env-changed=ORGDATA_BUILD_REVISION");
     println!("cargo:rerun-if-changed=build.rs");
-    // A path that does not exist would make cargo run this again at every build.
+    // With a path that does not exist, cargo would run this again at every build.
     for path in [".git/HEAD", ".git/refs/heads"] {
         if std::path::Path::new(path).exists() {
             println!("cargo:rerun-if-changed={path}");

@@ -11,17 +11,19 @@ mod support;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
 use orgdata_exporter::health::Health;
+use orgdata_exporter::ledger::next::{Encode, Encoded, RawRecord, RecordKind};
 use orgdata_exporter::ledger::{
-    Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, OutboxPosition,
-    OutboxRecord, RecordKind, Settings as LedgerSettings, StatePath,
+    Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
+    Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::otlp::{Envelope, Flags, Mapper, Relay, Sender, Settings};
+use orgdata_exporter::otlp::{Envelope, Flags, RecordEncoder, Relay, Sender, Settings};
 use prost::Message;
 use support::{PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +31,9 @@ use tonic::codec::CompressionEncoding;
 
 /// Records in a request.
 const BATCH: usize = 512;
+
+/// Encodings of one entry.
+const ENCODINGS: u32 = 200_000;
 
 /// At least this share of the floor's speed.
 const OF_THE_FLOOR: f64 = 0.8;
@@ -59,6 +64,7 @@ async fn run(pages: u64) {
     println!(
         "bare floor: the bodies are given too, so that nothing is read, only encoded and sent"
     );
+    measure_encoder(&support::entries(1));
     let peer = Peer::start(pages);
     for gzip in [false, true] {
         let name = if gzip {
@@ -113,21 +119,9 @@ struct Batches {
 impl Batches {
     fn new() -> Self {
         let entries: Vec<String> = (1..=5).flat_map(support::entries).collect();
-        let (mapper, arrived_at) = (Mapper::default(), jiff::Timestamp::now());
-        let position = OutboxPosition { page: 1, index: 0 };
-        let record = |raw: &String| OutboxRecord {
-            position,
-            kind: RecordKind::Entry,
-            arrived_at,
-            trace: None,
-            raw: raw.clone(),
-        };
-        let encoded: Vec<Vec<u8>> = entries
-            .iter()
-            .map(|raw| mapper.encode(&record(raw)))
-            .collect();
+        let encoded: Vec<Bytes> = entries.iter().map(|json| encode(json)).collect();
         let envelope = Envelope::new(&[("service.name".to_owned(), "orgdata-exporter".to_owned())]);
-        let request = |records: &[Vec<u8>]| envelope.request(records.iter().map(Vec::as_slice));
+        let request = |records: &[Bytes]| envelope.request(records.iter());
         let requests = encoded
             .chunks_exact(BATCH)
             .map(|records| ExportLogsServiceRequest::decode(request(records)).expect("decodes"));
@@ -191,6 +185,18 @@ async fn floor(peer: &Peer, pages: u64, gzip: bool, read: bool) -> f64 {
     sending.elapsed().cpu.saturating_sub(copying).as_secs_f64()
 }
 
+fn encode(json: &str) -> Bytes {
+    let mut bytes = Vec::new();
+    let record = RawRecord {
+        kind: RecordKind::Entry,
+        json,
+        arrived_at: jiff::Timestamp::now(),
+        trace: None,
+    };
+    RecordEncoder::default().encode(&record, &mut bytes);
+    bytes.into()
+}
+
 fn any_value(json: serde_json::Value) -> AnyValue {
     use serde_json::Value as Json;
     let value = match json {
@@ -216,6 +222,21 @@ fn any_value(json: serde_json::Value) -> AnyValue {
         }
     };
     AnyValue { value: Some(value) }
+}
+
+/// Prints the time to encode an entry on one core.
+fn measure_encoder(entries: &[String]) {
+    let entry = entries.iter().find(|entry| entry.len() >= 700);
+    let entry = entry.unwrap_or(&entries[0]);
+    let start = Usage::now();
+    for _ in 0..ENCODINGS {
+        std::hint::black_box(encode(std::hint::black_box(entry)));
+    }
+    let cpu = start.elapsed().cpu.as_secs_f64() * 1e6 / f64::from(ENCODINGS);
+    println!(
+        "encoder: {cpu:.2} µs of CPU for an entry of {} bytes",
+        entry.len()
+    );
 }
 
 /// Seconds of CPU from the start of a relay with a full outbox until the last acknowledgement is written down.
@@ -259,8 +280,9 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
         .expect("settings")
         .expect("an endpoint");
     let sender = Sender::new(&settings).expect("a sender");
+    let encoder = RecordEncoder::new(settings.redaction.clone());
     let relay = Relay::new(
-        ledger.clone(),
+        Encoded::new(ledger.clone(), std::sync::Arc::new(encoder)),
         &ledger.instance_id(),
         sender,
         &settings,

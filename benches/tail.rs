@@ -13,17 +13,18 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{
-    AuditPage, AuditQuery, Client, Entry, KeySource, Priority, Settings as ApiSettings,
+    AuditPage, AuditQuery, Client, KeySource, Priority, Settings as ApiSettings,
 };
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
+use orgdata_exporter::ledger::next::Encoded;
 use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::otlp::{Flags, Relay, Sender, Settings as OtlpSettings};
+use orgdata_exporter::otlp::{Flags, RecordEncoder, Relay, Sender, Settings as OtlpSettings};
 use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
 use secrecy::SecretString;
-use support::{PAGE, Peer, Usage};
+use support::{Entry, PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
 
 /// At least this share of the floor's speed, metrics only.
@@ -287,8 +288,9 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
             .expect("settings")
             .expect("an endpoint");
         let sender = Sender::new(&settings).expect("a sender");
+        let encoder = RecordEncoder::new(settings.redaction.clone());
         let relay = Relay::new(
-            ledger.clone(),
+            Encoded::new(ledger.clone(), std::sync::Arc::new(encoder)),
             &ledger.instance_id(),
             sender,
             &settings,

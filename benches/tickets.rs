@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings, Ticket, TicketPage};
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::tickets::{Scanner, Settings, Snapshot};
 use peer::{Peer, Truth};
 use secrecy::SecretString;
@@ -142,8 +143,8 @@ async fn scan(peer: &Peer, truth: &Truth) -> Usage {
 
 /// What a snapshot says, in whole cents.
 fn seen(snapshot: &Snapshot) -> Truth {
-    let open = snapshot.open_total();
-    let cents = open.deal_amount.as_f64() * 100.0;
+    let open = snapshot.series().open_total();
+    let cents = open.deal_amount * 100.0;
     Truth {
         tickets: snapshot.tickets,
         open: open.tickets,

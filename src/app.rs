@@ -1,5 +1,6 @@
-//! Wires the parts, starts the loops, and stops them in order: readers first, then the relay, the web surface last.
+//! Connects the parts, starts the loops, and stops them in order: readers first, then the relay, then the web surface.
 
+mod observer;
 mod overview;
 mod report;
 
@@ -7,23 +8,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use orgdata_api::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Client;
 use crate::audit::Tail;
 use crate::cli::Settings;
-use crate::ledger::{LedgerHandle, OpenError};
+use crate::ledger::{LedgerHandle, OpenError, Status};
 use crate::metrics::certificates::Certificate;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Relay, Sender};
 use crate::tickets;
 use crate::web::{self, BindError, Bound, Health, WebState};
 
-/// How often queued dead letters are looked for: whoever queues them waits for it.
+/// How often queued dead letters are looked for.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why the exporter did not start, or ended by itself.
+/// Why the exporter did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The state file cannot be opened.
@@ -35,14 +36,17 @@ pub enum RunError {
     /// A certificate or another file cannot be used.
     #[error("{0}")]
     Setting(String),
-    /// A loop ended by a defect of the program.
+    /// Another process has opened the state file.
+    #[error("another process uses the state file; stop one of the two")]
+    Fenced,
+    /// A loop ended because of a bug.
     #[error(
-        "the {0} loop ended by a defect of this program; please report it. Nothing is lost: a restart goes on from the state file"
+        "internal error: the {0} loop ended; please report it. Nothing is lost: a restart continues from the state file"
     )]
-    Defect(&'static str),
+    Internal(&'static str),
 }
 
-/// An exporter that has its files and its ports, and has not begun.
+/// An exporter that has its files and ports, and is not running yet.
 #[derive(Debug)]
 pub struct App {
     settings: Settings,
@@ -53,13 +57,12 @@ pub struct App {
     sender: Option<Sender>,
     bound: Bound,
     /// Damaged state files that this process has set aside.
-    damages: u32,
+    recreations: u32,
 }
 
 /// How a run ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// It was told to.
     Stopped,
     /// The state file is damaged.
     Damaged,
@@ -68,12 +71,12 @@ enum Ended {
 // === impl RunError ===
 
 impl RunError {
-    /// The process's exit status.
+    /// Returns the process's exit status.
     pub fn exit_status(&self) -> u8 {
         match self {
-            Self::State(OpenError::Locked(_)) => 3,
+            Self::State(OpenError::Locked(_)) | Self::Fenced => 3,
             Self::State(_) | Self::Bind(_) | Self::Setting(_) => 2,
-            Self::Defect(_) => 1,
+            Self::Internal(_) => 1,
         }
     }
 }
@@ -84,41 +87,46 @@ impl App {
     /// Opens the state file and binds the ports.
     ///
     /// # Errors
-    /// Where one of them, or a certificate, cannot be had.
+    /// If one of them, or a certificate, cannot be used.
     pub async fn open(settings: Settings) -> Result<Self, RunError> {
         Self::open_with(settings, None).await
     }
 
     async fn open_with(settings: Settings, bound: Option<Bound>) -> Result<Self, RunError> {
-        let (metrics, began) = (Metrics::new(settings.zero_hold), Timestamp::now());
+        let (metrics, started) = (Metrics::new(settings.zero_hold), Timestamp::now());
         let client = Client::new(settings.api.clone(), metrics.api.clone())
             .map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
-        let sender = match &settings.otlp {
-            Some(otlp) => {
-                Some(Sender::new(otlp).map_err(|error| RunError::Setting(error.to_string()))?)
-            }
-            None => None,
-        };
+        let sender = settings.otlp.as_ref().map(Sender::new).transpose();
+        let sender = sender.map_err(|error| RunError::Setting(error.to_string()))?;
         metrics.certificates.set(certificates(&settings));
-        let (ledger, state) = LedgerHandle::open(settings.ledger.clone(), metrics.clone())?;
+        let (ledger, state) = LedgerHandle::open(settings.ledger.clone())?;
         let bound = match bound {
             Some(bound) => bound,
             None => web::bind(&settings.web).await?,
         };
-        let damages = u32::from(
-            state
-                .recreated_at
-                .is_some_and(|at| at.as_microsecond() >= began.as_microsecond()),
-        );
-        let tail = settings.audit.clone().map(|audit| {
-            Tail::new(
+        let max_size = i64::try_from(settings.ledger.max_size).unwrap_or(i64::MAX);
+        metrics.state.max_size_bytes.set(max_size);
+        metrics.state.created(state.created_at);
+        let mut recreations = 0;
+        if let Some(at) = state.recreated_at {
+            let by_us = at.as_microsecond() >= started.as_microsecond();
+            recreations = u32::from(by_us);
+            metrics.state.recreated(at, by_us);
+        }
+        show_status(&metrics, &Status::default(), &ledger.status());
+        let tail = match settings.audit.clone() {
+            Some(audit) => Some(Tail::new(
                 client.clone(),
                 ledger.clone(),
                 state,
                 metrics.clone(),
                 audit,
-            )
-        });
+            )),
+            None => {
+                crate::audit::restore(&metrics, state.counted);
+                None
+            }
+        };
         Ok(Self {
             settings,
             metrics,
@@ -127,37 +135,37 @@ impl App {
             tail,
             sender,
             bound,
-            damages,
+            recreations,
         })
     }
 
-    /// What it listens on.
+    /// Returns what it listens on.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
 
-    /// Runs until `shutdown`; then stops reading, sends what is left within the grace, and goes. Where the state file turns out to be
-    /// damaged it is set aside, and everything begins anew with a fresh one, as after a restart.
+    /// Runs until `shutdown`; then stops reading and sends what is left within the grace period. If the state file turns out to
+    /// be damaged, it is set aside and everything starts again with a new one.
     ///
     /// # Errors
-    /// Where a loop ends by itself, or it cannot begin anew.
+    /// If a loop ends by itself, another process takes over the state file, or the exporter cannot start again.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), RunError> {
         let settings = self.settings.clone();
-        // What begins anew keeps the sockets: a free port stays the same, and what systemd handed over comes only once.
+        // The sockets are kept: a free port stays the same, and systemd hands its sockets over only once.
         let bound = self.bound.clone();
         loop {
-            let (ledger, damages) = (self.ledger.clone(), self.damages + 1);
+            let (ledger, recreations) = (self.ledger.clone(), self.recreations);
             if self.run_once(shutdown.clone()).await? == Ended::Stopped {
                 return Ok(());
             }
             ledger.set_aside().await?;
             drop(ledger);
             self = Self::open_with(settings.clone(), Some(bound.clone())).await?;
-            // Its metrics begin at 0, where a second damage would look like the first.
-            for _ in 0..damages {
+            // The new metrics start at 0, and would make a second recreation look like the first.
+            for _ in 0..=recreations {
                 self.metrics.state.recreated(Timestamp::now(), true);
             }
-            self.damages += damages;
+            self.recreations = recreations + 1;
         }
     }
 
@@ -170,7 +178,7 @@ impl App {
             tail,
             sender,
             bound,
-            damages: _,
+            recreations: _,
         } = self;
         let health = Health::default();
         let state = WebState {
@@ -201,61 +209,61 @@ impl App {
             });
         }
         let sending = CancellationToken::new();
-        let relay = match (sender, &settings.otlp) {
+        let mut relay = match (sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
-                let relay = relay(&ledger, sender, otlp, &metrics).run(
-                    health.clone(),
-                    sending.clone(),
-                    settings.shutdown_grace,
+                let relay = Relay::new(
+                    ledger.clone(),
+                    &ledger.instance_id(),
+                    sender,
+                    otlp,
+                    metrics.otlp.clone(),
+                    Arc::clone(&metrics.loops),
                 );
-                tokio::spawn(beside_dead_letters(relay, ledger.clone(), true))
+                let grace = settings.shutdown_grace;
+                tokio::spawn(relay.run(health.clone(), sending.clone(), grace))
             }
-            _ => tokio::spawn(beside_dead_letters(
-                sending.clone().cancelled_owned(),
-                ledger.clone(),
-                false,
-            )),
+            _ => tokio::spawn(sending.clone().cancelled_owned()),
         };
         health.set_ready(true);
         report::begin(&settings, &listening);
 
-        let mut relay = relay;
         let mut outcome = Ok(Ended::Stopped);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = report::each_hour(&metrics, &ledger) => match never {},
+            never = report::follow(&metrics, &ledger) => match never {},
+            never = follow_status(&metrics, &ledger) => match never {},
+            never = replay_dead_letters(&ledger) => match never {},
+            () = ledger.fenced() => outcome = Err(RunError::Fenced),
             () = ledger.damaged() => {
-                tracing::error!("the state file is damaged: everything stops, and begins anew with a fresh file");
+                tracing::error!("the state file is damaged; the exporter starts again with a new one");
                 outcome = Ok(Ended::Damaged);
             }
             ended = readers.join_next(), if !readers.is_empty() => {
-                outcome = Err(RunError::Defect(ended.and_then(Result::ok).map_or("reading", Loop::as_str)));
+                let which = ended.and_then(Result::ok).map_or("reading", Loop::as_str);
+                outcome = Err(RunError::Internal(which));
             }
-            _ = &mut relay => outcome = Err(RunError::Defect(Loop::Otlp.as_str())),
+            _ = &mut relay => outcome = Err(RunError::Internal(Loop::Otlp.as_str())),
         }
         reading.cancel();
         while readers.join_next().await.is_some() {}
         sending.cancel();
         if !relay.is_finished() {
-            // The relay keeps its own time; a defect in it must not keep the process.
+            // The relay keeps to its own time limit; a bug in it must not keep the process.
             let _ = tokio::time::timeout(settings.shutdown_grace * 2, relay).await;
         }
         health.set_ready(false);
         stop_web.cancel();
         let _ = web.await;
         if let Ok(Ended::Stopped) = outcome {
-            if let Err(error) = ledger.remember_shown().await {
-                tracing::warn!(%error, "what was counted and not scraped yet is shown at once by the next process");
-            }
             tracing::info!(unsent = ledger.backlog().records, "stopped");
         }
         outcome
     }
 }
 
-/// The certificates whose end is shown.
+/// Returns the certificates whose end is shown.
 fn certificates(settings: &Settings) -> Vec<Certificate> {
     let mut certificates: Vec<Certificate> = Vec::new();
     if let Some(config) = settings.web.config.clone() {
@@ -271,44 +279,46 @@ fn certificates(settings: &Settings) -> Vec<Certificate> {
     certificates
 }
 
-fn relay(
-    ledger: &LedgerHandle,
-    sender: Sender,
-    settings: &otlp::Settings,
-    metrics: &Metrics,
-) -> Relay<LedgerHandle, Sender> {
-    Relay::new(
-        ledger.clone(),
-        &ledger.instance_id(),
-        sender,
-        settings,
-        metrics.otlp.clone(),
-        Arc::clone(&metrics.loops),
-    )
+/// Moves queued dead letters to the outbox. Never returns.
+async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible {
+    loop {
+        if let Err(error) = ledger.replay_dead_letters().await {
+            tracing::debug!(%error, "cannot look for queued dead letters");
+        }
+        tokio::time::sleep(REPLAY_INTERVAL).await;
+    }
 }
 
-/// Does `work` and meanwhile follows what an operator does to the dead letters: those that are queued go back into the outbox where there
-/// is a collector, and wait for one where there is none; those that are deleted are no longer counted.
-async fn beside_dead_letters(
-    work: impl Future<Output = ()>,
-    ledger: LedgerHandle,
-    collector: bool,
-) {
-    let following = async {
-        loop {
-            let followed = if collector {
-                ledger.replay_dead_letters().await.map(drop)
-            } else {
-                ledger.recount_dead_letters().await
-            };
-            if let Err(error) = followed {
-                tracing::debug!(%error, "cannot look for what was done to the dead letters");
-            }
-            tokio::time::sleep(REPLAY_INTERVAL).await;
+/// Shows each change of the state file in the metrics. Never returns.
+async fn follow_status(metrics: &Metrics, ledger: &LedgerHandle) -> std::convert::Infallible {
+    let mut status = ledger.watch();
+    let mut shown = ledger.status();
+    loop {
+        let now = status.borrow_and_update().clone();
+        show_status(metrics, &shown, &now);
+        shown = now;
+        if status.changed().await.is_err() {
+            std::future::pending::<()>().await;
         }
-    };
-    tokio::select! {
-        () = work => {}
-        () = following => {}
+    }
+}
+
+fn show_status(metrics: &Metrics, before: &Status, now: &Status) {
+    let (state, otlp) = (&metrics.state, &metrics.otlp);
+    let gauge = |value| i64::try_from(value).unwrap_or(i64::MAX);
+    state.commits.inc_by(now.commits - before.commits);
+    let failures = now.commit_failures - before.commit_failures;
+    state.commit_failures.inc_by(failures);
+    state.size_bytes.set(gauge(now.size_bytes));
+    let dead_lettered = now.dead_lettered - before.dead_lettered;
+    otlp.records_dead_lettered.inc_by(dead_lettered);
+    otlp.dead_letters.set(gauge(now.dead_letters));
+    let evicted = now.evicted - before.evicted;
+    otlp.dead_letters_evicted.inc_by(evicted);
+    otlp.records_replayed.inc_by(now.replayed - before.replayed);
+    otlp.backlog(now.backlog, now.oldest);
+    if let Some((id, name)) = &now.organization {
+        let name = name.as_deref().unwrap_or_default();
+        metrics.audit.organization(id.as_str(), name);
     }
 }

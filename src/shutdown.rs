@@ -1,96 +1,98 @@
-//! Signals: the first one stops the program in order, the second one at once.
+//! Signals: the first SIGTERM or SIGINT stops the program in order, a second one at once, and SIGHUP reloads files.
 
+use std::io;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::web::WebConfig;
-
-/// Some tools send a signal twice, to the process and to its group (`timeout` does); so soon after the first one a second one is its echo.
+/// Some tools send a signal to the process and to its group (`timeout` does). A second one within this time is ignored.
 const ECHO: Duration = Duration::from_millis(300);
-
-/// Cancelled by SIGTERM or SIGINT; another one of them ends the process with status 1. Call it inside the runtime.
-///
-/// From the moment it returns, no signal is lost.
-pub fn on_signal() -> CancellationToken {
-    let token = CancellationToken::new();
-    let stop = token.clone();
-    let mut signals = Signals::listen();
-    tokio::spawn(async move {
-        signals.next().await;
-        stop.cancel();
-        tokio::time::sleep(ECHO).await;
-        Signals::listen().next().await;
-        tracing::warn!("a second signal: ending at once");
-        std::process::exit(1);
-    });
-    token
-}
-
-/// Reads files again on SIGHUP, which then does not end the process. Call it inside the runtime.
-pub fn on_hangup(web: Option<WebConfig>) {
-    #[cfg(not(unix))]
-    drop(web);
-    #[cfg(unix)]
-    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) {
-        Ok(mut hangups) => {
-            tokio::spawn(async move {
-                while hangups.recv().await.is_some() {
-                    tracing::info!(
-                        "SIGHUP: the web configuration is read again; the key file is read for every request in any case, all other files at the start alone"
-                    );
-                    if let Some(web) = web.clone() {
-                        // A file system may hang.
-                        let _ = tokio::task::spawn_blocking(move || web.reload()).await;
-                    }
-                }
-            });
-        }
-        Err(error) => tracing::warn!(%error, "cannot listen for SIGHUP; it ends the program"),
-    }
-}
 
 /// The signals that end the program.
 #[cfg(unix)]
-struct Signals(Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>);
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
 
 /// The signals that end the program.
 #[cfg(not(unix))]
 struct Signals;
 
+/// Returns a token that SIGTERM or SIGINT cancels; another one of them ends the process with status 1. No signal is lost
+/// after it returns. Call it inside the runtime.
+pub fn on_signal() -> CancellationToken {
+    let token = CancellationToken::new();
+    let stop = token.clone();
+    match Signals::listen() {
+        Ok(mut signals) => drop(tokio::spawn(async move {
+            signals.next().await;
+            stop.cancel();
+            tokio::time::sleep(ECHO).await;
+            // A new listener does not see the signals of the meantime.
+            if let Ok(mut signals) = Signals::listen() {
+                signals.next().await;
+                tracing::warn!("second signal: exiting at once");
+                std::process::exit(1);
+            }
+        })),
+        Err(error) => {
+            tracing::warn!(%error, "cannot listen for signals; only SIGKILL ends the program");
+        }
+    }
+    token
+}
+
+/// Calls `reload` on SIGHUP, which then does not end the process. Call it inside the runtime.
+#[cfg(unix)]
+pub fn on_hangup(reload: impl Fn() + Clone + Send + 'static) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangups = match signal(SignalKind::hangup()) {
+        Ok(hangups) => hangups,
+        Err(error) => {
+            tracing::warn!(%error, "cannot listen for SIGHUP; it ends the program");
+            return;
+        }
+    };
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            tracing::info!(
+                "SIGHUP: reloading the web configuration; the key file is read for every request, and other files only at start"
+            );
+            // A file system may hang.
+            let _ = tokio::task::spawn_blocking(reload.clone()).await;
+        }
+    });
+}
+
+/// Does nothing: there is no SIGHUP.
+#[cfg(not(unix))]
+pub fn on_hangup(_: impl Fn() + Clone + Send + 'static) {}
+
 // === impl Signals ===
 
 #[cfg(unix)]
 impl Signals {
-    fn listen() -> Self {
+    fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        match (
-            signal(SignalKind::terminate()),
-            signal(SignalKind::interrupt()),
-        ) {
-            (Ok(terminate), Ok(interrupt)) => Self(Some((terminate, interrupt))),
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(%error, "cannot listen for signals; the program ends only when it is killed");
-                Self(None)
-            }
-        }
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn next(&mut self) {
-        match &mut self.0 {
-            Some((terminate, interrupt)) => tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            },
-            None => std::future::pending().await,
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
     }
 }
 
 #[cfg(not(unix))]
 impl Signals {
-    fn listen() -> Self {
-        Self
+    fn listen() -> io::Result<Self> {
+        Ok(Self)
     }
 
     async fn next(&mut self) {

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "each benchmark uses its part")]
 
 mod counted;
+mod entry;
 mod usage;
 
 use std::io::{BufRead, BufReader, Write};
@@ -26,6 +27,7 @@ use tonic::codec::CompressionEncoding;
 
 use counted::Counted;
 
+pub(crate) use self::entry::Entry;
 pub(crate) use self::usage::{Usage, peak_resident_mib, resident_mib};
 
 /// Entries on a page.

@@ -1,19 +1,19 @@
-//! What the landing page tells, gathered from the metrics and the ledger.
+//! The content of the landing page, gathered from the metrics and the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cli::Settings;
-use crate::ledger::{Direction, LedgerHandle};
+use crate::ledger::LedgerHandle;
 use crate::metrics::Metrics;
-use crate::metrics::audit::Total;
+use crate::metrics::audit::{RangeKind, Total};
 use crate::otlp::Target;
 use crate::web::Overview;
 use crate::web::overview::{
     AuditOverview, Count, DeliveryOverview, OpenTickets, StateOverview, TicketsOverview,
 };
 
-/// A closure that gathers an overview each time it is called.
+/// Returns a closure that gathers an overview each time it is called.
 pub(super) fn gather(
     settings: &Settings,
     metrics: &Metrics,
@@ -48,48 +48,45 @@ pub(super) fn gather(
             size_bytes: metrics.state.size_bytes.get().unsigned_abs(),
             max_size_bytes: metrics.state.max_size_bytes.get().unsigned_abs(),
         }),
-        dead_letters: ledger.dead_letters().unwrap_or(0),
+        dead_letters: ledger.status().dead_letters,
     })
 }
 
-fn audit(metrics: &Metrics) -> AuditOverview {
-    let events = metrics.audit.events();
-    let names = metrics.audit.names();
-    let mut types: BTreeMap<String, u64> = BTreeMap::new();
-    let mut actors: BTreeMap<String, u64> = BTreeMap::new();
-    for (labels, count) in events.iter().filter(|(_, count)| *count > 0) {
-        *types.entry(labels.activity_type.to_string()).or_default() += count;
-        if let Some(actor) = &labels.actor {
-            let shown = names
-                .get(actor)
-                .map_or_else(|| actor.to_string(), |name| format!("{name} ({actor})"));
-            *actors.entry(shown).or_default() += count;
-        }
+/// Adds up the numbers of each name.
+fn sums(counts: impl Iterator<Item = (String, u64)>) -> Vec<Count> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, count) in counts {
+        *sums.entry(name).or_default() += count;
     }
-    let rows = |counts: BTreeMap<String, u64>| {
-        counts
-            .into_iter()
-            .map(|(name, count)| Count::new(name, count))
-            .collect()
+    let rows = sums.into_iter();
+    rows.map(|(name, count)| Count::new(name, count)).collect()
+}
+
+fn audit(metrics: &Metrics) -> AuditOverview {
+    let mut events = metrics.audit.events();
+    events.retain(|(_, count)| *count > 0);
+    let names = metrics.audit.names();
+    let shown = |actor: &str| match names.get(actor) {
+        Some(name) => format!("{name} ({actor})"),
+        None => actor.to_owned(),
     };
+    let types = events
+        .iter()
+        .map(|(labels, count)| (labels.activity_type.to_string(), *count));
+    let actors = events
+        .iter()
+        .filter_map(|(labels, count)| Some((shown(labels.actor.as_deref()?), *count)));
     AuditOverview {
         events: metrics.audit.counted(),
         newest: metrics.audit.newest(),
         per_minute: metrics.audit.per_minute(),
-        activity_types: rows(types),
-        actors: rows(actors),
+        activity_types: sums(types),
+        actors: sums(actors),
         paused: metrics.audit.is_paused(),
-        walk: metrics
-            .audit
-            .current_walk()
-            .map(|(kind, direction, pages)| {
-                let way = if direction == Direction::Down {
-                    "pages down"
-                } else {
-                    "pages to go"
-                };
-                format!("{}, {pages} {way}", kind.as_str().replace('_', " "))
-            }),
+        walk: RangeKind::ALL
+            .into_iter()
+            .find(|kind| metrics.audit.current_ranges(*kind).0 > 0)
+            .map(|kind| kind.as_str().replace('_', " ")),
         gaps: metrics.audit.total(Total::Gaps),
         late: metrics.audit.total(Total::Late),
         malformed: metrics.audit.total(Total::Malformed),
@@ -97,45 +94,35 @@ fn audit(metrics: &Metrics) -> AuditOverview {
 }
 
 fn tickets(metrics: &Metrics, priorities: &[String]) -> Option<TicketsOverview> {
-    let summary = metrics.tickets.summary()?;
-    let snapshot = metrics.tickets.snapshot()?;
-    let mut states: BTreeMap<String, u64> = BTreeMap::new();
-    for ((state, _), group) in snapshot.by_state() {
-        *states.entry(state.to_owned()).or_default() += group.tickets;
-    }
+    let series = metrics.tickets.series()?;
+    let overdue = series.overdue_total();
+    let states = series.by_state.iter();
+    let states = states.map(|([state, _], group)| (state.to_string(), group.tickets));
     let rank = |name: &str| {
         priorities
             .iter()
             .position(|known| known == name)
             .unwrap_or(priorities.len())
     };
-    let open = snapshot.open().filter(|(_, group)| group.tickets > 0).map(
-        |((ticket_type, priority), group)| OpenTickets {
-            ticket_type: ticket_type.to_owned(),
-            priority: priority.to_owned(),
-            tickets: group.tickets,
-            deal_amount: group.deal_amount.as_f64(),
-        },
-    );
+    let open = series.open.iter().filter(|(_, group)| group.tickets > 0);
+    let open = open.map(|([ticket_type, priority], group)| OpenTickets {
+        ticket_type: ticket_type.to_string(),
+        priority: priority.to_string(),
+        tickets: group.tickets,
+        deal_amount: group.deal_amount,
+    });
     let mut open: Vec<OpenTickets> = open.collect();
     open.sort_by(|a, b| {
         a.ticket_type
             .cmp(&b.ticket_type)
             .then_with(|| rank(&a.priority).cmp(&rank(&b.priority)))
     });
-    let oldest = snapshot
-        .oldest_created()
-        .map(|(_, at)| at)
-        .min_by(f64::total_cmp);
     Some(TicketsOverview {
-        taken_at: Some(summary.taken_at),
-        consistent: summary.consistent,
-        states: states
-            .into_iter()
-            .map(|(name, count)| Count::new(name, count))
-            .collect(),
+        taken_at: Some(series.taken_at),
+        consistent: series.consistent,
+        states: sums(states),
         open,
-        overdue: summary.overdue,
-        oldest_open: oldest.and_then(|at| jiff::Timestamp::from_second(at as i64).ok()),
+        overdue,
+        oldest_open: series.oldest_created.iter().map(|(_, at)| *at).min(),
     })
 }

@@ -1,57 +1,52 @@
-//! What the log says of the exporter as a whole: one line at the start, and a summary each hour.
+//! Log lines about the exporter as a whole: one at the start, one once it works, and a summary every hour.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
 use humantime::format_duration;
-use tokio::time::{Instant, MissedTickBehavior};
+use orgdata_api::{KEY_VARIABLE, KeySource};
+use tokio::time::{Instant, sleep_until};
 
-use crate::api::{KEY_VARIABLE, KeySource};
 use crate::cli::Settings;
 use crate::ledger::LedgerHandle;
 use crate::metrics::audit::Total;
-use crate::metrics::build::VERSION;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::Target;
 
-/// Between two summaries.
+/// The time between two summaries.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a summary tells: the first six grow, and a line shows by how much.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
+/// How often it is checked whether everything works, until it does.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Totals whose increase is in the summary.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
     events: u64,
-    late: u64,
+    late_events: u64,
     gaps: u64,
     api_requests: u64,
     api_failures: u64,
     records_sent: u64,
-    backlog_records: u64,
-    dead_letters: u64,
-    /// Open tickets; `None` where no snapshot is shown.
-    open_tickets: Option<u64>,
-    /// The loops whose last round failed, and why.
-    failing: Vec<(Loop, String)>,
 }
 
-/// Says once what the exporter will do, and with which settings.
+/// Logs what the exporter will do and with which settings.
 pub(super) fn begin(settings: &Settings, addresses: &str) {
     let audit_logs = settings.audit.as_ref().map(|audit| {
-        let filtered = if settings.api.filters == Default::default() {
-            ""
-        } else {
-            ", filtered"
+        let interval = format_duration(audit.poll_interval);
+        let filtered = match settings.api.filters.is_empty() {
+            true => "",
+            false => ", filtered",
         };
         format!(
-            "every {}, log records from {}{filtered}",
-            format_duration(audit.poll_interval),
+            "every {interval}, log records from {}{filtered}",
             audit.start
         )
     });
     let tickets = settings.tickets.as_ref().map(|tickets| {
+        let interval = format_duration(tickets.scan_interval);
         format!(
-            "every {}, open are {}",
-            format_duration(tickets.scan_interval),
+            "every {interval}, open are {}",
             tickets.open_states.join(",")
         )
     });
@@ -61,158 +56,135 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
         }
         Target::Stdout => "standard output".to_owned(),
     });
-    let off = || "off".to_owned();
+    let key = match &settings.api.key {
+        KeySource::File(path) => format!("file {}", path.display()),
+        KeySource::Value(_) => format!("variable {KEY_VARIABLE}"),
+    };
     tracing::info!(
         addresses,
-        version = VERSION,
+        version = env!("CARGO_PKG_VERSION"),
         service = %settings.api.base_url,
-        key = match &settings.api.key {
-            KeySource::File(path) => format!("file {}", path.display()),
-            KeySource::Value(_) => format!("variable {KEY_VARIABLE}"),
-        },
-        audit_logs = audit_logs.unwrap_or_else(off),
-        tickets = tickets.unwrap_or_else(off),
-        log_records = log_records.unwrap_or_else(|| "to no collector".to_owned()),
+        key,
+        audit_logs = audit_logs.as_deref().unwrap_or("off"),
+        tickets = tickets.as_deref().unwrap_or("off"),
+        log_records = log_records.as_deref().unwrap_or("to no collector"),
         state = %settings.ledger.path,
         state_max_size = %bytesize::ByteSize(settings.ledger.max_size).display().iec(),
         "listening"
     );
 }
 
-/// Says each hour what happened in it, for as long as it is polled.
-pub(super) async fn each_hour(metrics: &Metrics, ledger: &LedgerHandle) -> Infallible {
-    summaries(|| Totals::read(metrics, ledger)).await
+/// Logs once that everything works, and a summary every hour.
+pub(super) async fn follow(metrics: &Metrics, ledger: &LedgerHandle) -> Infallible {
+    repeat(metrics, || ledger.backlog().records).await
 }
 
-async fn summaries(totals: impl Fn() -> Totals) -> Infallible {
-    let mut ticks = tokio::time::interval_at(Instant::now() + HOUR, HOUR);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before = totals();
+async fn repeat(metrics: &Metrics, backlog: impl Fn() -> u64) -> Infallible {
+    let (mut before, mut works) = (Totals::read(metrics), false);
+    let mut next = Instant::now() + HOUR;
     loop {
-        ticks.tick().await;
-        let now = totals();
-        now.tell(&before);
-        before = now;
+        let check = Instant::now() + CHECK_INTERVAL;
+        sleep_until(if works { next } else { next.min(check) }).await;
+        works = works || log_if_working(metrics);
+        if Instant::now() >= next {
+            next += HOUR;
+            before = log_summary(metrics, before, backlog());
+        }
     }
+}
+
+/// Logs that the API is being read, if every loop that reads it has succeeded.
+fn log_if_working(metrics: &Metrics) -> bool {
+    let [audit, tickets] = [Loop::Audit, Loop::Tickets].map(|which| metrics.loops.state(which));
+    let works = [&audit, &tickets]
+        .iter()
+        .all(|state| !state.enabled || state.up == Some(true));
+    if works {
+        let tickets = metrics.tickets.series().map(|tickets| tickets.tickets);
+        let newest_event = metrics.audit.newest().map(tracing::field::display);
+        tracing::info!(tickets, newest_event, "working");
+    }
+    works
+}
+
+/// Logs what happened in the last hour, and which loops fail. Returns the new totals.
+fn log_summary(metrics: &Metrics, before: Totals, backlog_records: u64) -> Totals {
+    let now = Totals::read(metrics);
+    // A new state file begins its counts at 0.
+    let increase = |total: fn(&Totals) -> u64| total(&now).saturating_sub(total(&before));
+    tracing::info!(
+        events = increase(|totals| totals.events),
+        late_events = increase(|totals| totals.late_events),
+        gaps = increase(|totals| totals.gaps),
+        api_requests = increase(|totals| totals.api_requests),
+        api_failures = increase(|totals| totals.api_failures),
+        records_sent = increase(|totals| totals.records_sent),
+        backlog_records,
+        dead_letters = metrics.otlp.dead_letters.get(),
+        open_tickets = metrics
+            .tickets
+            .series()
+            .map(|tickets| tickets.open_total().tickets),
+        "the last hour"
+    );
+    for which in Loop::ALL {
+        let state = metrics.loops.state(which);
+        if let (true, Some(false), Some(failure)) = (state.enabled, state.up, state.last_failure) {
+            tracing::warn!(loop = which.as_str(), error = failure.message, "still failing");
+        }
+    }
+    now
 }
 
 // === impl Totals ===
 
 impl Totals {
-    fn read(metrics: &Metrics, ledger: &LedgerHandle) -> Self {
+    fn read(metrics: &Metrics) -> Self {
         let (api_requests, api_failures) = metrics.api.totals();
-        let failing = Loop::ALL.into_iter().filter_map(|which| {
-            let state = metrics.loops.state(which);
-            let failure = state
-                .last_failure
-                .filter(|_| state.enabled && state.up == Some(false))?;
-            Some((which, failure.message))
-        });
         Self {
             events: metrics.audit.counted(),
-            late: metrics.audit.total(Total::Late),
+            late_events: metrics.audit.total(Total::Late),
             gaps: metrics.audit.total(Total::Gaps),
             api_requests,
             api_failures,
             records_sent: metrics.otlp.records_sent.get(),
-            backlog_records: ledger.backlog().records,
-            // The gauge, not the file: a disk that hangs must not hold up whoever waits for signals.
-            dead_letters: metrics.otlp.dead_letters.get().unsigned_abs(),
-            open_tickets: metrics.tickets.summary().map(|summary| summary.open),
-            failing: failing.collect(),
-        }
-    }
-
-    /// One line for everything, and one for each loop that does not work: what fails for hours is not told again elsewhere.
-    fn tell(&self, before: &Self) {
-        tracing::info!(
-            events = self.events.saturating_sub(before.events),
-            late_events = self.late.saturating_sub(before.late),
-            gaps = self.gaps.saturating_sub(before.gaps),
-            api_requests = self.api_requests.saturating_sub(before.api_requests),
-            api_failures = self.api_failures.saturating_sub(before.api_failures),
-            records_sent = self.records_sent.saturating_sub(before.records_sent),
-            backlog_records = self.backlog_records,
-            dead_letters = self.dead_letters,
-            open_tickets = self.open_tickets,
-            "the last hour"
-        );
-        for (which, message) in &self.failing {
-            tracing::warn!(loop = which.as_str(), "still failing: {message}");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
     use crate::telemetry::captured::Captured;
 
     #[tokio::test(start_paused = true)]
-    async fn each_hour_has_one_line_of_what_happened_in_it() {
+    async fn the_log_says_when_it_works_and_what_happened_each_hour() {
         let log = Captured::begin();
-        let hour = Cell::new(0);
-        let totals = || {
-            hour.set(hour.get() + 1);
-            let open_tickets = (hour.get() > 1).then_some(7);
-            Totals {
-                events: 100 + 5 * hour.get(),
-                api_requests: 240 * hour.get(),
-                backlog_records: 3,
-                open_tickets,
-                ..Totals::default()
-            }
+        let metrics = Metrics::new(Duration::ZERO);
+        metrics.loops.enable(Loop::Audit);
+        let run = async |time| {
+            let repeat = repeat(&metrics, || 3);
+            assert!(tokio::time::timeout(time, repeat).await.is_err());
+            log.lines()
         };
-        let begun = Instant::now();
-        assert!(
-            tokio::time::timeout(HOUR * 2 + Duration::from_secs(60), summaries(totals))
-                .await
-                .is_err(),
-            "it never ends by itself"
-        );
-        assert!(begun.elapsed() > HOUR * 2);
-        let lines = log.lines();
+        metrics.otlp.records_sent.inc_by(7);
+        metrics.loops.failure(Loop::Audit, "HTTP 401");
+        let lines = run(HOUR + CHECK_INTERVAL).await;
         assert_eq!(lines.len(), 2, "{lines:?}");
-        for line in &lines {
-            for said in [
-                "the last hour",
-                "events=5",
-                "api_requests=240",
-                "backlog_records=3",
-                "open_tickets=7",
-                "gaps=0",
-            ] {
-                assert!(line.contains(said), "{said}: {line}");
-            }
+        for part in [
+            "the last hour",
+            "records_sent=0",
+            "backlog_records=3",
+            "gaps=0",
+        ] {
+            assert!(lines[0].contains(part), "{part}: {lines:?}");
         }
-    }
-
-    #[tokio::test]
-    async fn what_fails_for_hours_is_told_again() {
-        let log = Captured::begin();
-        let failing = vec![(Loop::Audit, "the service refuses the key".to_owned())];
-        Totals {
-            failing,
-            ..Totals::default()
+        for part in ["WARN", "still failing", "HTTP 401", "audit"] {
+            assert!(lines[1].contains(part), "{part}: {lines:?}");
         }
-        .tell(&Totals::default());
-        assert!(log.lines().iter().any(|line| line.contains("WARN")
-            && line.contains("still failing: the service refuses the key")));
-    }
-
-    #[tokio::test]
-    async fn counts_that_begin_anew_are_no_panic() {
-        let log = Captured::begin();
-        Totals {
-            events: 1,
-            ..Totals::default()
-        }
-        .tell(&Totals {
-            events: 1000,
-            ..Totals::default()
-        });
-        assert!(log.lines()[0].contains("events=0"));
+        metrics.loops.success(Loop::Audit);
+        let lines = run(CHECK_INTERVAL * 3).await;
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[2].contains("working"), "{lines:?}");
     }
 }

@@ -1,133 +1,318 @@
-//! What the tail needs of an entry: who it is, when it came, and what it counts as.
+//! Reads the fields of an entry that identify and count it (specification, section 2.1).
+//!
+//! Only these fields are read, so a bad value elsewhere does not affect counting.
 
-use std::hash::Hasher;
+use std::borrow::Cow;
+use std::hash::Hasher as _;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use orgdata_api::{Filters, parse_time};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
-use crate::api::{Entry, Number, parse_time};
 use crate::ledger::{ActorRef, EventId, NewEvent};
 
-/// One entry of a page.
+/// What the tail needs of an entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     /// Its identity.
     pub(crate) id: EventId,
-    /// When it was created; the arrival of its page where it has no readable time.
+    /// When it was created; the arrival of its page if it has no readable time.
     pub(crate) created_at: Timestamp,
-    /// What it counts as; or why it cannot be counted.
-    pub(crate) event: Result<NewEvent, String>,
-    /// The organization it belongs to.
-    pub(crate) organization: Option<String>,
+    /// What it counts as, or why it cannot be counted.
+    pub(crate) event: Result<NewEvent, &'static str>,
+    /// The id and the name of its organization.
+    pub(crate) organization: Option<(String, Option<String>)>,
+    /// It is outside the filters.
+    pub(crate) filtered: bool,
+}
+
+/// The fields in use, not yet interpreted.
+#[derive(Default)]
+struct Fields<'a> {
+    id: Option<&'a RawValue>,
+    activity_type: Option<&'a RawValue>,
+    created_at: Option<&'a RawValue>,
+    occurred_at: Option<&'a RawValue>,
+    updated_at: Option<&'a RawValue>,
+    organization_id: Option<&'a RawValue>,
+    organization: Option<&'a RawValue>,
+    actor_user_id: Option<&'a RawValue>,
+    actor_user: Option<&'a RawValue>,
+    deal_id: Option<&'a RawValue>,
+    deal: Option<&'a RawValue>,
+    evaluation: Option<&'a RawValue>,
+}
+
+/// The fields of a nested object that are in use.
+#[derive(Default)]
+struct Nested<'a> {
+    id: Option<&'a RawValue>,
+    name: Option<&'a RawValue>,
+    first_name: Option<&'a RawValue>,
+    last_name: Option<&'a RawValue>,
+    deal: Option<&'a RawValue>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Key {
+    Id,
+    Type,
+    CreatedAt,
+    OccurredAt,
+    UpdatedAt,
+    OrganizationId,
+    Organization,
+    ActorUserId,
+    ActorUser,
+    DealId,
+    Deal,
+    Evaluation,
+    Name,
+    FirstName,
+    LastName,
+    #[serde(other)]
+    Other,
 }
 
 // === impl Event ===
 
 impl Event {
-    /// Reads an entry; the second value counts fields that the specification does not name.
-    pub(crate) fn read(raw: &str, arrived: Timestamp) -> (Self, u64) {
-        match Entry::parse(raw) {
-            Ok((entry, unknown)) => match Self::of(&entry) {
-                Some(event) => (event, unknown),
-                None => (
-                    Self::lenient(
-                        raw,
-                        arrived,
-                        "none of createdAt, occurredAt and updatedAt is a time, or the id is empty",
-                    ),
-                    unknown,
-                ),
-            },
-            Err(error) => (Self::lenient(raw, arrived, &error.to_string()), 0),
+    /// Reads an entry of a page that arrived at `arrived`.
+    pub(crate) fn read(raw: &str, arrived: Timestamp, filters: &Filters) -> Self {
+        let Ok(fields) = serde_json::from_str::<Fields<'_>>(raw) else {
+            return Self {
+                id: identity(b"bytes", raw),
+                created_at: arrived,
+                event: Err("the entry is not a JSON object"),
+                organization: None,
+                filtered: false,
+            };
+        };
+        let id = fields.id.and_then(id_text);
+        let activity_type = fields.activity_type.and_then(string);
+        let created_at = [fields.created_at, fields.occurred_at, fields.updated_at]
+            .into_iter()
+            .find_map(|time| {
+                let raw = time?;
+                string(raw).map_or_else(|| parse_time(raw.get()), |text| parse_time(&text))
+            });
+        let actor = fields.actor();
+        let is_actor_odd =
+            actor.is_none() && fields.actor_user_id.is_some_and(|id| id.get() != "null");
+        let filtered = !fields.matches(filters, activity_type.as_deref());
+        let event = match activity_type {
+            Some(activity_type) => Ok(NewEvent {
+                malformed: id.is_none() || created_at.is_none() || is_actor_odd,
+                activity_type: activity_type.into_owned(),
+                actor,
+            }),
+            None => Err("the entry has no type"),
+        };
+        Self {
+            id: id.map_or_else(|| identity(b"bytes", raw), |id| identity(b"id", &id)),
+            created_at: created_at.unwrap_or(arrived),
+            event,
+            organization: fields.organization(),
+            filtered,
         }
     }
+}
 
-    fn of(entry: &Entry<'_>) -> Option<Self> {
-        let created_at = [&entry.created_at, &entry.occurred_at, &entry.updated_at]
-            .into_iter()
-            .find_map(|text| parse_time(text))?;
-        if entry.id.is_empty() {
-            return None;
-        }
-        let user = entry.actor_user.as_ref();
-        let actor = entry
+// === impl Fields ===
+
+impl Fields<'_> {
+    fn actor(&self) -> Option<ActorRef> {
+        let user: Nested<'_> = nested(self.actor_user);
+        let id = self
             .actor_user_id
-            .or(user.map(|user| user.id))
-            .map(|id| ActorRef {
-                id: id.to_string(),
-                name: user.and_then(|user| user.full_name()),
-            });
-        Some(Self {
-            id: identity(b"id", &entry.id),
-            created_at,
-            event: Ok(NewEvent {
-                activity_type: entry.r#type.0.clone().into_owned(),
-                actor,
-                malformed: false,
-            }),
-            organization: Some(entry.organization_id.to_string()),
+            .and_then(number)
+            .or(user.id.and_then(number))?;
+        let names: Vec<_> = [user.first_name, user.last_name]
+            .into_iter()
+            .filter_map(|name| string(name?))
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty())
+            .collect();
+        Some(ActorRef {
+            id,
+            name: (!names.is_empty()).then(|| names.join(" ")),
         })
     }
 
-    /// An id, a type and a time are enough to count an entry, whatever else is wrong with it.
-    fn lenient(raw: &str, arrived: Timestamp, error: &str) -> Self {
-        let value: Value = serde_json::from_str(raw).unwrap_or(Value::Null);
-        let id = match &value["id"] {
-            Value::String(id) if !id.is_empty() => Some(identity(b"id", id)),
-            Value::Number(id) => Some(identity(b"id", &id.to_string())),
-            _ => None,
+    /// Returns the organization if its id is a number, as the specification has it.
+    fn organization(&self) -> Option<(String, Option<String>)> {
+        let id = self.organization_id?;
+        let id = number(id).filter(|_| !id.get().starts_with('"'))?;
+        let name = nested(self.organization).name.and_then(string);
+        Some((id, name.map(Cow::into_owned)))
+    }
+
+    /// Reports whether the entry is inside the filters for activity types and deals. The filters for e-mail addresses
+    /// cannot be checked: entries have no addresses.
+    fn matches(&self, filters: &Filters, activity_type: Option<&str>) -> bool {
+        let types = &filters.activity_types;
+        let is_type = types.is_empty()
+            || types
+                .iter()
+                .any(|wanted| Some(wanted.as_str()) == activity_type);
+        let deals = || {
+            let evaluation: Nested<'_> = nested(self.evaluation);
+            let ids = [
+                self.deal_id,
+                nested(self.deal).id,
+                nested(evaluation.deal).id,
+            ];
+            ids.into_iter().filter_map(|id| number(id?))
         };
-        let created_at = ["createdAt", "occurredAt", "updatedAt"]
-            .iter()
-            .find_map(|name| parse_time(value[*name].as_str()?));
-        let event = match (&id, value["type"].as_str(), created_at) {
-            (Some(_), Some(activity_type), Some(_)) => Ok(NewEvent {
-                activity_type: activity_type.to_owned(),
-                actor: lenient_actor(&value),
-                malformed: true,
-            }),
-            _ => Err(format!(
-                "the entry has no usable id, type and time: {error}"
-            )),
-        };
-        Self {
-            id: id.unwrap_or_else(|| identity(b"bytes", raw)),
-            created_at: created_at.unwrap_or(arrived),
-            event,
-            // Only as the contract has it: a row that is odd in just this would pass for another organization's, and hold the tail for good.
-            organization: number(&value["organizationId"])
-                .filter(|_| value["organizationId"].is_number()),
-        }
+        let wanted = &filters.deal_ids;
+        is_type && (wanted.is_empty() || deals().any(|deal| wanted.contains(&deal)))
     }
 }
 
-fn lenient_actor(value: &Value) -> Option<ActorRef> {
-    let user = &value["actorUser"];
-    let id = number(&value["actorUserId"]).or_else(|| number(&user["id"]))?;
-    let names: Vec<&str> = ["firstName", "lastName"]
-        .iter()
-        .filter_map(|name| user[*name].as_str())
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .collect();
-    Some(ActorRef {
-        id,
-        name: (!names.is_empty()).then(|| names.join(" ")),
-    })
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an entry")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Fields::default();
+                while let Some(key) = map.next_key()? {
+                    let field = match key {
+                        Key::Id => &mut fields.id,
+                        Key::Type => &mut fields.activity_type,
+                        Key::CreatedAt => &mut fields.created_at,
+                        Key::OccurredAt => &mut fields.occurred_at,
+                        Key::UpdatedAt => &mut fields.updated_at,
+                        Key::OrganizationId => &mut fields.organization_id,
+                        Key::Organization => &mut fields.organization,
+                        Key::ActorUserId => &mut fields.actor_user_id,
+                        Key::ActorUser => &mut fields.actor_user,
+                        Key::DealId => &mut fields.deal_id,
+                        Key::Deal => &mut fields.deal,
+                        Key::Evaluation => &mut fields.evaluation,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    *field = Some(map.next_value()?);
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
 }
 
-fn number(value: &Value) -> Option<String> {
-    match value {
-        Value::Number(_) => serde_json::from_value::<Number>(value.clone())
-            .ok()
-            .map(|number| number.to_string()),
-        Value::String(text) if !text.is_empty() => Some(text.clone()),
+impl<'de> Deserialize<'de> for Nested<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Nested<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut nested = Nested::default();
+                while let Some(key) = map.next_key()? {
+                    let field = match key {
+                        Key::Id => &mut nested.id,
+                        Key::Name => &mut nested.name,
+                        Key::FirstName => &mut nested.first_name,
+                        Key::LastName => &mut nested.last_name,
+                        Key::Deal => &mut nested.deal,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    *field = Some(map.next_value()?);
+                }
+                Ok(nested)
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// Reads a nested object; empty if it is null or of another type.
+fn nested(raw: Option<&RawValue>) -> Nested<'_> {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+        .unwrap_or_default()
+}
+
+/// Returns the text of a JSON string. A lone surrogate becomes U+FFFD.
+fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let text = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    if !text.contains('\\') {
+        return Some(Cow::Borrowed(text));
+    }
+    let decoded = serde_json::from_str::<String>(raw.get());
+    // serde_json decodes surrogates into bytes without an error, other than into text.
+    let bytes = || serde_json::from_str::<WideText>(raw.get()).map(|text| text.0);
+    decoded.or_else(|_| bytes()).ok().map(Cow::Owned)
+}
+
+/// A JSON string in which lone surrogates are replaced.
+struct WideText(String);
+
+impl<'de> Deserialize<'de> for WideText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = WideText;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<WideText, E> {
+                // A surrogate has three bytes, each of which would be replaced.
+                let text =
+                    String::from_utf8_lossy(bytes).replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}");
+                Ok(WideText(text))
+            }
+        }
+        deserializer.deserialize_bytes(Reader)
+    }
+}
+
+/// Returns an id as it was written; `None` if there is none.
+fn id_text(raw: &RawValue) -> Option<Cow<'_, str>> {
+    match raw.get().as_bytes().first() {
+        Some(b'"') => string(raw).filter(|text| !text.is_empty()),
+        Some(b'-' | b'0'..=b'9') => Some(Cow::Borrowed(raw.get())),
         _ => None,
     }
 }
 
-/// The same for the same id on every machine and in every version: the ledger keeps it.
+/// Returns the text of a number, whole numbers without a fraction, or of a string that is not empty.
+fn number(raw: &RawValue) -> Option<String> {
+    let text = id_text(raw)?;
+    let is_plain = |text: &str| !text.contains(['.', 'e', 'E']);
+    if raw.get().starts_with('"') || is_plain(&text) {
+        return Some(text.into_owned());
+    }
+    let value: f64 = text.parse().ok()?;
+    let is_whole = value.fract() == 0.0 && value.abs() < 1e15;
+    Some(if is_whole {
+        format!("{value:.0}")
+    } else {
+        text.into_owned()
+    })
+}
+
+/// Returns the same identity on every machine and in every version: the ledger stores it.
 fn identity(kind: &[u8], text: &str) -> EventId {
     let mut hasher = SipHasher13::new_with_keys(0x6f72_6764_6174_6131, 0x6175_6469_742d_6964);
     hasher.write(kind);
@@ -141,90 +326,84 @@ mod tests {
     use super::*;
 
     fn read(raw: &str) -> Event {
-        Event::read(raw, Timestamp::UNIX_EPOCH).0
+        Event::read(raw, Timestamp::UNIX_EPOCH, &Filters::default())
+    }
+
+    fn actor(fields: &str) -> Option<ActorRef> {
+        let raw = format!(r#"{{"id":"a","type":"X","createdAt":"2026-01-01T00:00:00Z"{fields}}}"#);
+        read(&raw).event.expect("counted").actor
     }
 
     #[test]
-    fn an_id_a_type_and_a_time_are_enough() {
-        let event = read(
-            r#"{"id":"a","type":"X","createdAt":"2026-01-01T00:00:00Z","actorUserId":7,"organizationId":"odd","task":"not an object"}"#,
-        );
+    fn a_type_is_enough() {
+        let event = read(r#"{"type":"X","organizationId":"odd","task":"not an object"}"#);
         let counted = event.event.expect("counted");
         assert!(counted.malformed);
-        assert_eq!(
-            (
-                counted.activity_type.as_str(),
-                counted.actor.expect("an actor").id.as_str()
-            ),
-            ("X", "7")
+        assert_eq!(counted.activity_type, "X");
+        assert_eq!(event.created_at, Timestamp::UNIX_EPOCH);
+        assert_eq!(event.organization, None);
+    }
+
+    #[test]
+    fn a_lone_surrogate_or_a_huge_number_hides_nothing() {
+        let event = read(
+            r#"{"id":"a","type":"X\ud83d","createdAt":"2026-01-01T00:00:00Z","deal":{"id":1e400,"name":"Launch \ud83d"}}"#,
+        );
+        assert_eq!(event.id, read(r#"{"id":"a","type":"Y"}"#).id);
+        assert!(
+            event
+                .event
+                .expect("counted")
+                .activity_type
+                .contains('\u{fffd}')
         );
     }
 
     #[test]
-    fn an_odd_organization_is_none() {
-        let of = |id: &str| {
-            read(&format!(r#"{{"id":"a","type":"X","organizationId":{id}}}"#)).organization
-        };
-        assert_eq!(
-            (of("7").as_deref(), of("\"odd\""), of("\"8\""), of("null")),
-            (Some("7"), None, None, None)
-        );
-    }
-
-    #[test]
-    fn without_one_of_them_it_is_known_by_its_bytes() {
-        for raw in [
-            r#"{"type":"X","createdAt":"2026-01-01T00:00:00Z"}"#,
-            r#"{"id":"a","type":"X"}"#,
-            "null",
-            "[]",
-            "\"x\"",
-            "{\"id\":\"\"}",
-        ] {
-            let event = read(raw);
-            assert!(event.event.is_err(), "{raw}");
-            assert_eq!(event.id, read(raw).id);
+    fn without_a_type_it_cannot_be_counted() {
+        for raw in ["null", "[]", "\"x\"", r#"{"id":"a"}"#, r#"{"type":null}"#] {
+            assert!(read(raw).event.is_err(), "{raw}");
+            assert_eq!(read(raw).id, read(raw).id);
         }
         assert_ne!(read("null").id, read("[]").id);
     }
 
     #[test]
-    fn the_same_id_is_the_same_event_whatever_else_changed() {
-        let one = read(r#"{"id":"a","type":"X","createdAt":"2026-01-01T00:00:00Z"}"#);
-        let two = read(r#"{"id":"a","type":"Y","createdAt":"2026-01-02T00:00:00Z"}"#);
-        assert_eq!(one.id, two.id);
-    }
-
-    #[test]
-    fn an_actor_is_known_by_the_id_or_by_the_user() {
-        let of = |fields: &str| {
-            let raw = format!(
-                r#"{{"id":"a","type":"X","createdAt":"2026-01-01T00:00:00Z","occurredAt":"","updatedAt":"","organizationId":1{fields}}}"#
-            );
-            read(&raw).event.expect("counted").actor
-        };
-        assert_eq!(of(""), None);
-        assert_eq!(of(r#","actorUserId":5"#).expect("an actor").id, "5");
-        let user = of(
-            r#","actorUser":{"id":5.0,"firstName":"Ada","lastName":"L","profileImageUrl":null}"#,
-        )
-        .expect("an actor");
-        assert_eq!(
-            user,
-            ActorRef {
-                id: "5".into(),
-                name: Some("Ada L".into())
-            }
-        );
-    }
-
-    #[test]
     fn the_identity_never_changes() {
-        assert_eq!(identity(b"id", "a"), identity(b"id", "a"));
-        assert_eq!(
-            read(r#"{"id":"evt_1","type":"X","createdAt":"2026-01-01T00:00:00Z"}"#).id,
-            identity(b"id", "evt_1")
-        );
+        let id = read(r#"{"id":"evt_1","type":"X"}"#).id;
+        assert_eq!(id, identity(b"id", "evt_1"));
         assert_ne!(identity(b"id", "a"), identity(b"bytes", "a"));
+        let huge = |last| read(&format!(r#"{{"id":1844674407370955161{last},"type":"X"}}"#)).id;
+        assert_ne!(huge(70), huge(71));
+    }
+
+    #[test]
+    fn an_actor_has_an_id() {
+        assert_eq!(actor(""), None);
+        assert_eq!(actor(r#","actorUserId":5"#).expect("an actor").id, "5");
+        let user = actor(r#","actorUser":{"id":5.0,"firstName":"Ada","lastName":null}"#);
+        let expected = ActorRef {
+            id: "5".into(),
+            name: Some("Ada".into()),
+        };
+        assert_eq!(user, Some(expected));
+    }
+
+    #[test]
+    fn entries_outside_the_filters_are_recognized() {
+        let filters = Filters {
+            activity_types: vec!["X".into()],
+            deal_ids: vec!["7".into()],
+            ..Filters::default()
+        };
+        let filtered = |raw: &str| Event::read(raw, Timestamp::UNIX_EPOCH, &filters).filtered;
+        assert!(!filtered(r#"{"type":"X","dealId":7}"#));
+        assert!(!filtered(r#"{"type":"X","deal":{"id":7}}"#));
+        assert!(!filtered(
+            r#"{"type":"X","evaluation":{"id":1,"deal":{"id":7}}}"#
+        ));
+        assert!(filtered(r#"{"type":"Y","dealId":7}"#));
+        assert!(filtered(r#"{"type":"X","dealId":8}"#));
+        assert!(filtered(r#"{"type":"X"}"#));
     }
 }

@@ -1,25 +1,18 @@
-//! Tailing the audit logs: down to look, up to take, so that the ledger is one unbroken range at every moment.
+//! Tailing the audit logs: [`ranges`] decides, [`tail`] requests and commits.
 
-mod birth;
 mod event;
-mod fetch;
-mod follow;
-mod head;
-mod history;
-mod poll;
+mod publish;
+pub mod ranges;
+#[cfg(test)]
+mod ranges_tests;
 mod start;
 mod tail;
-mod view;
-mod walk;
 
 use std::time::Duration;
 
-pub(crate) use birth::TICK;
 pub(crate) use event::Event;
-pub(crate) use fetch::{Fetched, Fetcher, Place, STRIKES};
-pub use history::HistoryStep;
+pub use publish::{publish, restore};
 pub use start::{Start, StartError};
-pub(crate) use tail::{FIRST_WAIT, wait_after};
 pub use tail::{Tail, TailError};
 
 /// How the audit logs are tailed.

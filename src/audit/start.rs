@@ -1,26 +1,26 @@
-//! Where a new ledger begins (`--audit.start`).
+//! The flag `--audit.start`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::parse_time;
+use orgdata_api::parse_time;
 
-/// How far back log records begin on a new ledger.
+/// How far back log records begin on a new ledger (`--audit.start`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With what happens from now on.
+    /// At the start of the process.
     Now,
-    /// With the oldest entry that the service has.
+    /// At the oldest entry that the service has.
     Oldest,
-    /// With entries of this age.
+    /// This long ago.
     Ago(Duration),
-    /// With entries from this instant on.
+    /// At this instant.
     At(Timestamp),
 }
 
-/// A text that is none of the four.
+/// Text that is not a valid start.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("write now, oldest, a duration ago like 24h, or an instant like 2026-01-31T00:00:00Z")]
 pub struct StartError;
@@ -28,7 +28,7 @@ pub struct StartError;
 // === impl Start ===
 
 impl Start {
-    /// Nothing created before it is ever taken, seen from `now`; `None`: no such limit.
+    /// Returns the time before which nothing is taken; `None` if there is no limit.
     pub fn floor(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Now => Some(now),

@@ -1,67 +1,62 @@
-//! The loop that tails the audit logs: poll, join, and where there is a hole, walk.
+//! The loop that tails the audit logs: requests what [`Ranges`] asks for, and commits what it decides.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+use orgdata_api::{ApiError, AuditPage, AuditQuery, Client, Cursor, Priority};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::fetch::Fetcher;
-use super::view::{Order, View};
-use super::{Settings, Start};
-use crate::api::{ApiError, Client};
+use super::Settings;
+use super::event::Event;
+use super::publish::{publish, restore};
+use super::ranges::{Limits, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
-use crate::ledger::{EventId, LedgerError, LedgerHandle, LedgerState};
-use crate::metrics::{Loop, Metrics};
+use crate::ledger::{
+    Commit, Disposition, Gap, GapReason, LedgerError, LedgerHandle, LedgerState, NewEntry,
+    RangeKind, TailState,
+};
+use crate::metrics::{Loop, Metrics, audit};
 
 /// The first wait after a failure; it doubles.
-pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest wait after a failure.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The maximum wait after a failure.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// How often a full ledger is looked at.
+/// How often a full state file is looked at.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Records wait this long for an open range.
+const MAX_HOLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// Tails the audit logs of one organization into a ledger.
 #[derive(Debug)]
 pub struct Tail {
-    pub(super) fetcher: Fetcher,
-    pub(super) ledger: LedgerHandle,
-    pub(super) state: LedgerState,
-    pub(super) metrics: Metrics,
-    pub(super) settings: Settings,
-    /// The order of items in a page, once a page showed it.
-    pub(super) order: Option<Order>,
-    /// The last pages of the way down by their depth: a short walk fetches nothing twice.
-    pub(super) passed: VecDeque<(usize, View)>,
-    /// The newest mark of a re-read leads to nothing late: the next one replaces it.
-    pub(super) idle_mark: bool,
-    /// The newest entry when the ledger began, while a first start needs it.
-    pub(super) newest_at_birth: Option<EventId>,
-    /// All of the page that it stands in.
-    pub(super) there_at_birth: HashSet<EventId>,
-    /// The walk was begun again because its cursors were refused.
-    pub(super) rewalked: bool,
-    /// An entry that was there on the way down and not on the way up, while the walk begun again looks for it.
-    pub(super) vanished: Option<EventId>,
-    /// The most items a page ever had: a service may cap pages below the limit asked for.
-    pub(super) largest_page: usize,
-    /// A page after a cursor begins with the entry of the cursor.
-    pub(super) inclusive: bool,
-    pub(super) next_poll: Instant,
-    pub(super) next_reread: Instant,
+    client: Client,
+    ledger: LedgerHandle,
+    metrics: Metrics,
+    settings: Settings,
+    ranges: Ranges,
+    organization: Option<String>,
+    newest: Option<Timestamp>,
+    /// When this file took the place of a damaged one, until that is recorded as a gap.
+    recreated_at: Option<Timestamp>,
+    /// Records wait for an open range without limit, and no re-read is made.
+    is_backfill: bool,
+    next_poll: Instant,
+    next_reread: Instant,
+    /// A range and a re-read take turns.
+    reread_turn: bool,
     failures: u32,
-    pub(super) filters: String,
-    /// Only what was created before it is read ([`Tail::history`]).
-    pub(super) until: Option<Start>,
 }
 
-/// Why a round failed; the next one starts from what the ledger holds.
+/// Why a round failed; the next one continues from what the ledger holds.
 #[derive(Debug, thiserror::Error)]
 pub enum TailError {
-    /// The service, or the way to it.
+    /// The service or the network.
     #[error(transparent)]
     Api(#[from] ApiError),
     /// The state file.
@@ -69,20 +64,29 @@ pub enum TailError {
     Ledger(#[from] LedgerError),
     /// The key belongs to another organization than the state file.
     #[error(
-        "the API key belongs to organization {found}, but the state file to {wanted}; use a key of organization {wanted}, or give --state.path another file"
+        "the API key belongs to organization {found}, but the state file to {expected}; use a key of organization {expected}, or set --state.path to another file"
     )]
     OtherOrganization {
-        /// Whose key it is.
+        /// The key's organization.
         found: String,
-        /// Whose file it is.
-        wanted: String,
+        /// The file's organization.
+        expected: String,
     },
+}
+
+/// A page with what it is made of.
+struct Fetched {
+    page: AuditPage,
+    /// The entries without repetitions, with their indices in the page.
+    events: Vec<(usize, Event)>,
+    view: Page,
+    duplicates: u64,
 }
 
 // === impl Tail ===
 
 impl Tail {
-    /// A tail that goes on where the ledger ends.
+    /// Returns a tail that continues where the ledger ends, and publishes what the ledger holds.
     pub fn new(
         client: Client,
         ledger: LedgerHandle,
@@ -90,29 +94,63 @@ impl Tail {
         metrics: Metrics,
         settings: Settings,
     ) -> Self {
-        let filters = client.settings().filters.fingerprint();
-        let now = Instant::now();
-        Self {
-            fetcher: Fetcher::new(client, settings.page_size).within(ledger.max_page_bytes()),
+        let limits = Limits {
+            page_size: settings.page_size,
+            start: settings.start,
+            until: None,
+            reread_window: settings
+                .reread_window
+                .try_into()
+                .unwrap_or(SignedDuration::MAX),
+            started: std::time::Instant::now(),
+        };
+        let has_known = state.counted.newest.is_some();
+        let (newest, now) = (state.counted.newest, Instant::now());
+        let is_new = state.tail.first_sync.is_none();
+        restore(&metrics, state.counted);
+        metrics.audit.restore_counted(state.events);
+        let mut tail = Self {
+            client,
             ledger,
-            state,
             metrics,
-            order: None,
-            passed: VecDeque::new(),
-            idle_mark: false,
-            newest_at_birth: None,
-            there_at_birth: HashSet::new(),
-            rewalked: false,
-            vanished: None,
-            largest_page: 0,
-            inclusive: false,
+            ranges: Ranges::new(state.tail, limits, state.prune_floor, has_known),
+            settings,
+            organization: state.organization,
+            newest,
+            recreated_at: state.recreated_at.filter(|_| is_new),
+            is_backfill: false,
             next_poll: now,
             next_reread: now,
+            reread_turn: false,
             failures: 0,
-            filters,
-            until: None,
-            settings,
+        };
+        let filters = tail.client.settings().filters.fingerprint();
+        if !is_new && tail.ranges.state.filters != filters {
+            tail.ranges.change_filters(&filters, newest);
+            tracing::info!(
+                "the filters changed; entries that only the new ones match are exported from now on"
+            );
         }
+        tail.ranges.state.filters = filters;
+        tail
+    }
+
+    /// Makes this a backfill of the history before `until`: records wait until the history is complete, and nothing is
+    /// polled or read again.
+    pub fn for_backfill(mut self, until: Option<Timestamp>) -> Self {
+        self.is_backfill = true;
+        self.ranges.limits.until = until;
+        self
+    }
+
+    /// Reports whether the history has been read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.state().first_sync.is_some() && self.state().ranges.is_empty()
+    }
+
+    /// Returns the tail's durable state.
+    pub fn state(&self) -> &TailState {
+        &self.ranges.state
     }
 
     /// Tails until `shutdown`.
@@ -133,11 +171,10 @@ impl Tail {
         }
     }
 
-    /// Makes the next poll and the next re-read due now, as if their intervals had passed.
+    /// Makes the next poll and the next re-read due now.
     pub fn hurry(&mut self) {
-        let now = Instant::now();
-        self.next_poll = now;
-        self.next_reread = now;
+        self.hurry_poll();
+        self.next_reread = Instant::now();
     }
 
     /// Makes the next poll due now.
@@ -145,9 +182,9 @@ impl Tail {
         self.next_poll = Instant::now();
     }
 
-    /// One round: one page at most. Returns how long to wait before the next.
+    /// Makes one round: at most one request and one commit. Returns how long to wait before the next.
     pub async fn round(&mut self) -> Duration {
-        match self.step().await {
+        match self.try_round().await {
             Ok(wait) => {
                 if self.failures > 0 {
                     tracing::info!(failures = self.failures, "audit logs are read again");
@@ -157,93 +194,363 @@ impl Tail {
             }
             Err(error) => {
                 self.failures += 1;
-                let wait =
-                    wait_after(self.failures).min(self.settings.poll_interval.max(FIRST_WAIT));
+                let wait = FIRST_WAIT * 2_u32.pow((self.failures - 1).min(6));
+                let wait = wait
+                    .min(MAX_WAIT)
+                    .min(self.settings.poll_interval.max(FIRST_WAIT));
                 self.metrics.loops.failure(Loop::Audit, error.to_string());
-                // The first failure, and then ever more rarely: one line an event, not one a retry.
                 if self.failures.is_power_of_two() {
-                    tracing::warn!(%error, failures = self.failures, retry_in = %humantime::format_duration(wait), "cannot read audit logs; nothing is lost, the tail goes on from where it was");
+                    tracing::warn!(%error, failures = self.failures, retry_in = %humantime::format_duration(wait), "audit poll failed");
                 }
                 wait
             }
         }
     }
 
-    async fn step(&mut self) -> Result<Duration, TailError> {
-        if self.ledger.is_full() {
-            if !self.metrics.audit.is_paused() {
+    /// Makes one round, and leaves its failure to the caller.
+    ///
+    /// # Errors
+    /// If the request or the commit fails; the next round repeats it.
+    pub async fn try_round(&mut self) -> Result<Duration, TailError> {
+        let full = self.ledger.is_full();
+        self.release(full).await?;
+        if full != self.metrics.audit.is_paused() {
+            if full {
                 tracing::warn!(
-                    "the state file is full of log records that the collector has not taken: the tail pauses, the service keeps the events meanwhile"
+                    "the state file is full of log records that the collector has not accepted; the tail pauses"
                 );
-                self.metrics.audit.paused(true);
+            } else {
+                tracing::info!("the state file has room again; the tail continues");
             }
+            self.metrics.audit.paused(full);
+        }
+        if full {
             return Ok(PAUSE);
         }
-        if self.metrics.audit.is_paused() {
-            tracing::info!("there is room in the state file again: the tail goes on");
-            self.metrics.audit.paused(false);
+        if self.ranges.state.first_page.is_some() {
+            self.finish_first_page().await?;
         }
-        self.show_walk();
-        if self.state.birth.is_none() {
-            self.first_start()
-                .instrument(tracing::info_span!("poll", orgdata.poll = "first start"))
-                .await?;
-            return self.succeeded(Duration::ZERO);
+        let now = Instant::now();
+        let poll_due = now >= self.next_poll && !self.is_backfill;
+        let has_range = !self.ranges.state.ranges.is_empty();
+        let is_turn = !has_range || self.reread_turn;
+        let reread_due =
+            (now >= self.next_reread || self.ranges.is_rereading()) && is_turn && !self.is_backfill;
+        let Some(request) = self.ranges.request(poll_due, reread_due) else {
+            let next = self.next_poll.min(self.next_reread);
+            return Ok(next.saturating_duration_since(now));
+        };
+        self.reread_turn = has_range && !matches!(request.task, Task::Reread);
+        let span = tracing::info_span!("poll", orgdata.poll = ?request.task);
+        let wait = self.exchange(&request).instrument(span).await;
+        // A failing page must not delay the polls.
+        if request.task == Task::Poll {
+            self.next_poll = Instant::now() + self.settings.poll_interval;
         }
-        if self.state.filters != self.filters {
-            self.change_filters().await?;
+        if request.task == Task::Reread && !self.ranges.is_rereading() {
+            self.next_reread = Instant::now() + self.settings.reread_interval;
         }
-        let catching_up = self
-            .state
-            .walk
-            .as_ref()
-            .is_some_and(|walk| walk.kind.moves_frontier());
-        if !catching_up && Instant::now() >= self.next_poll {
-            let more = self.poll().instrument(tracing::info_span!("poll")).await?;
-            self.next_poll = if more {
-                Instant::now()
-            } else {
-                Instant::now() + self.settings.poll_interval
-            };
-            return self.succeeded(Duration::ZERO);
-        }
-        if self.state.walk.is_some() {
-            self.walk_step()
-                .instrument(tracing::info_span!("walk"))
-                .await?;
-            return self.succeeded(Duration::ZERO);
-        }
-        if Instant::now() >= self.next_reread {
-            self.begin_reread()
-                .instrument(tracing::info_span!("reread"))
-                .await?;
-            return self.succeeded(Duration::ZERO);
-        }
-        Ok(self
-            .next_poll
-            .min(self.next_reread)
-            .saturating_duration_since(Instant::now()))
-    }
-
-    fn succeeded(&self, wait: Duration) -> Result<Duration, TailError> {
+        self.show_ranges();
+        let wait = wait?;
         self.metrics.loops.success(Loop::Audit);
-        self.show_walk();
         Ok(wait)
     }
 
-    fn show_walk(&self) {
-        self.metrics.audit.walk(
-            self.state
-                .walk
-                .as_ref()
-                .map(|walk| (walk.kind, walk.direction, walk.marks.len())),
-        );
+    /// Requests a page and commits what it means.
+    async fn exchange(&mut self, request: &Request) -> Result<Duration, TailError> {
+        let query = AuditQuery {
+            limit: request.limit,
+            before: request.before.clone().map(Cursor::new),
+            after: None,
+        };
+        let priority = match request.task {
+            Task::FirstSync | Task::Poll | Task::Newest => Priority::Live,
+            Task::Range(_) | Task::Find(_) => Priority::Range,
+            Task::Reread => Priority::Reread,
+        };
+        let page = match self.client.audit_page(&query, priority).await {
+            Ok(page) => page,
+            Err(error) => {
+                let old = self.ranges.clone();
+                let failed = self
+                    .ranges
+                    .failed(request, is_refused(&error), Timestamp::now());
+                if let Some((_, gap)) = failed {
+                    let mut commit = Commit::new(Timestamp::now());
+                    commit.gaps.push(gap);
+                    if let Err(error) = self.save(commit).await {
+                        self.ranges = old;
+                        return Err(error.into());
+                    }
+                }
+                return Err(error.into());
+            }
+        };
+        if page.bytes() > self.ledger.max_page_bytes() && page.len() > 1 {
+            self.ranges.lower_limit(request, page.len());
+            return Ok(Duration::ZERO);
+        }
+        let fetched = self.read(page);
+        self.check_organization(&fetched)?;
+        let step = self.ranges.page(request, &fetched.view);
+        let wait = step.wait;
+        self.apply(&fetched, step).await?;
+        Ok(wait)
+    }
+
+    /// Reads the entries of a page.
+    fn read(&self, page: AuditPage) -> Fetched {
+        let arrived = page.server_time;
+        let filters = &self.client.settings().filters;
+        let mut ids = HashSet::new();
+        let events: Vec<(usize, Event)> = page
+            .items()
+            .map(|raw| Event::read(raw, arrived, filters))
+            .enumerate()
+            .filter(|(_, event)| ids.insert(event.id))
+            .collect();
+        let known = self.ledger.holds(events.iter().map(|(_, event)| event.id));
+        let rows = events.iter().zip(known).map(|((_, event), known)| Row {
+            id: event.id,
+            created_at: event.created_at,
+            known,
+        });
+        Fetched {
+            view: Page {
+                rows: rows.collect(),
+                end_cursor: page
+                    .end_cursor
+                    .as_ref()
+                    .map(|cursor| cursor.as_str().to_owned()),
+                server_time: page.server_time,
+            },
+            duplicates: (page.len() - events.len()) as u64,
+            events,
+            page,
+        }
+    }
+
+    /// Commits what a step takes.
+    async fn apply(&mut self, fetched: &Fetched, step: Step) -> Result<(), TailError> {
+        let mut commit = Commit::new(fetched.page.server_time);
+        commit.trace = crate::telemetry::current_trace();
+        (commit.place, commit.top) = (step.place, step.top);
+        // Oldest first: that is the order of delivery.
+        for (index, disposition) in step.take.iter().rev() {
+            let (item, event) = &fetched.events[*index];
+            if event.filtered {
+                commit.filtered += 1;
+            }
+            commit.entries.push(NewEntry {
+                id: event.id,
+                created_at: event.created_at,
+                disposition: if event.filtered {
+                    Disposition::Ignored
+                } else {
+                    *disposition
+                },
+                event: event.event.clone().map_err(str::to_owned),
+                raw: fetched.page.item(*item).to_owned(),
+            });
+        }
+        if commit.filtered > 0 {
+            tracing::warn!(
+                entries = commit.filtered,
+                "the service ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
+            );
+        }
+        if !commit.entries.is_empty() {
+            commit.duplicates = fetched.duplicates;
+        }
+        commit.recovered = step.recovered;
+        commit.gaps.extend(step.gap);
+        if self.organization.is_none() {
+            commit.organization = fetched.organization();
+        }
+        if let Some(at) = self.recreated_at
+            && step.next.state.first_sync.is_some()
+        {
+            commit.gaps.push(recreated(at));
+        }
+        let old = std::mem::replace(&mut self.ranges, step.next);
+        let has_changes = !commit.entries.is_empty()
+            || !commit.gaps.is_empty()
+            || commit.recovered
+            || commit.organization.is_some()
+            || old.state.ranges != self.ranges.state.ranges
+            || old.state.first_sync != self.ranges.state.first_sync
+            || old.state.reread_at != self.ranges.state.reread_at
+            || old.state.filters_changed != self.ranges.state.filters_changed;
+        if !has_changes && !self.ranges.is_poll_unsaved() {
+            return Ok(());
+        }
+        if old.state.first_sync.is_none() && self.ranges.state.first_sync.is_some() {
+            tracing::info!(start = %self.settings.start, entries = commit.entries.len(), "first sync; counters begin at 0");
+        }
+        match self.save(commit).await {
+            Ok(()) => {
+                self.recreated_at = self
+                    .recreated_at
+                    .filter(|_| self.ranges.state.first_sync.is_none());
+                Ok(())
+            }
+            Err(error) => {
+                self.ranges = old;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Commits together with the tail's state, and publishes.
+    async fn save(&mut self, mut commit: Commit) -> Result<(), LedgerError> {
+        commit.tail = Some(self.ranges.state.clone());
+        let (gaps, organization) = (commit.gaps.clone(), commit.organization.clone());
+        let changes = self.ledger.commit(commit).await?;
+        let changes_floor = changes.prune_floor;
+        for gap in &gaps {
+            tracing::error!(
+                reason = gap.reason.as_str(),
+                "gap in the audit logs: {}",
+                gap.message
+            );
+        }
+        self.organization = organization.map(|(id, _)| id).or(self.organization.take());
+        self.newest = self.newest.max(changes.newest);
+        publish(&self.metrics, changes);
+        self.ranges.saved();
+        self.ranges.set_prune_floor(changes_floor);
+        Ok(())
+    }
+
+    /// Releases records that have waited for too long for a range to be closed.
+    async fn release(&mut self, full: bool) -> Result<(), LedgerError> {
+        if self.is_backfill {
+            return Ok(());
+        }
+        let before = if full {
+            Timestamp::MAX
+        } else {
+            Timestamp::now()
+                .checked_sub(MAX_HOLD)
+                .unwrap_or(Timestamp::MIN)
+        };
+        let mut ranges = self.ranges.clone();
+        if ranges.release(before) > 0 {
+            std::mem::swap(&mut self.ranges, &mut ranges);
+            if let Err(error) = self.save(Commit::new(Timestamp::now())).await {
+                self.ranges = ranges;
+                return Err(error);
+            }
+            tracing::warn!(
+                "a range of the audit logs is still open; its records are sent out of order"
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes the stored first page of a history that an older version did not finish.
+    async fn finish_first_page(&mut self) -> Result<(), TailError> {
+        let mut next = self.ranges.clone();
+        let body = next.state.first_page.take().unwrap_or_default();
+        let Ok((page, _)) = AuditPage::parse(body, Timestamp::now()) else {
+            self.ranges = next;
+            return Ok(());
+        };
+        let fetched = self.read(page);
+        let floor = next
+            .state
+            .first_sync
+            .as_ref()
+            .and_then(|first| first.history_floor);
+        let rows = fetched.view.rows.iter().enumerate();
+        let take = rows.filter(|(_, row)| !row.known).map(|(index, row)| {
+            let wanted = floor.is_none_or(|floor| row.created_at >= floor);
+            let disposition = if wanted {
+                Disposition::History
+            } else {
+                Disposition::Ignored
+            };
+            (index, disposition)
+        });
+        let step = Step {
+            take: take.collect(),
+            place: next.state.take_place(),
+            top: true,
+            gap: None,
+            recovered: false,
+            wait: Duration::ZERO,
+            next,
+        };
+        self.apply(&fetched, step).await
+    }
+
+    /// Refuses the pages of another organization. A single odd entry does not make it another organization's.
+    fn check_organization(&self, fetched: &Fetched) -> Result<(), TailError> {
+        match (&self.organization, fetched.organization()) {
+            (Some(expected), Some((found, _))) if *expected != found => {
+                Err(TailError::OtherOrganization {
+                    found,
+                    expected: expected.clone(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn show_ranges(&self) {
+        for kind in RangeKind::ALL {
+            let ranges = self.ranges.state.ranges.iter();
+            let opened: Vec<_> = ranges
+                .filter(|range| range.kind == kind)
+                .map(|range| range.opened_at)
+                .collect();
+            let label = match kind {
+                RangeKind::CatchUp => audit::RangeKind::CatchUp,
+                RangeKind::History => audit::RangeKind::History,
+            };
+            let oldest = opened.iter().min().copied();
+            self.metrics
+                .audit
+                .open_ranges(label, opened.len() as u64, oldest);
+        }
     }
 }
 
-/// How long to wait after so many failures in a row, the last one included.
-pub(crate) fn wait_after(failures: u32) -> Duration {
-    FIRST_WAIT
-        .saturating_mul(1 << failures.min(10).saturating_sub(1))
-        .min(LONGEST_WAIT)
+// === impl Fetched ===
+
+impl Fetched {
+    /// Returns the organization of most entries.
+    fn organization(&self) -> Option<(String, Option<String>)> {
+        let mut organizations: Vec<_> = self
+            .events
+            .iter()
+            .filter_map(|(_, event)| event.organization.clone())
+            .collect();
+        organizations.sort();
+        let most = organizations
+            .chunk_by(|one, other| one.0 == other.0)
+            .max_by_key(|same| same.len())?;
+        most.last().cloned()
+    }
+}
+
+/// Reports whether the service rejects this request, and would not reject every request.
+fn is_refused(error: &ApiError) -> bool {
+    match error {
+        ApiError::Validation { .. } | ApiError::NotFound(_) => true,
+        ApiError::Status { status, .. } => (400..500).contains(status),
+        _ => false,
+    }
+}
+
+/// Returns the gap before a file that took the place of a damaged one.
+fn recreated(at: Timestamp) -> Gap {
+    Gap {
+        reason: GapReason::StateRecreated,
+        from: None,
+        to: Some(at),
+        message: format!(
+            "the state file was damaged and a new one was created at {at}; what the old one had not exported is missing"
+        ),
+    }
 }

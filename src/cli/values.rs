@@ -1,71 +1,83 @@
-//! Values of flags: each error says what would be right.
+//! Parsers for the values of flags. Each error says what would be right.
 
 use std::time::Duration;
 
 use bytesize::ByteSize;
 
-/// The smallest state file that leaves room to work, in bytes.
-pub(super) const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
+use crate::audit::Start;
 
-/// The longest duration, a hundred years: far beyond any use, and short enough to be added to any time.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// The smallest limit of the state file, in bytes.
+const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
 
-/// A duration above zero.
+/// The longest duration: a hundred years, which can be added to any time.
+const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+const DURATION_EXAMPLES: &str = "write a duration like 15s, 1m 30s or 24h";
+
+/// Parses a duration longer than zero.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     match duration_or_zero(text)? {
-        Duration::ZERO => {
-            Err("it must be longer than 0; write a duration like 15s, 1m 30s or 24h".to_owned())
-        }
+        Duration::ZERO => Err(format!("must be longer than 0; {DURATION_EXAMPLES}")),
         duration => Ok(duration),
     }
 }
 
-/// A duration, perhaps zero.
+/// Parses a duration of zero or more.
 pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
-    if text.trim() == "0" {
+    let text = text.trim();
+    if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let duration = humantime::parse_duration(text.trim())
-        .map_err(|error| format!("{error}; write a duration like 15s, 1m 30s or 24h"))?;
-    if duration > LONGEST {
-        return Err(
-            "it is longer than a hundred years; write a duration like 15s, 1m 30s or 24h"
-                .to_owned(),
-        );
+    refuse_months(text)?;
+    let duration =
+        humantime::parse_duration(text).map_err(|error| format!("{error}; {DURATION_EXAMPLES}"))?;
+    if duration > MAX_DURATION {
+        return Err(format!(
+            "is longer than a hundred years; {DURATION_EXAMPLES}"
+        ));
     }
     Ok(duration)
 }
 
-/// Requests per second: above zero.
+/// Parses the beginning of a range of time.
+pub(crate) fn start(text: &str) -> Result<Start, String> {
+    refuse_months(text)?;
+    text.parse::<Start>().map_err(|error| error.to_string())
+}
+
+/// humantime reads `M` as months, which is hardly ever meant.
+fn refuse_months(text: &str) -> Result<(), String> {
+    let mut units = text.split(|letter: char| !letter.is_alphabetic());
+    if units.any(|unit| unit == "M") {
+        return Err(
+            "M would be months; write 1m for a minute, and 30d instead of a month".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Returns a parser of whole numbers in this range.
+pub(crate) fn between(min: u32, max: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    move |text| match text.trim().parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("must be a whole number between {min} and {max}")),
+    }
+}
+
+/// Parses a rate per second.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.001 => Ok(rate),
-        _ => Err("write a number from 0.001 up, like 5 or 0.5".to_owned()),
+        _ => Err("must be a number of at least 0.001, like 5 or 0.5".to_owned()),
     }
 }
 
-/// A size of the state file, in bytes.
-pub(super) fn size(text: &str) -> Result<u64, String> {
-    let size = text
-        .trim()
-        .parse::<ByteSize>()
-        .map_err(|_| "write a size like 256MiB or 1GiB".to_owned())?
-        .as_u64();
-    if size < MIN_STATE_SIZE {
-        return Err("it is too small to work with; write at least 8MiB, like 256MiB".to_owned());
-    }
-    Ok(size)
-}
-
-/// A log level.
-pub(super) fn level(text: &str) -> Result<tracing::Level, String> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "error" => Ok(tracing::Level::ERROR),
-        "warn" => Ok(tracing::Level::WARN),
-        "info" => Ok(tracing::Level::INFO),
-        "debug" => Ok(tracing::Level::DEBUG),
-        "trace" => Ok(tracing::Level::TRACE),
-        _ => Err("write error, warn, info, debug or trace".to_owned()),
+/// Parses the limit of the state file, in bytes.
+pub(super) fn state_size(text: &str) -> Result<u64, String> {
+    match text.trim().parse::<ByteSize>() {
+        Ok(size) if size.as_u64() >= MIN_STATE_SIZE => Ok(size.as_u64()),
+        Ok(_) => Err("must be at least 8MiB; write a size like 256MiB".to_owned()),
+        Err(_) => Err("is not a size; write one like 256MiB or 1GiB".to_owned()),
     }
 }
 
@@ -74,34 +86,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_humantime_and_not_zero() {
+    fn durations_are_humantime_without_months() {
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
-        for wrong in [
-            "",
-            "15",
-            "fast",
-            "-1s",
-            "0s",
-            "0",
-            "580000000000years",
-            "101years",
-        ] {
+        assert_eq!(duration("1month"), Ok(Duration::from_secs(2_630_016)));
+        assert_eq!(duration_or_zero("0"), Ok(Duration::ZERO));
+        for wrong in ["", "15", "fast", "-1s", "0s", "0", "101years"] {
             assert!(duration(wrong).expect_err(wrong).contains("15s"), "{wrong}");
         }
-        assert_eq!(duration_or_zero("0"), Ok(Duration::ZERO));
-    }
-
-    #[test]
-    fn sizes_have_units_and_a_least_value() {
-        assert_eq!(size("256MiB"), Ok(256 * 1024 * 1024));
-        assert_eq!(size("1GB"), Ok(1_000_000_000));
-        for wrong in ["1MiB", "0", "big", "-1MiB"] {
-            assert!(size(wrong).expect_err(wrong).contains("256MiB"), "{wrong}");
+        for months in ["1M", "1d 2M", "1M30s"] {
+            assert!(
+                duration(months)
+                    .expect_err(months)
+                    .contains("1m for a minute")
+            );
+            assert!(start(months).is_err(), "{months}");
         }
     }
 
     #[test]
-    fn rates_are_positive_numbers() {
+    fn sizes_and_rates_have_a_minimum() {
+        assert_eq!(state_size("256MiB"), Ok(256 * 1024 * 1024));
+        assert_eq!(state_size("1GB"), Ok(1_000_000_000));
+        for wrong in ["1MiB", "0", "big", "-1MiB"] {
+            assert!(state_size(wrong).expect_err(wrong).contains("256MiB"));
+        }
         assert_eq!(rate("0.5"), Ok(0.5));
         for wrong in ["0", "-1", "nan", "inf", "x"] {
             assert!(rate(wrong).is_err(), "{wrong}");

@@ -1,14 +1,15 @@
-//! A look at a state file that changes nothing, not even what SQLite keeps beside it, while an exporter has it or none does.
+//! Reading a state file from another process.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::open::{OpenError, check_application, is_unusable, sqlite, with_suffix};
+use super::open::{OpenError, check_application, is_unusable, open_beside, with_suffix};
 use super::{BUSY, schema};
 
-/// What a state file says of itself.
+/// What a state file says, read without changing anything, whether an exporter runs with it or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
     /// An exporter runs with it.
@@ -20,17 +21,17 @@ pub struct Look {
 /// What is in a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing yet, or there is no such file.
+    /// Nothing yet, or the file does not exist.
     Nothing,
-    /// It is damaged: an exporter would set it aside and begin afresh. With what SQLite says.
+    /// It is damaged; with SQLite's message.
     Damaged(String),
     /// An exporter's state.
     State {
-        /// The service that it belongs to.
+        /// The service's base address.
         base_url: String,
-        /// The organization that it belongs to, once known.
+        /// The organization's id, once known.
         organization: Option<String>,
-        /// Its schema is older than this program's: it is brought up to date when the exporter opens it.
+        /// The exporter will migrate it when it opens it.
         older: bool,
         /// Log records that wait for the collector.
         waiting: u64,
@@ -39,13 +40,28 @@ pub enum Content {
     },
 }
 
+/// Where the counters of a state file begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    /// The service's base address.
+    pub base_url: String,
+    /// The filters' fingerprint.
+    pub filters: String,
+    /// The first response, by the service's clock.
+    pub first_sync_at: Timestamp,
+    /// Creation time of the newest entry that existed before and is not counted.
+    pub newest_uncounted: Option<Timestamp>,
+    /// It took the place of a damaged file, which had counters of its own.
+    pub recreated: bool,
+}
+
 // === impl Look ===
 
 impl Look {
     /// Looks into a file.
     ///
     /// # Errors
-    /// Where it cannot be read, or is no state file that this program can use.
+    /// If it cannot be read, or is not a state file that this program can use.
     pub fn at(path: &Path) -> Result<Self, OpenError> {
         let held = is_held(path);
         let unreadable = |error: std::io::Error| OpenError::Unwritable {
@@ -63,7 +79,6 @@ impl Look {
                 Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => {
                     Content::Damaged(error.to_string())
                 }
-                Err(OpenError::Sqlite { error, .. }) => return Err(sqlite(path, error)),
                 Err(error) => return Err(error),
             },
         };
@@ -71,48 +86,71 @@ impl Look {
     }
 }
 
-/// Whether an exporter has the lock file. Where none has, the lock is shared for a moment, and nothing is written.
-fn is_held(path: &Path) -> bool {
-    match File::open(with_suffix(path, ".lock")).map(|file| file.try_lock_shared()) {
-        Ok(Err(TryLockError::WouldBlock)) => true,
-        Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => false,
+// === impl Beginning ===
+
+impl Beginning {
+    /// Reads it from an exporter's state file; `None` if the service has not answered that exporter yet.
+    ///
+    /// # Errors
+    /// If the file is missing, not ours, or cannot be read.
+    pub fn read(path: &Path) -> Result<Option<Self>, OpenError> {
+        let connection = open_beside(path)?;
+        let sqlite = |error| OpenError::sqlite(path, error);
+        let tail = schema::read_tail(&connection).map_err(sqlite)?;
+        let (base_url, recreated): (String, Option<i64>) = connection
+            .query_row("SELECT base_url, recreated_at FROM state", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .map_err(sqlite)?;
+        Ok(tail.first_sync.map(|first| Self {
+            base_url,
+            filters: tail.filters,
+            first_sync_at: first.at,
+            newest_uncounted: first.count_floor,
+            recreated: recreated.is_some(),
+        }))
     }
 }
 
+/// Reports whether an exporter has the lock file.
+fn is_held(path: &Path) -> bool {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let lock = File::open(with_suffix(&path, ".lock")).map(|file| file.try_lock_shared());
+    matches!(lock, Ok(Err(TryLockError::WouldBlock)))
+}
+
 fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
-    let failed = |error| OpenError::Sqlite {
+    let sqlite = |error| OpenError::Sqlite {
         path: path.to_owned(),
         error,
     };
-    let connection = connect(path, held).map_err(failed)?;
-    if schema::is_fresh(&connection).map_err(failed)? {
+    let connection = connect(path, held).map_err(sqlite)?;
+    if schema::is_empty(&connection).map_err(sqlite)? {
         return Ok(Content::Nothing);
     }
-    check_application(&connection, path)?;
+    let version = check_application(&connection, path)?;
     if !held {
-        // As the exporter does at its start; beside a running one it would only be work.
-        let verdict: String = connection
+        let result: String = connection
             .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(failed)?;
-        if verdict != "ok" {
-            return Ok(Content::Damaged(verdict));
+            .map_err(sqlite)?;
+        if result != "ok" {
+            return Ok(Content::Damaged(result));
         }
     }
     let owner = connection
-        .query_row(
-            "SELECT base_url, organization, schema_version FROM state",
-            [],
-            |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?)),
-        )
-        .optional();
-    let Some((base_url, organization, version)) = owner.map_err(failed)? else {
+        .query_row("SELECT base_url, organization FROM state", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()
+        .map_err(sqlite)?;
+    let Some((base_url, organization)) = owner else {
         return Ok(Content::Nothing);
     };
     let count = |sql: &str| {
         connection
             .query_row(sql, [], |row| row.get::<_, i64>(0))
             .map(i64::unsigned_abs)
-            .map_err(failed)
+            .map_err(sqlite)
     };
     Ok(Content::State {
         base_url,
@@ -123,27 +161,28 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
     })
 }
 
-/// A connection that writes nothing. A plain reader makes files beside the database; so where there is no write-ahead log the file is read
-/// as one that nobody changes, and where there is one its index is only read.
+/// Opens a connection that writes nothing. A plain reader creates files beside the database; so without a write-ahead
+/// log the file is opened as immutable, and with one its index is only read.
 fn connect(path: &Path, held: bool) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_URI
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let left_over = || std::fs::metadata(with_suffix(path, "-wal")).is_ok_and(|log| log.len() > 0);
+    let left_over = || {
+        with_suffix(path, "-wal")
+            .metadata()
+            .is_ok_and(|log| log.len() > 0)
+    };
     let logged = (held || left_over()) && with_suffix(path, "-shm").exists();
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let url = url::Url::from_file_path(&absolute)
         .map_err(|()| rusqlite::Error::InvalidPath(PathBuf::from(path)))?;
+    let mode = if logged {
+        "readonly_shm=1"
+    } else {
+        "immutable=1"
+    };
     let connection = Connection::open_with_flags(
-        format!(
-            "{url}?{}",
-            if logged {
-                "readonly_shm=1"
-            } else {
-                "immutable=1"
-            }
-        ),
-        flags,
+        format!("{url}?{mode}"),
+        OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_URI
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
     connection.busy_timeout(BUSY)?;
     Ok(connection)

@@ -1,52 +1,46 @@
-//! The ledger: one SQLite file that holds cursor, seen ids, counters and outbox, and changes them together or not at all.
+//! The ledger: one SQLite file with known ids, counters, outbox and the tail's state, changed in one transaction per
+//! page.
 //!
-//! A counter is published only after the transaction that holds it is on disk; after any crash the file is an earlier
-//! consistent moment, and the service replays the rest.
+//! Counters are published only after the commit that holds them. After any crash the file holds an earlier
+//! consistent state, and the API replays the rest.
 
-mod actors;
-mod beginning;
-mod block;
-mod fill;
-mod known;
-mod labels;
-mod letters;
+mod commit;
+mod dead_letters;
 mod look;
 mod open;
 mod outbox;
 mod schema;
-mod store;
+mod series;
+mod size;
+mod tail_state;
 mod types;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use actors::{ActorLabel, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
-pub(crate) use actors::{Slot, Slots, cut, is_reserved};
-pub use beginning::Beginning;
-pub(crate) use labels::MAX_ACTIVITY_TYPES;
-pub use letters::{DeadLetters, Selection, StoredLetter};
-pub use look::{Content, Look};
+pub use commit::LedgerState;
+pub use dead_letters::{DeadLetter, DeadLetters, DeadReason, Selection, StoredLetter};
+pub use look::{Beginning, Content, Look};
 pub use open::{OpenError, StatePath};
+pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Rejected, Settled};
+pub use series::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
+pub use tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
 pub use types::{
-    ActorRef, Backlog, Birth, Commit, DeadLetter, DeadReason, Direction, Disposition, EventId,
-    Frontier, Gap, GapReason, Mark, NewEntry, NewEvent, OutboxPosition, OutboxRecord, RecordKind,
-    TraceContext, Walk, WalkChange, WalkKind,
+    ActorRef, Changes, Commit, Disposition, EventId, Gap, GapReason, NewEntry, NewEvent,
+    RecordKind, Series, Total, TraceContext,
 };
 
-use crate::metrics::Metrics;
-use fill::Fill;
-use known::Known;
-use store::Ledger;
+pub(crate) use series::truncate;
 
-/// The write-ahead log beside the file is written back, and cut, at this size, in bytes.
-const WAL_BYTES: i64 = 1024 * 1024;
+use commit::Ledger;
+use size::Size;
 
-/// How long a lock that another program holds on the file is waited for.
+/// How long to wait for a lock that another program holds on the file.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// How the ledger is kept.
@@ -56,60 +50,61 @@ pub struct Settings {
     pub path: StatePath,
     /// `--state.max-size`, in bytes.
     pub max_size: u64,
-    /// The service whose file it is.
+    /// The service's base address.
     pub base_url: String,
     /// The filters' fingerprint.
     pub filters: String,
     /// Whether records are kept for a collector.
     pub outbox: bool,
+    /// Makes the log records.
+    pub encoder: Arc<dyn Encode>,
     /// `--metrics.actor-label`.
     pub actor_label: ActorLabel,
     /// `--metrics.max-actors`.
     pub max_actors: usize,
     /// `--metrics.actor-idle`.
     pub actor_idle: Duration,
-    /// `--audit.reread-window`: ids inside it are never forgotten.
+    /// `--audit.reread-window`: ids inside it are kept.
     pub reread_window: Duration,
-    /// How long ids are kept.
-    pub id_retention: Duration,
-    /// How many dead letters are kept, within a quarter of the limit.
+    /// The maximum number of dead letters; they also take at most a quarter of the file.
     pub max_dead_letters: u32,
-    /// Takes out of an entry what must not be stored in a dead letter.
-    pub redact: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
-/// What an open ledger holds for the tail.
-#[derive(Clone, Debug)]
-pub struct LedgerState {
-    /// `service.instance.id`.
-    pub instance_id: String,
-    /// The organization whose file it is, once known.
-    pub organization: Option<String>,
-    /// The filters it was kept with last.
-    pub filters: String,
-    /// When it took the place of a damaged one.
-    pub recreated_at: Option<Timestamp>,
-    /// How it began; `None` before the first answer of the service.
-    pub birth: Option<Birth>,
-    /// No late row is older than the last change of the filters.
-    pub filter_floor: Option<Timestamp>,
-    /// No late row is older than the ids that are kept.
-    pub prune_floor: Option<Timestamp>,
-    /// Where the next poll goes on.
-    pub frontier: Frontier,
-    /// Creation time of the newest entry taken, never later than the service's clock was.
-    pub frontier_at: Option<Timestamp>,
-    /// Creation time of the newest entry taken, as the service wrote it.
-    pub newest_at: Option<Timestamp>,
-    /// When the last complete re-read began.
-    pub reread_at: Option<Timestamp>,
-    /// The walk under way.
-    pub walk: Option<Walk>,
-    /// The body of the page that a first start began with.
-    pub walk_top: Option<String>,
+/// The state of the file, for metrics. Counts are since the process started unless stated otherwise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Transactions that failed.
+    pub commit_failures: u64,
+    /// Bytes in use.
+    pub size_bytes: u64,
+    /// Log records that wait for the collector.
+    pub backlog: u64,
+    /// When the oldest of them arrived.
+    pub oldest: Option<Timestamp>,
+    /// Dead letters in the file.
+    pub dead_letters: u64,
+    /// Records that became dead letters.
+    pub dead_lettered: u64,
+    /// Dead letters deleted to make room.
+    pub evicted: u64,
+    /// Dead letters sent again.
+    pub replayed: u64,
+    /// The organization's id and name, once known.
+    pub organization: Option<(String, Option<String>)>,
 }
 
-/// A handle to the open ledger; cheap to clone. Calls run off the runtime's threads.
+/// The log records that wait for the collector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// How many there are.
+    pub records: u64,
+    /// When the oldest of them arrived.
+    pub oldest: Option<Timestamp>,
+}
+
+/// A handle to the open ledger; cheap to clone. Calls run outside the runtime's threads.
 #[derive(Clone, Debug)]
 pub struct LedgerHandle {
     inner: Arc<Inner>,
@@ -118,16 +113,15 @@ pub struct LedgerHandle {
 #[derive(Debug)]
 struct Inner {
     ledger: Mutex<Ledger>,
-    known: Arc<RwLock<Known>>,
-    backlog: Arc<Mutex<Backlog>>,
-    fill: Arc<Fill>,
-    /// The file and the log beside it are being made shorter.
-    tidying: AtomicBool,
+    known: Arc<RwLock<HashSet<EventId>>>,
+    status: watch::Receiver<Status>,
+    size: Arc<Size>,
     outbox_grew: Notify,
     instance_id: String,
-    /// What SQLite said when it found the file damaged.
+    /// What SQLite reported when it found the file damaged.
     damage: OnceLock<String>,
     damaged: CancellationToken,
+    fenced: CancellationToken,
 }
 
 /// Why the ledger could not do what was asked; nothing of it happened.
@@ -135,14 +129,17 @@ struct Inner {
 pub enum LedgerError {
     /// The file system is full.
     #[error(
-        "the disk of the state file is full; free some space there, the exporter goes on by itself"
+        "the disk of the state file is full; free some space, the exporter continues by itself"
     )]
     DiskFull,
     /// The file is damaged.
-    #[error("the state file is damaged: {0}; the exporter sets it aside and begins a fresh one")]
+    #[error("the state file is damaged: {0}")]
     Damaged(String),
+    /// Another process has opened the file.
+    #[error("another process uses the state file; stop one of the two")]
+    Fenced,
     /// Anything else.
-    #[error("the state file cannot be used: {0}")]
+    #[error("cannot use the state file: {0}")]
     Other(String),
 }
 
@@ -160,97 +157,79 @@ impl std::fmt::Debug for Settings {
 // === impl LedgerHandle ===
 
 impl LedgerHandle {
-    /// Opens the ledger and shows its counters.
+    /// Opens the ledger.
     ///
     /// # Errors
-    /// Where it is in use, not ours, or cannot be written; see [`OpenError`].
-    pub fn open(settings: Settings, metrics: Metrics) -> Result<(Self, LedgerState), OpenError> {
-        metrics
-            .state
-            .max_size_bytes
-            .set(i64::try_from(settings.max_size).unwrap_or(i64::MAX));
-        let (ledger, state) = Ledger::open(settings, metrics)?;
+    /// If it is in use, not ours, or cannot be written; see [`OpenError`].
+    pub fn open(settings: Settings) -> Result<(Self, LedgerState), OpenError> {
+        let (ledger, state) = Ledger::open(settings)?;
         let inner = Inner {
             known: ledger.known.clone(),
-            backlog: ledger.backlog.clone(),
-            fill: ledger.fill.clone(),
-            tidying: AtomicBool::new(false),
+            status: ledger.status.subscribe(),
+            size: ledger.size.clone(),
             ledger: Mutex::new(ledger),
             outbox_grew: Notify::new(),
             instance_id: state.instance_id.clone(),
             damage: OnceLock::new(),
             damaged: CancellationToken::new(),
+            fenced: CancellationToken::new(),
         };
-        Ok((
-            Self {
-                inner: Arc::new(inner),
-            },
-            state,
-        ))
+        let inner = Arc::new(inner);
+        Ok((Self { inner }, state))
     }
 
-    /// Writes one commit: all of it is on disk, and shown, when this returns; or nothing is. Returns [`LedgerState::prune_floor`].
+    /// Writes one commit: when this returns, all of it is on disk; or nothing is.
     ///
     /// # Errors
-    /// Where it cannot be written: then nothing of it happened.
-    pub async fn commit(&self, commit: Commit) -> Result<Option<Timestamp>, LedgerError> {
-        let grew = !commit.entries.is_empty() || !commit.gaps.is_empty();
-        let prune_floor = self.call(move |ledger| ledger.commit(&commit)).await?;
-        if grew {
-            self.inner.outbox_grew.notify_one();
-        }
-        Ok(prune_floor)
+    /// If it cannot be written.
+    pub async fn commit(&self, commit: Commit) -> Result<Changes, LedgerError> {
+        let changes = self.call(move |ledger| ledger.commit(commit)).await?;
+        self.inner.outbox_grew.notify_one();
+        Ok(changes)
     }
 
-    /// What the ledger holds for the tail.
+    /// Reads what the ledger holds for the tail.
     ///
     /// # Errors
-    /// Where the file cannot be read.
+    /// If the file cannot be read.
     pub async fn state(&self) -> Result<LedgerState, LedgerError> {
-        self.call(|ledger| Ok(ledger.load_state()?)).await
+        self.call(|ledger| Ok(ledger.read_state()?)).await
     }
 
-    /// Which of these entries the ledger holds.
+    /// Reports which of these entries the ledger holds.
     pub fn holds(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<bool> {
         let known = self
             .inner
             .known
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        ids.into_iter().map(|id| known.contains(id)).collect()
+        ids.into_iter().map(|id| known.contains(&id)).collect()
     }
 
-    /// Whether it holds any entry at all.
-    pub fn holds_any(&self) -> bool {
-        !self
-            .inner
-            .known
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty()
-    }
-
-    /// Whether one more page might not fit below `--state.max-size`. It waits for nothing, not even for a disk that hangs.
+    /// Reports whether one more page might not fit below `--state.max-size`. Does not touch the disk.
     pub fn is_full(&self) -> bool {
-        let full = self.inner.fill.is_full(self.backlog().records);
-        if full || self.inner.fill.is_held() {
-            self.tidy();
+        let full = self.inner.size.is_full(self.status().backlog);
+        if full && self.inner.size.start_tidying() {
+            let this = self.clone();
+            tokio::task::spawn_blocking(move || {
+                this.lock().tidy();
+                this.inner.size.end_tidying();
+            });
         }
         full
     }
 
-    /// The largest page of entries, in bytes, that is sure to fit below `--state.max-size` where the ledger is not full.
+    /// Returns the size of the largest page that is sure to fit below `--state.max-size`, in bytes.
     pub fn max_page_bytes(&self) -> usize {
-        usize::try_from(self.inner.fill.page()).unwrap_or(usize::MAX)
+        self.inner.size.page()
     }
 
-    /// For tests: lets the file take no further page, as on a full disk, or lets it grow again.
+    /// For tests: makes the file refuse to grow, as on a full disk, or lets it grow again.
     ///
     /// # Errors
-    /// Where SQLite does not do it.
+    /// If SQLite does not do it.
     #[doc(hidden)]
     pub async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
-        // SQLite takes the size that the file has already for a limit below it.
         let pages = if full { 1 } else { u32::MAX - 1 };
         self.call(move |ledger| {
             Ok(ledger.connection.query_row(
@@ -262,16 +241,21 @@ impl LedgerHandle {
         .await
     }
 
-    /// Completes when the file was found damaged: nothing can be written or read any more, until it was
-    /// [set aside](Self::set_aside) and the ledger is opened again.
+    /// Completes when the file was found damaged. It can be used again after [`set_aside`](Self::set_aside) and a new
+    /// [`open`](Self::open).
     pub async fn damaged(&self) {
         self.inner.damaged.cancelled().await;
     }
 
-    /// Sets a damaged file aside, leaves a fresh one in its place, and lets go of both: it can be opened again, by this process too.
+    /// Completes when another process has opened the file: this one must stop.
+    pub async fn fenced(&self) {
+        self.inner.fenced.cancelled().await;
+    }
+
+    /// Sets a damaged file aside, creates a new one, and closes both.
     ///
     /// # Errors
-    /// Where the file cannot be renamed, or no fresh one be made.
+    /// If the file cannot be renamed, or no new one can be created.
     pub async fn set_aside(&self) -> Result<(), OpenError> {
         let this = self.clone();
         let why = self.inner.damage.get().cloned().unwrap_or_default();
@@ -280,10 +264,11 @@ impl LedgerHandle {
             .unwrap_or(Ok(()))
     }
 
-    /// The oldest records of the outbox: at most `max_records`, and no more than `max_bytes` of JSON (but at least one record). Empty when nothing waits.
+    /// Reads the oldest records that may be sent: at most `max_records` and `max_bytes`, but at least one. Empty if
+    /// none waits.
     ///
     /// # Errors
-    /// Where the file cannot be read.
+    /// If the file cannot be read.
     pub async fn outbox_batch(
         &self,
         max_records: usize,
@@ -293,50 +278,48 @@ impl LedgerHandle {
             .await
     }
 
-    /// In one transaction: everything through `through` leaves the outbox, and `dead` become dead letters.
+    /// Reads the newest record that may be sent.
     ///
     /// # Errors
-    /// Where the transaction cannot be written: then nothing of it happened.
-    pub async fn outbox_acknowledge(
-        &self,
-        through: OutboxPosition,
-        dead: Vec<DeadLetter>,
-    ) -> Result<(), LedgerError> {
-        self.call(move |ledger| ledger.acknowledge(through, &dead))
-            .await
+    /// If the file cannot be read.
+    pub async fn outbox_newest(&self) -> Result<Option<OutboxRecord>, LedgerError> {
+        self.call(|ledger| ledger.newest()).await
     }
 
-    /// Remembers which counters the last scrape did not see in full, so that the next process shows their rise, perhaps under another
-    /// instance label. It is the last thing to do: nothing may be scraped any more.
+    /// Removes what was delivered or rejected from the outbox, and keeps the rejected records as dead letters, in one
+    /// transaction.
     ///
     /// # Errors
-    /// Where it cannot be written.
-    pub async fn remember_shown(&self) -> Result<(), LedgerError> {
-        self.call(|ledger| ledger.remember_shown()).await
+    /// If the transaction fails.
+    pub async fn outbox_settle(&self, settled: Settled) -> Result<(), LedgerError> {
+        self.call(move |ledger| ledger.settle(&settled)).await
     }
 
-    /// How much waits.
+    /// Returns the current state of the file.
+    pub fn status(&self) -> Status {
+        self.inner.status.borrow().clone()
+    }
+
+    /// Returns how much waits for the collector.
     pub fn backlog(&self) -> Backlog {
-        *self
-            .inner
-            .backlog
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let status = self.inner.status.borrow();
+        Backlog {
+            records: status.backlog,
+            oldest: status.oldest,
+        }
     }
 
-    /// How many dead letters are kept. It reads the file: call it off the runtime's threads.
-    ///
-    /// # Errors
-    /// Where the file cannot be read.
-    pub fn dead_letters(&self) -> Result<u64, LedgerError> {
-        Ok(self.lock().dead_letter_count()?.cast_unsigned())
+    /// Returns a receiver that is notified of each change of the [`Status`].
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.inner.status.clone()
     }
 
-    /// Puts the dead letters that an operator has queued at the end of the outbox; cheap where nobody has. Returns how many.
+    /// Moves the dead letters that an operator has queued to the end of the outbox, and counts those that are left.
+    /// Cheap if no other process has written. Returns how many were moved.
     ///
     /// # Errors
-    /// Where the file cannot be read or written: then they stay queued.
-    pub async fn replay_dead_letters(&self) -> Result<usize, LedgerError> {
+    /// If the file cannot be read or written.
+    pub async fn replay_dead_letters(&self) -> Result<u64, LedgerError> {
         let replayed = self.call(Ledger::replay_queued).await?;
         if replayed > 0 {
             self.inner.outbox_grew.notify_one();
@@ -344,20 +327,12 @@ impl LedgerHandle {
         Ok(replayed)
     }
 
-    /// Shows how many dead letters there are, where another process has changed the file; cheap where none has.
-    ///
-    /// # Errors
-    /// Where the file cannot be read.
-    pub async fn recount_dead_letters(&self) -> Result<(), LedgerError> {
-        self.call(Ledger::recount_letters).await
-    }
-
-    /// Completes when records were added to the outbox since the last call (or at once when that happened already).
+    /// Completes when the outbox has changed since the last call.
     pub async fn outbox_changed(&self) {
         self.inner.outbox_grew.notified().await;
     }
 
-    /// `service.instance.id`: made once, kept in the file.
+    /// Returns `service.instance.id`: made once, kept in the file.
     pub fn instance_id(&self) -> String {
         self.inner.instance_id.clone()
     }
@@ -370,33 +345,18 @@ impl LedgerHandle {
             return Err(LedgerError::Damaged(damage.clone()));
         }
         let this = self.clone();
-        match tokio::task::spawn_blocking(move || f(&mut this.lock())).await {
-            Ok(Err(LedgerError::Damaged(damage))) => {
-                // Whatever the first one was.
-                let _ = self.inner.damage.set(damage.clone());
+        let result = tokio::task::spawn_blocking(move || f(&mut this.lock()))
+            .await
+            .unwrap_or_else(|error| Err(LedgerError::Other(format!("internal error: {error}"))));
+        match &result {
+            Err(LedgerError::Damaged(damage)) => {
+                self.inner.damage.get_or_init(|| damage.clone());
                 self.inner.damaged.cancel();
-                Err(LedgerError::Damaged(damage))
             }
-            Ok(result) => result,
-            Err(error) => Err(LedgerError::Other(format!("the call did not end: {error}"))),
+            Err(LedgerError::Fenced) => self.inner.fenced.cancel(),
+            _ => {}
         }
-    }
-
-    /// Makes the file and the log beside it shorter where that is possible, off the runtime's threads: where nothing is committed any more,
-    /// nobody else does.
-    fn tidy(&self) {
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && !self.inner.tidying.swap(true, Ordering::Relaxed)
-        {
-            let this = self.clone();
-            runtime.spawn_blocking(move || {
-                let ledger = this.lock();
-                if let Err(error) = ledger.shrink().and_then(|()| ledger.look()) {
-                    tracing::debug!(%error, "the state file cannot be made shorter yet");
-                }
-                this.inner.tidying.store(false, Ordering::Relaxed);
-            });
-        }
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, Ledger> {
@@ -417,4 +377,32 @@ impl From<rusqlite::Error> for LedgerError {
             _ => Self::Other(error.to_string()),
         }
     }
+}
+
+/// Returns what the file stores of a time.
+fn micros(at: Timestamp) -> i64 {
+    at.as_microsecond()
+}
+
+/// Returns the time that the file stores; the nearest possible one if it is out of range.
+fn timestamp(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or(if micros < 0 {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    })
+}
+
+fn pack_ids(ids: &[EventId]) -> Vec<u8> {
+    ids.iter().flat_map(|id| id.0.to_le_bytes()).collect()
+}
+
+fn unpack_ids(bytes: &[u8]) -> Vec<EventId> {
+    let ids = bytes.as_chunks::<8>().0.iter();
+    ids.map(|id| EventId(u64::from_le_bytes(*id))).collect()
+}
+
+/// Reads a text that was compressed with its size in front.
+fn unpack_text(block: &[u8]) -> Result<String, String> {
+    String::from_utf8(outbox::decompress(block)?).map_err(|error| error.to_string())
 }

@@ -1,7 +1,7 @@
-//! Opening the state file: one process, one organization's file, and a damaged one set aside.
+//! Opening the state file: one process, one organization's file, and a damaged file set aside.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::schema;
 
-/// How long somebody may look at the lock.
-const GLANCE: Duration = Duration::from_millis(50);
+/// `check` shares the lock for a moment; a second attempt after this time tells it from an exporter.
+const SECOND_TRY: Duration = Duration::from_millis(50);
 
-/// Where the ledger lives.
+/// Where the ledger is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatePath {
     /// In memory: gone with the process.
@@ -22,17 +22,17 @@ pub enum StatePath {
     File(PathBuf),
 }
 
-/// Why the ledger cannot be opened; each message says what to do.
+/// Why the ledger cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it.
     #[error(
-        "state file {0} is in use by another process; stop that one, or give this one a --state.path of its own"
+        "state file {0} is in use by another process; stop that one, or set --state.path to another file"
     )]
     Locked(PathBuf),
     /// The file or its directory cannot be written.
     #[error(
-        "cannot open state file {path}: {error}; give --state.path a file in a directory that this user can write, or :memory:"
+        "cannot open state file {path}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:"
     )]
     Unwritable {
         /// The file.
@@ -40,27 +40,15 @@ pub enum OpenError {
         /// What the system said.
         error: String,
     },
-    /// It belongs to another service.
-    #[error(
-        "state file {path} belongs to the service at {found}, not to {wanted}; give --state.path another file for this one"
-    )]
-    OtherService {
-        /// The file.
-        path: PathBuf,
-        /// Whose it is.
-        found: String,
-        /// Whose it would have to be.
-        wanted: String,
-    },
-    /// It is a database of another program.
-    #[error("{0} is a database of another program; give --state.path another file")]
+    /// It is a file of another program.
+    #[error("{0} is not a state file of this program; set --state.path to another file")]
     Foreign(PathBuf),
-    /// There is none.
+    /// It does not exist.
     #[error(
-        "there is no state file {0}; give --state.path the exporter's own, or run this in the directory that the exporter runs in"
+        "state file {0} does not exist; set --state.path to the exporter's own, or run this in the exporter's directory"
     )]
     Missing(PathBuf),
-    /// It waits for its exporter to bring it up to date.
+    /// An exporter of this version has not opened it yet.
     #[error(
         "state file {path} was last written by an older version (schema {version}); start this version of the exporter with it first"
     )]
@@ -72,7 +60,7 @@ pub enum OpenError {
     },
     /// A newer program wrote it in a way that this one cannot read.
     #[error(
-        "state file {path} was written by a newer version (schema {version}); run that version, or give --state.path another file"
+        "state file {path} was written by a newer version (schema {version}); run that version, or set --state.path to another file"
     )]
     Newer {
         /// The file.
@@ -80,8 +68,8 @@ pub enum OpenError {
         /// Its schema.
         version: i64,
     },
-    /// SQLite failed in some other way.
-    #[error("state file {path}: {error}")]
+    /// SQLite failed in another way.
+    #[error("cannot use state file {path}: {error}")]
     Sqlite {
         /// The file.
         path: PathBuf,
@@ -94,16 +82,16 @@ pub enum OpenError {
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) connection: Connection,
-    /// Held until the process ends; the system lets go of it in any case.
+    /// Held until the process ends.
     pub(super) lock: Option<File>,
-    /// Where a damaged file was put.
-    pub(super) set_aside: Option<PathBuf>,
+    /// A damaged file was set aside.
+    pub(super) recreated: bool,
 }
 
 // === impl StatePath ===
 
 impl StatePath {
-    /// Reads `--state.path`.
+    /// Parses `--state.path`.
     pub fn parse(text: &str) -> Self {
         if text == ":memory:" {
             Self::Memory
@@ -122,129 +110,155 @@ impl std::fmt::Display for StatePath {
     }
 }
 
-/// Opens the file, creates it where it is missing, and checks that it is whole and ours.
-pub(super) fn open(path: &StatePath, base_url: &str) -> Result<Opened, OpenError> {
-    let path = match path {
-        StatePath::Memory => {
-            let error = |error| OpenError::Sqlite {
-                path: ":memory:".into(),
-                error,
-            };
-            let connection = Connection::open_in_memory().map_err(error)?;
-            schema::configure(&connection)
-                .and_then(|()| schema::create(&connection))
-                .map_err(error)?;
-            return Ok(Opened {
-                connection,
-                lock: None,
-                set_aside: None,
-            });
+// === impl OpenError ===
+
+impl OpenError {
+    pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match error.sqlite_error_code() {
+            Some(
+                ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::PermissionDenied
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure,
+            ) => Self::Unwritable {
+                path,
+                error: error.to_string(),
+            },
+            _ => Self::Sqlite { path, error },
         }
-        StatePath::File(path) => path,
-    };
-    let lock = lock(path)?;
-    match open_whole(path, base_url) {
-        Ok(connection) => Ok(Opened {
-            connection,
-            lock: Some(lock),
-            set_aside: None,
-        }),
-        Err(Failure::Sqlite(error)) if is_unusable(&error) => {
-            begin_afresh(path, base_url, lock, &error)
+    }
+
+    fn io(path: &Path, error: &io::Error) -> Self {
+        Self::Unwritable {
+            path: path.to_owned(),
+            error: error.to_string(),
         }
-        Err(Failure::Sqlite(error)) => Err(sqlite(path, error)),
-        Err(Failure::Refused(error)) => Err(error),
     }
 }
 
-/// Sets a damaged file aside and begins a fresh one. No connection to the file may be open.
-pub(super) fn begin_afresh(
+/// Opens the file, creates it if it is missing, and checks that it is whole and ours.
+pub(super) fn open(path: &StatePath) -> Result<Opened, OpenError> {
+    let StatePath::File(path) = path else {
+        let connection = Connection::open_in_memory()
+            .and_then(|connection| {
+                schema::configure(&connection)?;
+                schema::create(&connection)?;
+                Ok(connection)
+            })
+            .map_err(|error| OpenError::sqlite(Path::new(":memory:"), error))?;
+        return Ok(Opened {
+            connection,
+            lock: None,
+            recreated: false,
+        });
+    };
+    // A symbolic link and its target are one file, and so have one lock.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.clone());
+    let used_before = path.exists() && with_suffix(path, ".lock").exists();
+    let lock = lock(path)?;
+    let header = Header::read(path).map_err(|error| OpenError::io(path, &error))?;
+    let emptied = used_before && header == Header::Empty;
+    match open_checked(path) {
+        Ok(connection) => {
+            if emptied {
+                tracing::warn!(file = %path.display(), "the state file was empty; counters start again at 0");
+            }
+            Ok(Opened {
+                connection,
+                lock: Some(lock),
+                recreated: emptied,
+            })
+        }
+        Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => match header {
+            Header::Ours => recreate(path, lock, &error),
+            _ => Err(OpenError::Foreign(path.to_owned())),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets a damaged file aside and creates a new one. No connection to the file may be open.
+pub(super) fn recreate(
     path: &Path,
-    base_url: &str,
     lock: File,
     error: &dyn std::fmt::Display,
 ) -> Result<Opened, OpenError> {
-    let aside = put_aside(path).map_err(|error| unwritable(path, &error))?;
+    let aside = set_aside(path).map_err(|error| OpenError::io(path, &error))?;
     tracing::error!(
         file = %path.display(), aside = %aside.display(), %error,
-        "the state file is damaged; it was set aside and a fresh one is begun: counters start again at 0, and log records that waited in it are lost"
+        "the state file is damaged and was set aside; counters start again at 0, and log records that waited in it are lost"
     );
-    match open_whole(path, base_url) {
-        Ok(connection) => Ok(Opened {
-            connection,
-            lock: Some(lock),
-            set_aside: Some(aside),
-        }),
-        Err(Failure::Sqlite(error)) => Err(sqlite(path, error)),
-        Err(Failure::Refused(error)) => Err(error),
-    }
+    Ok(Opened {
+        connection: open_checked(path)?,
+        lock: Some(lock),
+        recreated: true,
+    })
 }
 
-/// Why a file that can be locked cannot be used.
-enum Failure {
-    Sqlite(rusqlite::Error),
-    Refused(OpenError),
-}
-
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
+/// Opens a file that may be empty. Nothing is written before the file is known to be ours.
+fn open_checked(path: &Path) -> Result<Connection, OpenError> {
+    let sqlite = |error| OpenError::sqlite(path, error);
+    let connection = Connection::open(path).map_err(sqlite)?;
+    if schema::is_empty(&connection).map_err(sqlite)? {
+        schema::configure(&connection).map_err(sqlite)?;
+        schema::create(&connection).map_err(sqlite)?;
+        return Ok(connection);
     }
-}
-
-/// Nothing is written before the file is known to be ours.
-fn open_whole(path: &Path, base_url: &str) -> Result<Connection, Failure> {
-    let connection = Connection::open(path)?;
-    let fresh = schema::is_fresh(&connection)?;
-    if !fresh {
-        check_owner(&connection, path, base_url)?;
+    check_application(&connection, path)?;
+    schema::configure(&connection).map_err(sqlite)?;
+    let result: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(sqlite)?;
+    if result != "ok" {
+        return Err(sqlite(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+            Some(result),
+        )));
     }
-    schema::configure(&connection)?;
-    if fresh {
-        schema::create(&connection)?;
-    }
-    let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if verdict != "ok" {
-        return Err(damage(&verdict).into());
-    }
-    if !fresh {
-        schema::migrate(&connection, schema::STEPS)?;
-    }
+    schema::migrate(&connection).map_err(sqlite)?;
     Ok(connection)
 }
 
 /// Opens the state file of an exporter, running or not, from another process. Nothing is created.
 pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
-    let sqlite = |error| OpenError::Sqlite {
-        path: path.to_owned(),
-        error,
-    };
     if !path.exists() {
         return Err(OpenError::Missing(path.to_owned()));
     }
-    // Readable and writable: also a reader of a file with a write-ahead log writes beside it.
+    // A reader of a file with a write-ahead log writes too.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
-    connection.busy_timeout(super::BUSY).map_err(sqlite)?;
-    check_application(&connection, path)?;
+    let connection = Connection::open_with_flags(path, flags)
+        .and_then(|connection| {
+            connection.busy_timeout(super::BUSY)?;
+            Ok(connection)
+        })
+        .map_err(|error| OpenError::sqlite(path, error))?;
+    let version = check_application(&connection, path)?;
+    if version < schema::VERSION {
+        return Err(OpenError::Older {
+            path: path.to_owned(),
+            version,
+        });
+    }
     Ok(connection)
 }
 
-/// Whether it is a file of this program, in a schema that it can read.
-pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sqlite = |error| OpenError::Sqlite {
-        path: path.to_owned(),
-        error,
-    };
+/// Checks that a file is one of this program's, in a schema that it can read. Returns the schema version.
+pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
+    let sqlite = |error| OpenError::sqlite(path, error);
     let application: i64 = connection
         .pragma_query_value(None, "application_id", |row| row.get(0))
         .map_err(sqlite)?;
     if application != schema::APPLICATION_ID {
         return Err(OpenError::Foreign(path.to_owned()));
     }
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let versions: Option<(i64, i64)> = connection
-        .query_row("SELECT schema_version, oldest_reader FROM state", [], read)
+        .query_row(
+            "SELECT schema_version, oldest_reader FROM state",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
         .optional()
         .map_err(sqlite)?;
     match versions {
@@ -254,49 +268,26 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
                 version,
             })
         }
-        _ => Ok(()),
+        Some((version, _)) => Ok(version),
+        None => Ok(schema::VERSION),
     }
 }
 
-fn check_owner(connection: &Connection, path: &Path, wanted: &str) -> Result<(), Failure> {
-    match check_application(connection, path) {
-        Ok(()) => {}
-        Err(OpenError::Sqlite { error, .. }) => return Err(Failure::Sqlite(error)),
-        Err(error) => return Err(Failure::Refused(error)),
-    }
-    let found: Option<String> = connection
-        .query_row("SELECT base_url FROM state", [], |row| row.get(0))
-        .optional()?;
-    match found {
-        Some(found) if found != wanted => Err(Failure::Refused(OpenError::OtherService {
-            path: path.to_owned(),
-            found,
-            wanted: wanted.to_owned(),
-        })),
-        _ => Ok(()),
-    }
-}
-
-/// Takes the lock file beside the state file. SQLite's own exclusive mode would keep the tools from reading a live ledger.
+/// Takes the lock file beside the state file. SQLite's exclusive mode would keep tools from reading a live file.
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let lock_path = with_suffix(path, ".lock");
-    let file = private()
-        .open(&lock_path)
-        .map_err(|error| unwritable(path, &error))?;
-    // `check` shares the lock for an instant, to see whether it is free.
-    let second = || {
-        std::thread::sleep(GLANCE);
+    let io = |error: io::Error| OpenError::io(path, &error);
+    let file = private().open(with_suffix(path, ".lock")).map_err(io)?;
+    let locked = file.try_lock().or_else(|_| {
+        std::thread::sleep(SECOND_TRY);
         file.try_lock()
-    };
-    match file.try_lock().or_else(|_| second()) {
+    });
+    match locked {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
-        Err(TryLockError::Error(error)) => return Err(unwritable(path, &error)),
+        Err(TryLockError::Error(error)) => return Err(io(error)),
     }
-    // The file is made here, since SQLite would make it readable for everybody.
-    private()
-        .open(path)
-        .map_err(|error| unwritable(path, &error))?;
+    // Created here, because SQLite would make it readable for everybody.
+    private().open(path).map_err(io)?;
     Ok(file)
 }
 
@@ -308,17 +299,44 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Renames the file and what SQLite keeps beside it.
-fn put_aside(path: &Path) -> io::Result<PathBuf> {
-    let second = Timestamp::now().as_second();
-    let mut aside = with_suffix(path, &format!(".damaged-{second}"));
-    // Another one may have been set aside in the same second.
-    for number in 2.. {
-        if !aside.exists() {
-            break;
-        }
-        aside = with_suffix(path, &format!(".damaged-{second}-{number}"));
+/// What the first bytes of a file say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Header {
+    Empty,
+    Ours,
+    Other,
+}
+
+// === impl Header ===
+
+impl Header {
+    fn read(path: &Path) -> io::Result<Self> {
+        let mut bytes = Vec::with_capacity(72);
+        File::open(path)?.take(72).read_to_end(&mut bytes)?;
+        let application = bytes.get(68..72).and_then(|id| id.try_into().ok());
+        Ok(if bytes.is_empty() {
+            Self::Empty
+        } else if bytes.starts_with(b"SQLite format 3\0")
+            && application.map(i32::from_be_bytes).map(i64::from) == Some(schema::APPLICATION_ID)
+        {
+            Self::Ours
+        } else {
+            Self::Other
+        })
     }
+}
+
+/// Renames the file and what SQLite keeps beside it.
+fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let second = Timestamp::now().as_second();
+    let names = (1..).map(|number| match number {
+        1 => with_suffix(path, &format!(".damaged-{second}")),
+        _ => with_suffix(path, &format!(".damaged-{second}-{number}")),
+    });
+    let aside = names
+        .into_iter()
+        .find(|name| !name.exists())
+        .unwrap_or_else(|| with_suffix(path, ".damaged"));
     std::fs::rename(path, &aside)?;
     for suffix in ["-wal", "-shm"] {
         match std::fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
@@ -330,6 +348,7 @@ fn put_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
+/// Reports whether SQLite found the file damaged.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -337,56 +356,24 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Whether a file that is ours cannot be read although it is whole for SQLite: a table or a value is not what it has to be. It would be so
-/// at every start.
+/// Reports whether a file of ours cannot be read although SQLite finds it whole: a table or a value is not what it
+/// has to be, and would not be at the next start either.
 pub(super) fn is_unusable(error: &rusqlite::Error) -> bool {
     use rusqlite::Error as E;
-    let missing = |message: &Option<String>| {
-        message
-            .as_ref()
-            .is_some_and(|message| message.starts_with("no such "))
-    };
     match error {
         E::FromSqlConversionFailure(..)
         | E::IntegralValueOutOfRange(..)
         | E::InvalidColumnType(..)
+        | E::QueryReturnedNoRows
         | E::InvalidColumnName(_) => true,
-        E::SqliteFailure(_, message) => is_damage(error) || missing(message),
+        E::SqliteFailure(_, message) => {
+            is_damage(error)
+                || message
+                    .as_ref()
+                    .is_some_and(|message| message.starts_with("no such "))
+        }
         E::SqlInputError { msg, .. } => msg.starts_with("no such "),
         _ => false,
-    }
-}
-
-fn damage(verdict: &str) -> rusqlite::Error {
-    rusqlite::Error::SqliteFailure(
-        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
-        Some(verdict.to_owned()),
-    )
-}
-
-pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
-    match error.sqlite_error_code() {
-        Some(
-            ErrorCode::CannotOpen
-            | ErrorCode::ReadOnly
-            | ErrorCode::PermissionDenied
-            | ErrorCode::DiskFull
-            | ErrorCode::SystemIoFailure,
-        ) => OpenError::Unwritable {
-            path: path.to_owned(),
-            error: error.to_string(),
-        },
-        _ => OpenError::Sqlite {
-            path: path.to_owned(),
-            error,
-        },
-    }
-}
-
-fn unwritable(path: &Path, error: &io::Error) -> OpenError {
-    OpenError::Unwritable {
-        path: path.to_owned(),
-        error: error.to_string(),
     }
 }
 

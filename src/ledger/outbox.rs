@@ -1,43 +1,162 @@
-//! The outbox: what waits for the collector, and the dead letters.
+//! The outbox: encoded log records that wait for the collector.
+//!
+//! A row holds the records of one page as an lz4 block. Rows are sent in ascending order of their places; a row is
+//! deleted when all of its records are delivered or rejected, and otherwise remembers how many were. While a range is
+//! open, rows above its lowest place wait, so that records leave in order of creation.
 
+use bytes::Bytes;
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::block::{BlockError, BlockWriter, OpenPage};
-use super::store::{Ledger, gap_record, micros, timestamp, write_transaction};
-use super::types::{
-    DeadLetter, Gap, GapReason, OutboxPosition, OutboxRecord, RecordKind, TraceContext,
-};
-use super::{LedgerError, letters};
-use crate::metrics::audit::{Delta, Total};
+use super::commit::{Ledger, add_totals};
+use super::dead_letters::{self, DeadLetter, DeadReason};
+use super::types::{Gap, GapReason, RecordKind, Total, TraceContext};
+use super::{LedgerError, micros, timestamp};
 
-/// Gives up to half a megabyte of free pages back: with what points to the pages that move, as much as the log beside the file holds
-/// before it is written back.
-const SHRINK: &str = "PRAGMA incremental_vacuum(128)";
+/// lz4 compresses no better than this.
+const MAX_RATIO: usize = 255;
 
-/// How often in a row.
-const SHRINK_STEPS: usize = 16;
+/// The form of rows whose records are encoded.
+const ENCODED: i64 = 3;
 
-/// A page of the outbox that does not unpack.
-struct BadPage {
+/// Turns JSON into log records.
+pub trait Encode: Send + Sync {
+    /// Appends one record as field 2 of `ScopeLogs`: tag, length, `LogRecord`.
+    fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>);
+
+    /// Returns the JSON as it may be stored in a dead letter: redacted like records.
+    fn redact(&self, json: &str) -> String;
+
+    /// Returns the kind of a record and the JSON of its body; the inverse of [`encode`](Self::encode).
+    fn decode(&self, record: &[u8]) -> (RecordKind, String);
+}
+
+/// What a log record is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct RawRecord<'a> {
+    /// What it stands for.
+    pub kind: RecordKind,
+    /// The entry as the service wrote it, or the JSON of a gap.
+    pub json: &'a str,
+    /// When its page arrived.
+    pub arrived_at: Timestamp,
+    /// The poll that fetched it.
+    pub trace: Option<TraceContext>,
+}
+
+/// The position of a record in the order of delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OutboxPosition {
+    /// The place of its page.
+    pub page: i64,
+    /// Its index within the page.
+    pub index: u32,
+}
+
+/// A record that waits for the collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxRecord {
+    /// Where it stands.
+    pub position: OutboxPosition,
+    /// When its page arrived.
+    pub arrived_at: Timestamp,
+    /// Field 2 of `ScopeLogs`: tag, length, `LogRecord`.
+    pub bytes: Bytes,
+}
+
+/// What became of records of the outbox.
+#[derive(Clone, Debug, Default)]
+pub struct Settled {
+    /// Delivered in the order of [`LedgerHandle::outbox_batch`](super::LedgerHandle::outbox_batch).
+    pub delivered: Vec<OutboxPosition>,
+    /// Rejected for good, likewise.
+    pub rejected: Vec<Rejected>,
+    /// The newest record, delivered out of order.
+    pub witness: Option<OutboxPosition>,
+}
+
+/// A record that becomes a dead letter.
+#[derive(Clone, Debug)]
+pub struct Rejected {
+    /// Where it stood.
+    pub position: OutboxPosition,
+    /// When its page arrived.
+    pub arrived_at: Timestamp,
+    /// Why.
+    pub reason: DeadReason,
+    /// What the collector said.
+    pub message: String,
+    /// The record.
+    pub bytes: Bytes,
+}
+
+/// The records of one page.
+#[derive(Debug, Default)]
+pub(super) struct PageWriter {
+    bytes: Vec<u8>,
+    records: u32,
+}
+
+/// A page of the outbox, decompressed.
+#[derive(Clone, Debug)]
+pub(super) struct OpenPage {
+    page: i64,
+    records: Vec<Bytes>,
+}
+
+/// A page that cannot be read.
+struct DamagedPage {
     page: i64,
     arrived_at: Timestamp,
-    error: BlockError,
+    error: String,
+}
+
+// === impl PageWriter ===
+
+impl PageWriter {
+    pub(super) fn push(&mut self, encoder: &dyn Encode, record: &RawRecord<'_>) {
+        encoder.encode(record, &mut self.bytes);
+        self.records += 1;
+    }
+
+    pub(super) fn records(&self) -> u32 {
+        self.records
+    }
+
+    pub(super) fn write(
+        &self,
+        transaction: &Transaction<'_>,
+        place: i64,
+        arrived_at: Timestamp,
+    ) -> rusqlite::Result<()> {
+        transaction
+            .prepare_cached(
+                "INSERT INTO outbox (page, arrived, records, block) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![
+                place,
+                micros(arrived_at),
+                self.records,
+                lz4_flex::compress_prepend_size(&self.bytes)
+            ])?;
+        Ok(())
+    }
 }
 
 // === impl Ledger ===
 
 impl Ledger {
-    /// The oldest records, at most `max_records` and `max_bytes` of JSON, but at least one.
+    /// Reads the oldest records that may be sent.
     pub(super) fn batch(
         &mut self,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
+        self.check_fence()?;
         loop {
             match self.read_batch(max_records, max_bytes)? {
                 Ok(records) => return Ok(records),
-                Err(bad) => self.give_up(&bad)?,
+                Err(damaged) => self.replace_by_gap(&damaged)?,
             }
         }
     }
@@ -46,275 +165,276 @@ impl Ledger {
         &mut self,
         max_records: usize,
         max_bytes: usize,
-    ) -> rusqlite::Result<Result<Vec<OutboxRecord>, BadPage>> {
-        let mut records = Vec::new();
-        let mut bytes = 0;
+    ) -> rusqlite::Result<Result<Vec<OutboxRecord>, DamagedPage>> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        let mut cached = self.open_page.take();
         let mut pages = self.connection.prepare_cached(
-            "SELECT page, arrived, acknowledged, trace, block FROM outbox ORDER BY page",
+            "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page <= ?1 ORDER BY page",
         )?;
-        let mut pages = pages.query([])?;
-        while let Some(row) = pages.next()? {
-            let page: i64 = row.get(0)?;
-            let arrived_at = timestamp(row.get(1)?);
-            let acknowledged: u32 = row.get(2)?;
-            let trace = row
-                .get::<_, Option<Vec<u8>>>(3)?
-                .and_then(|trace| trace_context(&trace));
-            let open = match self.open_page.take().filter(|open| open.page == page) {
-                Some(open) => Ok(open),
-                None => OpenPage::new(
-                    page,
-                    row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?,
-                ),
-            };
-            let open = match open {
-                Ok(open) => self.open_page.insert(open),
-                // What is before it goes first.
-                Err(_) if !records.is_empty() => return Ok(Ok(records)),
-                Err(error) => {
-                    return Ok(Err(BadPage {
-                        page,
-                        arrived_at,
-                        error,
-                    }));
-                }
-            };
-            for (index, record) in (0u32..).zip(open.records()) {
-                let (kind, raw) = match record {
-                    Ok(_) if index < acknowledged => continue,
-                    Ok(record) => record,
-                    Err(_) if !records.is_empty() => return Ok(Ok(records)),
+        let mut rows = pages.query([self.held_above.unwrap_or(i64::MAX)])?;
+        while let Some(row) = rows.next()? {
+            let (page, arrived_at): (i64, _) = (row.get(0)?, timestamp(row.get(1)?));
+            let (acknowledged, end): (u32, u32) = (row.get(2)?, row.get(3)?);
+            let open = match cached.take().filter(|open| open.page == page) {
+                Some(open) => open,
+                None => match self.open_page(row)? {
+                    Ok(open) => open,
+                    Err(_) if !records.is_empty() => break,
                     Err(error) => {
-                        return Ok(Err(BadPage {
+                        let damaged = DamagedPage {
                             page,
                             arrived_at,
                             error,
-                        }));
+                        };
+                        return Ok(Err(damaged));
                     }
+                },
+            };
+            for index in acknowledged..end {
+                let Some(record) = open.records.get(index as usize) else {
+                    continue;
                 };
-                if !records.is_empty()
-                    && (records.len() >= max_records || bytes + raw.len() > max_bytes)
-                {
+                let full = records.len() >= max_records || bytes + record.len() > max_bytes;
+                if full && !records.is_empty() {
+                    self.open_page = Some(open);
                     return Ok(Ok(records));
                 }
-                bytes += raw.len();
-                let raw = std::str::from_utf8(raw)
-                    .map_or_else(|_| String::from_utf8_lossy(raw).into_owned(), str::to_owned);
+                bytes += record.len();
                 records.push(OutboxRecord {
                     position: OutboxPosition { page, index },
-                    kind,
                     arrived_at,
-                    trace,
-                    raw,
+                    bytes: record.clone(),
                 });
             }
-            if records.len() >= max_records {
-                break;
-            }
+            cached = Some(open);
         }
-        if records.is_empty() {
-            self.open_page = None;
-        }
+        self.open_page = cached.filter(|_| !records.is_empty());
         Ok(Ok(records))
     }
 
-    /// The records of a damaged page are lost, and would keep all others from leaving: a gap takes their place.
-    fn give_up(&mut self, bad: &BadPage) -> rusqlite::Result<()> {
-        self.open_page = None;
-        let transaction = self.connection.unchecked_transaction()?;
+    /// Reads the newest record that may be sent.
+    pub(super) fn newest(&mut self) -> Result<Option<OutboxRecord>, LedgerError> {
+        self.check_fence()?;
+        let mut newest = self.connection.prepare_cached(
+            "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page <= ?1 ORDER BY page DESC LIMIT 1",
+        )?;
+        let mut rows = newest.query([self.held_above.unwrap_or(i64::MAX)])?;
+        let Some(row) = rows.next()? else {
+            return Ok(None);
+        };
+        let index = row.get::<_, u32>(3)?.saturating_sub(1);
+        let (page, arrived_at) = (row.get(0)?, timestamp(row.get(1)?));
+        let open = self.open_page(row)?.ok();
+        let record = open.and_then(|open| open.records.get(index as usize).cloned());
+        Ok(record.map(|bytes| OutboxRecord {
+            position: OutboxPosition { page, index },
+            arrived_at,
+            bytes,
+        }))
+    }
+
+    /// Decompresses a page; records of an older form are encoded.
+    fn open_page(&self, row: &Row<'_>) -> rusqlite::Result<Result<OpenPage, String>> {
+        let page = row.get(0)?;
+        let block = row.get_ref(6)?.as_blob().map_err(rusqlite::Error::from)?;
+        let bytes = match decompress(block) {
+            Ok(bytes) => bytes,
+            Err(error) => return Ok(Err(error)),
+        };
+        let records = if row.get::<_, i64>(4)? == ENCODED {
+            split(bytes.into())
+        } else {
+            let arrived_at = timestamp(row.get(1)?);
+            let trace: Option<Vec<u8>> = row.get(5)?;
+            let trace = trace.as_deref().and_then(trace_context);
+            split_json(&bytes, |kind, json| {
+                let mut out = Vec::new();
+                let record = RawRecord {
+                    kind,
+                    json,
+                    arrived_at,
+                    trace,
+                };
+                self.settings.encoder.encode(&record, &mut out);
+                out.into()
+            })
+        };
+        Ok(records
+            .map(|records| OpenPage { page, records })
+            .ok_or_else(|| "a record ends early".to_owned()))
+    }
+
+    /// The records of a damaged page are lost; a gap at the end of the outbox takes their place.
+    fn replace_by_gap(&mut self, damaged: &DamagedPage) -> Result<(), LedgerError> {
+        let transaction = self.begin()?;
         let lost: i64 = transaction
             .prepare_cached("DELETE FROM outbox WHERE page = ?1 RETURNING records - acknowledged")?
-            .query_row([bad.page], |row| row.get(0))?;
+            .query_row([damaged.page], |row| row.get(0))?;
         let gap = Gap {
             reason: GapReason::DamagedPage,
             from: None,
             to: None,
             message: format!(
-                "{lost} log records that arrived at {} are lost, since the state file is damaged: {}",
-                bad.arrived_at, bad.error
+                "{lost} log records that arrived at {} are lost, because the state file is damaged: {}",
+                damaged.arrived_at, damaged.error
             ),
         };
-        let mut block = BlockWriter::default();
-        block.push(RecordKind::Gap, &gap_record(&gap, Timestamp::now()));
-        // At the end: whoever holds a position inside the lost page must not take the gap for one of its records.
-        transaction
-            .prepare_cached("INSERT INTO outbox (arrived, records, block) VALUES (?1, 1, ?2)")?
-            .execute(params![micros(Timestamp::now()), block.finish()])?;
-        transaction.execute(
-            "INSERT INTO totals (name, value) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1",
-            [Total::Gaps.as_str()],
-        )?;
+        let now = Timestamp::now();
+        let mut page = PageWriter::default();
+        page.push(
+            &*self.settings.encoder,
+            &RawRecord {
+                kind: RecordKind::Gap,
+                json: &gap.to_json(now),
+                arrived_at: now,
+                trace: None,
+            },
+        );
+        page.write(&transaction, end(&transaction)?, now)?;
+        add_totals(&transaction, &[(Total::Gaps, 1)])?;
         transaction.commit()?;
         tracing::error!(
             reason = gap.reason.as_str(),
-            "gap in the log records: {}; their events are counted all the same",
+            "gap in the log records: {}; their events are counted",
             gap.message
         );
-        self.metrics.state.commits.inc();
-        self.metrics.audit.publish(Delta {
-            totals: vec![(Total::Gaps, 1)],
-            ..Delta::default()
+        self.pending.push((Total::Gaps, 1));
+        self.update_status(|status| {
+            status.commits += 1;
+            status.backlog = status.backlog.saturating_add_signed(1 - lost);
         });
-        self.backlog_changed(1 - lost);
         Ok(())
     }
 
-    /// Everything through `through` leaves the outbox, and `dead` become dead letters.
-    pub(super) fn acknowledge(
-        &mut self,
-        through: OutboxPosition,
-        dead: &[DeadLetter],
-    ) -> Result<(), LedgerError> {
-        match self.write_acknowledged(through, dead) {
-            Ok(left) => {
-                // From here on nothing may fail: it would be done, and counted, again.
-                self.metrics.state.commits.inc();
-                self.backlog_changed(-left);
-                self.dead_letters_added(dead.len());
-                if let Err(error) = self.shrink() {
-                    tracing::debug!(%error, "free pages of the state file are given back later");
+    /// Removes what was delivered or rejected.
+    pub(super) fn settle(&mut self, settled: &Settled) -> Result<(), LedgerError> {
+        let result = self.write_settled(settled);
+        match &result {
+            Ok(()) => {
+                let rejected = settled.rejected.iter();
+                let left = settled.delivered.len()
+                    + rejected
+                        .filter(|rejected| Some(rejected.position) != settled.witness)
+                        .count()
+                    + usize::from(settled.witness.is_some());
+                self.dead_letters_added(settled.rejected.len());
+                self.update_status(|status| {
+                    status.commits += 1;
+                    status.backlog = status.backlog.saturating_sub(left as u64);
+                });
+                self.tidy();
+            }
+            Err(_) => self
+                .status
+                .send_modify(|status| status.commit_failures += 1),
+        }
+        result
+    }
+
+    fn write_settled(&self, settled: &Settled) -> Result<(), LedgerError> {
+        let rejected = settled.rejected.iter().map(|rejected| rejected.position);
+        let mut positions: Vec<_> = settled.delivered.iter().copied().chain(rejected).collect();
+        positions.retain(|position| Some(*position) != settled.witness);
+        positions.sort_unstable();
+        let transaction = self.begin()?;
+        if let Some(witness) = settled.witness {
+            transaction
+                .prepare_cached(
+                    "UPDATE outbox SET records = records - 1 WHERE page = ?1 AND records = ?2 + 1",
+                )?
+                .execute(params![witness.page, witness.index])?;
+            transaction
+                .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= acknowledged")?
+                .execute([witness.page])?;
+        }
+        for page in positions.chunk_by(|one, other| one.page == other.page) {
+            let Some(last) = page.last() else { continue };
+            transaction
+                .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1 AND records > ?2")?
+                .execute(params![last.page, last.index + 1])?;
+            // To write the position first would take room that a full disk does not have.
+            transaction
+                .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= ?2")?
+                .execute(params![last.page, last.index + 1])?;
+        }
+        let letters: Vec<DeadLetter> = settled
+            .rejected
+            .iter()
+            .map(|rejected| {
+                let (kind, raw) = self.settings.encoder.decode(&rejected.bytes);
+                DeadLetter {
+                    reason: rejected.reason,
+                    message: rejected.message.clone(),
+                    kind,
+                    arrived_at: rejected.arrived_at,
+                    raw,
                 }
-                Ok(())
-            }
-            Err(error) => {
-                self.metrics.state.commit_failures.inc();
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Returns how many records left.
-    fn write_acknowledged(
-        &self,
-        through: OutboxPosition,
-        dead: &[DeadLetter],
-    ) -> rusqlite::Result<i64> {
-        let transaction = write_transaction(&self.connection)?;
-        // The sum visits only the pages that leave, never the whole outbox.
-        let left: i64 = transaction
-            .prepare_cached(
-                "SELECT coalesce(sum(CASE WHEN page < ?1 THEN records - acknowledged ELSE max(min(?2, records) - acknowledged, 0) END), 0)
-                 FROM outbox WHERE page <= ?1",
-            )?
-            .query_row(params![through.page, through.index + 1], |row| row.get(0))?;
-        // A page that is done with goes at once: to write its position first would take room, which a full disk has not.
-        transaction
-            .prepare_cached("DELETE FROM outbox WHERE page < ?1 OR (page = ?1 AND records <= ?2)")?
-            .execute(params![through.page, through.index + 1])?;
-        transaction
-            .prepare_cached(
-                "UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1",
-            )?
-            .execute(params![through.page, through.index + 1])?;
-        letters::write(&transaction, dead)?;
+            })
+            .collect();
+        dead_letters::insert(&transaction, &letters)?;
         transaction.commit()?;
-        Ok(left)
-    }
-
-    /// Counts what waits, once at start: afterwards the number follows the commits, since a long outbox is slow to count.
-    pub(super) fn count_backlog(&self) -> rusqlite::Result<()> {
-        let records: i64 = self.connection.query_row(
-            "SELECT coalesce(sum(records - acknowledged), 0) FROM outbox",
-            [],
-            |row| row.get(0),
-        )?;
-        self.backlog_changed(records);
         Ok(())
     }
+}
 
-    /// The number of waiting records changed by `change`, which is on disk.
-    pub(super) fn backlog_changed(&self, change: i64) {
-        // The number follows whatever happens to the rest: one that stays wrong could hold the tail for ever.
-        let mut backlog = self
-            .backlog
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        backlog.records = backlog.records.saturating_add_signed(change);
-        drop(backlog);
-        if let Err(error) = self.look() {
-            tracing::warn!(%error, "cannot read the size of the state file; read again with the next commit");
-        }
-    }
+/// Returns the place after everything in the outbox.
+pub(super) fn end(connection: &Connection) -> rusqlite::Result<i64> {
+    connection
+        .query_row("SELECT max(page) FROM outbox", [], |row| {
+            row.get::<_, Option<i64>>(0)
+        })
+        .optional()
+        .map(|last| last.flatten().unwrap_or(0) + 1)
+}
 
-    /// Reads when the oldest waiting record arrived, and how large the file is; cuts the log beside it where that is too long.
-    pub(super) fn look(&self) -> rusqlite::Result<()> {
-        let blocked = self.fill.look_at_log() && self.cut_log();
-        let (pages, free, size) = self.pages()?;
-        let used = (pages - free) * size;
-        self.metrics.state.size_bytes.set(used);
-        self.fill.look(
-            (pages * size).cast_unsigned(),
-            used.cast_unsigned(),
-            blocked,
-        );
-        let oldest: Option<i64> = self
-            .connection
-            .prepare_cached("SELECT arrived FROM outbox ORDER BY page LIMIT 1")?
-            .query_row([], |row| row.get(0))
-            .optional()?;
-        let mut backlog = self
-            .backlog
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        backlog.oldest = oldest.map(timestamp);
-        self.metrics.otlp.backlog(backlog.records, backlog.oldest);
-        Ok(())
-    }
-
-    /// How many pages the file has, how many of them hold nothing, and the bytes of one.
-    fn pages(&self) -> rusqlite::Result<(i64, i64, i64)> {
-        let pragma = |name| {
-            self.connection
-                .pragma_query_value(None, name, |row| row.get(0))
-        };
-        Ok((
-            pragma("page_count")?,
-            pragma("freelist_count")?,
-            pragma("page_size")?,
-        ))
-    }
-
-    /// Writes the write-ahead log back and cuts it, and looks how long it is then. Returns whether somebody who still reads what is in it
-    /// is in the way.
-    fn cut_log(&self) -> bool {
-        let cut = || {
-            // Not now is soon enough: nobody waits for that reader.
-            self.connection.busy_timeout(std::time::Duration::ZERO)?;
-            let blocked = self
-                .connection
-                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
-            self.connection.busy_timeout(super::BUSY)?;
-            blocked
-        };
-        let blocked = cut().unwrap_or_else(|error: rusqlite::Error| {
-            tracing::debug!(%error, "the write-ahead log cannot be written back yet");
-            false
-        });
-        self.fill.look_at_log();
-        blocked
-    }
-
-    /// Gives free pages back to the file system, beyond those that the next page of entries takes; so many at once that nobody waits for
-    /// long.
-    pub(super) fn shrink(&self) -> rusqlite::Result<()> {
-        let kept = self.fill.page().cast_signed();
-        let is_large = || self.pages().map(|(_, free, size)| free * size > kept);
-        if !is_large()? {
-            return Ok(());
-        }
-        for _ in 0..SHRINK_STEPS {
-            let mut step = self.connection.prepare_cached(SHRINK)?;
-            let mut pages = step.query([])?;
-            // It gives back a page with each row that is asked for.
-            while pages.next()?.is_some() {}
-            drop(pages);
-            if !is_large()? {
+/// Splits concatenated fields; `None` if one ends early.
+fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        let (mut length, mut shift, mut at) = (0_usize, 0, 1);
+        loop {
+            let byte = *bytes.get(at)?;
+            length |= usize::from(byte & 0x7f).checked_shl(shift)?;
+            (at, shift) = (at + 1, shift + 7);
+            if byte & 0x80 == 0 {
                 break;
             }
         }
-        // The file itself becomes shorter when the log is written back.
-        self.cut_log();
-        self.look()
+        let end = at.checked_add(length).filter(|end| *end <= bytes.len())?;
+        records.push(bytes.split_to(end));
+    }
+    Some(records)
+}
+
+/// Splits a block of schema 2: kind, length and JSON of each record.
+fn split_json(
+    mut bytes: &[u8],
+    mut each: impl FnMut(RecordKind, &str) -> Bytes,
+) -> Option<Vec<Bytes>> {
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        let (head, rest) = bytes.split_first_chunk::<5>()?;
+        let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let (json, rest) = rest.split_at_checked(length)?;
+        let kind = RecordKind::from_code(head[0].into());
+        records.push(each(kind, &String::from_utf8_lossy(json)));
+        bytes = rest;
+    }
+    Some(records)
+}
+
+/// Decompresses a block. The size that a damaged block names is not allocated if lz4 could not have produced it.
+pub(super) fn decompress(block: &[u8]) -> Result<Vec<u8>, String> {
+    let (size, compressed) =
+        lz4_flex::block::uncompressed_size(block).map_err(|error| error.to_string())?;
+    if size / MAX_RATIO > compressed.len() {
+        return Err(format!("{} bytes cannot hold {size}", compressed.len()));
+    }
+    let bytes = lz4_flex::block::decompress(compressed, size).map_err(|error| error.to_string())?;
+    if bytes.len() == size {
+        Ok(bytes)
+    } else {
+        Err("the block ends early".to_owned())
     }
 }
 

@@ -1,103 +1,31 @@
-//! The tables of the state file, and which versions of it this program can read.
+//! The tables of the state file, and the migration from older schemas.
+//!
+//! Times are microseconds since the epoch. Ids are 64-bit hashes, stored as SQLite's signed integers.
 
-use rusqlite::{Connection, OptionalExtension};
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use super::tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
+use super::types::EventId;
+use super::{micros, pack_ids, timestamp, unpack_text};
 
 /// The version of the schema that this program writes.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
-/// The oldest program version, as a schema version, that can still read what this one writes.
-pub(super) const OLDEST_READER: i64 = 1;
-
-/// One step on the way from an older schema.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    /// The version it leads to, from the one before.
-    pub(super) version: i64,
-    /// The oldest program, as a schema version, that can read the file afterwards.
-    pub(super) oldest_reader: i64,
-    /// What it changes.
-    pub(super) sql: &'static str,
-}
-
-/// Every step there ever was, oldest first: a file of any version becomes one of this version.
-pub(super) const STEPS: &[Step] = &[Step {
-    version: 2,
-    oldest_reader: 1,
-    sql: SECOND,
-}];
-
-/// What version 2 added.
-const SECOND: &str = "
--- Counters of which the last scrape did not see all: only while no process has the file, and only where the last one ended in order.
--- A counter without labels has neither scheme nor actor.
-CREATE TABLE shown (
-    scheme TEXT NOT NULL,
-    name   TEXT NOT NULL,
-    actor  TEXT NOT NULL,
-    value  INTEGER NOT NULL,
-    -- When it was remembered, by this machine's clock.
-    at     INTEGER NOT NULL,
-    PRIMARY KEY (scheme, name, actor)
-) STRICT, WITHOUT ROWID;
-
--- 1 where an operator wants it sent again.
-ALTER TABLE dead_letters ADD COLUMN queued INTEGER NOT NULL DEFAULT 0;
-";
+/// The oldest program, as a schema version, that can read what this one writes.
+pub(super) const OLDEST_READER: i64 = 3;
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
 
-/// Times are microseconds since the epoch; ids are 64-bit hashes, stored as SQLite's signed integers.
-const TABLES: &str = "
--- One row: whose file this is, how far the ledger reaches, and the walk under way.
-CREATE TABLE state (
-    one            INTEGER PRIMARY KEY CHECK (one = 1),
-    schema_version INTEGER NOT NULL,
-    oldest_reader  INTEGER NOT NULL,
-    base_url       TEXT NOT NULL,
-    organization   TEXT,
-    instance_id    TEXT NOT NULL,
-    filters        TEXT NOT NULL,
-    -- When the ledger began, by the service's clock; NULL before the first answer.
-    born_at        INTEGER,
-    -- Nothing created before it is ever taken; NULL: no such limit.
-    start_floor    INTEGER,
-    -- Events created before it are delivered but not counted.
-    count_floor    INTEGER,
-    filter_floor   INTEGER,
-    prune_floor    INTEGER,
-    -- The frontier: the cursor for newer entries, and the newest creation time taken, never later than the service's clock.
-    cursor         TEXT,
-    frontier_at    INTEGER,
-    frontier_id    INTEGER,
-    newest_at      INTEGER,
-    reread_at      INTEGER,
-    recreated_at   INTEGER,
-    walk           TEXT,
-    walk_direction TEXT,
-    walk_floor     INTEGER,
-    -- 1 on the way up where the way down ended on an entry of the ledger.
-    walk_joined    INTEGER NOT NULL DEFAULT 0,
-    walk_started   INTEGER,
-    -- The page a first start began with: it cannot be asked for again.
-    walk_top       BLOB
-) STRICT;
+/// The write-ahead log is written back, and truncated, at this size, in bytes.
+pub(super) const WAL_BYTES: i64 = 1024 * 1024;
 
--- Every entry held, so that none is taken twice. The key begins with the time, so that inserts append.
-CREATE TABLE seen (
-    created INTEGER NOT NULL,
-    id      INTEGER NOT NULL,
-    PRIMARY KEY (created, id)
-) STRICT, WITHOUT ROWID;
+/// Ids in one row of `pages` after a migration.
+const IDS_PER_ROW: usize = 1000;
 
--- Pages passed on the way down, the deepest last.
-CREATE TABLE walk_marks (
-    depth  INTEGER PRIMARY KEY,
-    before TEXT,
-    ends   TEXT,
-    bottom INTEGER NOT NULL
-) STRICT;
-
+/// What versions 2 and 3 share.
+const COUNTERS: &str = "
 -- What was counted, under the label it was counted under; scheme says how the label was made.
 CREATE TABLE events (
     scheme        TEXT NOT NULL,
@@ -120,16 +48,6 @@ CREATE TABLE totals (
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- A row per page: its records as one compressed block, and how many of them were acknowledged.
-CREATE TABLE outbox (
-    page         INTEGER PRIMARY KEY AUTOINCREMENT,
-    arrived      INTEGER NOT NULL,
-    records      INTEGER NOT NULL,
-    acknowledged INTEGER NOT NULL DEFAULT 0,
-    trace        BLOB,
-    block        BLOB NOT NULL
-) STRICT;
-
 CREATE TABLE dead_letters (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     at      INTEGER NOT NULL,
@@ -137,29 +55,83 @@ CREATE TABLE dead_letters (
     reason  TEXT NOT NULL,
     message TEXT NOT NULL,
     kind    INTEGER NOT NULL,
-    raw     TEXT NOT NULL
+    raw     TEXT NOT NULL,
+    -- 1 if an operator wants it sent again.
+    queued  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 ";
 
-/// Sets a connection up. A fresh file gets the header and the tables; `auto_vacuum` must come before the first table.
+/// What version 3 added.
+const THIRD: &str = "
+-- One row: whose file this is, and the tail's state as JSON.
+CREATE TABLE state (
+    one               INTEGER PRIMARY KEY CHECK (one = 1),
+    schema_version    INTEGER NOT NULL,
+    oldest_reader     INTEGER NOT NULL,
+    base_url          TEXT NOT NULL,
+    organization      TEXT,
+    organization_name TEXT,
+    instance_id       TEXT NOT NULL,
+    created_at        INTEGER NOT NULL,
+    -- When it took the place of a damaged file.
+    recreated_at      INTEGER,
+    newest_at         INTEGER,
+    -- No late row is older than the ids that are kept.
+    prune_floor       INTEGER,
+    -- Changes with each process that opens the file; a process that finds another value stops.
+    fence             INTEGER NOT NULL,
+    tail              TEXT NOT NULL
+) STRICT;
+
+-- The ids of the last page of each open range.
+CREATE TABLE ranges (
+    id   INTEGER PRIMARY KEY,
+    page BLOB NOT NULL
+) STRICT;
+
+-- The known ids, a row per page: 8 bytes each, little-endian.
+CREATE TABLE pages (
+    place  INTEGER PRIMARY KEY,
+    -- The service's clock when the page was committed.
+    at     INTEGER NOT NULL,
+    -- The newest creation time in it.
+    newest INTEGER NOT NULL,
+    -- 0 for history and late rows: they never stand at the top of the listing.
+    top    INTEGER NOT NULL,
+    ids    BLOB NOT NULL
+) STRICT;
+
+-- A row per page in the order of delivery: its records as one lz4 block, and how many were acknowledged.
+CREATE TABLE outbox (
+    page         INTEGER PRIMARY KEY,
+    arrived      INTEGER NOT NULL,
+    records      INTEGER NOT NULL,
+    acknowledged INTEGER NOT NULL DEFAULT 0,
+    -- 3: encoded log records; older: JSON, encoded when it is read.
+    form         INTEGER NOT NULL DEFAULT 3,
+    trace        BLOB,
+    block        BLOB NOT NULL
+) STRICT;
+";
+
+/// Configures a connection. `auto_vacuum` must be set before the first table is created.
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(super::BUSY)?;
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // What Prometheus has seen must survive a power cut: every commit is on disk before anybody is told.
+    // What Prometheus has seen must survive a power failure.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // The log beside the file counts for the volume's size too.
-    connection.pragma_update(None, "wal_autocheckpoint", super::WAL_BYTES / 4096)?;
-    connection.pragma_update(None, "journal_size_limit", super::WAL_BYTES)?;
+    connection.pragma_update(None, "wal_autocheckpoint", WAL_BYTES / 4096)?;
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES)?;
     connection.pragma_update(None, "cache_size", -2048)?;
     // A container may have no directory for temporary files.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    connection.set_prepared_statement_cache_capacity(64);
+    connection.set_prepared_statement_cache_capacity(32);
     Ok(())
 }
 
-/// Whether the file has no tables yet.
-pub(super) fn is_fresh(connection: &Connection) -> rusqlite::Result<bool> {
+/// Reports whether the file has no tables yet.
+pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(
         "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)",
         [],
@@ -167,313 +139,195 @@ pub(super) fn is_fresh(connection: &Connection) -> rusqlite::Result<bool> {
     )
 }
 
-/// Creates the tables, all or none: half of them would be refused at every start from then on.
+/// Creates the tables in one transaction.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.execute_batch(TABLES)?;
-    transaction.execute_batch(SECOND)?;
+    transaction.execute_batch(COUNTERS)?;
+    transaction.execute_batch(THIRD)?;
     transaction.commit()
 }
 
-/// Brings an older file to the version of the last step; a newer one, and one without its row yet, stays as it is. All in one
-/// transaction: a full disk or a crash leaves the older file.
-pub(super) fn migrate(connection: &Connection, steps: &[Step]) -> rusqlite::Result<()> {
+/// Migrates an older file in one transaction: a crash or a full disk leaves the older file.
+pub(super) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
     let found: Option<i64> = connection
         .query_row("SELECT schema_version FROM state", [], |row| row.get(0))
         .optional()?;
-    let Some(found) = found else { return Ok(()) };
+    let Some(found) = found.filter(|found| *found < VERSION) else {
+        return Ok(());
+    };
     let transaction = connection.unchecked_transaction()?;
-    for step in steps.iter().filter(|step| step.version > found) {
-        transaction.execute_batch(step.sql)?;
-        transaction.execute(
-            "UPDATE state SET schema_version = ?1, oldest_reader = ?2",
-            [step.version, step.oldest_reader],
+    if found < 2 {
+        transaction.execute_batch(
+            "ALTER TABLE dead_letters ADD COLUMN queued INTEGER NOT NULL DEFAULT 0",
         )?;
-        tracing::info!(
-            from = found,
-            to = step.version,
-            "the state file was brought to a newer schema"
-        );
     }
-    transaction.commit()
+    migrate_to_third(&transaction)?;
+    transaction.commit()?;
+    tracing::info!(from = found, to = VERSION, "state file migrated");
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use jiff::Timestamp;
-
-    use super::*;
-    use crate::ledger::{
-        ActorLabel, ActorRef, Birth, Commit, Direction, Disposition, EventId, Frontier, Gap,
-        GapReason, LedgerHandle, LedgerState, Mark, NewEntry, NewEvent, Settings, StatePath, Walk,
-        WalkChange, WalkKind,
-    };
-    use crate::metrics::Metrics;
-
-    /// Schemas that do not exist: one before this program's first, and one after its last.
-    const PAST: &str = "
-        ALTER TABLE outbox RENAME TO outbox_now;
-        CREATE TABLE outbox (page INTEGER PRIMARY KEY AUTOINCREMENT, arrived_ms INTEGER NOT NULL, records INTEGER NOT NULL,
-                             acknowledged INTEGER NOT NULL DEFAULT 0, block BLOB NOT NULL) STRICT;
-        INSERT INTO outbox SELECT page, arrived / 1000, records, acknowledged, block FROM outbox_now;
-        DROP TABLE outbox_now;
-        DROP TABLE shown;
-        ALTER TABLE state DROP COLUMN recreated_at;
-        ALTER TABLE dead_letters DROP COLUMN queued;
-        UPDATE state SET schema_version = 0, oldest_reader = 0;";
-    const FROM_PAST: Step = Step {
-        version: 1,
-        oldest_reader: 1,
-        sql: "
-        ALTER TABLE state ADD COLUMN recreated_at INTEGER;
-        ALTER TABLE outbox RENAME TO outbox_then;
-        CREATE TABLE outbox (page INTEGER PRIMARY KEY AUTOINCREMENT, arrived INTEGER NOT NULL, records INTEGER NOT NULL,
-                             acknowledged INTEGER NOT NULL DEFAULT 0, trace BLOB, block BLOB NOT NULL) STRICT;
-        INSERT INTO outbox SELECT page, arrived_ms * 1000, records, acknowledged, NULL, block FROM outbox_then;
-        DROP TABLE outbox_then;",
-    };
-    const TO_FUTURE: Step = Step {
-        version: 3,
-        oldest_reader: 1,
-        sql: "
-        ALTER TABLE outbox ADD COLUMN retries INTEGER NOT NULL DEFAULT 0;
-        CREATE TABLE notes (page INTEGER PRIMARY KEY, note TEXT) STRICT;
-        INSERT INTO notes SELECT page, 'old' FROM outbox;",
-    };
-    const BROKEN: Step = Step {
-        version: 9,
-        oldest_reader: 2,
-        sql: "DELETE FROM events; DROP TABLE seen; CREATE TABLE seen (no such type) STRICT;",
-    };
-
-    fn open(path: &Path) -> (LedgerHandle, LedgerState, Metrics) {
-        let metrics = Metrics::new(Duration::ZERO);
-        let settings = Settings {
-            path: StatePath::File(path.to_owned()),
-            max_size: 8 << 20,
-            base_url: "https://api.example".to_owned(),
-            filters: "[]".to_owned(),
-            outbox: true,
-            actor_label: ActorLabel::Id,
-            max_actors: 10,
-            actor_idle: Duration::from_secs(86_400),
-            reread_window: Duration::from_secs(3600),
-            id_retention: Duration::from_secs(86_400),
-            max_dead_letters: 100,
-            redact: Arc::new(str::to_owned),
-        };
-        let (ledger, state) = LedgerHandle::open(settings, metrics.clone()).expect("opens");
-        (ledger, state, metrics)
-    }
-
-    fn page(first: u64, count: u64) -> Commit {
-        let mut commit = Commit::new(Timestamp::from_second(1_800_000_000).expect("in range"));
-        commit.arrived_at = commit.server_time;
-        commit.entries = (first..first + count)
-            .map(|number| NewEntry {
-                id: EventId(number),
-                created_at: commit.server_time,
-                disposition: Disposition::Live,
-                event: match number % 10 {
-                    9 => Err("unreadable".to_owned()),
-                    other => Ok(NewEvent {
-                        activity_type: format!("TYPE_{}", number % 3),
-                        actor: Some(ActorRef {
-                            id: other.to_string(),
-                            name: None,
-                        }),
-                        malformed: false,
-                    }),
-                },
-                raw: number.to_string(),
-            })
-            .collect();
-        commit
-    }
-
-    /// A ledger with something in every table, in the middle of everything.
-    async fn fill(path: &Path) {
-        let (ledger, ..) = open(path);
-        let mut commit = page(0, 100);
-        commit.birth = Some(Birth {
-            born_at: commit.server_time,
-            start_floor: None,
-            count_floor: Some(Timestamp::UNIX_EPOCH),
+fn migrate_to_third(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(
+        "DROP TABLE IF EXISTS shown;
+         ALTER TABLE state RENAME TO old_state;
+         ALTER TABLE outbox RENAME TO old_outbox;",
+    )?;
+    transaction.execute_batch(THIRD)?;
+    transaction.execute_batch(
+        "INSERT INTO outbox (page, arrived, records, acknowledged, form, trace, block)
+             SELECT page, arrived, records, acknowledged, 2, trace, block FROM old_outbox;
+         INSERT INTO state (one, schema_version, oldest_reader, base_url, organization, instance_id, created_at,
+                            recreated_at, newest_at, prune_floor, fence, tail)
+             SELECT 1, 3, 3, base_url, organization, instance_id, coalesce(recreated_at, born_at, 0), recreated_at,
+                    newest_at, prune_floor, 0, '' FROM old_state;",
+    )?;
+    let mut tail = old_tail(transaction)?;
+    move_ids(transaction)?;
+    let last: i64 = transaction.query_row(
+        "SELECT max(coalesce((SELECT max(page) FROM outbox), 0), coalesce((SELECT max(place) FROM pages), 0))",
+        [],
+        |row| row.get(0),
+    )?;
+    tail.next_place = (last / STRIDE + 1) * STRIDE;
+    if tail.first_page.is_some() {
+        // The history that was not read yet: from the top, since the old marks are of no use.
+        let place = tail.take_place();
+        tail.ranges.push(Range {
+            id: place,
+            kind: RangeKind::History,
+            cursor: None,
+            received_at: Timestamp::now(),
+            end: None,
+            oldest: None,
+            page: Vec::new(),
+            opened_at: Timestamp::now(),
+            last_contact: None,
+            expected: false,
+            older_pages: 0,
+            released: false,
+            place,
         });
-        commit.organization = Some("7".to_owned());
-        commit.frontier = Some(Frontier {
-            cursor: Some("c1".to_owned()),
-            id: Some(EventId(99)),
-        });
-        commit.frontier_at = Some(commit.server_time);
-        commit.reread_at = Some(commit.server_time);
-        commit.gaps = vec![Gap {
-            reason: GapReason::NoProgress,
-            from: None,
-            to: None,
-            message: "round and round".to_owned(),
-        }];
-        let marks = vec![Mark {
-            before: None,
-            end: Some("e1".to_owned()),
-            bottom: EventId(3),
-        }];
-        let walk = Walk {
-            kind: WalkKind::CatchUp,
-            direction: Direction::Down,
-            floor: None,
-            started_at: commit.server_time,
-            joined: false,
-            marks,
-        };
-        commit.walk = Some(WalkChange::Begin {
-            walk,
-            top: Some("[]".to_owned()),
-        });
-        ledger.commit(commit).await.expect("written");
-        ledger.commit(page(100, 100)).await.expect("written");
-        let batch = ledger.outbox_batch(30, usize::MAX).await.expect("readable");
-        ledger
-            .outbox_acknowledge(batch[29].position, Vec::new())
-            .await
-            .expect("written");
     }
+    write_tail(transaction, &tail)?;
+    transaction.execute_batch(
+        "DROP TABLE old_state; DROP TABLE old_outbox; DROP TABLE seen; DROP TABLE walk_marks;",
+    )
+}
 
-    /// All that a ledger holds, for comparison; what waits is read and stays.
-    async fn all(ledger: &LedgerHandle, state: &LedgerState, metrics: &Metrics) -> String {
-        let waiting: Vec<_> = ledger
-            .outbox_batch(usize::MAX, usize::MAX)
-            .await
-            .expect("readable");
-        let totals = crate::metrics::audit::Total::ALL.map(|total| metrics.audit.total(total));
-        let known = ledger
-            .holds((0..1000).map(EventId))
-            .into_iter()
-            .filter(|known| *known)
-            .count();
-        let (backlog, dead) = (ledger.backlog(), ledger.dead_letters().expect("readable"));
-        format!(
-            "{state:?} {:?} {totals:?} {known} {backlog:?} {dead} {waiting:?}",
-            metrics.audit.events()
+/// Reads the tail's state from schema 2. A catch-up walk is dropped, since the next poll opens a range.
+fn old_tail(transaction: &Transaction<'_>) -> rusqlite::Result<TailState> {
+    transaction
+        .query_row(
+            "SELECT filters, born_at, count_floor, start_floor, filter_floor, reread_at, walk, walk_top, frontier_at FROM old_state",
+            [],
+            |row| {
+                let time = |column| -> rusqlite::Result<_> {
+                    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+                };
+                let at: Option<Timestamp> = time(1)?;
+                let (count_floor, history_floor) = (time(2)?, time(3)?);
+                let first_page = (row.get::<_, Option<String>>(6)?.as_deref() == Some("first_start"))
+                    .then(|| row.get::<_, Option<Vec<u8>>>(7))
+                    .transpose()?
+                    .flatten();
+                Ok(TailState {
+                    first_sync: at.map(|at| FirstSync { at, count_floor, history_floor, history_until: None }),
+                    filters: row.get(0)?,
+                    filter_floor: time(4)?,
+                    last_poll_at: time(8)?,
+                    reread_at: time(5)?,
+                    first_page: first_page.and_then(|page| unpack_text(&page).ok()),
+                    ..TailState::default()
+                })
+            },
         )
-    }
+        .optional()
+        .map(Option::unwrap_or_default)
+}
 
-    fn steps(path: &Path, steps: &[Step]) -> rusqlite::Result<()> {
-        migrate(&Connection::open(path)?, steps)
+/// Moves the known ids into rows of many.
+fn move_ids(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let mut seen = transaction.prepare("SELECT created, id FROM seen ORDER BY created")?;
+    let mut rows = seen.query([])?;
+    let mut insert = transaction
+        .prepare("INSERT INTO pages (place, at, newest, top, ids) VALUES (?1, ?2, ?2, 1, ?3)")?;
+    let (mut place, mut newest) = (1_i64, 0_i64);
+    let mut ids = Vec::with_capacity(IDS_PER_ROW);
+    loop {
+        let row = rows.next()?;
+        if ids.len() == IDS_PER_ROW || (row.is_none() && !ids.is_empty()) {
+            insert.execute(params![place, newest, pack_ids(&ids)])?;
+            place += 1;
+            ids.clear();
+        }
+        let Some(row) = row else { return Ok(()) };
+        newest = row.get(0)?;
+        ids.push(EventId(row.get::<_, i64>(1)?.cast_unsigned()));
     }
+}
 
-    fn version(path: &Path) -> (i64, i64) {
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        Connection::open(path)
-            .and_then(|file| {
-                file.query_row("SELECT schema_version, oldest_reader FROM state", [], row)
+/// Writes the tail's state.
+pub(super) fn write_tail(connection: &Connection, tail: &TailState) -> rusqlite::Result<()> {
+    let json = serde_json::to_string(tail)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    connection
+        .prepare_cached("UPDATE state SET tail = ?1")?
+        .execute([json])?;
+    connection
+        .prepare_cached("DELETE FROM ranges")?
+        .execute([])?;
+    let mut insert = connection.prepare_cached("INSERT INTO ranges (id, page) VALUES (?1, ?2)")?;
+    for range in &tail.ranges {
+        insert.execute(params![range.id, pack_ids(&range.page)])?;
+    }
+    Ok(())
+}
+
+/// Reads the tail's state.
+pub(super) fn read_tail(connection: &Connection) -> rusqlite::Result<TailState> {
+    let json: String = connection.query_row("SELECT tail FROM state", [], |row| row.get(0))?;
+    let mut tail: TailState = serde_json::from_str(&json).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
+    })?;
+    for range in &mut tail.ranges {
+        let page: Option<Vec<u8>> = connection
+            .query_row("SELECT page FROM ranges WHERE id = ?1", [range.id], |row| {
+                row.get(0)
             })
-            .expect("a row")
+            .optional()?;
+        range.page = super::unpack_ids(&page.unwrap_or_default());
     }
+    Ok(tail)
+}
 
-    #[tokio::test]
-    async fn an_older_file_with_a_full_outbox_loses_nothing_on_the_way_here() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("state.db");
-        fill(&path).await;
-        let (ledger, state, metrics) = open(&path);
-        let before = all(&ledger, &state, &metrics).await;
-        drop(ledger);
-
-        Connection::open(&path)
-            .expect("opens")
-            .execute_batch(PAST)
-            .expect("runs");
-        steps(&path, &[FROM_PAST]).expect("migrates");
-        assert_eq!(version(&path), (1, 1));
-        // The rest of the way is taken when it is opened.
-        let (ledger, state, metrics) = open(&path);
-        assert_eq!(all(&ledger, &state, &metrics).await, before);
-        assert_eq!(version(&path), (VERSION, OLDEST_READER));
-        ledger.commit(page(200, 10)).await.expect("written");
-        assert_eq!(ledger.backlog().records, 151 + 9);
+/// Writes the first row of a new file.
+pub(super) fn insert_state(
+    connection: &Connection,
+    base_url: &str,
+    filters: &str,
+    recreated: bool,
+) -> rusqlite::Result<()> {
+    let now = micros(Timestamp::now());
+    let tail = TailState {
+        filters: filters.to_owned(),
+        ..TailState::default()
+    };
+    let inserted = connection.execute(
+        "INSERT OR IGNORE INTO state (one, schema_version, oldest_reader, base_url, instance_id, created_at, recreated_at, fence, tail)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, 0, '')",
+        params![
+            VERSION,
+            OLDEST_READER,
+            base_url,
+            uuid::Uuid::new_v4().to_string(),
+            now,
+            recreated.then_some(now)
+        ],
+    )?;
+    if inserted > 0 {
+        write_tail(connection, &tail)?;
     }
-
-    #[tokio::test]
-    async fn to_a_newer_schema_and_back_and_to_the_newer_one_again() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("state.db");
-        fill(&path).await;
-        let (ledger, state, metrics) = open(&path);
-        let before = all(&ledger, &state, &metrics).await;
-        drop(ledger);
-
-        // The newer program comes by way of both steps, and is rolled back.
-        Connection::open(&path)
-            .expect("opens")
-            .execute_batch(PAST)
-            .expect("runs");
-        let all_steps = [&[FROM_PAST], STEPS, &[TO_FUTURE]].concat();
-        steps(&path, &all_steps).expect("migrates");
-        assert_eq!(version(&path), (3, 1));
-        let (ledger, state, metrics) = open(&path);
-        assert_eq!(all(&ledger, &state, &metrics).await, before);
-        ledger.commit(page(200, 10)).await.expect("written");
-        let after = all(&ledger, &ledger.state().await.expect("readable"), &metrics).await;
-        drop(ledger);
-
-        // And comes again: the step is not taken twice, and what this program wrote is there.
-        assert_eq!(version(&path), (3, 1), "what the newer one said stays");
-        steps(&path, &all_steps).expect("nothing to do");
-        let notes: i64 = Connection::open(&path)
-            .and_then(|file| file.query_row("SELECT count(*) FROM notes", [], |row| row.get(0)))
-            .expect("a row");
-        assert_eq!(notes, 2);
-        let (ledger, state, metrics) = open(&path);
-        assert_eq!(all(&ledger, &state, &metrics).await, after);
-    }
-
-    #[tokio::test]
-    async fn a_step_that_fails_leaves_the_older_file() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("state.db");
-        fill(&path).await;
-        let (ledger, state, metrics) = open(&path);
-        let before = all(&ledger, &state, &metrics).await;
-        drop(ledger);
-        steps(&path, &[BROKEN]).expect_err("it fails");
-        assert_eq!(version(&path), (VERSION, OLDEST_READER));
-        let (ledger, state, metrics) = open(&path);
-        assert_eq!(all(&ledger, &state, &metrics).await, before);
-    }
-
-    #[test]
-    fn the_steps_lead_to_this_version_without_a_hole() {
-        assert!(
-            (2..)
-                .zip(STEPS)
-                .all(|(version, step)| step.version == version && step.oldest_reader <= version)
-        );
-        let last = STEPS
-            .last()
-            .map_or((1, 1), |last| (last.version, last.oldest_reader));
-        assert_eq!(last, (VERSION, OLDEST_READER));
-    }
-
-    #[test]
-    fn half_of_the_tables_are_none() {
-        let connection = Connection::open_in_memory().expect("opens");
-        connection
-            .execute_batch("CREATE TABLE dead_letters (theirs)")
-            .expect("runs");
-        create(&connection).expect_err("one is there already");
-        let tables: i64 = connection
-            .query_row(
-                "SELECT count(*) FROM sqlite_schema WHERE type = 'table'",
-                [],
-                |row| row.get(0),
-            )
-            .expect("a row");
-        assert_eq!(tables, 1);
-    }
+    Ok(())
 }

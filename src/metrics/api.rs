@@ -1,124 +1,113 @@
-//! Requests to the Organization Data API: how many, how long, how large, and why some failed.
+//! Requests to the Organization Data API: their number, duration and size, and why some failed.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
-use super::family::Family;
-use crate::api::{Endpoint, FailureReason, Observer};
+use super::family::{Family, families};
 
-/// Upper bounds of `orgdata_api_request_duration_seconds`, in seconds.
+/// The values of the label `endpoint`.
+pub const ENDPOINTS: [&str; 2] = ["audit-logs", "tickets"];
+
+/// The values of the label `reason`.
+pub const REASONS: [&str; 16] = [
+    "key",
+    "connect",
+    "timeout",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "validation",
+    "rate_limited",
+    "server_error",
+    "unexpected_status",
+    "redirect",
+    "not_json",
+    "truncated",
+    "empty",
+    "too_large",
+    "malformed",
+];
+
+/// Upper bounds of `orgdata_api_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// The families `orgdata_api_*`.
-#[derive(Clone, Debug)]
-pub struct ApiMetrics {
-    requests: Family<EndpointLabel, Counter>,
-    failures: Family<FailureLabels, Counter>,
-    duration: Family<EndpointLabel, Histogram>,
-    response_bytes: Family<EndpointLabel, Counter>,
-    throttled: Counter<f64, AtomicU64>,
-    unknown_fields: Counter,
-}
+type ByEndpoint<M> = Family<[(&'static str, &'static str); 1], M>;
+type ByReason = Family<[(&'static str, &'static str); 2], Counter>;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct EndpointLabel {
-    endpoint: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct FailureLabels {
-    endpoint: &'static str,
-    reason: &'static str,
+families! {
+    /// The families `orgdata_api_*`.
+    pub struct ApiMetrics {
+        /// Requests sent to the Organization Data API, including retries.
+        "orgdata_api_requests" => requests: ByEndpoint<Counter> = by_endpoint(Counter::default),
+        /// Requests to the Organization Data API without a usable response, by reason.
+        "orgdata_api_request_failures" => failures: ByReason = by_reason(),
+        /// Time from sending a request to the Organization Data API to the last byte of its response, including failures.
+        "orgdata_api_request_duration_seconds" => duration: ByEndpoint<Histogram>
+            = by_endpoint(|| Histogram::new(DURATION_BUCKETS)),
+        /// Bytes of responses from the Organization Data API, after decompression.
+        "orgdata_api_response_bytes" => response_bytes: ByEndpoint<Counter> = by_endpoint(Counter::default),
+        /// Time that requests waited because the API asked for it (429, Retry-After) or because of
+        /// --api.max-requests-per-second.
+        "orgdata_api_throttled_seconds" => throttled: Counter<f64, AtomicU64>,
+        /// Fields in responses that the specification does not name. They are accepted, and log records contain them.
+        "orgdata_api_unknown_fields" => unknown_fields: Counter,
+    }
 }
 
 // === impl ApiMetrics ===
 
 impl ApiMetrics {
-    /// Registers the families; every endpoint and every reason exists from the start, at 0.
-    pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            requests: Family::new(Counter::default),
-            failures: Family::new(Counter::default),
-            duration: Family::new(|| Histogram::new(DURATION_BUCKETS)),
-            response_bytes: Family::new(Counter::default),
-            throttled: Counter::default(),
-            unknown_fields: Counter::default(),
-        };
-        registry.register(
-            "orgdata_api_requests",
-            "Requests sent to the Organization Data API, retries included",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "orgdata_api_request_failures",
-            "Requests to the Organization Data API that brought no usable answer, by reason",
-            metrics.failures.clone(),
-        );
-        registry.register(
-            "orgdata_api_request_duration_seconds",
-            "Time from sending a request to the Organization Data API to the last byte of its answer, failures included",
-            metrics.duration.clone(),
-        );
-        registry.register(
-            "orgdata_api_response_bytes",
-            "Bytes of answers from the Organization Data API, after decompression",
-            metrics.response_bytes.clone(),
-        );
-        registry.register(
-            "orgdata_api_throttled_seconds",
-            "Time that requests waited because the service asked for it (429, Retry-After) or because of --api.max-requests-per-second",
-            metrics.throttled.clone(),
-        );
-        registry.register(
-            "orgdata_api_unknown_fields",
-            "Fields in answers that the specification does not name; they are accepted, and audit records carry them",
-            metrics.unknown_fields.clone(),
-        );
-        for endpoint in Endpoint::ALL.map(Endpoint::as_str) {
-            drop(metrics.requests.get(&EndpointLabel { endpoint }));
-            drop(metrics.duration.get(&EndpointLabel { endpoint }));
-            drop(metrics.response_bytes.get(&EndpointLabel { endpoint }));
-            for reason in FailureReason::ALL.map(FailureReason::as_str) {
-                drop(metrics.failures.get(&FailureLabels { endpoint, reason }));
-            }
+    /// Counts a request whose response took `duration` and had `bytes` bytes; `endpoint` is one of [`ENDPOINTS`].
+    pub fn response(&self, endpoint: &'static str, duration: Duration, bytes: u64) {
+        let labels = [("endpoint", endpoint)];
+        if let Some(requests) = self.requests.get(&labels) {
+            requests.inc();
         }
-        metrics
+        if let Some(histogram) = self.duration.get(&labels) {
+            histogram.observe(duration.as_secs_f64());
+        }
+        if let Some(total) = self.response_bytes.get(&labels) {
+            total.inc_by(bytes);
+        }
     }
 
-    /// Requests sent, and those that brought no usable answer.
+    /// Counts a request without a usable response; `reason` is one of [`REASONS`].
+    pub fn failure(&self, endpoint: &'static str, reason: &'static str) {
+        let labels = [("endpoint", endpoint), ("reason", reason)];
+        if let Some(failures) = self.failures.get(&labels) {
+            failures.inc();
+        }
+    }
+
+    /// Counts the time that a request waited for a rate limit.
+    pub fn throttled(&self, waited: Duration) {
+        self.throttled.inc_by(waited.as_secs_f64());
+    }
+
+    /// Counts fields that the specification does not name.
+    pub fn unknown_fields(&self, count: u64) {
+        self.unknown_fields.inc_by(count);
+    }
+
+    /// Returns the number of requests, and how many of them had no usable response.
     pub fn totals(&self) -> (u64, u64) {
         (
-            self.requests.all().iter().map(Counter::get).sum(),
-            self.failures.all().iter().map(Counter::get).sum(),
+            self.requests.metrics().map(Counter::get).sum(),
+            self.failures.metrics().map(Counter::get).sum(),
         )
     }
 }
 
-impl Observer for ApiMetrics {
-    fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64) {
-        let label = EndpointLabel {
-            endpoint: endpoint.as_str(),
-        };
-        self.requests.get(&label).inc();
-        self.duration.get(&label).observe(duration.as_secs_f64());
-        self.response_bytes.get(&label).inc_by(bytes);
-    }
+fn by_endpoint<M>(metric: impl Fn() -> M) -> ByEndpoint<M> {
+    Family::new(ENDPOINTS.map(|endpoint| [("endpoint", endpoint)]), metric)
+}
 
-    fn failure(&self, endpoint: Endpoint, reason: FailureReason) {
-        let (endpoint, reason) = (endpoint.as_str(), reason.as_str());
-        self.failures.get(&FailureLabels { endpoint, reason }).inc();
-    }
-
-    fn throttled(&self, waited: Duration) {
-        self.throttled.inc_by(waited.as_secs_f64());
-    }
-
-    fn unknown_fields(&self, count: u64) {
-        self.unknown_fields.inc_by(count);
-    }
+fn by_reason() -> ByReason {
+    let labels = ENDPOINTS
+        .into_iter()
+        .flat_map(|endpoint| REASONS.map(|reason| [("endpoint", endpoint), ("reason", reason)]));
+    Family::new(labels, Counter::default)
 }

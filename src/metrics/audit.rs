@@ -1,87 +1,129 @@
-//! Audit events as the ledger has committed them; each series shows its value from before it rose first, so that `increase()` sees the rise.
+//! Audit events as committed to the ledger, and what the tail is doing.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeMetric, LabelSetEncoder,
+};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::exemplar::CounterWithExemplar;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use super::Recent;
-use crate::ledger::{Direction, TraceContext, WalkKind};
+use super::family::{Descriptor, Writer, descriptors, seconds};
+use super::recent::Recent;
+use super::series::Series;
+pub use super::series::Trace;
 
-/// Upper bounds of `orgdata_audit_event_delay_seconds`, in seconds: from a quick poll to a day's outage.
+/// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
 const DELAY_BUCKETS: [f64; 12] = [
     1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0,
 ];
 
-/// How many series a scrape writes before it lets the tail go on: some 50 microseconds.
-const AT_ONCE: usize = 256;
+descriptors! {
+    /// Audit events since the state file was created, by activity type and actor. Earlier history is not counted. Entries
+    /// are read by a poll loop, not by the scrape.
+    EVENTS = "orgdata_audit_events";
+    /// The name of an actor of orgdata_audit_events_total; always 1.
+    ACTOR_INFO = "orgdata_audit_actor_info" ["actor", "name"];
+    /// Audit events that appeared below newer ones and were found by a re-read. orgdata_audit_events_total includes them.
+    LATE = "orgdata_audit_events_late";
+    /// Audit log entries that the API returned again as new. They are dropped, not counted twice.
+    DUPLICATE = "orgdata_audit_events_duplicate";
+    /// Audit log entries that violate the documented contract. An entry with a type is counted as an event all the same;
+    /// any other becomes a dead letter.
+    MALFORMED = "orgdata_audit_entries_malformed";
+    /// Audit events counted under the actor other because --metrics.max-actors was reached.
+    FOLDED = "orgdata_audit_actors_folded";
+    /// Times that the API no longer accepted a cursor and the position was found again from the newest entry.
+    RECOVERIES = "orgdata_audit_cursor_recoveries";
+    /// Gaps in the audit logs: events that the API deleted or could not return before they were read.
+    GAPS = "orgdata_audit_gaps";
+    /// Audit log entries outside the configured filters that the API returned all the same. They are dropped.
+    FILTERED = "orgdata_audit_filtered";
+    /// When the newest audit log entry in the state file was created, in seconds since the epoch.
+    NEWEST = "orgdata_audit_newest_event_timestamp_seconds";
+    /// Time from the creation of an audit event (createdAt) until it was counted, for events read live.
+    DELAY = "orgdata_audit_event_delay_seconds";
+    /// Ranges of the audit logs that are known to be missing and are still to be read: catch_up (new entries), history
+    /// (requested by --audit.start).
+    OPEN_RANGES = "orgdata_audit_open_ranges" ["kind"];
+    /// Time since the oldest open range of a kind was opened; absent if none is open.
+    OPEN_RANGE_AGE = "orgdata_audit_open_range_age_seconds" ["kind"];
+    /// 1 while the state file is full and reading pauses until the collector accepts log records; otherwise 0.
+    PAUSED = "orgdata_audit_paused";
+    /// The organization whose audit logs are read; always 1. Absent before the first page.
+    ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name"];
+}
 
 /// A counter of the ledger without labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Total {
-    /// Entries found behind the frontier.
+    /// Events found by a re-read.
     Late,
-    /// Entries served again.
+    /// Entries that came again as new.
     Duplicate,
-    /// Entries that break the contract.
+    /// Entries that violate the contract.
     Malformed,
     /// Events counted under `other`.
     Folded,
-    /// Times the cursor was at fault.
+    /// Positions that had to be found again.
     Recoveries,
-    /// Holes that cannot be filled.
+    /// Ranges of events that are lost.
     Gaps,
+    /// Entries outside the configured filters.
+    Filtered,
 }
 
-/// The label set of an event counter.
+/// Why a range of the listing is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeKind {
+    /// New entries that were not read yet.
+    CatchUp,
+    /// History requested by `--audit.start`.
+    History,
+}
+
+/// The labels of an event counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventLabels {
     /// The activity type.
     pub activity_type: Arc<str>,
-    /// The actor as `--metrics.actor-label` shows it; `None` where it shows none.
+    /// The actor as `--metrics.actor-label` shows it; `None` if it shows none.
     pub actor: Option<Arc<str>>,
 }
 
-/// What one transaction changed, told after it is on disk.
+/// What one transaction changed; published after it is on disk.
 #[derive(Debug, Default)]
 pub struct Delta {
-    /// Label sets and the values they had before this transaction, where they were not shown yet.
+    /// Label sets that may be new, and the values they had before this transaction.
     pub introduced: Vec<(EventLabels, u64)>,
-    /// What the ledger held beyond the introduced value when this process began: an earlier process counted it and never showed it.
-    pub held: Vec<(EventLabels, u64)>,
-    /// Rises.
+    /// Increases.
     pub events: Vec<(EventLabels, u64)>,
-    /// Rises of the counters without labels.
+    /// Increases of the counters without labels.
     pub totals: Vec<(Total, u64)>,
-    /// Actors and the names they have now.
+    /// Actors and their current names.
     pub names: Vec<(Arc<str>, String)>,
-    /// Actors that leave the exposition.
+    /// Actors whose series are dropped.
     pub retired: Vec<Arc<str>>,
-    /// Creation time of the newest entry held.
+    /// Creation time of the newest entry.
     pub newest: Option<Timestamp>,
-    /// Seconds from creation to counted, for live events.
+    /// Seconds from creation to counting, for live events.
     pub delays: Vec<f64>,
-    /// The trace of the poll that brought it.
-    pub trace: Option<TraceContext>,
+    /// The trace of the poll.
+    pub trace: Option<Trace>,
 }
 
-/// The families `orgdata_audit_*`.
+/// The families `orgdata_audit_*` and `orgdata_organization_info`.
 #[derive(Debug)]
 pub struct AuditMetrics {
     zero_hold: Duration,
     delay: Histogram,
-    recent: Recent,
-    table: Mutex<Table>,
+    table: RwLock<Table>,
 }
 
 #[derive(Debug, Default)]
@@ -89,72 +131,32 @@ struct Table {
     events: BTreeMap<EventLabels, Series>,
     totals: [Series; Total::ALL.len()],
     names: BTreeMap<Arc<str>, String>,
-    /// Events counted under any label, also such as are shown no more.
+    /// Events counted under any label, including those no longer shown.
     counted: u64,
+    recent: Recent,
     newest: Option<Timestamp>,
-    walk: Option<(WalkKind, Direction, usize)>,
+    /// The number of open ranges of each kind, and when the oldest was opened.
+    ranges: [(u64, Option<Timestamp>); RangeKind::ALL.len()],
     paused: bool,
-}
-
-/// One counter: what the ledger holds, and what is shown. It is small, since a scrape goes through all of them.
-#[derive(Clone, Debug)]
-struct Series {
-    total: u64,
-    /// The value that the last scrape saw; the introduced one where there was none yet.
-    last_shown: u64,
-    /// Until the first scrape that shows it risen.
-    young: Option<Box<Young>>,
-    last_rise: Option<Box<Rise>>,
-}
-
-/// A counter that shows the value from before it rose.
-#[derive(Clone, Copy, Debug)]
-struct Young {
-    /// The value it was introduced with in this process.
-    introduced: u64,
-    /// The first scrape that showed it.
-    first_shown: Option<Instant>,
-}
-
-/// The last rise of a counter whose trace is known.
-#[derive(Clone, Copy, Debug)]
-struct Rise {
-    by: u64,
-    trace: TraceContext,
-    at: SystemTime,
-}
-
-/// What a scrape sees of a counter.
-#[derive(Clone, Copy, Debug)]
-struct Shown<'a> {
-    value: u64,
-    /// Becomes the exemplar.
-    last_rise: Option<&'a Rise>,
-}
-
-/// A counter that no scrape has seen in full.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// An event counter.
-    Events(EventLabels),
-    /// One without labels.
-    Total(Total),
+    /// Id and name.
+    organization: Option<(String, String)>,
 }
 
 // === impl Total ===
 
 impl Total {
     /// Every one.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Late,
         Self::Duplicate,
         Self::Malformed,
         Self::Folded,
         Self::Recoveries,
         Self::Gaps,
+        Self::Filtered,
     ];
 
-    /// Its name in the state file.
+    /// Returns its name in the state file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Late => "late",
@@ -163,35 +165,46 @@ impl Total {
             Self::Folded => "folded",
             Self::Recoveries => "recoveries",
             Self::Gaps => "gaps",
+            Self::Filtered => "filtered",
         }
     }
 
-    fn family(self) -> (&'static str, &'static str) {
+    fn family(self) -> Descriptor {
         match self {
-            Self::Late => (
-                "orgdata_audit_events_late",
-                "Audit events that appeared behind newer ones and were found by the re-read; they are counted in orgdata_audit_events_total too.",
-            ),
-            Self::Duplicate => (
-                "orgdata_audit_events_duplicate",
-                "Audit log entries that the service sent again as new; dropped, not counted twice.",
-            ),
-            Self::Malformed => (
-                "orgdata_audit_entries_malformed",
-                "Audit log entries that break the documented contract; one with an id, a type and a time is counted as an event all the same, any other is a dead letter.",
-            ),
-            Self::Folded => (
-                "orgdata_audit_actors_folded",
-                "Audit events counted under the actor other because --metrics.max-actors was reached.",
-            ),
-            Self::Recoveries => (
-                "orgdata_audit_cursor_recoveries",
-                "Times that the service no longer took the cursor and the tail found its place again from the newest entries.",
-            ),
-            Self::Gaps => (
-                "orgdata_audit_gaps",
-                "Holes in the audit trail that could not be filled, because the service no longer has or cannot serve the entries.",
-            ),
+            Self::Late => LATE,
+            Self::Duplicate => DUPLICATE,
+            Self::Malformed => MALFORMED,
+            Self::Folded => FOLDED,
+            Self::Recoveries => RECOVERIES,
+            Self::Gaps => GAPS,
+            Self::Filtered => FILTERED,
+        }
+    }
+}
+
+// === impl RangeKind ===
+
+impl RangeKind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::CatchUp, Self::History];
+
+    /// Returns the value of the label `kind`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CatchUp => "catch_up",
+            Self::History => "history",
+        }
+    }
+}
+
+// === impl EventLabels ===
+
+impl EncodeLabelSet for EventLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("activity_type", &*self.activity_type).encode(encoder.encode_label())?;
+        match &self.actor {
+            Some(actor) => ("actor", &**actor).encode(encoder.encode_label()),
+            None => Ok(()),
         }
     }
 }
@@ -199,58 +212,39 @@ impl Total {
 // === impl AuditMetrics ===
 
 impl AuditMetrics {
-    /// Empty families; `zero_hold` as `--metrics.zero-hold`: 0 shows every rise at once.
+    /// Returns empty families. `zero_hold` is `--metrics.zero-hold`; if it is 0, increases are visible at once.
     pub fn new(zero_hold: Duration) -> Self {
         Self {
             zero_hold,
             delay: Histogram::new(DELAY_BUCKETS),
-            recent: Recent::default(),
-            table: Mutex::default(),
+            table: RwLock::default(),
         }
     }
 
-    /// Shows what a transaction changed. Only called when it is on disk.
+    /// Shows what a transaction changed.
     pub fn publish(&self, delta: Delta) {
         for seconds in &delta.delays {
             self.delay.observe(*seconds);
         }
         let counted = delta.events.iter().map(|(_, rise)| rise).sum();
-        self.recent.record(counted);
-        let mut table = self.lock();
+        let mut table = self.write();
         table.counted += counted;
+        table.recent.record(counted);
         if !delta.retired.is_empty() {
             let retired: HashSet<Arc<str>> = delta.retired.into_iter().collect();
-            table.events.retain(|labels, _| {
-                labels
-                    .actor
-                    .as_ref()
-                    .is_none_or(|actor| !retired.contains(actor))
-            });
+            let stays = |actor: &Option<Arc<str>>| {
+                actor.as_ref().is_none_or(|actor| !retired.contains(actor))
+            };
+            table.events.retain(|labels, _| stays(&labels.actor));
             table.names.retain(|actor, _| !retired.contains(actor));
         }
-        if table.events.is_empty() {
-            // Sorted and at once, as after a restart, the map takes half the memory. The first value of a label set is the one that counts.
-            let introduced = delta.introduced.into_iter().rev();
-            table.events = introduced
-                .map(|(labels, value)| (labels, Series::introduced(value)))
-                .collect();
-        } else {
-            for (labels, value) in delta.introduced {
-                table
-                    .events
-                    .entry(labels)
-                    .or_insert_with(|| Series::introduced(value));
-            }
-        }
-        for (labels, rise) in delta.held {
-            table.events.entry(labels).or_default().rise(rise, None);
+        for (labels, value) in delta.introduced {
+            let introduce = || Series::introduced(value);
+            table.events.entry(labels).or_insert_with(introduce);
         }
         for (labels, rise) in delta.events {
-            table
-                .events
-                .entry(labels)
-                .or_default()
-                .rise(rise, delta.trace);
+            let series = table.events.entry(labels).or_default();
+            series.rise(rise, delta.trace);
         }
         for (total, rise) in delta.totals {
             table.totals[total as usize].rise(rise, None);
@@ -259,317 +253,160 @@ impl AuditMetrics {
         table.newest = table.newest.max(delta.newest);
     }
 
-    /// Sets a counter without labels to what an earlier process left, and showed.
-    pub fn restore(&self, total: Total, value: u64, shown: u64) {
-        self.lock().totals[total as usize] = Series {
-            total: value,
-            ..Series::introduced(shown.min(value))
-        };
+    /// Sets a counter without labels to the value stored by an earlier process.
+    pub fn restore(&self, total: Total, value: u64) {
+        self.write().totals[total as usize] = Series::introduced(value);
     }
 
-    /// Sets the number of all events to what the ledger holds.
+    /// Sets the number of all events to the value stored by an earlier process.
     pub fn restore_counted(&self, counted: u64) {
-        self.lock().counted = counted;
+        self.write().counted = counted;
     }
 
-    /// Events counted since the ledger was born, also those of actors that are shown no more.
-    pub fn counted(&self) -> u64 {
-        self.lock().counted
+    /// Notes that a scraper received a complete response whose encoding began at `began`.
+    pub fn scraped(&self, began: Instant) {
+        let mut table = self.write();
+        let Table { events, totals, .. } = &mut *table;
+        for series in events.values_mut().chain(totals) {
+            series.scraped(began, self.zero_hold);
+        }
     }
 
-    /// The counters that no scrape has seen in full, with the value that the last one saw. The next process begins with that one: under
-    /// another instance label nobody would see the rise otherwise.
-    pub fn held(&self) -> Vec<(Held, u64)> {
-        let table = self.lock();
-        let events = table
-            .events
-            .iter()
-            .map(|(labels, series)| (Held::Events(labels.clone()), series));
-        let totals = Total::ALL
-            .into_iter()
-            .map(|total| (Held::Total(total), &table.totals[total as usize]));
-        events
-            .chain(totals)
-            .filter(|(_, series)| series.last_shown < series.total)
-            .map(|(held, series)| (held, series.last_shown))
-            .collect()
+    /// Reports the number of open ranges of a kind, and when the oldest of them was opened.
+    pub fn open_ranges(&self, kind: RangeKind, count: u64, oldest_opened_at: Option<Timestamp>) {
+        self.write().ranges[kind as usize] = (count, oldest_opened_at);
     }
 
-    /// The walk under way, which way it goes, and its pages.
-    pub fn walk(&self, walk: Option<(WalkKind, Direction, usize)>) {
-        self.lock().walk = walk;
+    /// Returns the number of open ranges of a kind, and when the oldest of them was opened.
+    pub fn current_ranges(&self, kind: RangeKind) -> (u64, Option<Timestamp>) {
+        self.read().ranges[kind as usize]
     }
 
-    /// Whether a full ledger holds the tail.
+    /// Reports the organization that the entries belong to.
+    pub fn organization(&self, id: impl Into<String>, name: impl Into<String>) {
+        self.write().organization = Some((id.into(), name.into()));
+    }
+
+    /// Reports whether reading pauses because the state file is full.
     pub fn paused(&self, paused: bool) {
-        self.lock().paused = paused;
+        self.write().paused = paused;
     }
 
-    /// Whether a full ledger holds the tail.
+    /// Returns whether reading pauses because the state file is full.
     pub fn is_paused(&self) -> bool {
-        self.lock().paused
+        self.read().paused
     }
 
-    /// Every label set with its committed value, also what is held back from scrapes.
+    /// Returns every label set with its committed value, including increases that are not visible yet.
     pub fn events(&self) -> Vec<(EventLabels, u64)> {
-        self.lock()
-            .events
-            .iter()
-            .map(|(labels, series)| (labels.clone(), series.total))
+        let table = self.read();
+        let events = table.events.iter();
+        events
+            .map(|(labels, series)| (labels.clone(), series.total()))
             .collect()
     }
 
-    /// The committed value of a counter without labels.
+    /// Returns the committed value of a counter without labels.
     pub fn total(&self, total: Total) -> u64 {
-        self.lock().totals[total as usize].total
+        self.read().totals[total as usize].total()
     }
 
-    /// Events counted in each of the last minutes.
+    /// Returns the number of events counted since the state file was created.
+    pub fn counted(&self) -> u64 {
+        self.read().counted
+    }
+
+    /// Returns the number of events counted in each of the last minutes.
     pub fn per_minute(&self) -> Vec<u64> {
-        self.recent.per_minute()
+        self.read().recent.per_minute()
     }
 
-    /// The walk under way, which way it goes, and its pages.
-    pub fn current_walk(&self) -> Option<(WalkKind, Direction, usize)> {
-        self.lock().walk
-    }
-
-    /// Actors and their names.
+    /// Returns the actors and their names.
     pub fn names(&self) -> BTreeMap<Arc<str>, String> {
-        self.lock().names.clone()
+        self.read().names.clone()
     }
 
-    /// Creation time of the newest entry in the ledger.
+    /// Returns the creation time of the newest entry.
     pub fn newest(&self) -> Option<Timestamp> {
-        self.lock().newest
+        self.read().newest
     }
 
-    /// Writes the event counters a few at a time: nothing is copied, and the tail waits for a few of them at most.
-    fn encode_events(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        now: Instant,
-    ) -> Result<(), std::fmt::Error> {
-        if self.lock().events.is_empty() {
-            return Ok(());
-        }
-        let mut family = encoder.encode_descriptor(
-            "orgdata_audit_events",
-            "Audit events since the state file was begun, by activity type and actor; history that was there before is not counted. \
-             Read by the exporter's own loop, not by the scrape.",
-            None,
-            MetricType::Counter,
-        )?;
-        let mut written: Option<EventLabels> = None;
-        loop {
-            let mut table = self.lock();
-            let after = written.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let mut rest = table
-                .events
-                .range_mut((after, Bound::Unbounded))
-                .take(AT_ONCE)
-                .peekable();
-            if rest.peek().is_none() {
-                return Ok(());
-            }
-            let mut last = None;
-            for (labels, series) in rest {
-                let shown = series.show(now, self.zero_hold);
-                match &labels.actor {
-                    Some(actor) => {
-                        shown.encode(family.encode_family(&[
-                            ("activity_type", &*labels.activity_type),
-                            ("actor", &**actor),
-                        ])?)?;
-                    }
-                    None => shown.encode(
-                        family.encode_family(&[("activity_type", &*labels.activity_type)])?,
-                    )?,
-                }
-                last = Some(labels);
-            }
-            written = last.cloned();
-        }
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Collector for AuditMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let now = Instant::now();
-        self.encode_events(&mut encoder, now)?;
-        let mut table = self.lock();
-        let totals = Total::ALL.map(|total| {
-            (
-                total,
-                table.totals[total as usize].show(now, self.zero_hold).value,
-            )
-        });
-        let names = table.names.clone();
-        let (newest, walk, paused) = (table.newest, table.walk, table.paused);
-        drop(table);
-
-        if !names.is_empty() {
-            let mut family = encoder.encode_descriptor(
-                "orgdata_audit_actor_info",
-                "The name that belongs to an actor of orgdata_audit_events_total; always 1.",
-                None,
-                MetricType::Gauge,
-            )?;
-            for (actor, name) in &names {
-                ConstGauge::new(1i64).encode(
-                    family.encode_family(&[("actor", &**actor), ("name", name.as_str())])?,
-                )?;
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (now, table) = (Instant::now(), self.read());
+        let mut families = Writer(encoder);
+        if !table.events.is_empty() {
+            let mut events = families.descriptor(EVENTS, MetricType::Counter)?;
+            for (labels, series) in &table.events {
+                let sample = series.sample(now, self.zero_hold);
+                sample.encode(events.encode_family(labels)?)?;
             }
         }
-        for (total, value) in totals {
-            let (name, help) = total.family();
-            // Without an exemplar: after a sample without labels VictoriaMetrics takes its braces for the sample's own.
-            ConstCounter::new(value).encode(encoder.encode_descriptor(
-                name,
-                help,
-                None,
-                MetricType::Counter,
-            )?)?;
+        let names = table.names.iter();
+        families.gauges(
+            ACTOR_INFO,
+            names.map(|(actor, name)| ([&**actor, name], 1_u32)),
+        )?;
+        for (total, series) in Total::ALL.into_iter().zip(&table.totals) {
+            families.one(total.family(), &series.sample(now, self.zero_hold))?;
         }
-        if let Some(newest) = newest {
-            let help = "When the newest audit log entry in the ledger was created, in seconds since the epoch.";
-            let family = encoder.encode_descriptor(
-                "orgdata_audit_newest_event_timestamp_seconds",
-                help,
-                None,
-                MetricType::Gauge,
-            )?;
-            ConstGauge::new(newest.as_duration().as_secs_f64()).encode(family)?;
+        if let Some(newest) = table.newest {
+            families.gauge(NEWEST, seconds(newest))?;
         }
-        let help = "Time from the creation of an audit event (createdAt) to its being counted; only events that were read live.";
-        self.delay.encode(encoder.encode_descriptor(
-            "orgdata_audit_event_delay_seconds",
-            help,
-            None,
-            MetricType::Histogram,
-        )?)?;
-        if let Some((kind, direction, pages)) = walk {
-            let help = "Pages of the walk under way: passed so far on the way down, still to be taken on the way up; absent without a walk.";
-            let mut family = encoder.encode_descriptor(
-                "orgdata_audit_walk_pages",
-                help,
-                None,
-                MetricType::Gauge,
-            )?;
-            let labels = [("walk", kind.as_str()), ("direction", direction.as_str())];
-            ConstGauge::new(i64::try_from(pages).unwrap_or(i64::MAX))
-                .encode(family.encode_family(&labels)?)?;
-        }
-        let help = "1 while the state file is full and the tail waits for the collector to take log records; 0 otherwise.";
-        ConstGauge::new(i64::from(paused)).encode(encoder.encode_descriptor(
-            "orgdata_audit_paused",
-            help,
-            None,
-            MetricType::Gauge,
-        )?)
-    }
-}
-
-// === impl Series ===
-
-impl Default for Series {
-    fn default() -> Self {
-        Self::introduced(0)
-    }
-}
-
-impl Series {
-    fn introduced(value: u64) -> Self {
-        Self {
-            total: value,
-            last_shown: value,
-            young: Some(Box::new(Young {
-                introduced: value,
-                first_shown: None,
-            })),
-            last_rise: None,
-        }
-    }
-
-    fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
-        self.total += by;
-        if let Some(trace) = trace {
-            self.last_rise = Some(Box::new(Rise {
-                by,
-                trace,
-                at: SystemTime::now(),
-            }));
-        }
-    }
-
-    /// What a scrape at `now` sees.
-    fn show(&mut self, now: Instant, hold: Duration) -> Shown<'_> {
-        if let Some(young) = &mut self.young {
-            let first_shown = *young.first_shown.get_or_insert(now);
-            if hold.is_zero() || (now > first_shown && now - first_shown >= hold) {
-                self.young = None;
-            }
-        }
-        let value = self
-            .young
-            .as_ref()
-            .map_or(self.total, |young| young.introduced);
-        // Most are as they were: what is not written to need not be written back to memory.
-        if self.last_shown != value {
-            self.last_shown = value;
-        }
-        // An exemplar would tell of a rise that is not shown yet.
-        Shown {
-            value,
-            last_rise: self.last_rise.as_deref().filter(|_| self.young.is_none()),
-        }
-    }
-}
-
-// === impl Shown ===
-
-impl Shown<'_> {
-    /// Writes the sample; the last rise, where its trace is known, as the exemplar (OpenMetrics 1.0, "Exemplars").
-    fn encode(self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some(rise) = self.last_rise else {
-            return ConstCounter::new(self.value).encode(encoder);
-        };
-        let counter = CounterWithExemplar::<[(&str, String); 2]>::default();
-        counter.inc_by(self.value.saturating_sub(rise.by), None, None);
-        let labels = [
-            (
-                "trace_id",
-                format!("{:032x}", u128::from_be_bytes(rise.trace.trace_id)),
-            ),
-            (
-                "span_id",
-                format!("{:016x}", u64::from_be_bytes(rise.trace.span_id)),
-            ),
-        ];
-        counter.inc_by(rise.by, Some(labels), Some(rise.at));
-        counter.encode(encoder)
+        families.one(DELAY, &self.delay)?;
+        let ranges = || RangeKind::ALL.into_iter().zip(table.ranges);
+        let counts = ranges().map(|(kind, (count, _))| ([kind.as_str()], count));
+        families.gauges(OPEN_RANGES, counts)?;
+        let age = |at: Timestamp| (seconds(Timestamp::now()) - seconds(at)).max(0.0);
+        let ages = ranges().filter_map(|(kind, (_, at))| Some(([kind.as_str()], age(at?))));
+        families.gauges(OPEN_RANGE_AGE, ages)?;
+        families.gauge(PAUSED, u32::from(table.paused))?;
+        let organization = table.organization.iter();
+        families.gauges(
+            ORGANIZATION,
+            organization.map(|(id, name)| ([id, name], 1_u32)),
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
 
     use super::*;
+    use crate::metrics::exposition::Format;
 
-    fn scrape(metrics: &Arc<AuditMetrics>, series: &str) -> Option<String> {
+    const HOLD: Duration = Duration::from_secs(60);
+    const SERIES: &str = "orgdata_audit_events_total{activity_type=\"A\",actor=\"1\"}";
+    const GAPS: &str = "orgdata_audit_gaps_total";
+
+    fn metrics(zero_hold: Duration) -> Arc<AuditMetrics> {
+        Arc::new(AuditMetrics::new(zero_hold))
+    }
+
+    /// Returns a sample without noting a scrape.
+    fn look(metrics: &Arc<AuditMetrics>, series: &str) -> Option<String> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(metrics.clone()));
-        let mut text = String::new();
-        encode(&mut text, &registry).expect("encodes");
-        text.lines()
-            .find_map(|line| line.strip_prefix(series))
-            .map(|value| value.trim().to_owned())
+        let scrape = Format::OpenMetrics.encode(&registry, 0).expect("encodes");
+        let value = scrape.lines().find_map(|line| line.strip_prefix(series))?;
+        Some(value.trim().to_owned())
+    }
+
+    fn scrape(metrics: &Arc<AuditMetrics>, series: &str) -> Option<String> {
+        let began = Instant::now();
+        let sample = look(metrics, series);
+        metrics.scraped(began);
+        sample
     }
 
     fn labels(actor: &str) -> EventLabels {
@@ -579,126 +416,117 @@ mod tests {
         }
     }
 
-    const SERIES: &str = "orgdata_audit_events_total{activity_type=\"A\",actor=\"1\"}";
-
-    #[tokio::test(start_paused = true)]
-    async fn a_series_born_live_shows_zero_first_and_rises_after_the_hold() {
-        let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
-        metrics.publish(Delta {
-            events: vec![(labels("1"), 3)],
+    fn events(count: u64) -> Delta {
+        Delta {
+            events: vec![(labels("1"), count)],
             ..Delta::default()
-        });
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        assert_eq!(
-            scrape(&metrics, SERIES).as_deref(),
-            Some("0"),
-            "however late the first scrape comes"
-        );
-        tokio::time::advance(Duration::from_secs(59)).await;
-        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("0"));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
-        metrics.publish(Delta {
-            events: vec![(labels("1"), 1)],
-            ..Delta::default()
-        });
-        assert_eq!(
-            scrape(&metrics, SERIES).as_deref(),
-            Some("4"),
-            "later rises show at once"
-        );
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_restored_series_shows_its_old_value_first() {
-        let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
+    async fn a_new_series_shows_zero_first_and_increases_after_the_hold() {
+        let metrics = metrics(HOLD);
+        metrics.publish(events(3));
+        // However late the first scrape comes, and however often a browser looks before it.
+        for _ in 0..3 {
+            assert_eq!(look(&metrics, SERIES).as_deref(), Some("0"));
+            tokio::time::advance(Duration::from_secs(3600)).await;
+        }
+        for (seconds, expected) in [(0, "0"), (59, "0"), (1, "3")] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            assert_eq!(scrape(&metrics, SERIES).as_deref(), Some(expected));
+        }
+        // Later increases are visible at once.
+        metrics.publish(events(1));
+        assert_eq!(look(&metrics, SERIES).as_deref(), Some("4"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scrape_does_not_count_for_a_series_introduced_after_it_began() {
+        let metrics = metrics(HOLD);
+        let began = Instant::now();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        metrics.publish(events(3));
+        metrics.scraped(began);
+        tokio::time::advance(HOLD).await;
+        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("0"));
+        tokio::time::advance(HOLD).await;
+        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stored_value_is_shown_before_the_increase() {
+        let metrics = metrics(HOLD);
+        metrics.restore(Total::Gaps, 2);
         metrics.publish(Delta {
             introduced: vec![(labels("1"), 5000)],
             ..Delta::default()
         });
         metrics.publish(Delta {
-            events: vec![(labels("1"), 40)],
-            ..Delta::default()
+            totals: vec![(Total::Gaps, 1)],
+            ..events(40)
         });
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("5000"));
-        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(scrape(&metrics, GAPS).as_deref(), Some("2"));
+        assert_eq!(metrics.events(), [(labels("1"), 5040)]);
+        tokio::time::advance(HOLD).await;
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("5040"));
+        assert_eq!(scrape(&metrics, GAPS).as_deref(), Some("3"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_hold_every_rise_shows_at_once() {
-        let metrics = Arc::new(AuditMetrics::new(Duration::ZERO));
-        metrics.publish(Delta {
-            events: vec![(labels("1"), 3)],
-            ..Delta::default()
-        });
-        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_rise_carries_its_trace_and_not_while_it_is_held() {
-        let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
-        let trace = TraceContext {
+    async fn an_increase_carries_its_trace_once_it_is_visible() {
+        let metrics = metrics(HOLD);
+        let trace = Trace {
             trace_id: [0xab; 16],
             span_id: [0x0c; 8],
         };
         metrics.publish(Delta {
-            events: vec![(labels("1"), 3)],
             trace: Some(trace),
-            ..Delta::default()
+            ..events(3)
         });
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("0"));
-        tokio::time::advance(Duration::from_secs(60)).await;
-        let shown = scrape(&metrics, SERIES).expect("the series");
-        let exemplar = format!(
-            "3 # {{trace_id=\"{}\",span_id=\"{}\"}} 3.0 ",
-            "ab".repeat(16),
-            "0c".repeat(8)
-        );
-        assert!(shown.starts_with(&exemplar), "{shown}");
-        assert_eq!(
-            scrape(&metrics, "orgdata_audit_gaps_total").as_deref(),
-            Some("0"),
-            "what did not rise has none"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn counters_without_labels_exist_from_the_start_and_are_held_likewise() {
-        let metrics = Arc::new(AuditMetrics::new(Duration::from_secs(60)));
-        metrics.restore(Total::Gaps, 2, 2);
-        metrics.publish(Delta {
-            totals: vec![(Total::Gaps, 1)],
-            ..Delta::default()
-        });
-        assert_eq!(
-            scrape(&metrics, "orgdata_audit_gaps_total").as_deref(),
-            Some("2")
-        );
-        assert_eq!(
-            scrape(&metrics, "orgdata_audit_events_late_total").as_deref(),
-            Some("0")
-        );
-        tokio::time::advance(Duration::from_secs(61)).await;
-        assert_eq!(
-            scrape(&metrics, "orgdata_audit_gaps_total").as_deref(),
-            Some("3")
-        );
+        tokio::time::advance(HOLD).await;
+        let sample = scrape(&metrics, SERIES).expect("the series");
+        let (trace_id, span_id) = ("ab".repeat(16), "0c".repeat(8));
+        let exemplar = format!("3 # {{trace_id=\"{trace_id}\",span_id=\"{span_id}\"}} 3.0 ");
+        assert!(sample.starts_with(&exemplar), "{sample}");
+        assert_eq!(scrape(&metrics, GAPS).as_deref(), Some("0"));
     }
 
     #[tokio::test]
-    async fn a_retired_actor_leaves_the_exposition() {
-        let metrics = Arc::new(AuditMetrics::new(Duration::ZERO));
+    async fn a_retired_actor_has_no_series() {
+        let metrics = metrics(Duration::ZERO);
         metrics.publish(Delta {
-            events: vec![(labels("1"), 3), (labels("2"), 1)],
             names: vec![("1".into(), "Ada".into())],
-            ..Delta::default()
+            ..events(3)
         });
+        assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
         metrics.publish(Delta {
             retired: vec!["1".into()],
             ..Delta::default()
         });
         assert_eq!(scrape(&metrics, SERIES), None);
         assert!(metrics.names().is_empty());
+        assert_eq!(metrics.counted(), 3);
+    }
+
+    #[tokio::test]
+    async fn the_age_of_an_open_range_is_absent_when_none_is_open() {
+        let metrics = metrics(Duration::ZERO);
+        let count = "orgdata_audit_open_ranges{kind=\"history\"}";
+        let age = "orgdata_audit_open_range_age_seconds{kind=\"history\"}";
+        assert_eq!(look(&metrics, count).as_deref(), Some("0"));
+        assert_eq!(look(&metrics, age), None);
+        let opened_at = Timestamp::now() - Duration::from_secs(600);
+        metrics.open_ranges(RangeKind::History, 1, Some(opened_at));
+        assert_eq!(look(&metrics, count).as_deref(), Some("1"));
+        let seconds: f64 = look(&metrics, age)
+            .expect("open")
+            .parse()
+            .expect("a number");
+        assert!((600.0..660.0).contains(&seconds), "{seconds}");
+        metrics.open_ranges(RangeKind::History, 0, None);
+        assert_eq!(look(&metrics, age), None);
     }
 }

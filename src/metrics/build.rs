@@ -1,30 +1,46 @@
-//! `orgdata_exporter_build_info`: which build this is.
+//! The exporter itself: its build, and whether it is active.
 
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+
+use super::family::{Family, families};
 
 /// The crate's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit the binary was built from, `unknown` outside a checkout.
+/// The commit the binary was built from; `unknown` outside a checkout.
 pub const REVISION: &str = env!("ORGDATA_REVISION");
 
 /// The compiler the binary was built with.
 pub const RUSTC: &str = env!("ORGDATA_RUSTC");
 
-/// Registers the family.
-pub fn register(registry: &mut Registry) {
-    let info = Family::<[(&'static str, &'static str); 3], Gauge>::default();
-    info.get_or_create(&[
-        ("version", VERSION),
-        ("revision", REVISION),
-        ("rustc", RUSTC),
-    ])
-    .set(1);
-    registry.register(
-        "orgdata_exporter_build_info",
-        "The build of this exporter; always 1",
-        info,
-    );
+/// The labels of the build.
+const BUILD: [(&str, &str); 3] = [
+    ("version", VERSION),
+    ("revision", REVISION),
+    ("rustc", RUSTC),
+];
+
+families! {
+    /// The families `orgdata_exporter_*`.
+    pub struct ExporterMetrics {
+        /// 1 while this instance reads the API; 0 while its pod index keeps it idle.
+        "orgdata_exporter_active" => active: Gauge = gauge(1),
+        /// The build of this exporter; always 1.
+        "orgdata_exporter_build_info" => build: Family<[(&'static str, &'static str); 3], Gauge> = Family::new([BUILD], || gauge(1)),
+    }
+}
+
+// === impl ExporterMetrics ===
+
+impl ExporterMetrics {
+    /// Reports whether this instance reads the API.
+    pub fn set_active(&self, active: bool) {
+        self.active.set(active.into());
+    }
+}
+
+fn gauge(value: i64) -> Gauge {
+    let gauge = Gauge::default();
+    gauge.set(value);
+    gauge
 }

@@ -1,37 +1,38 @@
-//! `orgdata_certificate_not_after_timestamp_seconds`: when the exporter's own certificates end.
+//! `orgdata_certificate_not_after_timestamp_seconds`: when the exporter's own certificates expire.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use rustls::pki_types::CertificateDer;
 use x509_cert::der::Decode as _;
 
-/// The certificates in use; none until they are [set](Self::set). A clone shows the same ones.
-#[derive(Clone, Default)]
-pub struct Certificates {
-    sources: Arc<OnceLock<Vec<Certificate>>>,
+use super::family::{Writer, descriptors};
+
+descriptors! {
+    /// When a certificate of the exporter expires, in seconds since the epoch: web (its own endpoints), otlp (presented to
+    /// the collector). The earliest of the chain; absent without a certificate.
+    NOT_AFTER = "orgdata_certificate_not_after_timestamp_seconds" ["used_for"];
 }
 
-/// What a certificate is used for, and a look at when it ends, made at each scrape.
+/// The value of the label `used_for`, and a function that returns when the certificate expires, called by each scrape.
 pub type Certificate = (
     &'static str,
     Box<dyn Fn() -> Option<Timestamp> + Send + Sync>,
 );
 
-/// When the first certificate of a chain ends; `None` where none can be read.
+/// The certificates in use; none until they are [set](Self::set). Clones share them.
+#[derive(Clone, Default)]
+pub struct Certificates(Arc<OnceLock<Vec<Certificate>>>);
+
+/// Returns when the first certificate of a chain expires; `None` if none can be read.
 pub fn not_after<'a>(chain: impl IntoIterator<Item = &'a CertificateDer<'a>>) -> Option<Timestamp> {
     let ends = chain.into_iter().filter_map(|certificate| {
         let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
-        let end = certificate
-            .tbs_certificate
-            .validity
-            .not_after
-            .to_unix_duration();
-        Timestamp::from_second(i64::try_from(end.as_secs()).ok()?).ok()
+        let end = certificate.tbs_certificate.validity.not_after;
+        Timestamp::from_second(i64::try_from(end.to_unix_duration().as_secs()).ok()?).ok()
     });
     ends.min()
 }
@@ -39,48 +40,24 @@ pub fn not_after<'a>(chain: impl IntoIterator<Item = &'a CertificateDer<'a>>) ->
 // === impl Certificates ===
 
 impl Certificates {
-    /// Shows these from now on; the first call counts.
-    pub fn set(&self, sources: Vec<Certificate>) {
-        // A second one could only be the same settings once more.
-        let _ = self.sources.set(sources);
+    /// Sets the certificates; later calls have no effect.
+    pub fn set(&self, certificates: Vec<Certificate>) {
+        let _ = self.0.set(certificates);
     }
 }
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries(
-                self.sources
-                    .get()
-                    .into_iter()
-                    .flatten()
-                    .map(|(used_for, _)| used_for),
-            )
-            .finish()
+        f.write_str("Certificates")
     }
 }
 
 impl Collector for Certificates {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let sources = self.sources.get().into_iter().flatten();
-        let ends: Vec<_> = sources
-            .filter_map(|(used_for, not_after)| Some((used_for, not_after()?)))
-            .collect();
-        let Some(((_, any), _)) = ends.split_first() else {
-            return Ok(());
-        };
-        let gauge = |end: &Timestamp| ConstGauge::new(end.as_second());
-        let mut family = encoder.encode_descriptor(
-            "orgdata_certificate_not_after_timestamp_seconds",
-            "When a certificate of the exporter ends, in seconds since the epoch: web (its own pages and metrics), otlp (shown to the \
-             collector). The earliest of its chain; without a certificate there is no series.",
-            None,
-            gauge(any).metric_type(),
-        )?;
-        for (used_for, end) in &ends {
-            gauge(end).encode(family.encode_family(&[("used_for", **used_for)])?)?;
-        }
-        Ok(())
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let certificates = self.0.get().into_iter().flatten();
+        let expiries = certificates
+            .filter_map(|(used_for, not_after)| Some(([used_for], not_after()?.as_second())));
+        Writer(encoder).gauges(NOT_AFTER, expiries)
     }
 }
 
@@ -95,24 +72,19 @@ mod tests {
     #[test]
     fn a_certificate_that_cannot_be_read_has_no_series() {
         let metrics = Metrics::new(Duration::ZERO);
-        let shown = || {
-            Format::OpenMetrics
-                .encode(metrics.registry(), 0)
-                .expect("encodes")
+        let scrape = || {
+            let scrape = Format::OpenMetrics.encode(metrics.registry(), 0);
+            scrape.expect("encodes")
         };
-        assert!(!shown().contains("orgdata_certificate"));
+        assert!(!scrape().contains("orgdata_certificate"));
         let end = Timestamp::from_second(1_800_000_000).expect("a time");
         metrics.certificates.set(vec![
             ("web", Box::new(move || Some(end))),
             ("otlp", Box::new(|| None)),
         ]);
-        assert!(shown().contains(
-            "orgdata_certificate_not_after_timestamp_seconds{used_for=\"web\"} 1800000000\n"
-        ));
-        assert!(!shown().contains("used_for=\"otlp\""));
-        assert_eq!(
-            not_after(&[CertificateDer::from(b"no certificate".to_vec())]),
-            None
-        );
+        assert!(scrape().contains("{used_for=\"web\"} 1800000000\n"));
+        assert!(!scrape().contains("used_for=\"otlp\""));
+        let unreadable = CertificateDer::from(b"not a certificate".to_vec());
+        assert_eq!(not_after(&[unreadable]), None);
     }
 }

@@ -153,33 +153,14 @@ fn kinds_unknown_to_the_classic_form_are_mapped() {
 }
 
 #[test]
-fn an_exemplar_is_taken_off() {
-    assert_eq!(
-        text("a_total 1 # {trace_id=\"x\"} 1.0 1700000000.5\n"),
-        "a_total 1\n"
-    );
-    assert_eq!(
-        text("a_bucket{le=\"1.0\"} 4 # {} 0.5\n"),
-        "a_bucket{le=\"1.0\"} 4\n"
-    );
-}
-
-#[test]
-fn a_label_value_that_looks_like_an_exemplar_stays() {
-    let sample = "a_total{x=\"y\\\"} 1 # {z=\\\"\",w=\"\\\\\"} 1\n";
-    assert_eq!(text(sample), sample);
-    assert_eq!(
-        text("a_total{x=\"} 1 # {\"} 2 # {t=\"} 1 # {\"} 3\n"),
-        "a_total{x=\"} 1 # {\"} 2\n"
-    );
-}
-
-#[test]
-fn samples_around_a_changed_line_stay_as_they_are() {
-    assert_eq!(
-        text("a 1\nb 2\nc 3 # {} 1\nd 4\n# TYPE e gauge\ne 5\nf 6\n"),
-        "a 1\nb 2\nc 3\nd 4\n# TYPE e gauge\ne 5\nf 6\n"
-    );
+fn an_exemplar_is_removed_and_the_rest_of_the_samples_stays() {
+    let exemplar = " # {trace_id=\"x\",span_id=\"y\"} 1.0 1700000000.5";
+    let odd = "b_total{x=\"y\\\"} 1 # {trace_id=\\\"\",w=\"\\\\\"} 1";
+    for sample in ["a_total 1", "a_bucket{le=\"1.0\"} 4", odd] {
+        let openmetrics = format!("b 2\n{sample}{exemplar}\n# TYPE e gauge\ne 5\n{sample}\n");
+        let expected = format!("b 2\n{sample}\n# TYPE e gauge\ne 5\n{sample}\n");
+        assert_eq!(text(&openmetrics), expected);
+    }
 }
 
 #[test]

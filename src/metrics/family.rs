@@ -1,119 +1,207 @@
-//! A family of series that is always shown in the order of its labels.
+//! The building blocks of the metric families.
+//!
+//! The HELP text of a family is the documentation of its definition: [`families!`] defines a group of metrics that are
+//! updated in place, [`descriptors!`] the families that a collector computes during a scrape and writes with [`Writer`].
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use jiff::Timestamp;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabel, EncodeLabelSet, EncodeMetric,
+    LabelSetEncoder, MetricEncoder,
+};
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// Like `prometheus-client`'s own family, whose order changes with every process: two scrapes of this one can be compared line by line.
-#[derive(Debug)]
-pub(super) struct Family<S, M> {
-    series: Arc<RwLock<BTreeMap<S, M>>>,
-    make: fn() -> M,
+/// Defines a struct of metric families and `register`, which adds them to a registry in the order of the fields.
+///
+/// A field is `"name_without_suffix" => field: Type`, optionally followed by `= initial value`.
+macro_rules! families {
+    ($(#[$attribute:meta])* pub struct $group:ident {
+        $($(#[doc = $help:literal])+ $name:literal => $visibility:vis $field:ident: $family:ty $(= $initial:expr)?,)+
+    }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug)]
+        pub struct $group { $($(#[doc = $help])+ $visibility $field: $family,)+ }
+
+        impl $group {
+            /// Registers the families.
+            pub fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
+                let group = Self { $($field: $crate::metrics::family::initial!($($initial)?),)+ };
+                // The registry adds the full stop.
+                $(registry.register(
+                    $name,
+                    concat!($($help),+).trim().trim_end_matches('.'),
+                    group.$field.clone(),
+                );)+
+                group
+            }
+        }
+    };
+}
+
+macro_rules! initial {
+    () => {
+        Default::default()
+    };
+    ($initial:expr) => {
+        $initial
+    };
+}
+
+/// Defines constants of type [`Descriptor`]: `NAME = "name_without_suffix" ["labels"];`.
+macro_rules! descriptors {
+    ($($(#[doc = $help:literal])+ $constant:ident = $name:literal $([$($label:literal),+])?;)+) => {
+        $($(#[doc = $help])+
+        const $constant: $crate::metrics::family::Descriptor = $crate::metrics::family::Descriptor {
+            name: $name,
+            help: concat!($($help),+),
+            labels: &[$($($label),+)?],
+        };)+
+    };
+}
+
+pub(super) use {descriptors, families, initial};
+
+/// The name of a family, its HELP text after a space, and the names of its labels.
+#[derive(Clone, Copy)]
+pub(super) struct Descriptor {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) labels: &'static [&'static str],
+}
+
+/// Names and values of labels.
+struct LabelSet<'a, V>(&'static [&'static str], &'a [V]);
+
+/// A family whose label sets are all known in advance; shown in their order, from the start.
+#[derive(Clone, Debug)]
+pub(super) struct Family<L, M>(Arc<[(L, M)]>);
+
+/// A point in time that is absent until it is set, and again when it is unset.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OptionalTime(Arc<Mutex<Option<Timestamp>>>);
+
+/// Writes families whose values are computed during a scrape.
+pub(super) struct Writer<'a>(pub(super) DescriptorEncoder<'a>);
+
+/// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Seconds since the epoch.
+pub(super) fn seconds(time: Timestamp) -> f64 {
+    time.as_duration().as_secs_f64()
 }
 
 // === impl Family ===
 
-impl<S: Ord + Clone, M: Clone> Family<S, M> {
-    /// No series yet; `make` makes a new one.
-    pub(super) fn new(make: fn() -> M) -> Self {
-        Self {
-            series: Arc::default(),
-            make,
-        }
+impl<L: PartialEq, M> Family<L, M> {
+    pub(super) fn new(labels: impl IntoIterator<Item = L>, metric: impl Fn() -> M) -> Self {
+        let series = labels.into_iter().map(|labels| (labels, metric()));
+        Self(series.collect())
     }
 
-    /// The series with these labels; there is one from now on.
-    pub(super) fn get(&self, labels: &S) -> M {
-        if let Some(metric) = self
-            .series
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(labels)
-        {
-            return metric.clone();
-        }
-        self.series
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(labels.clone())
-            .or_insert_with(self.make)
-            .clone()
+    /// Returns the metric with these labels, if there is one.
+    pub(super) fn get(&self, labels: &L) -> Option<&M> {
+        let (_, metric) = self.0.iter().find(|(known, _)| known == labels)?;
+        Some(metric)
+    }
+
+    pub(super) fn metrics(&self) -> impl Iterator<Item = &M> {
+        self.0.iter().map(|(_, metric)| metric)
     }
 }
 
-impl<S, M: Clone> Family<S, M> {
-    /// Every series there is.
-    pub(super) fn all(&self) -> Vec<M> {
-        self.series
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
-    }
-}
-
-impl<S, M> Clone for Family<S, M> {
-    fn clone(&self) -> Self {
-        Self {
-            series: self.series.clone(),
-            make: self.make,
-        }
-    }
-}
-
-impl<S: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Family<S, M> {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        for (labels, metric) in &*self.series.read().unwrap_or_else(PoisonError::into_inner) {
-            metric.encode(encoder.encode_family(labels)?)?;
-        }
-        Ok(())
+impl<L: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Family<L, M> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|(labels, metric)| metric.encode(encoder.encode_family(labels)?))
     }
 
     fn metric_type(&self) -> MetricType {
         M::TYPE
     }
+}
 
-    /// Without a series not even the description is written.
-    fn is_empty(&self) -> bool {
-        self.series
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty()
+// === impl OptionalTime ===
+
+impl OptionalTime {
+    pub(super) fn set(&self, time: Option<Timestamp>) {
+        *lock(&self.0) = time;
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use prometheus_client::metrics::counter::Counter;
-    use prometheus_client::registry::Registry;
-
-    use super::*;
-    use crate::metrics::exposition::Format;
-
-    #[test]
-    fn series_are_in_the_order_of_their_labels() {
-        let family = Family::<[(&str, u8); 1], Counter>::new(Counter::default);
-        let mut registry = Registry::default();
-        registry.register("example", "Example", family.clone());
-        assert_eq!(Format::OpenMetrics.encode(&registry, 0).unwrap(), "# EOF\n");
-        for n in [7, 3, 9, 1, 3] {
-            family.get(&[("n", n)]).inc();
+impl EncodeMetric for OptionalTime {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        match *lock(&self.0) {
+            Some(time) => ConstGauge::new(seconds(time)).encode(encoder),
+            None => Ok(()),
         }
-        let scrape = Format::OpenMetrics.encode(&registry, 0).unwrap();
-        let series: Vec<_> = scrape
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .collect();
-        assert_eq!(
-            series,
-            ["1", "3", "7", "9"].map(|n| format!(
-                "example_total{{n=\"{n}\"}} {}",
-                if n == "3" { 2 } else { 1 }
-            ))
-        );
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+
+    fn is_empty(&self) -> bool {
+        lock(&self.0).is_none()
+    }
+}
+
+// === impl LabelSet ===
+
+impl<V: AsRef<str>> EncodeLabelSet for LabelSet<'_, V> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        let mut labels = self.0.iter().zip(self.1);
+        labels.try_for_each(|(name, value)| (*name, value.as_ref()).encode(encoder.encode_label()))
+    }
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    /// Writes a family without labels.
+    pub(super) fn one(&mut self, family: Descriptor, metric: &impl EncodeMetric) -> fmt::Result {
+        metric.encode(self.descriptor(family, metric.metric_type())?)
+    }
+
+    /// Writes a gauge without labels.
+    pub(super) fn gauge(
+        &mut self,
+        family: Descriptor,
+        value: impl EncodeGaugeValue,
+    ) -> fmt::Result {
+        self.one(family, &ConstGauge::new(value))
+    }
+
+    /// Writes a gauge with labels, or nothing if it has no series.
+    pub(super) fn gauges<V: AsRef<str>, N: EncodeGaugeValue, const LABELS: usize>(
+        &mut self,
+        family: Descriptor,
+        series: impl IntoIterator<Item = ([V; LABELS], N)>,
+    ) -> fmt::Result {
+        let mut series = series.into_iter().peekable();
+        if series.peek().is_none() {
+            return Ok(());
+        }
+        let mut encoder = self.descriptor(family, MetricType::Gauge)?;
+        series.try_for_each(|(values, value)| {
+            let labels = LabelSet(family.labels, &values);
+            ConstGauge::new(value).encode(encoder.encode_family(&labels)?)
+        })
+    }
+
+    /// Starts a family.
+    pub(super) fn descriptor(
+        &mut self,
+        family: Descriptor,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'_>, fmt::Error> {
+        self.0
+            .encode_descriptor(family.name, family.help.trim(), None, kind)
     }
 }

@@ -1,19 +1,26 @@
-//! Whether each loop works: `orgdata_up`, the time of its last success, and the last error for the landing page.
+//! Whether each loop works: `orgdata_up`, the time of its last success, and its last error for the landing page.
 
+use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
 
 use jiff::Timestamp;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 
-use super::family::Family;
+use super::family::{Writer, descriptors, lock, seconds};
 
-/// One of the exporter's loops; its name is the value of the label `loop`.
+descriptors! {
+    /// Whether the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
+    /// log records). 0 before the first round; absent for a loop that is switched off.
+    UP = "orgdata_up" ["loop"];
+    /// When a round of a loop last succeeded, in seconds since the epoch; 0 before the first success.
+    LAST_SUCCESS = "orgdata_last_success_timestamp_seconds" ["loop"];
+}
+
+/// One of the exporter's loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loop {
-    /// Tails the audit logs.
+    /// Reads the audit logs.
     Audit,
     /// Scans the tickets.
     Tickets,
@@ -21,40 +28,32 @@ pub enum Loop {
     Otlp,
 }
 
-/// What went wrong in a loop, and since when.
+/// What went wrong in a loop.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// When it was seen last.
+    /// When it last happened.
     pub at: Timestamp,
-    /// One sentence for an operator: what happened and what to do about it.
+    /// What happened and what to do about it.
     pub message: String,
 }
 
-/// The state of one loop as a person sees it.
+/// The state of one loop.
 #[derive(Clone, Debug, Default)]
 pub struct LoopState {
-    /// Whether the loop runs at all.
+    /// Whether the loop runs.
     pub enabled: bool,
     /// Whether the last round succeeded; `None` before the first.
     pub up: Option<bool>,
-    /// When a round succeeded last.
+    /// When a round last succeeded.
     pub last_success: Option<Timestamp>,
-    /// The last failure, kept after the loop has healed.
+    /// The last failure; kept after later successes.
     pub last_failure: Option<Failure>,
 }
 
-/// The families `orgdata_up` and `orgdata_last_success_timestamp_seconds`, and what the landing page tells of each loop.
-#[derive(Debug)]
-pub struct Loops {
-    up: Family<LoopLabel, Gauge>,
-    last_success: Family<LoopLabel, Gauge<f64, AtomicU64>>,
-    states: Mutex<[LoopState; 3]>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct LoopLabel {
-    r#loop: Loop,
-}
+/// The families `orgdata_up` and `orgdata_last_success_timestamp_seconds`. A loop that is switched off has no series, so
+/// that it does not look like one that fails.
+#[derive(Debug, Default)]
+pub struct Loops(Mutex<[LoopState; Loop::ALL.len()]>);
 
 // === impl Loop ===
 
@@ -62,7 +61,7 @@ impl Loop {
     /// Every loop.
     pub const ALL: [Self; 3] = [Self::Audit, Self::Tickets, Self::Otlp];
 
-    /// The label value.
+    /// Returns the value of the label `loop`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Audit => "audit",
@@ -72,80 +71,48 @@ impl Loop {
     }
 }
 
-impl EncodeLabelValue for Loop {
-    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
-        self.as_str().encode(encoder)
-    }
-}
-
 // === impl Loops ===
 
 impl Loops {
-    /// Registers the families. A loop has its series from the moment it is enabled: one that is switched off must not look like one that fails.
-    pub fn register(registry: &mut Registry) -> Self {
-        let up = Family::<LoopLabel, Gauge>::new(Gauge::default);
-        let last_success = Family::<LoopLabel, Gauge<f64, AtomicU64>>::new(Gauge::default);
-        registry.register(
-            "orgdata_up",
-            "Whether the last round of a loop succeeded: audit (tail of the audit logs), tickets (scan), otlp (delivery of log records). \
-             0 before the first round; a loop that is switched off has no series",
-            up.clone(),
-        );
-        registry.register(
-            "orgdata_last_success_timestamp_seconds",
-            "When a round of a loop succeeded last, in seconds since the epoch; 0 before the first success",
-            last_success.clone(),
-        );
-        Self {
-            up,
-            last_success,
-            states: Mutex::default(),
-        }
-    }
-
-    /// Marks a loop as one that runs.
+    /// Marks a loop as running.
     pub fn enable(&self, which: Loop) {
-        drop(self.up.get(&LoopLabel { r#loop: which }));
-        drop(self.last_success.get(&LoopLabel { r#loop: which }));
-        self.with(which, |state| state.enabled = true);
+        lock(&self.0)[which as usize].enabled = true;
     }
 
-    /// A round succeeded now.
+    /// Reports that a round succeeded now.
     pub fn success(&self, which: Loop) {
-        let now = Timestamp::now();
-        self.up.get(&LoopLabel { r#loop: which }).set(1);
-        self.last_success
-            .get(&LoopLabel { r#loop: which })
-            .set(now.as_duration().as_secs_f64());
-        self.with(which, |state| {
-            state.up = Some(true);
-            state.last_success = Some(now);
-        });
+        let state = &mut lock(&self.0)[which as usize];
+        (state.enabled, state.up) = (true, Some(true));
+        state.last_success = Some(Timestamp::now());
     }
 
-    /// A round failed now; `message` is one sentence for an operator.
+    /// Reports that a round failed now; `message` says what happened and what to do about it.
     pub fn failure(&self, which: Loop, message: impl Into<String>) {
-        self.up.get(&LoopLabel { r#loop: which }).set(0);
-        let failure = Failure {
+        let state = &mut lock(&self.0)[which as usize];
+        (state.enabled, state.up) = (true, Some(false));
+        state.last_failure = Some(Failure {
             at: Timestamp::now(),
             message: message.into(),
-        };
-        self.with(which, |state| {
-            state.up = Some(false);
-            state.last_failure = Some(failure);
         });
     }
 
-    /// The state of one loop.
+    /// Returns the state of one loop.
     pub fn state(&self, which: Loop) -> LoopState {
-        self.with(which, |state| state.clone())
+        lock(&self.0)[which as usize].clone()
     }
+}
 
-    fn with<T>(&self, which: Loop, f: impl FnOnce(&mut LoopState) -> T) -> T {
-        let mut states = self
-            .states
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        f(&mut states[which as usize])
+impl Collector for Loops {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (mut up, mut last_success) = (Vec::new(), Vec::new());
+        for (which, state) in Loop::ALL.into_iter().zip(&*lock(&self.0)) {
+            if state.enabled {
+                up.push(([which.as_str()], u32::from(state.up == Some(true))));
+                last_success.push(([which.as_str()], state.last_success.map_or(0.0, seconds)));
+            }
+        }
+        let mut families = Writer(encoder);
+        families.gauges(UP, up)?;
+        families.gauges(LAST_SUCCESS, last_success)
     }
 }

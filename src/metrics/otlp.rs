@@ -1,183 +1,90 @@
-//! Delivery of log records: what was sent, refused, set aside, and what waits.
+//! Delivery of log records: what was sent, rejected or kept as dead letters, and what waits.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
-};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
-use super::family::Family;
-use crate::otlp::FailureReason;
+use super::family::{Family, OptionalTime, families};
 
-/// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`, in seconds: from a healthy collector to a day's outage.
+/// The values of the label `reason`.
+pub const REASONS: [&str; 12] = [
+    "connect",
+    "timeout",
+    "unauthorized",
+    "not_found",
+    "rate_limited",
+    "too_large",
+    "bad_record",
+    "server_error",
+    "partly_rejected",
+    "unavailable",
+    "not_otlp",
+    "other",
+];
+
+/// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`: from a healthy collector to an outage of a day.
 const DELAY_BUCKETS: [f64; 11] = [
     0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 21_600.0, 86_400.0,
 ];
 
-/// The families `orgdata_otlp_*`.
-#[derive(Debug)]
-pub struct OtlpMetrics {
-    /// Records that a collector acknowledged.
-    pub records_sent: Counter,
-    /// Records that a collector refused in a partial success.
-    pub records_rejected: Counter,
-    /// Records kept as dead letters.
-    pub records_dead_lettered: Counter,
-    /// Dead letters that were deleted to make room for newer ones.
-    pub dead_letters_evicted: Counter,
-    /// Dead letters that were put back into the outbox.
-    pub records_replayed: Counter,
-    /// Dead letters in the state file.
-    pub dead_letters: Gauge,
-    /// Export requests, retries included.
-    pub requests: Counter,
-    failures: Family<ReasonLabel, Counter>,
-    backlog: Gauge,
-    acknowledgement_delay: Histogram,
-    oldest_unsent: std::sync::Arc<OldestUnsent>,
-}
-
-#[derive(Debug, Default)]
-struct OldestUnsent(Mutex<Option<Timestamp>>);
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: FailureReason,
-}
-
-impl EncodeLabelValue for FailureReason {
-    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
-        self.as_str().encode(encoder)
+families! {
+    /// The families `orgdata_otlp_*`.
+    pub struct OtlpMetrics {
+        /// Log records acknowledged by the collector.
+        "orgdata_otlp_records_sent" => pub records_sent: Counter,
+        /// Log records rejected by the collector in a partial success. They must not be resent, so their request is kept as
+        /// dead letters.
+        "orgdata_otlp_records_rejected" => pub records_rejected: Counter,
+        /// Records kept as dead letters: log records that the collector will never accept, and audit log entries that cannot
+        /// be read.
+        "orgdata_otlp_records_dead_lettered" => pub records_dead_lettered: Counter,
+        /// Dead letters in the state file. The command orgdata-exporter dead-letters lists, replays or drops them.
+        "orgdata_otlp_dead_letters" => pub dead_letters: Gauge,
+        /// Dead letters deleted, oldest first, because there were too many. These records are lost.
+        "orgdata_otlp_dead_letters_evicted" => pub dead_letters_evicted: Counter,
+        /// Dead letters returned to the outbox by orgdata-exporter dead-letters replay.
+        "orgdata_otlp_records_replayed" => pub records_replayed: Counter,
+        /// Export requests sent to the collector, including retries.
+        "orgdata_otlp_requests" => pub requests: Counter,
+        /// Export requests that were not acknowledged, by reason. Their records stay in the outbox.
+        "orgdata_otlp_request_failures" => failures: Family<[(&'static str, &'static str); 1], Counter>
+            = Family::new(REASONS.map(|reason| [("reason", reason)]), Counter::default),
+        /// Log records in the outbox, not yet acknowledged by the collector.
+        "orgdata_otlp_backlog_records" => backlog: Gauge,
+        /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
+        "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime,
+        /// Time from the arrival of a page of audit log entries to the acknowledgement of its records by the collector.
+        "orgdata_otlp_acknowledgement_delay_seconds" => acknowledgement_delay: Histogram = Histogram::new(DELAY_BUCKETS),
     }
 }
 
 // === impl OtlpMetrics ===
 
 impl OtlpMetrics {
-    /// Registers the families; every reason exists from the start, at 0.
-    pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            records_sent: Counter::default(),
-            records_rejected: Counter::default(),
-            records_dead_lettered: Counter::default(),
-            dead_letters_evicted: Counter::default(),
-            records_replayed: Counter::default(),
-            dead_letters: Gauge::default(),
-            requests: Counter::default(),
-            failures: Family::new(Counter::default),
-            backlog: Gauge::default(),
-            acknowledgement_delay: Histogram::new(DELAY_BUCKETS),
-            oldest_unsent: std::sync::Arc::default(),
-        };
-        registry.register(
-            "orgdata_otlp_records_sent",
-            "Log records that the collector acknowledged",
-            metrics.records_sent.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_records_rejected",
-            "Log records that the collector refused in a partial success; the protocol forbids sending them again, so their batch is kept as dead letters",
-            metrics.records_rejected.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_records_dead_lettered",
-            "Records kept as dead letters: refused for good by the collector, or audit entries that could not be read",
-            metrics.records_dead_lettered.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_dead_letters",
-            "Dead letters in the state file; orgdata-exporter dead-letters lists them, sends them again, or deletes them",
-            metrics.dead_letters.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_dead_letters_evicted",
-            "Dead letters that were deleted because there were too many, the oldest first; these records are lost",
-            metrics.dead_letters_evicted.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_records_replayed",
-            "Dead letters put back into the outbox by orgdata-exporter dead-letters replay",
-            metrics.records_replayed.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_requests",
-            "Export requests sent to the collector, retries included",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_request_failures",
-            "Export requests that were not acknowledged, by reason; their records stay in the outbox",
-            metrics.failures.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_backlog_records",
-            "Log records in the outbox: committed, and not yet acknowledged by the collector",
-            metrics.backlog.clone(),
-        );
-        registry.register(
-            "orgdata_otlp_acknowledgement_delay_seconds",
-            "Time from the arrival of an audit log page to the acknowledgement of its records by the collector",
-            metrics.acknowledgement_delay.clone(),
-        );
-        registry.register_collector(Box::new(metrics.oldest_unsent.clone()));
-        for reason in FailureReason::ALL {
-            drop(metrics.failures.get(&ReasonLabel { reason }));
+    /// Counts an export request that was not acknowledged; `reason` is one of [`REASONS`].
+    pub fn failed(&self, reason: &'static str) {
+        if let Some(failures) = self.failures.get(&[("reason", reason)]) {
+            failures.inc();
         }
-        metrics
     }
 
-    /// One export request was not acknowledged.
-    pub fn failed(&self, reason: FailureReason) {
-        self.failures.get(&ReasonLabel { reason }).inc();
-    }
-
-    /// `records` records of a page that arrived `delay` ago were acknowledged; observed once a page and request.
+    /// Counts `records` acknowledged records of one page that arrived `delay` ago.
     pub fn acknowledged(&self, records: u64, delay: Duration) {
         self.records_sent.inc_by(records);
         self.acknowledgement_delay.observe(delay.as_secs_f64());
     }
 
-    /// The outbox holds `records` records, the oldest of which arrived at `oldest`.
+    /// Reports the number of records in the outbox and when the oldest of them arrived.
     pub fn backlog(&self, records: u64, oldest: Option<Timestamp>) {
         self.backlog.set(i64::try_from(records).unwrap_or(i64::MAX));
-        *self
-            .oldest_unsent
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = oldest;
+        self.oldest_unsent.set(oldest);
     }
 
-    /// How many records wait, for the landing page.
+    /// Returns the number of records in the outbox.
     pub fn backlog_records(&self) -> i64 {
         self.backlog.get()
-    }
-}
-
-// === impl OldestUnsent ===
-
-impl Collector for OldestUnsent {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
-        let Some(oldest) = *self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-        else {
-            return Ok(());
-        };
-        let family = encoder.encode_descriptor(
-            "orgdata_otlp_oldest_unsent_timestamp_seconds",
-            "When the oldest log record in the outbox arrived, in seconds since the epoch; absent when nothing waits.",
-            None,
-            MetricType::Gauge,
-        )?;
-        ConstGauge::new(oldest.as_duration().as_secs_f64()).encode(family)
     }
 }

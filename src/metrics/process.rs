@@ -3,35 +3,42 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Reads the process's figures from `/proc` at every scrape. Without `/proc` the families are absent.
-#[derive(Debug)]
-pub struct ProcessCollector {
-    /// Seconds since the epoch. Read once: it is derived from the clock, and a moving start time reads as a restart.
-    start_time: Option<f64>,
+use super::family::{Descriptor, Writer, descriptors};
+
+descriptors! {
+    /// Total user and system CPU time spent, in seconds.
+    CPU = "process_cpu_seconds";
+    /// Resident memory size, in bytes.
+    RESIDENT_MEMORY = "process_resident_memory_bytes";
+    /// Virtual memory size, in bytes.
+    VIRTUAL_MEMORY = "process_virtual_memory_bytes";
+    /// Maximum amount of virtual memory available, in bytes.
+    MAX_VIRTUAL_MEMORY = "process_virtual_memory_max_bytes";
+    /// Number of open file descriptors.
+    OPEN_FDS = "process_open_fds";
+    /// Maximum number of open file descriptors.
+    MAX_FDS = "process_max_fds";
+    /// Start time of the process, in seconds since the epoch.
+    START_TIME = "process_start_time_seconds";
 }
 
-/// One reading; what could not be read is absent.
-#[derive(Debug, Default)]
-struct Reading {
-    cpu_seconds: Option<f64>,
-    resident_bytes: Option<u64>,
-    virtual_bytes: Option<u64>,
-    max_virtual_bytes: Option<u64>,
-    open_fds: Option<u64>,
-    max_fds: Option<u64>,
+/// Reads the values from `/proc` during each scrape. A value that cannot be read is absent.
+#[derive(Debug)]
+pub struct ProcessCollector {
+    /// Read once: it is derived from the clock, and a start time that moves looks like a restart.
+    start_time: Option<f64>,
 }
 
 // === impl ProcessCollector ===
 
 impl ProcessCollector {
-    /// Notes when the process started.
+    /// Returns a collector for this process.
     pub fn new() -> Self {
         Self {
-            start_time: start_time(),
+            start_time: linux::start_time(),
         }
     }
 }
@@ -43,117 +50,84 @@ impl Default for ProcessCollector {
 }
 
 impl Collector for ProcessCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let reading = read();
-        if let Some(seconds) = reading.cpu_seconds {
-            let counter = ConstCounter::new(seconds);
-            let help = "Total user and system CPU time spent, in seconds.";
-            counter.encode(encoder.encode_descriptor(
-                "process_cpu_seconds",
-                help,
-                None,
-                counter.metric_type(),
-            )?)?;
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families = Writer(encoder);
+        let (cpu_seconds, gauges) = linux::read();
+        if let Some(seconds) = cpu_seconds {
+            families.one(CPU, &ConstCounter::new(seconds))?;
         }
-        let mut gauge = |name: &str, help: &str, value: Option<f64>| {
-            let Some(value) = value else { return Ok(()) };
-            let gauge = ConstGauge::new(value);
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
-        };
-        gauge(
-            "process_resident_memory_bytes",
-            "Resident memory size, in bytes.",
-            reading.resident_bytes.map(to_f64),
-        )?;
-        gauge(
-            "process_virtual_memory_bytes",
-            "Virtual memory size, in bytes.",
-            reading.virtual_bytes.map(to_f64),
-        )?;
-        let help = "Maximum amount of virtual memory available, in bytes.";
-        gauge(
-            "process_virtual_memory_max_bytes",
-            help,
-            reading.max_virtual_bytes.map(to_f64),
-        )?;
-        gauge(
-            "process_open_fds",
-            "Number of open file descriptors.",
-            reading.open_fds.map(to_f64),
-        )?;
-        gauge(
-            "process_max_fds",
-            "Maximum number of open file descriptors.",
-            reading.max_fds.map(to_f64),
-        )?;
-        gauge(
-            "process_start_time_seconds",
-            "Start time of the process, in seconds since the epoch.",
-            self.start_time,
-        )
+        for (family, value) in gauges {
+            families.gauge(family, value)?;
+        }
+        match self.start_time {
+            Some(start_time) => families.gauge(START_TIME, start_time),
+            None => Ok(()),
+        }
     }
 }
 
-/// A sample is a float anyway; sizes are exact up to 8 PiB.
-#[allow(clippy::cast_precision_loss)]
-fn to_f64(value: u64) -> f64 {
-    value as f64
-}
-
 #[cfg(target_os = "linux")]
-fn start_time() -> Option<f64> {
-    let stat = procfs::process::Process::myself()
-        .and_then(|process| process.stat())
-        .ok()?;
-    Some(
-        to_f64(procfs::boot_time_secs().ok()?)
-            + to_f64(stat.starttime) / to_f64(procfs::ticks_per_second()),
-    )
-}
-
-#[cfg(target_os = "linux")]
-fn read() -> Reading {
+mod linux {
     use procfs::process::{LimitValue, Process};
 
-    let Ok(process) = Process::myself() else {
-        return Reading::default();
-    };
-    let (stat, limits) = (process.stat().ok(), process.limits().ok());
-    // Without a limit it is the largest number that there is, as in the client libraries.
-    let limit = |value: LimitValue| match value {
-        LimitValue::Value(limit) => limit,
-        LimitValue::Unlimited => u64::MAX,
-    };
-    Reading {
-        cpu_seconds: stat
-            .as_ref()
-            .map(|stat| to_f64(stat.utime + stat.stime) / to_f64(procfs::ticks_per_second())),
-        resident_bytes: stat.as_ref().map(|stat| stat.rss * procfs::page_size()),
-        virtual_bytes: stat.as_ref().map(|stat| stat.vsize),
-        max_virtual_bytes: limits
-            .as_ref()
-            .map(|limits| limit(limits.max_address_space.soft_limit)),
-        open_fds: process
-            .fd_count()
-            .ok()
-            .and_then(|count| u64::try_from(count).ok()),
-        max_fds: limits
-            .as_ref()
-            .map(|limits| limit(limits.max_open_files.soft_limit)),
+    use super::*;
+
+    pub(super) fn start_time() -> Option<f64> {
+        let stat = Process::myself().and_then(|process| process.stat()).ok()?;
+        Some(procfs::boot_time_secs().ok()? as f64 + seconds(stat.starttime))
+    }
+
+    /// Returns the seconds of CPU time, and the gauges.
+    pub(super) fn read() -> (Option<f64>, Vec<(Descriptor, u64)>) {
+        let Ok(process) = Process::myself() else {
+            return (None, Vec::new());
+        };
+        let (mut cpu_seconds, mut gauges) = (None, Vec::new());
+        if let Ok(stat) = process.stat() {
+            cpu_seconds = Some(seconds(stat.utime + stat.stime));
+            gauges.push((RESIDENT_MEMORY, stat.rss * procfs::page_size()));
+            gauges.push((VIRTUAL_MEMORY, stat.vsize));
+        }
+        if let Ok(limits) = process.limits() {
+            gauges.push((
+                MAX_VIRTUAL_MEMORY,
+                limit(limits.max_address_space.soft_limit),
+            ));
+            gauges.push((MAX_FDS, limit(limits.max_open_files.soft_limit)));
+        }
+        if let Ok(count) = process.fd_count() {
+            gauges.push((OPEN_FDS, count as u64));
+        }
+        (cpu_seconds, gauges)
+    }
+
+    fn seconds(ticks: u64) -> f64 {
+        ticks as f64 / procfs::ticks_per_second() as f64
+    }
+
+    /// The client libraries show an unlimited resource as the largest number.
+    fn limit(value: LimitValue) -> u64 {
+        match value {
+            LimitValue::Value(limit) => limit,
+            LimitValue::Unlimited => u64::MAX,
+        }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn start_time() -> Option<f64> {
-    None
+mod linux {
+    use super::*;
+
+    pub(super) fn start_time() -> Option<f64> {
+        None
+    }
+
+    pub(super) fn read() -> (Option<f64>, Vec<(Descriptor, u64)>) {
+        (None, Vec::new())
+    }
 }
 
-#[cfg(not(target_os = "linux"))]
-fn read() -> Reading {
-    Reading::default()
-}
-
-// Two attributes: clippy knows a test module by `cfg(test)` alone.
+// Two attributes, because clippy recognizes a test module only by `cfg(test)`.
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {

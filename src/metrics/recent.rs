@@ -1,24 +1,18 @@
-//! How many events came in during each of the last minutes, for the landing page.
+//! The number of events counted in each of the last minutes, for the landing page.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-/// How many minutes are kept.
-const MINUTES: usize = 60;
+/// The maximum number of minutes kept.
+const MINUTES: u64 = 60;
 
-/// Counts events by the minute in which they were counted; cheap to clone, every clone is the same handle.
-#[derive(Clone, Debug)]
-pub struct Recent {
-    started: Instant,
-    minutes: Arc<Mutex<Minutes>>,
-}
-
+/// Counts events by the minute in which they were counted.
 #[derive(Debug)]
-struct Minutes {
-    counts: [u64; MINUTES],
-    /// The minute since the start that the newest count belongs to.
-    newest: u64,
+pub(super) struct Recent {
+    started: Instant,
+    /// Minutes since the start, and the events counted in each; minutes without events are left out.
+    minutes: VecDeque<(u64, u64)>,
 }
 
 // === impl Recent ===
@@ -27,45 +21,37 @@ impl Default for Recent {
     fn default() -> Self {
         Self {
             started: Instant::now(),
-            minutes: Arc::new(Mutex::new(Minutes {
-                counts: [0; MINUTES],
-                newest: 0,
-            })),
+            minutes: VecDeque::new(),
         }
     }
 }
 
 impl Recent {
-    /// Events were counted now.
-    pub fn record(&self, events: u64) {
-        let mut minutes = self.current();
-        let place = place(minutes.newest);
-        minutes.counts[place] = minutes.counts[place].saturating_add(events);
+    /// Counts events now.
+    pub(super) fn record(&mut self, events: u64) {
+        let now = self.minute();
+        match self.minutes.back_mut() {
+            Some((minute, count)) if *minute == now => *count += events,
+            _ => self.minutes.push_back((now, events)),
+        }
+        self.minutes.retain(|(minute, _)| minute + MINUTES > now);
     }
 
-    /// Events in each minute since the start, the last 60 at most; the current one, which is not over yet, last.
-    pub fn per_minute(&self) -> Vec<u64> {
-        let minutes = self.current();
-        let oldest = (minutes.newest + 1).saturating_sub(MINUTES as u64);
-        (oldest..=minutes.newest)
-            .map(|minute| minutes.counts[place(minute)])
+    /// Returns the events of each minute since the start, at most the last 60; the current minute comes last.
+    pub(super) fn per_minute(&self) -> Vec<u64> {
+        let now = self.minute();
+        let count = |minute| {
+            let found = self.minutes.iter().find(|(known, _)| *known == minute);
+            found.map_or(0, |(_, count)| *count)
+        };
+        ((now + 1).saturating_sub(MINUTES)..=now)
+            .map(count)
             .collect()
     }
 
-    /// The counts, with those cleared whose minute has passed out of sight.
-    fn current(&self) -> MutexGuard<'_, Minutes> {
-        let minute = self.started.elapsed().as_secs() / 60;
-        let mut minutes = self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
-        for passed in (minutes.newest + 1..=minute).take(MINUTES) {
-            minutes.counts[place(passed)] = 0;
-        }
-        minutes.newest = minutes.newest.max(minute);
-        minutes
+    fn minute(&self) -> u64 {
+        self.started.elapsed().as_secs() / 60
     }
-}
-
-fn place(minute: u64) -> usize {
-    usize::try_from(minute % MINUTES as u64).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -78,7 +64,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn events_are_counted_in_their_minute() {
-        let recent = Recent::default();
+        let mut recent = Recent::default();
         assert_eq!(recent.per_minute(), [0]);
         recent.record(3);
         recent.record(4);
@@ -88,23 +74,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_hour_is_kept_and_no_more() {
-        let recent = Recent::default();
+    async fn an_hour_is_kept() {
+        let mut recent = Recent::default();
         for minute in 0..90 {
             recent.record(minute);
             tokio::time::advance(MINUTE).await;
         }
         let expected: Vec<u64> = (31..90).chain([0]).collect();
         assert_eq!(recent.per_minute(), expected);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_a_long_silence_nothing_is_left() {
-        let recent = Recent::default();
-        recent.record(9);
         tokio::time::advance(MINUTE * 1000).await;
-        assert_eq!(recent.per_minute(), [0; MINUTES]);
-        recent.record(2);
-        assert_eq!(recent.per_minute().last(), Some(&2));
+        assert_eq!(recent.per_minute(), [0; MINUTES as usize]);
     }
 }

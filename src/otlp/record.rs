@@ -1,33 +1,63 @@
-//! An outbox record as an encoded OTLP log record: the table "Log records" of the public interface.
+//! Log records and requests as wire bytes: the table "Log records" of the public interface.
 
+use bytes::Bytes;
 use jiff::Timestamp;
-use opentelemetry_proto::tonic::logs::v1::SeverityNumber;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::{ScopeLogs, SeverityNumber};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use orgdata_api::parse_time;
+use prost::Message;
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-use super::attributes::{attribute, of_entry, of_gap};
-use super::fields::{Field, Fields};
-use super::node::{Content, encode};
-use super::scrub::Scrubber;
-use super::value::Mapped;
-use super::wire::{fixed32, fixed64, part, varint};
-use crate::api::parse_time;
-use crate::ledger::{OutboxRecord, RecordKind};
+use super::encode::{self, REDACTED, Redaction};
+use super::fields::{Fields, Place, Scalar};
+use crate::ledger::{Encode, RawRecord, RecordKind};
+use crate::metrics::build::VERSION;
 
-/// The event name of a hole in the audit trail.
+/// The scope of every record.
+pub const SCOPE: &str = "orgdata.audit";
+
+/// The event name of a gap in the audit trail.
 pub const GAP_EVENT: &str = "orgdata.exporter.gap";
 
-/// What event names of audit entries begin with.
+/// The beginning of the event names of audit entries.
 const EVENT_PREFIX: &str = "orgdata.audit.";
 
-/// The longest event name: the activity type is an open string of the service.
+/// The maximum length of an event name. The activity type is an open string.
 const MAX_EVENT_NAME: usize = 128;
 
-/// At most the size of a record without its body and its attributes.
-const MAX_HEAD_BYTES: usize = 256;
+/// The maximum length of an attribute, in bytes. The body has the whole text.
+const MAX_ATTRIBUTE: usize = 4096;
 
-/// W3C trace flags, of a record with a trace: one that is not sampled is none here.
+/// The field of `ScopeLogs` that holds a record.
+const LOG_RECORD: u8 = 2;
+
+/// The W3C trace flag of a sampled trace.
 const SAMPLED: u32 = 1;
 
-/// Field numbers of `LogRecord`, under the names they have there.
+/// Attributes of entries beside id, activity type and user.
+const ATTRIBUTES: [(&str, Place); 14] = [
+    ("orgdata.target_user.id", Place::TargetUserId),
+    (
+        "orgdata.modified_target_user.id",
+        Place::ModifiedTargetUserId,
+    ),
+    ("orgdata.organization.id", Place::OrganizationId),
+    ("orgdata.organization.name", Place::OrganizationName),
+    ("orgdata.deal.id", Place::DealId),
+    ("orgdata.deal.name", Place::DealName),
+    ("orgdata.evaluation.id", Place::EvaluationId),
+    ("orgdata.evaluation.title", Place::EvaluationTitle),
+    ("orgdata.task.id", Place::TaskId),
+    ("orgdata.requirement.id", Place::RequirementId),
+    ("orgdata.meeting.id", Place::MeetingId),
+    ("orgdata.ticket.id", Place::TicketId),
+    ("orgdata.team_request.id", Place::TeamRequestId),
+    ("orgdata.team_request.status", Place::TeamRequestStatus),
+];
+
+/// Field numbers of `LogRecord`.
 mod field {
     pub(super) const TIME_UNIX_NANO: u8 = 1;
     pub(super) const SEVERITY_NUMBER: u8 = 2;
@@ -41,410 +71,278 @@ mod field {
     pub(super) const EVENT_NAME: u8 = 12;
 }
 
-/// Turns outbox records into log records.
+/// Turns entries and gaps into log records.
 #[derive(Clone, Debug, Default)]
-pub struct Mapper {
-    scrubber: Scrubber,
+pub struct RecordEncoder {
+    redaction: Redaction,
 }
 
-// === impl Mapper ===
+/// What surrounds the records of every request: resource and scope.
+#[derive(Clone, Debug)]
+pub struct Envelope {
+    /// `ResourceLogs.resource`, with tag and length.
+    resource: Vec<u8>,
+    /// `ScopeLogs.scope`, with tag and length.
+    scope: Vec<u8>,
+}
 
-impl Mapper {
-    /// A mapper that leaves out what the scrubber takes.
-    pub fn new(scrubber: Scrubber) -> Self {
-        Self { scrubber }
+/// Writes an `AnyValue` as JSON.
+struct Json<'a>(Option<&'a AnyValue>);
+
+// === impl RecordEncoder ===
+
+impl RecordEncoder {
+    /// Returns an encoder that removes what `redaction` names.
+    pub fn new(redaction: Redaction) -> Self {
+        Self { redaction }
     }
 
-    /// The record's JSON as it may leave: for dead letters.
-    pub fn scrubbed(&self, record: &OutboxRecord) -> String {
-        match record.kind {
-            RecordKind::Entry => self.scrubber.scrub(&record.raw).into_owned(),
-            RecordKind::Gap => record.raw.clone(),
-        }
-    }
-
-    /// The bytes of a `LogRecord`. JSON that cannot be read becomes a string body: it is delivered all the same.
-    pub fn encode(&self, record: &OutboxRecord) -> Vec<u8> {
-        let (json, gap) = match record.kind {
-            RecordKind::Entry => (self.scrubber.scrub(&record.raw), false),
-            RecordKind::Gap => (record.raw.as_str().into(), true),
-        };
-        let Mapped { nodes, cut } =
-            Mapped::from_json(&json).unwrap_or_else(|| Mapped::from_text(&json));
-        let fields = Fields::of(&nodes);
-        let mut attributes = if gap {
-            of_gap(&fields)
+    /// Appends the rest of a record: everything that follows from the members of its body.
+    fn finish(&self, record: &RawRecord<'_>, fields: &Fields<'_>, out: &mut Vec<u8>) {
+        let is_gap = record.kind == RecordKind::Gap;
+        let mut add = |key, value: &Scalar<'_>| attribute(key, value, out);
+        add("log.record.uid", &as_text(fields.get(Place::Id)));
+        if is_gap {
+            add("orgdata.gap.reason", fields.get(Place::Reason));
         } else {
-            of_entry(&fields)
-        };
-        if cut {
-            attributes.push(attribute("orgdata.record.cut", Content::Bool(true)));
+            let activity_type = fields.text(Place::Type).map(|text| text.into());
+            add(
+                "orgdata.activity.type",
+                &activity_type.map_or(Scalar::Absent, Scalar::Text),
+            );
+            add("user.id", &as_text(fields.get(Place::ActorUserId)));
+            add("user.full_name", &full_name(fields));
+            for (key, place) in ATTRIBUTES {
+                add(key, fields.get(place));
+            }
         }
-        let arrived = nanoseconds(record.arrived_at).unwrap_or_default();
-        let times: &[Field] = if gap {
-            &[Field::DetectedAt]
-        } else {
-            &[Field::OccurredAt, Field::CreatedAt]
-        };
-        let time = times
-            .iter()
-            .find_map(|field| nanoseconds(parse_time(fields.string((*field, None))?)?))
-            .unwrap_or(arrived);
-        let (severity_number, severity_text) = if gap {
-            (SeverityNumber::Warn, "WARN")
-        } else {
-            (SeverityNumber::Info, "INFO")
-        };
-
-        // In the order of the field numbers, without what is empty: as the protocol's own types write it.
-        let len = nodes
-            .iter()
-            .take(1)
-            .chain(&attributes)
-            .map(|node| node.encoded_len())
-            .sum::<usize>();
-        let mut buffer = Vec::with_capacity(len + MAX_HEAD_BYTES);
-        if time > 0 {
-            fixed64(field::TIME_UNIX_NANO, time, &mut buffer);
-        }
-        varint(field::SEVERITY_NUMBER, severity_number as u64, &mut buffer);
-        part(field::SEVERITY_TEXT, severity_text.as_bytes(), &mut buffer);
-        encode(&nodes, field::BODY, &mut buffer);
-        for attribute in &attributes {
-            attribute.encode(field::ATTRIBUTES, &mut buffer);
+        if fields.is_cut {
+            add("orgdata.record.cut", &Scalar::Bool(true));
         }
         if let Some(trace) = &record.trace {
-            fixed32(field::FLAGS, SAMPLED, &mut buffer);
-            part(field::TRACE_ID, &trace.trace_id, &mut buffer);
-            part(field::SPAN_ID, &trace.span_id, &mut buffer);
+            out.push(field::FLAGS << 3 | 5);
+            out.extend_from_slice(&SAMPLED.to_le_bytes());
+            encode::bytes(field::TRACE_ID, &trace.trace_id, out);
+            encode::bytes(field::SPAN_ID, &trace.span_id, out);
         }
-        if arrived > 0 {
-            fixed64(field::OBSERVED_TIME_UNIX_NANO, arrived, &mut buffer);
-        }
-        if gap {
-            part(field::EVENT_NAME, GAP_EVENT.as_bytes(), &mut buffer);
+        let arrived = nanoseconds(record.arrived_at).unwrap_or_default();
+        encode::fixed64(field::OBSERVED_TIME_UNIX_NANO, arrived, out);
+        let event_name = if is_gap {
+            GAP_EVENT.to_owned()
         } else {
-            part(
-                field::EVENT_NAME,
-                event_name(fields.string((Field::Type, None)).unwrap_or_default()).as_bytes(),
-                &mut buffer,
-            );
+            event_name(fields.text(Place::Type).unwrap_or_default())
+        };
+        encode::bytes(field::EVENT_NAME, event_name.as_bytes(), out);
+    }
+
+    /// Appends JSON as an `AnyValue`. What is not JSON becomes a string, so that it is delivered all the same.
+    fn body<'a>(
+        &self,
+        kind: RecordKind,
+        json: &'a str,
+        repaired: &'a mut String,
+        out: &mut Vec<u8>,
+    ) -> Fields<'a> {
+        let is_redacted = kind == RecordKind::Entry && !self.redaction.is_empty();
+        let redaction = is_redacted.then_some(&self.redaction);
+        if let Ok(fields) = encode::json(json, false, redaction, out) {
+            return fields;
         }
-        buffer
+        *repaired = encode::repair(json);
+        encode::json(repaired, true, redaction, out).unwrap_or_else(|_| {
+            // What cannot be searched is not shown.
+            if is_redacted {
+                let text = format!("{REDACTED} {} bytes that are not JSON", json.len());
+                encode::plain(&text, out)
+            } else {
+                encode::plain(json, out)
+            }
+        })
     }
 }
 
-/// `orgdata.audit.` and the activity type: lower case, with `_` for anything but ASCII letters, digits, `_` and `.`.
-fn event_name(activity_type: &str) -> String {
-    let tame = |letter: char| {
-        if letter.is_ascii_alphanumeric() || letter == '.' {
-            letter.to_ascii_lowercase()
-        } else {
-            '_'
+impl Encode for RecordEncoder {
+    fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>) {
+        let start = encode::open(LOG_RECORD, out);
+        // The time is known after the body.
+        encode::fixed64(field::TIME_UNIX_NANO, 0, out);
+        let time = start + 1..out.len();
+        let (severity, name, times): (_, _, &[Place]) = match record.kind {
+            RecordKind::Entry => (
+                SeverityNumber::Info,
+                "INFO",
+                &[Place::OccurredAt, Place::CreatedAt],
+            ),
+            RecordKind::Gap => (SeverityNumber::Warn, "WARN", &[Place::DetectedAt]),
+        };
+        encode::varint(field::SEVERITY_NUMBER, severity as u64, out);
+        encode::bytes(field::SEVERITY_TEXT, name.as_bytes(), out);
+        let body = encode::open(field::BODY, out);
+        let mut repaired = String::new();
+        let fields = self.body(record.kind, record.json, &mut repaired, out);
+        encode::close(body, out);
+        let nanoseconds = times
+            .iter()
+            .find_map(|place| nanoseconds(parse_time(&fields.get(*place).to_text()?)?))
+            .or_else(|| nanoseconds(record.arrived_at))
+            .unwrap_or_default();
+        out[time].copy_from_slice(&nanoseconds.to_le_bytes());
+        self.finish(record, &fields, out);
+        encode::close(start, out);
+    }
+
+    fn redact(&self, json: &str) -> String {
+        if self.redaction.is_empty() {
+            return json.to_owned();
         }
+        let mut value = Vec::new();
+        self.body(RecordKind::Entry, json, &mut String::new(), &mut value);
+        to_json(AnyValue::decode(value.as_slice()).ok().as_ref())
+    }
+
+    fn decode(&self, record: &[u8]) -> (RecordKind, String) {
+        let records = ScopeLogs::decode(record).map(|logs| logs.log_records);
+        let record = records.unwrap_or_default().pop().unwrap_or_default();
+        let kind = if record.event_name == GAP_EVENT {
+            RecordKind::Gap
+        } else {
+            RecordKind::Entry
+        };
+        (kind, to_json(record.body.as_ref()))
+    }
+}
+
+/// Appends an attribute. Absent means no attribute.
+fn attribute(key: &str, value: &Scalar<'_>, out: &mut Vec<u8>) {
+    match value {
+        Scalar::Absent => {}
+        Scalar::Text(text) => {
+            let text = Scalar::Text(encode::shortened(text, MAX_ATTRIBUTE));
+            encode::key_value(field::ATTRIBUTES, key, &text, out);
+        }
+        value => encode::key_value(field::ATTRIBUTES, key, value, out),
+    }
+}
+
+fn as_text<'a>(value: &'a Scalar<'_>) -> Scalar<'a> {
+    value.to_text().map_or(Scalar::Absent, Scalar::Text)
+}
+
+/// Returns the known ones of first and last name of the actor.
+fn full_name<'a>(fields: &'a Fields<'_>) -> Scalar<'a> {
+    let name = |place| fields.text(place).map(str::trim).filter(|n| !n.is_empty());
+    match (name(Place::ActorFirstName), name(Place::ActorLastName)) {
+        (Some(first), Some(last)) => Scalar::Text(format!("{first} {last}").into()),
+        (first, last) => first
+            .or(last)
+            .map_or(Scalar::Absent, |name| Scalar::Text(name.into())),
+    }
+}
+
+/// Returns `orgdata.audit.` and the activity type in lower case, with `_` for anything but letters, digits, `_` and `.`.
+fn event_name(activity_type: &str) -> String {
+    let tame = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '.') => c,
+        _ => '_',
     };
     let activity_type = if activity_type.is_empty() {
         "unknown"
     } else {
         activity_type
     };
-    EVENT_PREFIX
-        .chars()
-        .chain(activity_type.chars().map(tame))
-        .take(MAX_EVENT_NAME)
-        .collect()
+    let name = EVENT_PREFIX.chars().chain(activity_type.chars().map(tame));
+    name.take(MAX_EVENT_NAME).collect()
 }
 
-/// Nanoseconds since the epoch. 0 means "unknown" in OTLP, and what lies before the epoch cannot be said.
+/// Returns nanoseconds since the epoch. OTLP has no times before it, and 0 means unknown.
 fn nanoseconds(time: Timestamp) -> Option<u64> {
-    u64::try_from(time.as_nanosecond())
-        .ok()
-        .filter(|nanoseconds| *nanoseconds > 0)
+    let nanoseconds = u64::try_from(time.as_nanosecond()).ok()?;
+    (nanoseconds > 0).then_some(nanoseconds)
+}
+
+// === impl Envelope ===
+
+impl Envelope {
+    /// Returns the envelope of a resource.
+    pub fn new(attributes: &[(String, String)]) -> Self {
+        let attributes = attributes.iter().map(|(key, value)| KeyValue {
+            key: key.clone(),
+            value: Some(AnyValue {
+                value: Some(Value::StringValue(value.clone())),
+            }),
+            ..KeyValue::default()
+        });
+        let resource = Resource {
+            attributes: attributes.collect(),
+            ..Resource::default()
+        };
+        let scope = InstrumentationScope {
+            name: SCOPE.to_owned(),
+            version: VERSION.to_owned(),
+            ..InstrumentationScope::default()
+        };
+        let (mut resource_bytes, mut scope_bytes) = (Vec::new(), Vec::new());
+        encode::bytes(1, &resource.encode_to_vec(), &mut resource_bytes);
+        encode::bytes(1, &scope.encode_to_vec(), &mut scope_bytes);
+        Self {
+            resource: resource_bytes,
+            scope: scope_bytes,
+        }
+    }
+
+    /// Returns an upper bound of the size of a request without records.
+    pub fn size(&self) -> usize {
+        self.resource.len() + self.scope.len() + 32
+    }
+
+    /// Returns an `ExportLogsServiceRequest` with these records, each a field 2 of `ScopeLogs` with tag and length.
+    pub fn request<'a>(&self, records: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
+        let size: usize = records.clone().map(Bytes::len).sum();
+        let mut request = Vec::with_capacity(self.size() + size);
+        let resource_logs = encode::open(1, &mut request);
+        request.extend_from_slice(&self.resource);
+        let scope_logs = encode::open(2, &mut request);
+        request.extend_from_slice(&self.scope);
+        records.for_each(|record| request.extend_from_slice(record));
+        encode::close(scope_logs, &mut request);
+        encode::close(resource_logs, &mut request);
+        request.into()
+    }
+}
+
+// === impl Json ===
+
+/// Returns a value as JSON. A double that is not finite, which no JSON contains, becomes null.
+fn to_json(value: Option<&AnyValue>) -> String {
+    serde_json::to_string(&Json(value)).unwrap_or_default()
+}
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.and_then(|any| any.value.as_ref()) {
+            Some(Value::StringValue(text)) => serializer.serialize_str(text),
+            Some(Value::BoolValue(value)) => serializer.serialize_bool(*value),
+            Some(Value::IntValue(value)) => serializer.serialize_i64(*value),
+            Some(Value::DoubleValue(value)) => serializer.serialize_f64(*value),
+            Some(Value::ArrayValue(array)) => {
+                let mut elements = serializer.serialize_seq(Some(array.values.len()))?;
+                for value in &array.values {
+                    elements.serialize_element(&Json(Some(value)))?;
+                }
+                elements.end()
+            }
+            Some(Value::KvlistValue(map)) => {
+                let mut members = serializer.serialize_map(Some(map.values.len()))?;
+                for member in &map.values {
+                    members.serialize_entry(&member.key, &Json(member.value.as_ref()))?;
+                }
+                members.end()
+            }
+            _ => serializer.serialize_unit(),
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use opentelemetry_proto::tonic::common::v1::AnyValue;
-    use opentelemetry_proto::tonic::common::v1::any_value::Value;
-    use opentelemetry_proto::tonic::logs::v1::LogRecord;
-    use prost::Message;
-
-    use super::*;
-    use crate::ledger::{OutboxPosition, TraceContext};
-
-    const ENTRY: &str = include_str!("../../tests/golden/entry.json");
-
-    fn outbox_record(raw: &str) -> OutboxRecord {
-        OutboxRecord {
-            position: OutboxPosition { page: 1, index: 0 },
-            kind: RecordKind::Entry,
-            arrived_at: "2026-03-01T10:00:05Z".parse().expect("a time"),
-            trace: Some(TraceContext {
-                trace_id: [7; 16],
-                span_id: [9; 8],
-            }),
-            raw: raw.to_owned(),
-        }
-    }
-
-    /// The record that a collector reads. Its own types write the same bytes.
-    fn decoded(mapper: &Mapper, record: &OutboxRecord) -> LogRecord {
-        let bytes = mapper.encode(record);
-        let decoded = LogRecord::decode(bytes.as_slice()).expect("decodes");
-        assert!(decoded.encode_to_vec() == bytes, "{decoded:?}");
-        assert!(bytes.capacity() < bytes.len() + MAX_HEAD_BYTES + 1);
-        decoded
-    }
-
-    fn map(raw: &str) -> LogRecord {
-        decoded(&Mapper::default(), &outbox_record(raw))
-    }
-
-    fn keys(record: &LogRecord) -> Vec<&str> {
-        record
-            .attributes
-            .iter()
-            .map(|attribute| attribute.key.as_str())
-            .collect()
-    }
-
-    fn show(record: &LogRecord, key: &str) -> String {
-        let attribute = record
-            .attributes
-            .iter()
-            .find(|attribute| attribute.key == key);
-        attribute
-            .map(|attribute| {
-                format!(
-                    "{:?}",
-                    attribute
-                        .value
-                        .as_ref()
-                        .and_then(|value| value.value.as_ref())
-                )
-            })
-            .unwrap_or_default()
-    }
-
-    /// The record as text, a field a line: what a reviewer reads, and bytes that must not change by themselves.
-    fn golden(record: &LogRecord) -> String {
-        use std::fmt::Write;
-
-        fn value(any: Option<&AnyValue>, out: &mut String) {
-            let _ = match any.and_then(|any| any.value.as_ref()) {
-                None => write!(out, "null"),
-                Some(Value::StringValue(text)) => write!(out, "{text:?}"),
-                Some(Value::IntValue(number)) => write!(out, "{number}"),
-                Some(Value::DoubleValue(number)) => write!(out, "{number:?} (double)"),
-                Some(Value::BoolValue(value)) => write!(out, "{value}"),
-                Some(Value::ArrayValue(items)) => {
-                    for (index, item) in items.values.iter().enumerate() {
-                        out.push_str(if index == 0 { "[" } else { ", " });
-                        value(Some(item), out);
-                    }
-                    write!(out, "]")
-                }
-                Some(Value::KvlistValue(members)) => {
-                    for (index, member) in members.values.iter().enumerate() {
-                        let _ = write!(
-                            out,
-                            "{}{}: ",
-                            if index == 0 { "{" } else { ", " },
-                            member.key
-                        );
-                        value(member.value.as_ref(), out);
-                    }
-                    write!(out, "}}")
-                }
-                other => write!(out, "{other:?}"),
-            };
-        }
-
-        let hex = |bytes: &[u8]| {
-            bytes
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        };
-        let mut out = String::new();
-        let _ = writeln!(
-            out,
-            "Timestamp: {}\nObservedTimestamp: {}",
-            record.time_unix_nano, record.observed_time_unix_nano
-        );
-        let _ = writeln!(
-            out,
-            "EventName: {}\nSeverity: {} {}",
-            record.event_name, record.severity_number, record.severity_text
-        );
-        let _ = writeln!(
-            out,
-            "TraceId: {}\nSpanId: {}\nFlags: {}",
-            hex(&record.trace_id),
-            hex(&record.span_id),
-            record.flags
-        );
-        for attribute in &record.attributes {
-            let _ = write!(out, "  {}: ", attribute.key);
-            value(attribute.value.as_ref(), &mut out);
-            out.push('\n');
-        }
-        out.push_str("Body:\n");
-        let Some(Value::KvlistValue(body)) =
-            record.body.as_ref().and_then(|body| body.value.as_ref())
-        else {
-            return out;
-        };
-        for member in &body.values {
-            let _ = write!(out, "  {}: ", member.key);
-            value(member.value.as_ref(), &mut out);
-            out.push('\n');
-        }
-        let bytes = record.encode_to_vec();
-        let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let _ = writeln!(out, "Encoded: {} bytes, FNV-1a {sum:016x}", bytes.len());
-        out
-    }
-
-    #[track_caller]
-    fn assert_golden(name: &str, record: &LogRecord) {
-        let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
-        let actual = golden(record);
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &actual).expect("written");
-        }
-        let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(
-            actual, expected,
-            "{name} differs; UPDATE_GOLDEN=1 writes it anew"
-        );
-    }
-
-    #[test]
-    fn a_full_entry_is_the_table_of_the_interface() {
-        assert_golden("log-record.txt", &map(ENTRY));
-    }
-
-    #[test]
-    fn without_user_names_none_is_left_anywhere() {
-        let mapper = Mapper::new(Scrubber {
-            hide_user_names: true,
-            redact: vec!["a.x".to_owned(), "text".to_owned()],
-        });
-        let record = decoded(&mapper, &outbox_record(ENTRY));
-        let shown = format!("{record:?}{}", mapper.scrubbed(&outbox_record(ENTRY)));
-        for name in [
-            "Ada",
-            "Lovelace",
-            "img.example",
-            "\"B\"",
-            "\"C\"",
-            "größe",
-            "user.full_name",
-        ] {
-            assert!(!shown.contains(name), "{name}");
-        }
-        assert_golden("log-record-without-names.txt", &record);
-    }
-
-    #[test]
-    fn a_gap_is_a_warning_of_its_own() {
-        let raw = r#"{"id":"gap-1","type":"gap","detectedAt":"2026-03-01T09:00:00Z","reason":"retention","from":"2026-02-01T00:00:00Z",
-            "to":null,"message":"entries were removed by the service before they were read"}"#;
-        let record = decoded(
-            &Mapper::default(),
-            &OutboxRecord {
-                kind: RecordKind::Gap,
-                ..outbox_record(raw)
-            },
-        );
-        assert_golden("log-record-gap.txt", &record);
-    }
-
-    #[test]
-    fn null_means_absent_and_ids_are_found_in_either_place() {
-        let record = map(
-            r#"{"id":"a","type":"X","dealId":null,"deal":{"id":5,"name":null},"actorUser":{"id":1.5},"task":{"id":null}}"#,
-        );
-        assert_eq!(
-            keys(&record),
-            [
-                "log.record.uid",
-                "orgdata.activity.type",
-                "user.id",
-                "orgdata.deal.id"
-            ]
-        );
-        assert_eq!(show(&record, "orgdata.deal.id"), "Some(IntValue(5))");
-        assert_eq!(show(&record, "user.id"), "Some(StringValue(\"1.5\"))");
-    }
-
-    #[test]
-    fn wrong_types_are_skipped_and_the_body_keeps_them() {
-        let record = map(
-            r#"{"id":["a"],"type":7,"occurredAt":5,"createdAt":"nonsense","actorUserId":{"x":1},"deal":"none","actorUser":[]}"#,
-        );
-        assert_eq!(keys(&record), Vec::<&str>::new());
-        assert_eq!(
-            (record.event_name.as_str(), record.time_unix_nano),
-            ("orgdata.audit.unknown", record.observed_time_unix_nano)
-        );
-        assert!(format!("{:?}", record.body).contains("nonsense"));
-    }
-
-    #[test]
-    fn an_entry_that_is_no_object_or_no_json_is_delivered_all_the_same() {
-        for raw in ["", "[1", "\"x\"", "null", "{\"id\":\"a\""] {
-            let record = map(raw);
-            assert_eq!(record.event_name, "orgdata.audit.unknown");
-            assert!(
-                record.body.is_some() && record.observed_time_unix_nano > 0,
-                "{raw}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_time_is_the_first_that_can_be_read() {
-        let time = |raw| map(raw).time_unix_nano;
-        assert_eq!(
-            time(r#"{"occurredAt":"1970-01-01T00:00:01Z","createdAt":"1970-01-01T00:00:02Z"}"#),
-            1_000_000_000
-        );
-        assert_eq!(
-            time(r#"{"occurredAt":null,"createdAt":"1970-01-01T00:00:02Z"}"#),
-            2_000_000_000
-        );
-        assert_eq!(
-            time(r#"{"occurredAt":"1969-12-31T00:00:00Z","createdAt":"1970-01-01T00:00:02Z"}"#),
-            2_000_000_000
-        );
-    }
-
-    #[test]
-    fn event_names_are_tame_and_bounded() {
-        assert_eq!(
-            event_name("Task.Moved-to Länder_2"),
-            "orgdata.audit.task.moved_to_l_nder_2"
-        );
-        assert_eq!(event_name(&"x".repeat(1000)).len(), MAX_EVENT_NAME);
-    }
-
-    #[test]
-    fn a_long_title_is_cut_in_the_attribute_only() {
-        let record = map(&format!(
-            r#"{{"evaluation":{{"title":"{}"}}}}"#,
-            "é".repeat(5000)
-        ));
-        let shown = show(&record, "orgdata.evaluation.title");
-        assert!(
-            shown.contains("[cut: 5904 more bytes]"),
-            "{}",
-            &shown[shown.len() - 60..]
-        );
-        assert!(!format!("{:?}", record.body).contains("cut"));
-        assert!(keys(&record).iter().all(|key| *key != "orgdata.record.cut"));
-    }
-}
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,146 +1,131 @@
-//! Sends one encoded request and gives exactly one verdict, whatever the protocol.
+//! Sends encoded requests and returns exactly one verdict for each, over either protocol.
 
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::HeaderMap;
+use tonic::transport::Channel;
 use tracing::Instrument;
 
-use super::grpc::GrpcSender;
-use super::http::HttpSender;
 use super::settings::{Connection, Protocol, Settings, SettingsError, Target};
-use super::stdout::StdoutSender;
-use super::verdict::Verdict;
+use super::stdout;
+use super::text::error_chain;
+use super::verdict::{FailureReason, Refusal, Verdict};
+use super::{grpc, http};
 
-/// A header's value at least so long is taken out of what the collector says, in bytes; a shorter one is no secret.
-const SECRET_BYTES: usize = 6;
+/// The name of the exporter in requests.
+pub(super) const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));
 
-/// What stands for such a value.
-const HIDDEN: &str = "[a header's value]";
+/// The maximum time to connect.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Something that takes export requests; tests script it.
+/// How often a silent connection is checked.
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// The maximum size of an answer, in bytes: it is a number and a message.
+pub(super) const MAX_ANSWER: usize = 1024 * 1024;
+
+/// Accepts export requests.
 pub trait Export: Send + Sync {
-    /// Sends an encoded `ExportLogsServiceRequest`; exactly one request leaves.
+    /// Sends an encoded `ExportLogsServiceRequest` once.
     fn export(&self, body: Bytes) -> impl Future<Output = Verdict> + Send;
 }
 
-/// A client of whatever the settings name.
+/// A client for the target of the settings.
 #[derive(Debug)]
-pub enum Sender {
-    /// A collector, over gRPC.
-    Grpc(Box<Connection>, GrpcSender),
-    /// A collector, over HTTP.
-    Http(Box<Connection>, HttpSender),
-    /// Standard output.
-    Stdout(StdoutSender),
+pub struct Sender {
+    /// `None` for standard output.
+    connection: Option<(Box<Connection>, ArcSwap<Client>)>,
+}
+
+#[derive(Debug)]
+enum Client {
+    Grpc(Channel),
+    Http(reqwest::Client),
 }
 
 // === impl Sender ===
 
 impl Sender {
-    /// A sender for these settings; it connects when the first request is sent. TLS needs rustls' process-wide provider.
+    /// Returns a sender that connects when the first request is sent. TLS needs rustls' process-wide provider.
     ///
     /// # Errors
-    /// Where a certificate or key cannot be read or used.
+    /// If a certificate or key cannot be read or used.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
-        match &settings.target {
-            Target::Stdout => Ok(Self::Stdout(StdoutSender::default())),
-            Target::Collector(connection) => match connection.protocol {
-                Protocol::Grpc => Ok(Self::Grpc(connection.clone(), GrpcSender::new(connection)?)),
-                Protocol::HttpProtobuf => {
-                    Ok(Self::Http(connection.clone(), HttpSender::new(connection)?))
-                }
-            },
-        }
-    }
-
-    /// A span with the semantic conventions' names for the protocol.
-    fn span(connection: &Connection, bytes: usize) -> tracing::Span {
-        let host = connection.endpoint.host_str().unwrap_or_default();
-        let port = connection
-            .endpoint
-            .port_or_known_default()
-            .unwrap_or_default();
-        match connection.protocol {
-            Protocol::Grpc => tracing::info_span!(
-                "export",
-                otel.name = "opentelemetry.proto.collector.logs.v1.LogsService/Export",
-                otel.kind = "client",
-                rpc.system = "grpc",
-                rpc.service = "opentelemetry.proto.collector.logs.v1.LogsService",
-                rpc.method = "Export",
-                server.address = host,
-                server.port = port,
-                rpc.request.size = bytes,
-                rpc.grpc.status_code = tracing::field::Empty,
-                error.r#type = tracing::field::Empty,
-            ),
-            Protocol::HttpProtobuf => tracing::info_span!(
-                "export",
-                otel.name = format!("POST {}", connection.endpoint.path()),
-                otel.kind = "client",
-                http.request.method = "POST",
-                url.full = connection.place(),
-                server.address = host,
-                server.port = port,
-                http.request.body.size = bytes,
-                http.response.status_code = tracing::field::Empty,
-                error.r#type = tracing::field::Empty,
-            ),
-        }
-    }
-}
-
-/// Takes the values of the headers out of a text: some servers repeat a token that they refuse.
-fn hide(text: &mut String, headers: &HeaderMap) {
-    for value in headers.values().filter_map(|value| value.to_str().ok()) {
-        let scheme_and_token = std::iter::once(value).chain(value.split(' '));
-        for secret in scheme_and_token
-            .filter(|secret| secret.len() >= SECRET_BYTES && !secret.eq_ignore_ascii_case("bearer"))
-        {
-            if text.contains(secret) {
-                *text = text.replace(secret, HIDDEN);
+        let connection = match &settings.target {
+            Target::Stdout => None,
+            Target::Collector(connection) => {
+                let client = ArcSwap::from_pointee(Client::new(connection)?);
+                Some((connection.clone(), client))
             }
-            // What was cut off in the middle of it.
-            let Some(cut) = text.strip_suffix('…') else {
-                continue;
-            };
-            let part = secret
-                .char_indices()
-                .map(|(index, _)| &secret[..index])
-                .filter(|part| part.len() >= SECRET_BYTES);
-            if let Some(rest) = part.rev().find_map(|part| cut.strip_suffix(part)) {
-                *text = format!("{rest}{HIDDEN}…");
-            }
-        }
+        };
+        Ok(Self { connection })
     }
 }
 
 impl Export for Sender {
     async fn export(&self, body: Bytes) -> Verdict {
-        let (span, connection, mut verdict) = match self {
-            Self::Stdout(sender) => return sender.export(&body),
-            Self::Grpc(connection, sender) => {
-                let span = Self::span(connection, body.len());
-                (
-                    span.clone(),
-                    connection,
-                    sender.export(body).instrument(span).await,
-                )
-            }
-            Self::Http(connection, sender) => {
-                let span = Self::span(connection, body.len());
-                (
-                    span.clone(),
-                    connection,
-                    sender.export(body).instrument(span).await,
-                )
+        let Some((connection, client)) = &self.connection else {
+            return stdout::print(body);
+        };
+        let span = span(connection, body.len());
+        let request = client.load_full();
+        let request = async {
+            match &*request {
+                Client::Grpc(channel) => grpc::export(channel.clone(), connection, body).await,
+                Client::Http(client) => http::export(client.clone(), connection, body).await,
             }
         };
-        if let Some(words) = verdict.words() {
-            hide(words, &connection.headers);
-        }
+        let request = tokio::time::timeout(connection.timeout, request.instrument(span.clone()));
+        let verdict = request.await.unwrap_or_else(|_| {
+            let message = format!("no answer within {:?}", connection.timeout);
+            Verdict::Hold(Refusal::new(FailureReason::Timeout, message))
+        });
         if let Some(reason) = verdict.reason() {
             span.record("error.type", reason.as_str());
+            // A connection may hang until the kernel gives it up, and the certificates may have been renewed.
+            if matches!(reason, FailureReason::Connect | FailureReason::Timeout) {
+                match Client::new(connection) {
+                    Ok(new) => client.store(new.into()),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot read the certificates again");
+                    }
+                }
+            }
         }
         verdict
     }
+}
+
+// === impl Client ===
+
+impl Client {
+    fn new(connection: &Connection) -> Result<Self, SettingsError> {
+        match connection.protocol {
+            Protocol::Grpc => grpc::channel(connection).map(Self::Grpc),
+            Protocol::HttpProtobuf => {
+                let client = http::client(connection)?.build();
+                client
+                    .map(Self::Http)
+                    .map_err(|error| SettingsError::new("OTLP endpoint", error_chain(&error)))
+            }
+        }
+    }
+}
+
+/// Returns a span with the names of the semantic conventions.
+fn span(connection: &Connection, bytes: usize) -> tracing::Span {
+    tracing::info_span!(
+        "export",
+        otel.name = "opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        otel.kind = "client",
+        url.full = connection.place(),
+        server.address = connection.endpoint.host_str().unwrap_or_default(),
+        server.port = connection.endpoint.port_or_known_default(),
+        network.protocol.name = %connection.protocol,
+        request.size = bytes,
+        rpc.grpc.status_code = tracing::field::Empty,
+        http.response.status_code = tracing::field::Empty,
+        error.r#type = tracing::field::Empty,
+    )
 }

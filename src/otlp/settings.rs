@@ -1,4 +1,11 @@
-//! Where log records go and how: the flags `--otlp.*`, and OpenTelemetry's standard variables (specification, "OTLP Exporter Configuration").
+//! The target of log records and spans: the flags `--otlp.*` and the standard variables, as the OpenTelemetry
+//! specification ("OTLP Exporter Configuration") defines them.
+//!
+//! - `--otlp.endpoint` wins over the variable of the signal, and that over `OTEL_EXPORTER_OTLP_ENDPOINT`.
+//! - For HTTP the path of the signal is appended to the general endpoint, and to a flag without a path. The endpoint of a
+//!   signal is used as it is.
+//! - gRPC has no path. `host:port` without a scheme means TLS unless `OTEL_EXPORTER_OTLP_[signal_]INSECURE` is true.
+//! - Without a protocol, port 4317 means gRPC, which is registered for it, and any other port `http/protobuf`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,26 +14,25 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
+use percent_encoding::percent_decode_str;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
-use super::endpoint;
-use super::pairs;
-use super::scrub::Scrubber;
+use super::encode::Redaction;
 use crate::metrics::build::VERSION;
 use crate::metrics::certificates::not_after;
 
-/// The variables' common beginning.
-const PREFIX: &str = "OTEL_EXPORTER_OTLP_";
-
-/// `…TIMEOUT` unless set: the specification's default.
+/// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `service.name` unless set.
-const SERVICE_NAME: &str = "orgdata-exporter";
+/// The default of `OTEL_SERVICE_NAME`.
+pub(crate) const SERVICE_NAME: &str = "orgdata-exporter";
 
-/// The flags, as they were given.
+/// The port that is registered for OTLP over gRPC.
+const GRPC_PORT: u16 = 4317;
+
+/// The flags.
 #[derive(Clone, Debug)]
 pub struct Flags {
     /// `--otlp.endpoint`.
@@ -41,57 +47,57 @@ pub struct Flags {
     pub redact: Vec<String>,
 }
 
-/// Checked settings.
+/// Checked settings of log records.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where records go.
     pub target: Target,
-    /// The most records of one request.
+    /// The maximum number of records in a request.
     pub batch_size: usize,
-    /// What is taken out of entries.
-    pub scrubber: Scrubber,
-    /// `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`; they win over what the exporter says of itself.
+    /// What is removed from entries.
+    pub redaction: Redaction,
+    /// `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`.
     pub resource: Vec<(String, String)>,
 }
 
 /// Where records go.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// To a collector.
+    /// A collector.
     Collector(Box<Connection>),
-    /// To standard output, one readable line each.
+    /// Standard output, one readable line for each record.
     Stdout,
 }
 
 /// How a collector is reached.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Connection {
-    /// For HTTP with the path of log records, for gRPC without any.
+    /// The address; for HTTP with the path of the signal, for gRPC without one.
     pub endpoint: Url,
     /// gRPC or HTTP.
     pub protocol: Protocol,
-    /// Sent with every request; they may hold tokens and are never shown.
+    /// Headers of every request. They may contain tokens and are never shown.
     pub headers: HeaderMap,
-    /// For one request, connecting included.
+    /// The maximum duration of a request.
     pub timeout: Duration,
-    /// Whether requests are gzipped. As the OpenTelemetry specification has it, they are not unless asked for.
+    /// Whether requests are compressed with gzip.
     pub gzip: bool,
-    /// Root certificates (PEM) beside the system's, and the variable that names the file.
+    /// Root certificates (PEM) in place of the system's.
     pub certificate: Option<PemFile>,
-    /// Certificate and key (PEM) that the exporter shows.
+    /// The certificate and key (PEM) of the exporter.
     pub client: Option<(PemFile, PemFile)>,
 }
 
 /// A file that a variable names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemFile {
-    /// The variable, for error messages.
+    /// The variable.
     pub variable: String,
     /// The file.
     pub path: PathBuf,
 }
 
-/// How OTLP is spoken.
+/// The encoding of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC.
@@ -100,123 +106,114 @@ pub enum Protocol {
     HttpProtobuf,
 }
 
-/// A wrong flag or variable: which one, what it says, and what would be right, in one line.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+/// A kind of telemetry with variables and a path of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// `OTEL_EXPORTER_OTLP_LOGS_…`.
+    Logs,
+    /// `OTEL_EXPORTER_OTLP_TRACES_…`.
+    Traces,
+}
+
+/// A wrong flag or variable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}")]
 pub struct SettingsError {
     /// The flag or variable.
     pub name: String,
-    /// The rest of the line.
+    /// What is wrong, and what would be right.
     pub problem: String,
 }
 
-/// A value and the flag or variable it comes from.
+/// A value, and the flag or variable that it comes from.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
-    pub(super) name: String,
-    pub(super) value: String,
+struct Given {
+    name: String,
+    value: String,
 }
 
-/// The standard variables, as a process sees them.
-pub(super) struct Variables<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+/// The standard variables of a signal.
+struct Variables<'a> {
+    env: &'a dyn Fn(&str) -> Option<String>,
+    signal: Signal,
+}
 
 // === impl Settings ===
 
 impl Settings {
-    /// Settings from flags and variables; a flag wins. `None` without an endpoint: no records are sent.
+    /// Returns the settings of flags and variables, or `None` without an endpoint or with `OTEL_LOGS_EXPORTER=none`.
     ///
-    /// `env` reads one variable. An empty variable counts as one that is not set, as the specification demands.
+    /// `env` reads a variable. An empty variable is an unset one.
     ///
     /// # Errors
-    /// Where a value is wrong.
+    /// If a value is wrong.
     pub fn from_env(
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, SettingsError> {
-        let variables = Variables(env);
-        let Some((endpoint, protocol)) = endpoint::resolve(flags, &variables)? else {
-            return Ok(None);
-        };
-        let connection = Connection {
-            endpoint,
-            protocol,
-            headers: variables
-                .otlp("HEADERS")
-                .map_or(Ok(HeaderMap::new()), |given| headers(&given))?,
-            timeout: variables
-                .otlp("TIMEOUT")
-                .map_or(Ok(DEFAULT_TIMEOUT), |given| timeout(&given))?,
-            gzip: variables
-                .otlp("COMPRESSION")
-                .map_or(Ok(false), |given| gzip(&given))?,
-            certificate: variables.otlp("CERTIFICATE").map(PemFile::from),
-            client: client(&variables)?,
-        };
-        Self::with_target(Target::Collector(Box::new(connection)), flags, &variables).map(Some)
+        let connection = Connection::from_env(
+            Signal::Logs,
+            flags.endpoint.as_deref(),
+            flags.protocol.as_deref(),
+            env,
+        )?;
+        let target = connection.map(|connection| Target::Collector(Box::new(connection)));
+        target
+            .map(|target| Self::with_target(target, flags, env))
+            .transpose()
     }
 
-    /// Settings that print records to standard output, for the demonstration.
+    /// Returns settings that print records to standard output.
     ///
     /// # Errors
-    /// Where a value is wrong.
+    /// If a value is wrong.
     pub fn stdout(
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingsError> {
-        Self::with_target(Target::Stdout, flags, &Variables(env))
+        Self::with_target(Target::Stdout, flags, env)
     }
 
     fn with_target(
         target: Target,
         flags: &Flags,
-        variables: &Variables<'_>,
+        env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingsError> {
         if flags.batch_size == 0 {
-            return Err(SettingsError::new(
-                "--otlp.batch-size",
-                "0 records make no request; give a number from 1 up, such as 512",
-            ));
+            let problem = "0 is out of range; give a number from 1 up, such as 512";
+            return Err(SettingsError::new("--otlp.batch-size", problem));
         }
-        if let Some(path) = flags
-            .redact
-            .iter()
-            .find(|path| path.split('.').any(str::is_empty))
-        {
-            let problem = format!(
-                "'{path}' is no path; give keys of metadata joined by dots, such as contact.email"
-            );
+        let is_wrong = |path: &&String| path.split('.').any(str::is_empty);
+        if let Some(path) = flags.redact.iter().find(is_wrong) {
+            let right = "give keys of metadata joined by dots, such as contact.email";
+            let problem = format!("'{path}' is not a path; {right}");
             return Err(SettingsError::new("--otlp.redact", problem));
         }
-        let scrubber = Scrubber {
-            hide_user_names: !flags.user_names,
-            redact: flags.redact.clone(),
+        let variables = Variables {
+            env,
+            signal: Signal::Logs,
         };
-        let mut resource = match variables.get("OTEL_RESOURCE_ATTRIBUTES") {
-            Some(given) => pairs::parse(&given, "key=value pairs joined by commas")?,
-            None => Vec::new(),
-        };
-        if let Some(name) = variables.get("OTEL_SERVICE_NAME") {
-            resource.retain(|(key, _)| key != "service.name");
-            resource.push(("service.name".to_owned(), name.value));
-        }
         Ok(Self {
             target,
             batch_size: flags.batch_size,
-            scrubber,
-            resource,
+            redaction: Redaction {
+                hide_user_names: !flags.user_names,
+                paths: flags.redact.clone(),
+            },
+            resource: variables.resource()?,
         })
     }
 
-    /// The resource of every record: who sends it, as the exporter knows it, and as the environment has it, which wins.
+    /// Returns the resource of every record. What the environment says wins.
     pub fn resource(&self, instance_id: &str) -> Vec<(String, String)> {
         let own = [
             ("service.name", SERVICE_NAME),
             ("service.version", VERSION),
             ("service.instance.id", instance_id),
         ];
-        let mut resource: Vec<(String, String)> = own
+        let mut resource = own
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into();
+            .to_vec();
         for (key, value) in &self.resource {
             match resource.iter_mut().find(|(known, _)| known == key) {
                 Some((_, known)) => known.clone_from(value),
@@ -230,58 +227,128 @@ impl Settings {
 // === impl Connection ===
 
 impl Connection {
-    /// The endpoint as it may be shown: a query may hold a token.
+    /// Returns the connection of a signal, or `None` without an endpoint or with `OTEL_<signal>_EXPORTER=none`.
+    ///
+    /// # Errors
+    /// If a value is wrong.
+    pub(crate) fn from_env(
+        signal: Signal,
+        endpoint: Option<&str>,
+        protocol: Option<&str>,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, SettingsError> {
+        let variables = Variables { env, signal };
+        let exporter = variables.get(&format!("OTEL_{}_EXPORTER", signal.name()));
+        if exporter.is_some_and(|given| given.value == "none") {
+            return Ok(None);
+        }
+        let flag = Given::new("--otlp.protocol", protocol);
+        let protocol = flag.or_else(|| variables.otlp("PROTOCOL"));
+        let parse = |given: Given| given.parse("give grpc or http/protobuf", Protocol::parse);
+        let protocol = protocol.map(parse).transpose()?;
+        let insecure =
+            variables.parse("INSECURE", "give true or false", |value| value.parse().ok());
+        let insecure = insecure?.unwrap_or(false);
+        let flag = Given::new("--otlp.endpoint", endpoint);
+        let (given, is_own, is_flag) = match (flag, variables.own("ENDPOINT")) {
+            (Some(flag), _) => (flag, false, true),
+            (None, Some(own)) => (own, true, false),
+            (None, None) => match variables.general("ENDPOINT") {
+                Some(general) => (general, false, false),
+                None => return Ok(None),
+            },
+        };
+        let mut endpoint = given.url(insecure)?;
+        let protocol = protocol.unwrap_or(match endpoint.port() {
+            Some(GRPC_PORT) => Protocol::Grpc,
+            _ => Protocol::HttpProtobuf,
+        });
+        endpoint.set_fragment(None);
+        match protocol {
+            Protocol::Grpc => {
+                endpoint.set_path("");
+                endpoint.set_query(None);
+            }
+            Protocol::HttpProtobuf if !given.value.contains("://") => {
+                let place = &given.value;
+                return Err(given.wrong(&format!(
+                    "http/protobuf needs a URL: give http://{place} or https://{place}, or --otlp.protocol grpc"
+                )));
+            }
+            Protocol::HttpProtobuf if is_own || is_flag && endpoint.path() != "/" => {}
+            Protocol::HttpProtobuf => {
+                let base = endpoint.path().trim_end_matches('/');
+                let path = format!("{base}/v1/{}", signal.name().to_lowercase());
+                endpoint.set_path(&path);
+            }
+        }
+        let headers = variables.otlp("HEADERS").map(|given| given.headers());
+        let right = "give milliseconds as a whole number from 1 up, such as 10000";
+        let milliseconds = |value: &str| value.parse().ok().filter(|ms: &u32| *ms > 0);
+        let timeout = variables.parse("TIMEOUT", right, milliseconds)?;
+        let timeout = timeout.map(|ms| Duration::from_millis(ms.into()));
+        let gzip = variables.parse("COMPRESSION", "give gzip or none", |value| match value {
+            "gzip" => Some(true),
+            "none" => Some(false),
+            _ => None,
+        })?;
+        Ok(Some(Self {
+            endpoint,
+            protocol,
+            headers: headers.transpose()?.unwrap_or_default(),
+            timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+            gzip: gzip.unwrap_or(false),
+            certificate: variables.otlp("CERTIFICATE").map(PemFile::from),
+            client: variables.client()?,
+        }))
+    }
+
+    /// Returns the endpoint as it may be shown: a query may contain a token.
     pub fn place(&self) -> String {
         let mut place = self.endpoint.clone();
         place.set_query(None);
         place.into()
     }
 
-    /// A look at when the certificate that is shown to the collector ends; `None` without one.
+    /// Returns what must not be shown of an answer: values of headers, whole and without `Bearer`, and of the query.
+    pub(super) fn secrets(&self) -> Vec<&str> {
+        let headers = self.headers.values().filter_map(|v| v.to_str().ok());
+        let headers = headers.flat_map(|v| [v, v.rsplit(' ').next().unwrap_or(v)]);
+        let query = self.endpoint.query().into_iter().flat_map(|q| q.split('&'));
+        let query = query.filter_map(|pair| Some(pair.split_once('=')?.1));
+        headers.chain(query).collect()
+    }
+
+    /// Returns a function that reads when the certificate of the exporter ends; `None` without one.
     pub fn client_certificate_not_after(
         &self,
     ) -> Option<impl Fn() -> Option<Timestamp> + Send + Sync + 'static> {
         let path = self.client.as_ref()?.0.path.clone();
         Some(move || {
-            let chain: Result<Vec<_>, _> =
-                CertificateDer::pem_slice_iter(&std::fs::read(&path).ok()?).collect();
+            let pem = std::fs::read(&path).ok()?;
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
             not_after(&chain.ok()?)
         })
     }
 
-    /// The collector's host is this machine.
-    pub fn is_loopback(&self) -> bool {
-        match self.endpoint.host() {
-            Some(url::Host::Ipv4(address)) => address.is_loopback(),
-            Some(url::Host::Ipv6(address)) => address.is_loopback(),
-            Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-            None => false,
-        }
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("endpoint", &self.endpoint.as_str())
-            .field("protocol", &self.protocol)
-            .field(
-                "headers",
-                &self
-                    .headers
-                    .keys()
-                    .map(HeaderName::as_str)
-                    .collect::<Vec<_>>(),
-            )
-            .field("timeout", &self.timeout)
-            .field("gzip", &self.gzip)
-            .field("certificate", &self.certificate)
-            .field("client", &self.client)
-            .finish()
+    /// Returns whether the collector is on this machine.
+    pub(super) fn is_loopback(&self) -> bool {
+        let host = self.endpoint.host_str().unwrap_or_default();
+        host == "localhost" || host == "[::1]" || host.starts_with("127.")
     }
 }
 
 // === impl Protocol ===
+
+impl Protocol {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "grpc" => Some(Self::Grpc),
+            "http/protobuf" => Some(Self::HttpProtobuf),
+            _ => None,
+        }
+    }
+}
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -292,13 +359,24 @@ impl fmt::Display for Protocol {
     }
 }
 
+// === impl Signal ===
+
+impl Signal {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Logs => "LOGS",
+            Self::Traces => "TRACES",
+        }
+    }
+}
+
 // === impl PemFile ===
 
 impl From<Given> for PemFile {
     fn from(given: Given) -> Self {
         Self {
             variable: given.name,
-            path: PathBuf::from(given.value),
+            path: given.value.into(),
         }
     }
 }
@@ -307,23 +385,16 @@ impl PemFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// Where it cannot be read, or holds nothing in PEM form.
+    /// If it cannot be read or is not PEM.
     pub fn read(&self) -> Result<Vec<u8>, SettingsError> {
         let path = self.path.display();
-        let pem = std::fs::read(&self.path).map_err(|error| {
-            SettingsError::new(
-                &self.variable,
-                format!("cannot read '{path}': {error}; give the path of a PEM file"),
-            )
-        })?;
-        if pem.windows(11).any(|window| window == b"-----BEGIN ") {
-            Ok(pem)
-        } else {
-            Err(SettingsError::new(
-                &self.variable,
-                format!("'{path}' holds nothing in PEM form; give a PEM file"),
-            ))
+        let wrong = |problem| SettingsError::new(&self.variable, problem);
+        let pem = std::fs::read(&self.path)
+            .map_err(|e| wrong(format!("cannot read '{path}': {e}; give a PEM file")))?;
+        if !pem.windows(11).any(|window| window == b"-----BEGIN ") {
+            return Err(wrong(format!("'{path}' is not PEM; give a PEM file")));
         }
+        Ok(pem)
     }
 }
 
@@ -341,307 +412,152 @@ impl SettingsError {
 // === impl Given ===
 
 impl Given {
-    pub(super) fn wrong(&self, right: &str) -> SettingsError {
+    /// Returns a value unless it is missing or empty.
+    fn new(name: &str, value: Option<&str>) -> Option<Self> {
+        let value = value?.trim();
+        (!value.is_empty()).then(|| Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+
+    fn wrong(&self, right: &str) -> SettingsError {
         SettingsError::new(&self.name, format!("'{}' is wrong; {right}", self.value))
+    }
+
+    /// Parses the value in lower case; `right` says what it may be.
+    fn parse<T>(&self, right: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, SettingsError> {
+        parse(&self.value.to_ascii_lowercase()).ok_or_else(|| self.wrong(right))
+    }
+
+    fn url(&self, insecure: bool) -> Result<Url, SettingsError> {
+        const RIGHT: &str = "give a URL such as http://localhost:4318, or host:port for grpc";
+        let scheme = match (self.value.contains("://"), insecure) {
+            (true, _) => "",
+            (false, true) => "http://",
+            (false, false) => "https://",
+        };
+        let secret = "contains a user or password; give those in OTEL_EXPORTER_OTLP_HEADERS";
+        match Url::parse(&format!("{scheme}{}", self.value)) {
+            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+                Err(SettingsError::new(&self.name, secret))
+            }
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
+            // The value is not repeated: it may contain a password.
+            _ if self.value.contains('@') => Err(SettingsError::new(&self.name, RIGHT)),
+            _ => {
+                let shown = self.value.split('?').next().unwrap_or_default();
+                let problem = format!("'{shown}' is wrong; {RIGHT}");
+                Err(SettingsError::new(&self.name, problem))
+            }
+        }
+    }
+
+    /// Returns pairs such as `key=value,…`, percent-decoded. The last of two with one key counts.
+    fn pairs(&self) -> Result<Vec<(String, String)>, SettingsError> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        let texts = self
+            .value
+            .split(',')
+            .map(str::trim)
+            .filter(|t| !t.is_empty());
+        for (index, text) in texts.enumerate() {
+            let decoded = text.split_once('=').and_then(|(key, value)| {
+                let decode = |text: &str| {
+                    let decoded = percent_decode_str(text.trim()).decode_utf8().ok()?;
+                    Some(decoded.into_owned())
+                };
+                let key = decode(key).filter(|key| !key.is_empty())?;
+                Some((key, decode(value)?))
+            });
+            let Some((key, value)) = decoded else {
+                return Err(self.wrong_pair(index));
+            };
+            pairs.retain(|(known, _)| *known != key);
+            pairs.push((key, value));
+        }
+        Ok(pairs)
+    }
+
+    fn wrong_pair(&self, index: usize) -> SettingsError {
+        let problem = format!(
+            "pair {} is wrong (values are not shown); give key=value pairs joined by commas, percent-encoded",
+            index + 1
+        );
+        SettingsError::new(&self.name, problem)
+    }
+
+    fn headers(&self) -> Result<HeaderMap, SettingsError> {
+        let mut headers = HeaderMap::new();
+        for (index, (name, value)) in self.pairs()?.into_iter().enumerate() {
+            let (Ok(name), Ok(mut value)) =
+                (HeaderName::from_str(&name), HeaderValue::from_str(&value))
+            else {
+                return Err(self.wrong_pair(index));
+            };
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(headers)
     }
 }
 
 // === impl Variables ===
 
 impl Variables<'_> {
-    pub(super) fn get(&self, name: &str) -> Option<Given> {
-        let value = (self.0)(name)?.trim().to_owned();
-        (!value.is_empty()).then(|| Given {
-            name: name.to_owned(),
-            value,
-        })
+    fn get(&self, name: &str) -> Option<Given> {
+        Given::new(name, (self.env)(name).as_deref())
     }
 
-    /// The variable for log records, else the one for all signals.
-    pub(super) fn otlp(&self, name: &str) -> Option<Given> {
-        self.logs(name).or_else(|| self.general(name))
+    /// Returns the variable of the signal, else the one for all signals.
+    fn otlp(&self, name: &str) -> Option<Given> {
+        self.own(name).or_else(|| self.general(name))
     }
 
-    pub(super) fn logs(&self, name: &str) -> Option<Given> {
-        self.get(&format!("{PREFIX}LOGS_{name}"))
+    fn parse<T>(
+        &self,
+        name: &str,
+        right: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, SettingsError> {
+        let given = self.otlp(name);
+        given.map(|given| given.parse(right, parse)).transpose()
     }
 
-    pub(super) fn general(&self, name: &str) -> Option<Given> {
-        self.get(&format!("{PREFIX}{name}"))
+    fn own(&self, name: &str) -> Option<Given> {
+        let signal = self.signal.name();
+        self.get(&format!("OTEL_EXPORTER_OTLP_{signal}_{name}"))
     }
-}
 
-fn headers(given: &Given) -> Result<HeaderMap, SettingsError> {
-    const RIGHT: &str = "give name=value pairs joined by commas, their values percent-encoded";
-    let mut headers = HeaderMap::new();
-    // Values may be tokens: a message names the header, never what it says.
-    for (index, (name, value)) in pairs::parse_hidden(given, RIGHT)?.into_iter().enumerate() {
-        let wrong = |what: &str| {
-            SettingsError::new(
-                &given.name,
-                format!(
-                    "pair {} has no usable {what} (values are not shown); {RIGHT}",
-                    index + 1
-                ),
-            )
-        };
-        let name = HeaderName::from_str(&name).map_err(|_| wrong("name"))?;
-        let mut value = HeaderValue::from_str(&value).map_err(|_| wrong("value"))?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
+    fn general(&self, name: &str) -> Option<Given> {
+        self.get(&format!("OTEL_EXPORTER_OTLP_{name}"))
     }
-    Ok(headers)
-}
 
-fn timeout(given: &Given) -> Result<Duration, SettingsError> {
-    match given.value.parse::<u32>() {
-        Ok(milliseconds) if milliseconds > 0 => Ok(Duration::from_millis(milliseconds.into())),
-        _ => Err(given.wrong("give milliseconds as a whole number from 1 up, such as 10000")),
+    fn client(&self) -> Result<Option<(PemFile, PemFile)>, SettingsError> {
+        match (self.otlp("CLIENT_CERTIFICATE"), self.otlp("CLIENT_KEY")) {
+            (Some(certificate), Some(key)) => Ok(Some((certificate.into(), key.into()))),
+            (None, None) => Ok(None),
+            (Some(given), None) => Err(given
+                .wrong("a client certificate needs a key; give OTEL_EXPORTER_OTLP_CLIENT_KEY too")),
+            (None, Some(given)) => Err(given.wrong(
+                "a client key needs a certificate; give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE too",
+            )),
+        }
     }
-}
 
-fn gzip(given: &Given) -> Result<bool, SettingsError> {
-    match given.value.to_ascii_lowercase().as_str() {
-        "gzip" => Ok(true),
-        "none" => Ok(false),
-        _ => Err(given.wrong("give gzip or none")),
-    }
-}
-
-fn client(variables: &Variables<'_>) -> Result<Option<(PemFile, PemFile)>, SettingsError> {
-    match (
-        variables.otlp("CLIENT_CERTIFICATE"),
-        variables.otlp("CLIENT_KEY"),
-    ) {
-        (Some(certificate), Some(key)) => Ok(Some((certificate.into(), key.into()))),
-        (None, None) => Ok(None),
-        (Some(given), None) => Err(given
-            .wrong("a client certificate needs its key: give OTEL_EXPORTER_OTLP_CLIENT_KEY too")),
-        (None, Some(given)) => Err(given.wrong(
-            "a client key needs its certificate: give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE too",
-        )),
+    fn resource(&self) -> Result<Vec<(String, String)>, SettingsError> {
+        let attributes = self
+            .get("OTEL_RESOURCE_ATTRIBUTES")
+            .map(|given| given.pairs());
+        let mut resource = attributes.transpose()?.unwrap_or_default();
+        if let Some(name) = self.get("OTEL_SERVICE_NAME") {
+            resource.retain(|(key, _)| key != "service.name");
+            resource.push(("service.name".to_owned(), name.value));
+        }
+        Ok(resource)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn flags(endpoint: Option<&str>, protocol: Option<&str>) -> Flags {
-        let own = |text: Option<&str>| text.map(str::to_owned);
-        Flags {
-            endpoint: own(endpoint),
-            protocol: own(protocol),
-            batch_size: 512,
-            user_names: true,
-            redact: Vec::new(),
-        }
-    }
-
-    fn read(flags: &Flags, variables: &[(&str, &str)]) -> Result<Option<Settings>, SettingsError> {
-        let find = |name: &str| {
-            variables
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| (*value).to_owned())
-        };
-        Settings::from_env(flags, &find)
-    }
-
-    /// The connection that an endpoint and these variables make.
-    fn connection(variables: &[(&str, &str)]) -> Connection {
-        let settings = read(&flags(Some("http://collector:4318"), None), variables)
-            .expect("right")
-            .expect("an endpoint");
-        match settings.target {
-            Target::Collector(connection) => *connection,
-            Target::Stdout => panic!("a collector"),
-        }
-    }
-
-    #[track_caller]
-    fn assert_wrong(variables: &[(&str, &str)], expected: &str) {
-        let error = read(&flags(Some("http://collector:4318"), None), variables)
-            .expect_err("wrong")
-            .to_string();
-        assert_eq!(error, expected);
-    }
-
-    #[test]
-    fn defaults_are_the_specification_s() {
-        let connection = connection(&[]);
-        assert_eq!(
-            (
-                connection.timeout,
-                connection.gzip,
-                connection.headers.len()
-            ),
-            (Duration::from_secs(10), false, 0)
-        );
-        assert!(connection.certificate.is_none() && connection.client.is_none());
-    }
-
-    #[test]
-    fn variables_for_log_records_win_and_empty_ones_are_not_set() {
-        let connection = connection(&[
-            ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
-            ("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "2500"),
-            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
-            ("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", " "),
-            (
-                "OTEL_EXPORTER_OTLP_HEADERS",
-                "a=1,authorization=Bearer%20secret",
-            ),
-            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"),
-            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/client.pem"),
-            ("OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY", "/key.pem"),
-        ]);
-        assert_eq!(
-            (connection.timeout, connection.gzip),
-            (Duration::from_millis(2500), true)
-        );
-        assert_eq!(connection.headers["authorization"], "Bearer secret");
-        assert_eq!(
-            connection.certificate.expect("given").variable,
-            "OTEL_EXPORTER_OTLP_CERTIFICATE"
-        );
-        assert_eq!(
-            connection.client.expect("given").1.variable,
-            "OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY"
-        );
-    }
-
-    #[test]
-    fn wrong_values_are_named_with_what_would_be_right() {
-        assert_wrong(
-            &[("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "10s")],
-            "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT: '10s' is wrong; give milliseconds as a whole number from 1 up, such as 10000",
-        );
-        assert_wrong(
-            &[("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")],
-            "OTEL_EXPORTER_OTLP_COMPRESSION: 'zstd' is wrong; give gzip or none",
-        );
-        assert_wrong(
-            &[("OTEL_EXPORTER_OTLP_INSECURE", "yes")],
-            "OTEL_EXPORTER_OTLP_INSECURE: 'yes' is wrong; give true or false",
-        );
-        assert_wrong(
-            &[("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/c.pem")],
-            "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: '/c.pem' is wrong; a client certificate needs its key: give \
-             OTEL_EXPORTER_OTLP_CLIENT_KEY too",
-        );
-        assert_wrong(
-            &[("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")],
-            "OTEL_RESOURCE_ATTRIBUTES: 'b' is wrong; give key=value pairs joined by commas",
-        );
-        let zero = Flags {
-            batch_size: 0,
-            ..flags(Some("http://c:4318"), None)
-        };
-        assert!(
-            read(&zero, &[])
-                .expect_err("wrong")
-                .to_string()
-                .starts_with("--otlp.batch-size: 0 records")
-        );
-        let path = Flags {
-            redact: vec!["a..b".to_owned()],
-            ..flags(Some("http://c:4318"), None)
-        };
-        assert!(
-            read(&path, &[])
-                .expect_err("wrong")
-                .to_string()
-                .starts_with("--otlp.redact: 'a..b' is no path")
-        );
-    }
-
-    #[test]
-    fn headers_are_never_shown() {
-        let shown = format!(
-            "{:?}",
-            connection(&[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")])
-        );
-        assert!(
-            shown.contains("authorization") && !shown.contains("secret"),
-            "{shown}"
-        );
-        for value in [
-            "authorization=secret%",
-            "authorization=secret%0a",
-            "se cret=secret",
-            "secret",
-        ] {
-            let flags = flags(Some("http://collector:4318"), None);
-            let error = read(&flags, &[("OTEL_EXPORTER_OTLP_HEADERS", value)])
-                .expect_err("wrong")
-                .to_string();
-            assert!(
-                error.starts_with("OTEL_EXPORTER_OTLP_HEADERS: ") && !error.contains("secret"),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_resource_is_the_exporter_s_and_the_environment_wins() {
-        let settings = |variables| {
-            read(&flags(Some("http://c:4318"), None), variables)
-                .expect("right")
-                .expect("an endpoint")
-        };
-        let names = |resource: Vec<(String, String)>| {
-            resource
-                .into_iter()
-                .map(|(key, value)| format!("{key}={value}"))
-                .collect::<Vec<_>>()
-        };
-        let version = format!("service.version={}", env!("CARGO_PKG_VERSION"));
-        assert_eq!(
-            names(settings(&[]).resource("i")),
-            [
-                "service.name=orgdata-exporter",
-                &version,
-                "service.instance.id=i"
-            ]
-        );
-        let given = settings(&[
-            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=x,team=a%20b"),
-            ("OTEL_SERVICE_NAME", "audit"),
-        ]);
-        assert_eq!(
-            names(given.resource("i")),
-            [
-                "service.name=audit",
-                &version,
-                "service.instance.id=i",
-                "team=a b"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_certificate_that_is_none_is_named() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let pem = |path: PathBuf| PemFile {
-            variable: "OTEL_EXPORTER_OTLP_CERTIFICATE".to_owned(),
-            path,
-        };
-        let error = pem(file.path().to_owned())
-            .read()
-            .expect_err("empty")
-            .to_string();
-        assert!(
-            error.starts_with("OTEL_EXPORTER_OTLP_CERTIFICATE: ")
-                && error.contains("nothing in PEM form"),
-            "{error}"
-        );
-        assert!(
-            pem("/nowhere.pem".into())
-                .read()
-                .expect_err("absent")
-                .to_string()
-                .contains("cannot read '/nowhere.pem'")
-        );
-    }
-}
+#[path = "settings_tests.rs"]
+mod tests;

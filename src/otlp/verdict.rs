@@ -1,77 +1,153 @@
-//! What an answer means for a batch: one verdict for each, as tonic and real collectors really answer.
+//! What a collector's answer means for the records of a request: one verdict for every status.
 
 use std::time::Duration;
 
-use super::FailureReason;
+use tonic::Code;
 
-/// How much of the collector's own words is kept, in characters.
-const MAX_WORDS: usize = 300;
+/// The longest delay that a collector may ask for.
+const MAX_DELAY: Duration = Duration::from_secs(3600);
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The collector has the records. It may have said something all the same.
+    /// The collector has the records.
     Acknowledged {
-        /// A warning: the protocol calls a message without rejected records one.
+        /// The protocol calls a message without rejected records a warning.
         warning: Option<String>,
     },
-    /// The collector took the request and refused some of its records for good, without saying which. It must not be sent again.
+    /// The collector rejected some of the records without saying which. They must not be sent again.
     PartlyRejected {
-        /// How many.
+        /// The number of rejected records.
         rejected: u64,
-        /// The collector's words.
+        /// What the collector said.
         message: String,
     },
-    /// The request is larger than the collector takes: halves may pass.
+    /// The request is larger than the collector accepts.
     TooLarge(Refusal),
-    /// A record in it may be one that the collector cannot take.
+    /// The request may contain a record that the collector cannot accept.
     Suspect(Refusal),
-    /// Nothing is wrong with the records: try again later.
+    /// The records are not the cause: the request is repeated later.
     Hold(Refusal),
 }
 
-/// Why a request was not acknowledged.
+/// Why a request was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The label.
+    /// The value of the label `reason`.
     pub reason: FailureReason,
-    /// What happened, with the collector's own words: one line.
+    /// The status and what the collector said, on one line.
     pub message: String,
-    /// How long the collector asks to be left alone.
+    /// The delay that the collector asks for.
     pub retry_after: Option<Duration>,
-    /// Somebody has to change a setting: the collector's, or the exporter's.
-    pub configuration: bool,
+}
+
+/// The values of the label `reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the tables below have the details")]
+pub enum FailureReason {
+    Connect,
+    Timeout,
+    Unauthorized,
+    NotFound,
+    RateLimited,
+    TooLarge,
+    BadRecord,
+    ServerError,
+    PartlyRejected,
+    Unavailable,
+    NotOtlp,
+    Other,
+}
+
+/// Returns the verdict for an HTTP status other than 2xx.
+pub(super) fn of_http(status: u16, words: &str, retry_after: Option<Duration>) -> Verdict {
+    use FailureReason as R;
+    let message = match words {
+        "" => format!("HTTP {status}"),
+        words => format!("HTTP {status}: {words}"),
+    };
+    let refusal = |reason| Refusal::new(reason, message.as_str()).after(retry_after);
+    match status {
+        413 => Verdict::TooLarge(refusal(R::TooLarge)),
+        // The OpenTelemetry Collector answers 400 to a request above its limit.
+        400 | 422 if names_size(words) => Verdict::TooLarge(refusal(R::TooLarge)),
+        400 | 422 => Verdict::Suspect(refusal(R::BadRecord)),
+        500 => Verdict::Suspect(refusal(R::ServerError)),
+        401 | 403 | 407 => Verdict::Hold(refusal(R::Unauthorized)),
+        300..400 | 404 | 405 | 410 => Verdict::Hold(refusal(R::NotFound)),
+        408 => Verdict::Hold(refusal(R::Timeout)),
+        429 => Verdict::Hold(refusal(R::RateLimited)),
+        200..300 | 415 | 421 | 426 | 501 | 505 => Verdict::Hold(refusal(R::NotOtlp)),
+        502..600 => Verdict::Hold(refusal(R::Unavailable)),
+        _ => Verdict::Hold(refusal(R::Other)),
+    }
+}
+
+/// Returns the verdict for a gRPC status other than OK.
+pub(super) fn of_grpc(code: Code, words: &str, retry_after: Option<Duration>) -> Verdict {
+    use FailureReason as R;
+    // A proxy in front of the collector answered without a gRPC status.
+    if let Some(status) = proxy_status(words) {
+        return of_http(status, words, retry_after);
+    }
+    let message = match words {
+        "" => format!("{code:?}"),
+        words => format!("{code:?}: {words}"),
+    };
+    let refusal = |reason| Refusal::new(reason, message.as_str()).after(retry_after);
+    match code {
+        Code::ResourceExhausted | Code::OutOfRange if names_size(words) => {
+            Verdict::TooLarge(refusal(R::TooLarge))
+        }
+        Code::ResourceExhausted => Verdict::Hold(refusal(R::RateLimited)),
+        Code::InvalidArgument => Verdict::Suspect(refusal(R::BadRecord)),
+        Code::Internal if words.contains("h2 protocol error") => Verdict::Hold(refusal(R::Connect)),
+        Code::Internal => Verdict::Suspect(refusal(R::ServerError)),
+        Code::Cancelled | Code::DeadlineExceeded => {
+            let message = format!("no answer in time: {message}");
+            Verdict::Hold(Refusal::new(R::Timeout, message).after(retry_after))
+        }
+        Code::Unauthenticated | Code::PermissionDenied => Verdict::Hold(refusal(R::Unauthorized)),
+        Code::Unimplemented | Code::NotFound => Verdict::Hold(refusal(R::NotFound)),
+        Code::Unavailable | Code::Aborted | Code::DataLoss => {
+            Verdict::Hold(refusal(R::Unavailable))
+        }
+        Code::Unknown if words.contains("grpc-status") => Verdict::Hold(refusal(R::NotOtlp)),
+        _ => Verdict::Hold(refusal(R::Other)),
+    }
+}
+
+/// Returns the HTTP status that tonic names if an answer has no gRPC status.
+fn proxy_status(words: &str) -> Option<u16> {
+    let (_, rest) = words
+        .split_once("mapped from HTTP status code ")
+        .or_else(|| words.split_once("while receiving response with status: "))?;
+    rest.get(..3)?.parse().ok()
+}
+
+/// Returns whether the words speak of a size limit: "received message larger than max", "decoded message length too
+/// large", "request body too large", "message exceeds maximum size".
+fn names_size(words: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    let has = |phrases: &[&str]| phrases.iter().any(|phrase| words.contains(phrase));
+    has(&["larger than", "too large", "too big"])
+        || (has(&["exceed"]) && has(&["size", "length", "bytes", "body"]))
 }
 
 // === impl Verdict ===
 
 impl Verdict {
-    /// Success, unless the partial success says otherwise.
-    pub(super) fn from_partial_success(partial: Option<(i64, String)>) -> Self {
-        match partial {
-            Some((rejected, message)) if rejected > 0 => Self::PartlyRejected {
-                rejected: rejected.unsigned_abs(),
-                message: one_line(&message),
+    /// Returns the verdict for a success with this number of rejected records and this message.
+    pub(super) fn of_success(rejected: i64, message: String) -> Self {
+        match u64::try_from(rejected) {
+            Ok(rejected @ 1..) => Self::PartlyRejected { rejected, message },
+            _ => Self::Acknowledged {
+                warning: (!message.is_empty()).then_some(message),
             },
-            Some((_, message)) if !message.trim().is_empty() => Self::Acknowledged {
-                warning: Some(one_line(&message)),
-            },
-            _ => Self::Acknowledged { warning: None },
         }
     }
 
-    /// Somebody else's words in it.
-    pub(super) fn words(&mut self) -> Option<&mut String> {
-        match self {
-            Self::Acknowledged { warning } => warning.as_mut(),
-            Self::PartlyRejected { message, .. } => Some(message),
-            Self::TooLarge(refusal) | Self::Suspect(refusal) | Self::Hold(refusal) => {
-                Some(&mut refusal.message)
-            }
-        }
-    }
-
-    /// The label of a failure; `None` for an acknowledgement.
+    /// Returns why the request failed; `None` if it was accepted.
     pub fn reason(&self) -> Option<FailureReason> {
         match self {
             Self::Acknowledged { .. } => None,
@@ -86,142 +162,71 @@ impl Verdict {
 // === impl Refusal ===
 
 impl Refusal {
-    /// A refusal that time may heal.
+    /// Returns a refusal without a delay.
     pub fn new(reason: FailureReason, message: impl Into<String>) -> Self {
         Self {
             reason,
             message: message.into(),
             retry_after: None,
-            configuration: false,
         }
-    }
-
-    /// A refusal that somebody has to do something about.
-    pub fn configuration(reason: FailureReason, message: impl Into<String>) -> Self {
-        Self {
-            configuration: true,
-            ..Self::new(reason, message)
-        }
-    }
-
-    /// The words say that it is about size: then a large record is at fault, and not a quota.
-    pub(super) fn names_size(&self) -> bool {
-        self.reason == FailureReason::TooLarge
-            && (speaks_of_size(&self.message) || self.message.contains("413"))
     }
 
     pub(super) fn after(self, retry_after: Option<Duration>) -> Self {
         Self {
-            retry_after,
+            retry_after: retry_after.map(|delay| delay.min(MAX_DELAY)),
             ..self
         }
     }
-}
 
-/// Somebody else's words on one line, bounded, without control characters.
-pub(super) fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    let words = text
-        .split(|letter: char| letter.is_whitespace() || letter.is_control())
-        .filter(|word| !word.is_empty());
-    for (count, letter) in words
-        .flat_map(|word| std::iter::once(' ').chain(word.chars()))
-        .skip(1)
-        .enumerate()
-    {
-        if count == MAX_WORDS {
-            line.push('…');
-            break;
-        }
-        line.push(letter);
+    /// Returns the message without what the collector said.
+    pub(super) fn summary(&self) -> &str {
+        self.message.split([':', ';']).next().unwrap_or_default()
     }
-    line
 }
 
-/// Whether words speak of a size limit, as the servers of the field put it: "received message larger than max", "decoded message
-/// length too large", "request body too large", "message exceeds maximum size".
-pub(super) fn speaks_of_size(words: &str) -> bool {
-    let words = words.to_ascii_lowercase();
-    ["larger than", "too large", "too big"]
-        .iter()
-        .any(|phrase| words.contains(phrase))
-        || (words.contains("exceed")
-            && ["size", "length", "bytes", "body"]
-                .iter()
-                .any(|noun| words.contains(noun)))
-}
+// === impl FailureReason ===
 
-/// An error and its causes on one line; the outermost alone says little.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
+impl FailureReason {
+    /// Every reason.
+    pub const ALL: [Self; 12] = [
+        Self::Connect,
+        Self::Timeout,
+        Self::Unauthorized,
+        Self::NotFound,
+        Self::RateLimited,
+        Self::TooLarge,
+        Self::BadRecord,
+        Self::ServerError,
+        Self::PartlyRejected,
+        Self::Unavailable,
+        Self::NotOtlp,
+        Self::Other,
+    ];
+
+    /// Returns the label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Unauthorized => "unauthorized",
+            Self::NotFound => "not_found",
+            Self::RateLimited => "rate_limited",
+            Self::TooLarge => "too_large",
+            Self::BadRecord => "bad_record",
+            Self::ServerError => "server_error",
+            Self::PartlyRejected => "partly_rejected",
+            Self::Unavailable => "unavailable",
+            Self::NotOtlp => "not_otlp",
+            Self::Other => "other",
         }
-        source = cause.source();
     }
-    one_line(&text)
+
+    /// Returns whether a setting here or at the collector has to change.
+    pub(super) fn is_configuration(self) -> bool {
+        matches!(self, Self::Unauthorized | Self::NotFound | Self::NotOtlp)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_become_one_bounded_line() {
-        assert_eq!(one_line("  a\r\n\tb\u{7}c  "), "a b c");
-        assert_eq!(one_line(&"é".repeat(1000)).chars().count(), MAX_WORDS + 1);
-    }
-
-    #[test]
-    fn rejected_zero_with_a_message_is_a_warning() {
-        assert_eq!(
-            Verdict::from_partial_success(None),
-            Verdict::Acknowledged { warning: None }
-        );
-        assert_eq!(
-            Verdict::from_partial_success(Some((0, String::new()))),
-            Verdict::Acknowledged { warning: None }
-        );
-        assert_eq!(
-            Verdict::from_partial_success(Some((0, "old".into()))),
-            Verdict::Acknowledged {
-                warning: Some("old".into())
-            }
-        );
-        assert_eq!(
-            Verdict::from_partial_success(Some((2, "bad\nones".into()))),
-            Verdict::PartlyRejected {
-                rejected: 2,
-                message: "bad ones".into()
-            }
-        );
-        assert_eq!(
-            Verdict::from_partial_success(Some((-1, String::new()))),
-            Verdict::Acknowledged { warning: None }
-        );
-    }
-
-    #[test]
-    fn sizes_are_recognised_in_the_words_of_real_servers() {
-        for words in [
-            "grpc: received message larger than max (5242880 vs. 4194304)",
-            "Error, decoded message length too large: found 5000000 bytes, the limit is: 4194304 bytes",
-            "http: request body too large",
-            "gRPC message exceeds maximum size 4194304: 5000000",
-        ] {
-            assert!(speaks_of_size(words), "{words}");
-        }
-        for words in [
-            "rate limit exceeded",
-            "quota exhausted",
-            "ingestion limit exceeded",
-            "",
-        ] {
-            assert!(!speaks_of_size(words), "{words}");
-        }
-    }
-}
+#[path = "verdict_tests.rs"]
+pub(super) mod tests;

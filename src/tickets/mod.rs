@@ -1,44 +1,36 @@
-//! Tickets as gauges: a periodic scan over all pages, folded while they arrive, published as one snapshot or not at all.
+//! Tickets as gauges: a periodic scan over all pages, published as one snapshot or not at all.
 //!
-//! One round is [`Scanner::round`]; [`run`] calls it on a timer. A scan that something disturbed is repeated a few times and then published
-//! with what the last attempt had, marked as not consistent. What "consistent" promises is said at [`Scanner`].
+//! [`run`] calls [`Scanner::round`] on a timer. A round reads all pages ([`pass`]) while an [`Aggregate`] adds up what they
+//! hold, and returns a [`Snapshot`].
 
-mod amount;
-mod driver;
-mod fold;
-mod ids;
+mod aggregate;
 mod labels;
-mod pages;
+mod pass;
 mod row;
+mod run;
 mod scan;
 mod snapshot;
-mod walk;
 
 use std::time::Duration;
 
-pub use amount::Amount;
-pub use driver::run;
-pub use fold::{Fold, Seen};
+pub use aggregate::Aggregate;
 pub use labels::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
-pub use pages::{CONCURRENCY, PageSource};
-pub use scan::{MAX_ATTEMPTS, MAX_DEALS, MAX_TICKETS, ScanError, Scanner};
-pub use snapshot::{Group, MIN_AGES, Snapshot};
-pub use walk::Doubt;
-
-/// The longest that reading the listing once may take. Due dates further ahead than this and the age of a snapshot need not be remembered.
-pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
+pub use pass::Doubt;
+pub use run::run;
+pub use scan::{MAX_ATTEMPTS, MAX_DEALS, MAX_SCAN, MAX_TICKETS, PageSource, ScanError, Scanner};
+pub use snapshot::Snapshot;
 
 /// `--tickets.*` and `--api.page-size`.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Time between the beginnings of two scans.
+    /// The time between the starts of two scans.
     pub scan_interval: Duration,
-    /// How long a snapshot is shown when no newer one comes.
+    /// How long a snapshot is shown if no newer one follows.
     pub max_age: Duration,
-    /// The states that count as open; compared as they are written.
+    /// The states that count as open, exactly as written.
     pub open_states: Vec<String>,
-    /// Priorities of linked deals, highest first; unknown ones rank below the last.
+    /// Priorities of linked deals, highest first; others rank below them.
     pub priorities: Vec<String>,
-    /// Tickets asked for in one request, 1 to 1000.
+    /// The number of tickets requested at once, 1 to 1000.
     pub page_size: u32,
 }

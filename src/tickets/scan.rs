@@ -1,33 +1,48 @@
-//! One round: all pages, again if something moved underneath, and the snapshot of what they held.
+//! One round: reads all pages, again if something moved meanwhile, and returns a snapshot.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orgdata_api::{ApiError, Client, TicketPage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
-use super::fold::Fold;
-use super::labels::OTHER;
-use super::pages::{PageSource, Pages};
+use super::Settings;
+use super::aggregate::Aggregate;
+use super::pass::{Doubt, Pass};
 use super::snapshot::Snapshot;
-use super::walk::{Doubt, Next, Walk};
-use super::{MAX_SCAN, Settings};
-use crate::api::ApiError;
 
-/// How often one round reads the listing, the first time included. Then an organization that never stands still gets what there is.
+/// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;
 
-/// The most tickets of one organization: a service that makes up new ones for ever must not fill the memory.
+/// The maximum number of tickets, which bounds the memory of a scan.
 pub const MAX_TICKETS: u64 = 2_000_000;
 
-/// The most deals that its open tickets are linked to, for the same reason.
-pub const MAX_DEALS: u64 = 2_000_000;
+/// The maximum number of deals that open tickets are linked to.
+pub const MAX_DEALS: u64 = 1_000_000;
 
-/// The states that are remembered as announced; an organization that makes up more of them is told so by the value `other`.
-const MAX_ANNOUNCED: usize = 1000;
+/// The maximum duration of reading the listing once.
+pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// Why a round brought no snapshot.
+/// The maximum number of states that are announced in the log.
+const MAX_ANNOUNCED: usize = 100;
+
+/// Where pages come from: the client, or a script in a test.
+pub trait PageSource: Sync {
+    /// Requests `limit` tickets from `offset` on.
+    fn page(
+        &self,
+        limit: u32,
+        offset: u64,
+    ) -> impl Future<Output = Result<TicketPage, ApiError>> + Send;
+
+    /// Counts fields of tickets that the specification does not name.
+    fn unknown_fields(&self, _count: u64) {}
+}
+
+/// Why a round has no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// A page could not be read.
@@ -35,249 +50,212 @@ pub enum ScanError {
     Api(#[from] ApiError),
     /// The pages do not advance.
     #[error(
-        "the service ignores the parameter offset: at offset {offset} it sent the {rows} tickets of the first page again, so the rest cannot be read"
+        "the pages up to offset {offset} repeat the same tickets; the API may ignore the parameter offset"
     )]
-    OffsetIgnored {
-        /// What was asked for.
+    Repeated {
+        /// Where the last page starts.
         offset: u64,
-        /// How many tickets came.
-        rows: u64,
     },
-    /// More than [`MAX_TICKETS`].
-    #[error("there are more than {MAX_TICKETS} tickets, which is more than this exporter counts")]
-    TooMany,
-    /// More than [`MAX_DEALS`].
+    /// The listing is too large.
+    #[error("there are more than {limit} {what}, the maximum that can be counted")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// [`MAX_TICKETS`] or [`MAX_DEALS`].
+        limit: u64,
+    },
+    /// The scan took longer than [`MAX_SCAN`].
     #[error(
-        "the open tickets are linked to more than {MAX_DEALS} deals, which is more than this exporter counts"
+        "reading all tickets once took longer than {}",
+        humantime::format_duration(MAX_SCAN)
     )]
-    TooManyDeals,
-    /// Longer than six hours.
-    #[error("reading the listing once took longer than {}", humantime::format_duration(*.0))]
-    TooSlow(Duration),
+    TooSlow,
 }
 
 /// Scans the tickets, round after round.
 ///
-/// A snapshot without a doubt promises this: a ticket that existed all through the scan is in it exactly once, and none is in it that did not
-/// exist at some time during the scan; the number of tickets never changed. For the pages overlap by one row: where the last row of one page
-/// is still the first of the next, what stood above it still does, and what stood below still does, so nothing slipped through between them.
-/// (A service that also reorders its listing could exchange three tickets during one attempt so that neither the row nor any count shows it:
-/// one moves up unread, one that was read is deleted, and one is created. And one that keeps a page back while its `totalCount` is wrong by as
-/// many is believed.)
+/// A snapshot without a doubt contains each ticket that existed during the whole scan exactly once, and no ticket that did
+/// not exist at some time during the scan.
 #[derive(Debug)]
 pub struct Scanner {
     settings: Settings,
-    /// Repeated attempts.
+    /// Counts repeated attempts.
     retries: Counter,
-    /// Tickets asked for in one request; halved when a page was too large to be read, until the process ends.
+    /// The number of tickets requested at once; halved when a response is too large.
     limit: u32,
-    /// The last snapshot: its label values go first in the next.
     last: Option<Arc<Snapshot>>,
-    /// What the last round ended with, where that was a doubt: which tickets, and why. The same again is the service's habit, and not movement.
-    habit: Option<(u64, Doubt)>,
-    /// States told of in the log.
-    announced: HashSet<String>,
-    /// The most unreadable tickets told of in the log since there were none.
-    malformed_told: u64,
-    folding_told: bool,
-    /// When the round began.
-    began: Instant,
-    /// The log was told that the round takes long.
-    slow_told: bool,
-}
-
-/// What became of reading the listing once.
-enum Attempt {
-    /// Read to the end.
-    Complete(Box<Fold>, Option<Doubt>),
-    /// Something moved, and it will be read again.
-    Abandoned(Doubt),
+    /// The doubt of the last complete attempt.
+    doubt: Option<Doubt>,
+    /// States that were announced in the log.
+    announced: BTreeSet<String>,
+    malformed_logged: u64,
+    /// Reset by each round.
+    slow_logged: bool,
 }
 
 // === impl Scanner ===
 
 impl Scanner {
-    /// A scanner that counts repeated attempts in `retries`.
+    /// Returns a scanner that counts repeated attempts in `retries`.
     pub fn new(settings: Settings, retries: Counter) -> Self {
-        // One row is the overlap, the other is progress.
-        let limit = settings.page_size.max(2);
         Self {
+            // One row is the overlap, the other is progress.
+            limit: settings.page_size.max(2),
             settings,
             retries,
-            limit,
             last: None,
-            habit: None,
-            announced: HashSet::new(),
-            malformed_told: 0,
-            folding_told: false,
-            began: Instant::now(),
-            slow_told: false,
+            doubt: None,
+            announced: BTreeSet::new(),
+            malformed_logged: 0,
+            slow_logged: false,
         }
     }
 
-    /// One round: reads the listing, again while something disturbs it, at most [`MAX_ATTEMPTS`] times.
+    /// Reads the listing, at most [`MAX_ATTEMPTS`] times if something moves meanwhile.
     ///
     /// # Errors
-    /// Where a page cannot be read, or the listing cannot be walked; there is no partial snapshot.
+    ///
+    /// Returns an error if a page cannot be read or the listing has no end; there is no partial snapshot.
     pub async fn round<S: PageSource>(&mut self, source: &S) -> Result<Arc<Snapshot>, ScanError> {
-        (self.began, self.slow_told) = (Instant::now(), false);
-        let mut earlier = self.habit;
-        for attempt in 1.. {
+        let began = Instant::now();
+        self.slow_logged = false;
+        let mut attempt = 1;
+        loop {
             let last = attempt == MAX_ATTEMPTS;
-            let habit = earlier
-                .map(|(_, doubt)| doubt)
-                .filter(|doubt| matches!(doubt, Doubt::TotalMoved { .. }));
-            let (fold, doubt) = match self.attempt(source, last, habit).await? {
-                Attempt::Complete(fold, doubt) => (fold, doubt),
-                Attempt::Abandoned(doubt) => {
-                    tracing::debug!(%doubt, attempt, "the tickets moved during the scan, reading them again");
-                    self.retries.inc();
-                    continue;
+            if let Some((aggregate, doubt)) = self.attempt(source, last, began).await? {
+                // The doubt of the attempt before is a habit of the API: another attempt would not remove it.
+                let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || doubt == self.doubt;
+                self.doubt = doubt;
+                if last || settled {
+                    source.unknown_fields(aggregate.unknown_fields());
+                    return Ok(self.finish(aggregate, began.elapsed(), doubt));
                 }
-            };
-            // The same tickets and the same contradiction twice: the count is wrong, nothing moves, and a third time would show the same.
-            let now = doubt.map(|doubt| (fold.fingerprint(), doubt));
-            let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || now == earlier;
-            earlier = now;
-            if last || settled {
-                self.habit = now;
-                return Ok(self.finish(source, *fold, self.began.elapsed(), doubt));
             }
             self.retries.inc();
+            attempt += 1;
         }
-        unreachable!("the last attempt returns")
     }
 
-    /// Reads the listing once; where something moved to the end only if it is the `last` attempt, or if it moves so each time.
+    /// Reads the listing once. Returns `None` if something moved, unless this is the `last` attempt.
     async fn attempt<S: PageSource>(
         &mut self,
         source: &S,
         last: bool,
-        habit: Option<Doubt>,
-    ) -> Result<Attempt, ScanError> {
-        let began = Instant::now();
-        let mut pages = Pages::new(source, self.limit);
-        let mut walk = Walk::default();
-        let mut fold: Option<Box<Fold>> = None;
+        began: Instant,
+    ) -> Result<Option<(Aggregate, Option<Doubt>)>, ScanError> {
+        let attempt_began = Instant::now();
+        let mut page = self.page(source, 0).await?;
+        let (now, expected) = (page.server_time, page.total_count.unwrap_or(0));
+        let mut aggregate = Aggregate::new(&self.settings, self.last.as_deref(), now, expected);
+        let mut pass = Pass::new(page.total_count);
         let mut offset = 0;
         loop {
-            let page = pages.get(offset).await;
-            // Also where it failed: the next scan begins with the size that this one came down to.
-            self.limit = pages.limit;
-            let page = page?;
-            // The service's clock at the first page decides what is overdue.
-            let fold = fold.get_or_insert_with(|| {
-                Box::new(Fold::new(
-                    &self.settings,
-                    self.last.as_deref(),
-                    page.server_time,
-                ))
-            });
-            let next = walk.take(&page, pages.limit, offset, fold)?;
-            if !last
-                && let Some(doubt) = walk
-                    .doubted()
-                    .filter(|doubt| doubt.is_movement() && Some(*doubt) != habit)
-            {
-                return Ok(Attempt::Abandoned(doubt));
+            let next = pass.take(&page, self.limit, offset, &mut aggregate)?;
+            let moved = pass.doubted().filter(|doubt| doubt.is_movement());
+            if moved.is_some() && !last && moved != self.doubt {
+                return Ok(None);
             }
-            if fold.tickets() > MAX_TICKETS {
-                return Err(ScanError::TooMany);
-            }
-            if fold.deals() > MAX_DEALS {
-                return Err(ScanError::TooManyDeals);
-            }
-            self.tell_slow(fold.tickets(), walk.total());
-            if began.elapsed() > MAX_SCAN {
-                return Err(ScanError::TooSlow(MAX_SCAN));
-            }
-            match next {
-                Next::At(next) if offset == 0 => {
-                    pages.plan(next, walk.total());
-                    offset = next;
+            for (what, count, limit) in [
+                ("tickets", aggregate.tickets(), MAX_TICKETS),
+                ("deals", aggregate.deals(), MAX_DEALS),
+            ] {
+                if count > limit {
+                    return Err(ScanError::TooMany { what, limit });
                 }
-                Next::At(next) => offset = next,
-                Next::End => break,
             }
+            if attempt_began.elapsed() > MAX_SCAN {
+                return Err(ScanError::TooSlow);
+            }
+            if !self.slow_logged && began.elapsed() > self.settings.max_age {
+                self.slow_logged = true;
+                tracing::warn!(
+                    tickets = aggregate.tickets(),
+                    total = page.total_count,
+                    "the ticket scan takes longer than --tickets.max-age; ticket series are absent until it ends"
+                );
+            }
+            let Some(next) = next else {
+                let doubt = pass.verdict(aggregate.tickets());
+                return Ok(Some((aggregate, doubt)));
+            };
+            offset = next;
+            page = self.page(source, offset).await?;
         }
-        let fold = fold.expect("a walk ends after a page, and the first page makes the fold");
-        let doubt = walk.verdict(&fold);
-        Ok(Attempt::Complete(fold, doubt))
     }
 
-    fn finish<S: PageSource>(
+    /// Requests a page; a smaller one if the response is too large.
+    async fn page<S: PageSource>(
         &mut self,
         source: &S,
-        fold: Fold,
+        offset: u64,
+    ) -> Result<TicketPage, ApiError> {
+        loop {
+            match source.page(self.limit, offset).await {
+                Err(ApiError::TooLarge { .. }) if self.limit > 2 => {
+                    self.limit = (self.limit / 2).max(2);
+                    tracing::warn!(
+                        limit = self.limit,
+                        "a page of tickets is too large; requesting smaller ones"
+                    );
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn finish(
+        &mut self,
+        aggregate: Aggregate,
         duration: Duration,
         doubt: Option<Doubt>,
     ) -> Arc<Snapshot> {
-        source.unknown_fields(fold.unknown_fields());
-        let example = fold.example().map(str::to_owned);
-        let snapshot = Arc::new(fold.finish(duration, doubt));
-        self.tell_malformed(&snapshot, example.as_deref());
+        let example = aggregate.example().unwrap_or_default().to_owned();
+        let snapshot = Arc::new(aggregate.finish(duration, doubt));
+        if snapshot.malformed > self.malformed_logged {
+            tracing::warn!(
+                tickets = snapshot.malformed,
+                example,
+                "some tickets have a field that cannot be read; they are counted without it"
+            );
+        }
+        // Logged again only if there are more, or after there were none.
+        self.malformed_logged = match snapshot.malformed {
+            0 => 0,
+            malformed => malformed.max(self.malformed_logged),
+        };
         self.announce(&snapshot);
         self.last = Some(snapshot.clone());
         snapshot
     }
 
-    /// Says once of every state what it counts as.
+    /// Logs each new state that does not count as open.
     fn announce(&mut self, snapshot: &Snapshot) {
-        for ((state, _), group) in snapshot.by_state() {
-            let known = group.tickets == 0
-                || self
-                    .settings
-                    .open_states
-                    .iter()
-                    .any(|open| open.trim() == state)
-                || self.announced.contains(state);
-            if !known
-                && (state != OTHER || !snapshot.folded)
+        let [states, ..] = snapshot.labels();
+        for state in states {
+            let is_open = self
+                .settings
+                .open_states
+                .iter()
+                .any(|open| open.trim() == &**state);
+            if !is_open
+                && snapshot.tickets > 0
                 && self.announced.len() < MAX_ANNOUNCED
+                && self.announced.insert(state.to_string())
             {
-                self.announced.insert(state.to_owned());
-                tracing::info!(
-                    state,
-                    "tickets in a state not seen before; they do not count as open, unless --tickets.open-states names it"
-                );
+                tracing::info!(%state, "tickets in a new state do not count as open; --tickets.open-states sets which do");
             }
         }
-        if snapshot.folded && !self.folding_told {
-            tracing::warn!(
-                limit = super::MAX_VALUES,
-                "more ticket states, types or priorities than are shown; the rest is counted as other"
-            );
-        }
-        self.folding_told |= snapshot.folded;
+    }
+}
+
+// === impl PageSource ===
+
+impl PageSource for Client {
+    async fn page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
+        self.ticket_page(limit, offset).await
     }
 
-    /// Says once a round that it takes longer than a snapshot is shown, and how far it has come.
-    fn tell_slow(&mut self, tickets: u64, total: Option<u64>) {
-        if self.slow_told || self.began.elapsed() <= self.settings.max_age {
-            return;
-        }
-        self.slow_told = true;
-        tracing::warn!(
-            tickets,
-            total,
-            "the scan of the tickets takes longer than --tickets.max-age, so that their series are absent; it goes on"
-        );
-    }
-
-    /// Says that tickets could not be read when they begin to be there, and when they become more.
-    fn tell_malformed(&mut self, snapshot: &Snapshot, example: Option<&str>) {
-        if snapshot.malformed > self.malformed_told {
-            let example = example.unwrap_or_default();
-            tracing::warn!(
-                tickets = snapshot.malformed,
-                example,
-                "tickets with something unreadable; they are counted by what could be read"
-            );
-        }
-        self.malformed_told = if snapshot.malformed == 0 {
-            0
-        } else {
-            self.malformed_told.max(snapshot.malformed)
-        };
+    fn unknown_fields(&self, count: u64) {
+        Client::unknown_fields(self, count);
     }
 }

@@ -1,242 +1,370 @@
-//! Listening sockets, and why one cannot be had.
+//! Listening sockets: TCP, Unix sockets, and sockets that systemd passes.
 
-mod error;
-#[cfg(unix)]
-mod systemd;
-#[cfg(unix)]
-mod unix;
-
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
-pub use error::BindError;
-use error::NameError;
+use listenfd::ListenFd;
 
-use super::{Limits, ListenAddress, Settings, TelemetryPath, WebConfig};
+use super::{ListenAddress, Settings, TelemetryPath, WebConfig};
 
-/// Connections that the kernel holds until they are accepted; scrapers and probes are few.
+/// The number of connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// Listening sockets: from here on clients can connect, and are answered once [`serve`](super::serve) runs. A clone has the
-/// same sockets, so that one can serve after the other, and no client finds the port closed in between.
+/// The mode of a Unix socket: a proxy in front of the exporter is given its group.
+const UNIX_MODE: u32 = 0o660;
+
+/// Listening sockets: clients can connect from here on, and are answered once
+/// [`serve`](super::serve) runs. A clone has the same sockets.
 #[derive(Clone, Debug)]
 pub struct Bound {
-    pub(super) listeners: Vec<Listener>,
-    pub(super) telemetry_path: TelemetryPath,
-    pub(super) limits: Limits,
-    pub(super) config: Option<WebConfig>,
+    pub(super) sockets: Vec<Socket>,
+    pub(super) settings: Settings,
 }
 
 /// One listening socket.
 #[derive(Clone, Debug)]
-pub(super) enum Listener {
+pub(super) enum Socket {
     Tcp(Arc<TcpListener>),
-    #[cfg(unix)]
-    Unix(Arc<unix::Socket>),
+    Unix(Arc<UnixSocket>),
 }
 
-/// Opens every address of the settings, or takes the sockets that systemd hands over.
+/// A listening Unix socket, whose file is removed with the last handle.
+#[derive(Debug)]
+pub(super) struct UnixSocket {
+    pub(super) listener: UnixListener,
+    /// The file and its device and inode, if this process created it.
+    file: Option<(PathBuf, (u64, u64))>,
+}
+
+/// Why an address cannot be listened on, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another socket uses the port.
+    #[error(
+        "cannot listen on {0}: the port is in use; stop what listens there \
+         (`ss -ltnp 'sport = :{port}'` names it), or choose another with --web.listen-address",
+        port = .0.port()
+    )]
+    InUse(ListenAddress),
+    /// Another process listens on the Unix socket, or the file is not a socket.
+    #[error(
+        "cannot listen on {0}: {1}; stop what listens there, or choose another path with \
+         --web.listen-address"
+    )]
+    Taken(ListenAddress, &'static str),
+    /// The address cannot be used.
+    #[error("cannot listen on {0}: {1}; {2} with --web.listen-address")]
+    Unusable(ListenAddress, io::Error, &'static str),
+    /// systemd passed no socket that can be used.
+    #[error(
+        "--web.systemd-socket: {0}; start the service from a systemd socket unit, or use \
+         --web.listen-address instead"
+    )]
+    Systemd(String),
+    /// No address was given.
+    #[error("nothing to listen on; give at least one --web.listen-address, like :10917")]
+    Nothing,
+}
+
+/// Opens every address of the settings, or takes the sockets that systemd passes.
 ///
 /// # Errors
-///
-/// On the first address that cannot be listened on.
+/// The first address that cannot be listened on.
 pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
-    let listeners = if settings.systemd_socket {
-        inherited()?
-    } else {
-        open(&settings.listen_addresses).await?
+    let mut sockets = Vec::new();
+    if settings.systemd_socket {
+        sockets = systemd_sockets().map_err(BindError::Systemd)?;
+    }
+    let addresses = match settings.systemd_socket {
+        true => &[][..],
+        false => &settings.listen_addresses,
     };
-    if listeners.is_empty() {
+    for address in addresses {
+        sockets.extend(open(address, addresses, true).await?);
+    }
+    if sockets.is_empty() {
         return Err(BindError::Nothing);
     }
-    let (telemetry_path, limits, config) = (
-        settings.telemetry_path.clone(),
-        settings.limits,
-        settings.config.clone(),
-    );
-    Ok(Bound {
-        listeners,
-        telemetry_path,
-        limits,
-        config,
+    let settings = settings.clone();
+    Ok(Bound { sockets, settings })
+}
+
+/// Checks whether each address could be listened on, without accepting a connection or creating a
+/// file.
+pub async fn try_bind(addresses: &[ListenAddress]) -> Vec<Result<(), BindError>> {
+    let mut results = Vec::new();
+    for address in addresses {
+        results.push(open(address, addresses, false).await.map(drop));
+    }
+    results
+}
+
+async fn open(
+    address: &ListenAddress,
+    all: &[ListenAddress],
+    listen: bool,
+) -> Result<Vec<Socket>, BindError> {
+    let error = |error| bind_error(address, error);
+    // `[::]` includes IPv4, unless the IPv4 wildcard is given for the same port.
+    let ipv4 = ListenAddress::Socket((Ipv4Addr::UNSPECIFIED, address.port()).into());
+    let only_v6 = all.contains(&ipv4);
+    let tcp = |to: SocketAddr, only_v6| tcp_socket(to, only_v6, listen);
+    Ok(match address {
+        ListenAddress::Unix(path) => unix_socket(address, path, listen)?.into_iter().collect(),
+        ListenAddress::Socket(to) => vec![tcp(*to, only_v6).map_err(error)?],
+        ListenAddress::Any(port) => {
+            let socket = match tcp((Ipv6Addr::UNSPECIFIED, *port).into(), only_v6) {
+                // A kernel without IPv6 has no `[::]`.
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    tcp((Ipv4Addr::UNSPECIFIED, *port).into(), false)
+                }
+                socket => socket,
+            };
+            vec![socket.map_err(error)?]
+        }
+        ListenAddress::Name(name, port) => {
+            let found = tokio::net::lookup_host((name.as_str(), *port)).await;
+            let found = found.map_err(|error| {
+                let error = io::Error::other(format!("the name is not known: {error}"));
+                BindError::Unusable(address.clone(), error, "give an IP address")
+            })?;
+            let mut sockets = Vec::new();
+            let mut missing = io::Error::from(io::ErrorKind::AddrNotAvailable);
+            for to in found {
+                match tcp(to, true) {
+                    Ok(socket) => sockets.push(socket),
+                    // `localhost` is `::1` in most hosts files, also without IPv6.
+                    Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                        missing = error;
+                    }
+                    Err(failed) => return Err(error(failed)),
+                }
+            }
+            if sockets.is_empty() {
+                return Err(error(missing));
+            }
+            sockets
+        }
     })
 }
 
-/// Whether each of the addresses could be listened on. Nobody can connect meanwhile, and no file is made.
-pub async fn try_bind(addresses: &[ListenAddress]) -> Vec<Result<(), BindError>> {
-    let mut free = Vec::new();
-    for address in addresses {
-        let tried = open_one(
-            address,
-            only_v6(address, addresses),
-            Purpose::Try,
-            &mut Vec::new(),
-        )
-        .await;
-        free.push(tried.map_err(|source| BindError::new(address, source)));
-    }
-    free
-}
-
-/// What an address is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    Listen,
-    Try,
-}
-
-async fn open(addresses: &[ListenAddress]) -> Result<Vec<Listener>, BindError> {
-    let mut listeners = Vec::new();
-    for address in addresses {
-        let opened = open_one(
-            address,
-            only_v6(address, addresses),
-            Purpose::Listen,
-            &mut listeners,
-        )
-        .await;
-        opened.map_err(|source| BindError::new(address, source))?;
-    }
-    Ok(listeners)
-}
-
-/// `[::]` takes IPv4 too, unless IPv4 is asked for on its own.
-fn only_v6(address: &ListenAddress, addresses: &[ListenAddress]) -> bool {
-    addresses
-        .iter()
-        .any(|other| other.is_ipv4_wildcard() && other.port() == address.port())
-}
-
-async fn open_one(
-    address: &ListenAddress,
-    only_v6: bool,
-    purpose: Purpose,
-    listeners: &mut Vec<Listener>,
-) -> io::Result<()> {
-    match address {
-        ListenAddress::Any(port) => {
-            let everywhere = listen((Ipv6Addr::UNSPECIFIED, *port).into(), only_v6, purpose);
-            // A kernel without IPv6 has no `[::]`.
-            let listener = match everywhere {
-                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                    listen((Ipv4Addr::UNSPECIFIED, *port).into(), false, purpose)?
-                }
-                everywhere => everywhere?,
-            };
-            listeners.push(listener);
+fn bind_error(address: &ListenAddress, error: io::Error) -> BindError {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => return BindError::InUse(address.clone()),
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one",
+        io::ErrorKind::AddrNotAvailable => {
+            "no interface of this machine has that address; choose another"
         }
-        ListenAddress::Socket(address) => listeners.push(listen(*address, only_v6, purpose)?),
-        ListenAddress::Name(host, port) => {
-            let mut failure = None;
-            let before = listeners.len();
-            for address in tokio::net::lookup_host((host.as_str(), *port))
-                .await
-                .map_err(NameError::wrap)?
-            {
-                match listen(address, true, purpose) {
-                    Ok(listener) => listeners.push(listener),
-                    // `localhost` is `::1` too in most hosts files, also where there is no IPv6.
-                    Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                        failure = Some(error)
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            if listeners.len() == before {
-                return Err(
-                    failure.unwrap_or_else(|| NameError::wrap(io::ErrorKind::NotFound.into()))
-                );
-            }
-        }
-        #[cfg(unix)]
-        ListenAddress::Unix(path) if purpose == Purpose::Try => unix::try_open(path)?,
-        #[cfg(unix)]
-        ListenAddress::Unix(path) => {
-            listeners.push(Listener::Unix(Arc::new(unix::Socket::open(path)?)))
-        }
-        #[cfg(not(unix))]
-        ListenAddress::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
-    }
-    Ok(())
+        _ => "choose another",
+    };
+    BindError::Unusable(address.clone(), error, advice)
 }
 
-#[cfg(unix)]
-fn inherited() -> Result<Vec<Listener>, BindError> {
-    systemd::sockets().map_err(BindError::Systemd)
-}
+fn tcp_socket(address: SocketAddr, only_v6: bool, listen: bool) -> io::Result<Socket> {
+    use socket2::{Domain, Protocol, Type};
 
-#[cfg(not(unix))]
-fn inherited() -> Result<Vec<Listener>, BindError> {
-    Err(BindError::Systemd(
-        "there is no systemd on this system".to_owned(),
-    ))
-}
-
-fn listen(address: SocketAddr, only_v6: bool, purpose: Purpose) -> io::Result<Listener> {
-    use socket2::{Domain, Protocol, Socket, Type};
-
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
+    let domain = Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // Said explicitly: the default is a setting of the machine.
+        // The default is a setting of the machine.
         socket.set_only_v6(only_v6)?;
     }
-    // A restart must not wait for the connections of the process before it.
-    #[cfg(unix)]
+    // A restart must not wait for connections of the previous process.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    if purpose == Purpose::Listen {
+    if listen {
         socket.listen(BACKLOG)?;
     }
-    Ok(Listener::Tcp(Arc::new(socket.into())))
+    Ok(Socket::Tcp(Arc::new(socket.into())))
+}
+
+/// Listens on a path. The file of a process that is gone is replaced; a socket that is in use, or
+/// another file, is not.
+fn unix_socket(
+    address: &ListenAddress,
+    path: &Path,
+    listen: bool,
+) -> Result<Option<Socket>, BindError> {
+    let unusable = |error| {
+        let advice = "its directory must exist and be writable; choose another path";
+        BindError::Unusable(address.clone(), error, advice)
+    };
+    let taken = |reason| Err(BindError::Taken(address.clone(), reason));
+    let abandoned = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(unusable(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return taken("there is a file that is not a socket");
+        }
+        Ok(_) => match UnixStream::connect(path) {
+            Ok(_) => return taken("another process listens there"),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => true,
+            Err(error) => return Err(unusable(error)),
+        },
+    };
+    if !listen {
+        let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        rustix::fs::access(parent.unwrap_or(Path::new(".")), access)
+            .map_err(|error| unusable(error.into()))?;
+        return Ok(None);
+    }
+    let bind = || -> io::Result<Socket> {
+        use socket2::{Domain, SockAddr, Type};
+
+        if abandoned {
+            fs::remove_file(path)?;
+        }
+        let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        // Before `listen`, so that no client connects before the mode is set.
+        fs::set_permissions(path, fs::Permissions::from_mode(UNIX_MODE))?;
+        let file = Some((path.to_owned(), inode(path)?));
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        let listener = socket.into();
+        Ok(Socket::Unix(Arc::new(UnixSocket { listener, file })))
+    };
+    bind().map(Some).map_err(unusable)
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// Takes every socket that systemd passes to this process (`sd_listen_fds(3)`).
+fn systemd_sockets() -> Result<Vec<Socket>, String> {
+    let pid = std::env::var("LISTEN_PID").unwrap_or_default();
+    if pid != std::process::id().to_string() {
+        return Err("no sockets were passed to this process (LISTEN_PID is another)".to_owned());
+    }
+    let mut passed = ListenFd::from_env();
+    if passed.len() == 0 {
+        return Err("no sockets were passed to this process (LISTEN_FDS is 0)".to_owned());
+    }
+    let mut take = |index| -> io::Result<Option<Socket>> {
+        if let Ok(listener) = passed.take_tcp_listener(index) {
+            let Some(listener) = listener else {
+                return Ok(None);
+            };
+            listener.set_nonblocking(true)?;
+            return Ok(Some(Socket::Tcp(Arc::new(listener))));
+        }
+        let Some(listener) = passed.take_unix_listener(index)? else {
+            return Ok(None);
+        };
+        listener.set_nonblocking(true)?;
+        let file = None;
+        Ok(Some(Socket::Unix(Arc::new(UnixSocket { listener, file }))))
+    };
+    let mut sockets = Vec::new();
+    while let Some(socket) =
+        take(sockets.len()).map_err(|error| format!("cannot use a passed socket: {error}"))?
+    {
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+// === impl UnixSocket ===
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        if let Some((path, created)) = &self.file
+            && inode(path).is_ok_and(|found| found == *created)
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 // === impl Bound ===
 
 impl Bound {
-    /// The network addresses that are listened on, with the port that was free where 0 was asked for.
+    /// Returns the TCP addresses, with the actual port if 0 was given.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let address = |listener: &Listener| match listener {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
-            #[cfg(unix)]
-            Listener::Unix(_) => None,
+        let address = |socket: &Socket| match socket {
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+            Socket::Unix(_) => None,
         };
-        self.listeners.iter().filter_map(address).collect()
+        self.sockets.iter().filter_map(address).collect()
     }
 
-    /// Everything that is listened on, as it is given to `--web.listen-address`.
+    /// Returns all addresses, in the form of `--web.listen-address`.
     pub fn names(&self) -> Vec<String> {
-        let name = |listener: &Listener| match listener {
-            Listener::Tcp(listener) => listener
-                .local_addr()
-                .map_or_else(|_| "unknown".to_owned(), |address| address.to_string()),
-            #[cfg(unix)]
-            Listener::Unix(socket) => socket.to_string(),
+        let unix = |socket: &Socket| match socket {
+            Socket::Unix(socket) => socket.listener.local_addr().ok(),
+            Socket::Tcp(_) => None,
         };
-        self.listeners.iter().map(name).collect()
+        let unix = self.sockets.iter().filter_map(unix).map(|address| {
+            let path = address.as_pathname().unwrap_or(Path::new("unnamed"));
+            format!("unix:{}", path.display())
+        });
+        let tcp = self.addresses().into_iter().map(|at| at.to_string());
+        tcp.chain(unix).collect()
     }
 
-    /// Where a person on this machine finds the server, without a trailing slash.
+    /// Returns the URL of the server on this machine, without a trailing slash.
     pub fn url(&self) -> Option<String> {
         let mut address = *self.addresses().first()?;
         if address.ip().is_unspecified() {
             address.set_ip(Ipv4Addr::LOCALHOST.into());
         }
-        let scheme = if self.config.as_ref().is_some_and(WebConfig::is_tls) {
-            "https"
-        } else {
-            "http"
+        let config = self.settings.config.as_ref();
+        let scheme = match config.is_some_and(WebConfig::is_tls) {
+            true => "https",
+            false => "http",
         };
         Some(format!("{scheme}://{address}"))
     }
 
-    /// The path of the metrics.
+    /// Returns the path of the metrics.
     pub fn telemetry_path(&self) -> &TelemetryPath {
-        &self.telemetry_path
+        &self.settings.telemetry_path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_unix(path: &Path) -> Result<Option<Socket>, BindError> {
+        unix_socket(&ListenAddress::Unix(path.to_owned()), path, true)
+    }
+
+    #[test]
+    fn the_socket_of_a_dead_process_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("web.sock");
+        // Dropped without removing its file, as by a kill.
+        drop(UnixListener::bind(&path).unwrap());
+        let live = open_unix(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, UNIX_MODE);
+        let error = open_unix(&path).unwrap_err().to_string();
+        assert!(error.contains("another process listens there"), "{error}");
+        drop(live);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn another_file_is_not_replaced_and_the_socket_of_a_successor_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("precious");
+        fs::write(&path, "data").unwrap();
+        assert!(open_unix(&path).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "data");
+
+        let path = dir.path().join("web.sock");
+        let old = open_unix(&path).unwrap();
+        // Kept beside it, so that the successor cannot get the same inode.
+        fs::rename(&path, dir.path().join("old.sock")).unwrap();
+        let _successor = open_unix(&path).unwrap();
+        drop(old);
+        assert!(path.exists());
     }
 }

@@ -1,97 +1,172 @@
 //! The web surface: metrics for scrapers, health for probes, and a page for people.
 
-mod activity;
-pub mod address;
+mod auth;
 pub mod config;
-mod connection;
-mod format;
-mod guard;
+mod connections;
 mod landing;
 pub mod listen;
+pub mod negotiate;
 pub mod overview;
-mod pool;
-mod protocol;
 mod scrape;
 pub mod server;
 pub mod settings;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Router;
-use axum::extract::State;
-use axum::middleware::from_fn_with_state;
-use axum::response::{Html, IntoResponse, Response};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
+use axum::{Extension, Router};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
+    RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
 use http::{Method, StatusCode, Uri};
+use tower_http::timeout::TimeoutLayer;
 
 pub use crate::health::Health;
-pub use crate::metrics::Recent;
-pub use address::{ListenAddress, ListenAddressError};
+use crate::health::Stuck;
 pub use config::{ConfigError, WebConfig};
 pub use listen::{BindError, Bound, bind, try_bind};
 pub use overview::Overview;
 pub use server::serve;
-pub use settings::{Limits, Settings, TelemetryPath, TelemetryPathError};
+pub use settings::{Limits, ListenAddress, Settings, TelemetryPath};
 
 use crate::metrics::Metrics;
+use auth::Verdict;
 
-/// Answers whether the process turns.
+/// Whether the loops make progress.
 pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
 
-/// Answers whether the exporter is set up.
+/// Whether the exporter is set up.
 const READY_PATH: &str = "/-/ready";
+
+/// The maximum time to compute a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The header that asks for a password.
+const CHALLENGE: &str = "Basic realm=\"orgdata-exporter\", charset=\"UTF-8\"";
+
+/// Headers of every response, unless the configuration file or the page sets them.
+const HEADERS: [(HeaderName, HeaderValue); 5] = [
+    (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
+    ),
+    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+];
 
 /// What the web surface shows.
 #[derive(Clone)]
 pub struct WebState {
-    /// The metrics of a scrape, and the state of each loop for the landing page.
+    /// The metrics, and the state of each loop for the landing page.
     pub metrics: Metrics,
-    /// What the probes ask for.
+    /// The answers to probes.
     pub health: Health,
-    /// Gathers the rows of the landing page. Called off the runtime's threads, once a page: it may lock, or read the ledger.
+    /// Collects the rows of the landing page. Called off the runtime's threads.
     pub overview: Arc<dyn Fn() -> Overview + Send + Sync>,
-}
-
-#[derive(Clone)]
-struct Page {
-    state: WebState,
-    telemetry_path: TelemetryPath,
 }
 
 // === impl WebState ===
 
 impl fmt::Debug for WebState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebState")
-            .field("health", &self.health)
-            .finish_non_exhaustive()
+        f.debug_struct("WebState").finish_non_exhaustive()
     }
 }
 
-/// The routes. A `HEAD` of the metrics has its own handler: axum would run the one of `GET`, and that counts as a scrape.
-fn router(state: WebState, telemetry_path: &TelemetryPath, config: Option<WebConfig>) -> Router {
-    let nowhere = not_found(telemetry_path);
+fn router(state: WebState, settings: &Settings) -> Router {
+    let metrics_path = settings.telemetry_path.as_str();
+    let paths = format!(
+        "The metrics are at {metrics_path}, probes at {HEALTHY_PATH} and {READY_PATH}, a page for \
+         people at /.\n"
+    );
+    let scraper = scrape::Scraper::new(state.metrics.clone());
     Router::new()
-        .route(telemetry_path.as_str(), get(scrape::get).head(scrape::head))
-        .with_state(scrape::Scraper::new(state.metrics.clone()))
-        .route(HEALTHY_PATH, get(healthy))
-        .route(READY_PATH, get(ready))
-        .with_state(state.health.clone())
-        .route("/", get(page))
-        .with_state(Page {
-            state,
-            telemetry_path: telemetry_path.clone(),
+        .route(metrics_path, get(scrape::scrape).with_state(scraper))
+        .route(HEALTHY_PATH, get(healthy).with_state(state.health.clone()))
+        .route(READY_PATH, get(ready).with_state(state.health.clone()))
+        .route(
+            "/",
+            get(landing::page).with_state(landing::Pages::new(state, metrics_path)),
+        )
+        .method_not_allowed_fallback(async |method: Method| {
+            let body = format!("{method} is not supported here; use GET or HEAD.\n");
+            (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], body)
         })
-        .method_not_allowed_fallback(method_not_allowed)
         .fallback(move |uri: Uri| async move {
-            (
-                StatusCode::NOT_FOUND,
-                format!("There is nothing at {}. {nowhere}", uri.path()),
-            )
+            let body = format!("There is nothing at {}. {paths}", uri.path());
+            (StatusCode::NOT_FOUND, body)
         })
-        .layer(from_fn_with_state(config, guard::guard))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::SERVICE_UNAVAILABLE,
+            RESPONSE_TIMEOUT,
+        ))
+        .layer(from_fn_with_state(settings.config.clone(), guard))
+}
+
+/// Checks every request, and completes every response. Probes are no exception, as in the toolkit.
+async fn guard(
+    State(config): State<Option<WebConfig>>,
+    Extension(client): Extension<server::Client>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let under_way = client.connection.respond();
+    let credentials = auth::credentials(request.headers());
+    let mut headers = Vec::new();
+    let mut refusal = None;
+    if let Some(config) = config {
+        let current = config.current().await;
+        headers.extend_from_slice(current.headers());
+        refusal = refuse(&config, &current, credentials, &client).await;
+    }
+    let mut response = match refusal {
+        Some(refusal) => refusal,
+        None => next.run(request).await,
+    };
+    for (name, value) in headers.into_iter().chain(HEADERS) {
+        response.headers_mut().entry(name).or_insert(value);
+    }
+    response.map(|body| under_way.attach(body))
+}
+
+/// Returns the response to a request that the configuration file does not allow.
+async fn refuse(
+    config: &WebConfig,
+    current: &config::Current,
+    credentials: Option<auth::Credentials>,
+    client: &server::Client,
+) -> Option<Response> {
+    let too_many = StatusCode::TOO_MANY_REQUESTS;
+    if !current.within_rate() {
+        return Some((too_many, "Too many requests.\n").into_response());
+    }
+    if current.is_open() {
+        return None;
+    }
+    let verdict = match credentials {
+        Some(credentials) => config.check(current, credentials, client.address).await,
+        None => Verdict::Denied,
+    };
+    match verdict {
+        Verdict::Allowed => None,
+        Verdict::Denied => {
+            let challenge = [(WWW_AUTHENTICATE, CHALLENGE)];
+            Some((StatusCode::UNAUTHORIZED, challenge, "Unauthorized\n").into_response())
+        }
+        Verdict::Busy => {
+            let message = "Too many passwords are being checked.\n";
+            Some((too_many, [(RETRY_AFTER, "5")], message).into_response())
+        }
+    }
 }
 
 async fn healthy(State(health): State<Health>) -> Response {
@@ -99,76 +174,20 @@ async fn healthy(State(health): State<Health>) -> Response {
     if stuck.is_empty() {
         return "orgdata-exporter is healthy.\n".into_response();
     }
-    let stuck: String = stuck
-        .iter()
-        .map(|stuck| {
-            format!(
-                "The loop {} has not turned for {}.\n",
-                stuck.which.as_str(),
-                format::duration(stuck.silent)
-            )
-        })
-        .collect();
-    (StatusCode::SERVICE_UNAVAILABLE, stuck).into_response()
+    let line = |stuck: &Stuck| {
+        let (name, silent) = (stuck.which.as_str(), stuck.silent.as_secs());
+        format!("The {name} loop has made no progress for {silent} s.\n")
+    };
+    let lines: String = stuck.iter().map(line).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }
 
 async fn ready(State(health): State<Health>) -> Response {
-    if health.is_ready() {
-        "orgdata-exporter is ready.\n".into_response()
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "orgdata-exporter is starting or stopping.\n",
-        )
-            .into_response()
-    }
-}
-
-async fn page(State(page): State<Page>) -> Response {
-    // A nonce for the one style sheet, so that a name that slipped through the escaping could not bring its own.
-    let nonce = uuid::Uuid::new_v4().simple().to_string();
-    let policy = format!(
-        "default-src 'none'; style-src 'nonce-{nonce}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    );
-    let rendered = tokio::task::spawn_blocking(move || {
-        let overview = (page.state.overview)();
-        landing::Landing {
-            now: jiff::Timestamp::now(),
-            loops: crate::metrics::Loop::ALL
-                .map(|which| (which, page.state.metrics.loops.state(which))),
-            stuck: page.state.health.stuck(),
-            ready: page.state.health.is_ready(),
-            overview,
-            telemetry_path: page.telemetry_path.as_str(),
-            nonce: &nonce,
-        }
-        .render()
-    });
-    match (rendered.await, HeaderValue::try_from(policy)) {
-        (Ok(html), Ok(policy)) => ([(CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response(),
-        (failed, _) => {
-            tracing::error!(failed = ?failed.err(), "the landing page could not be made");
-            (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "The page could not be made; the log says more.\n",
-            )
-                .into_response()
+    match health.is_ready() {
+        true => "orgdata-exporter is ready.\n".into_response(),
+        false => {
+            let message = "orgdata-exporter is starting or stopping.\n";
+            (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
         }
     }
-}
-
-async fn method_not_allowed(method: Method) -> Response {
-    // Nothing here changes anything, so there is nothing to POST.
-    (
-        StatusCode::METHOD_NOT_ALLOWED,
-        [(http::header::ALLOW, "GET, HEAD")],
-        format!("{method} is not possible here; GET and HEAD are.\n"),
-    )
-        .into_response()
-}
-
-fn not_found(telemetry_path: &TelemetryPath) -> String {
-    format!(
-        "The metrics are at {telemetry_path}, probes at {HEALTHY_PATH} and {READY_PATH}, a page for people at /.\n"
-    )
 }

@@ -1,216 +1,254 @@
-//! A server that a client can neither stall nor fill.
+//! The server: `axum-server` over the sockets of [`Bound`], with a bounded [`Pool`] of connections
+//! and TLS as the configuration file asks for it at the moment.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use axum::Extension;
+use axum_server::accept::Accept;
+use axum_server::{AddrListener, Address, Handle, Server};
+use futures_util::future::join_all;
+use hyper_util::rt::TokioTimer;
+use rustls::ServerConnection;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tower::Layer as _;
 
-use super::activity::Activity;
-use super::config::{Peer, WebConfig};
-use super::connection::Guarded;
-use super::listen::Listener;
-use super::pool::Pool;
-use super::{Bound, Limits, WebState, protocol};
+use super::connections::{Connection, Pool, Stream, Transport};
+use super::listen::{Bound, Socket};
+use super::{Limits, WebConfig, WebState};
 
-/// The pause after an accept that failed for want of something, a file descriptor most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+/// The maximum size of the request line and headers together, and what is buffered of a response,
+/// in bytes. Prometheus sends 400.
+const MAX_BUFFER: usize = 32 * 1024;
 
-/// The first byte of a TLS connection: a record of the handshake.
+/// The maximum number of headers of a request.
+const MAX_HEADERS: usize = 64;
+
+/// The maximum number of requests under way on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 8;
+
+/// What one HTTP/2 client may send before it is read, and what is buffered of one response, in
+/// bytes.
+const HTTP2_BUFFER: u32 = 16 * 1024;
+
+/// The first byte of a TLS connection.
 const HANDSHAKE: u8 = 0x16;
 
-/// What somebody gets who speaks HTTP where TLS is spoken; Go's servers say the same.
-const NOT_TLS: &[u8] =
-    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n\
-Client sent an HTTP request to an HTTPS server.\n";
+/// The time after which a silent HTTP/2 client is asked whether it is still there.
+const HTTP2_KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// What every connection of one server shares.
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) router: Router,
-    pub(super) limits: Limits,
-    config: Option<WebConfig>,
+/// What Go's servers answer to a request without TLS.
+const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    X-Content-Type-Options: nosniff\r\n\
+    Connection: close\r\n\r\n\
+    Client sent an HTTP request to an HTTPS server.\n";
+
+/// Where a connection comes from.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// `None` for a Unix socket.
+    pub(super) address: Option<IpAddr>,
+    pub(super) connection: Arc<Connection>,
+}
+
+/// A listening socket that adds its connections to the pool.
+pub(super) struct Listener {
+    socket: Accepting,
     pool: Arc<Pool>,
-    /// No new connections, no further requests.
-    pub(super) shutdown: CancellationToken,
-    /// Not even the answers that are on their way.
-    abort: CancellationToken,
 }
 
-/// A listening socket of this server.
-enum Acceptor {
+enum Accepting {
     Tcp(TcpListener),
-    #[cfg(unix)]
-    Unix(tokio::net::UnixListener),
+    Unix(UnixListener),
 }
 
-/// A new connection; for one over the network, where from.
-enum Accepted {
-    Tcp(TcpStream, IpAddr),
-    #[cfg(unix)]
-    Unix(tokio::net::UnixStream),
-}
+/// Adds TLS to a connection if the configuration asks for it.
+#[derive(Clone)]
+struct Tls(Option<WebConfig>);
 
-/// Answers requests until `shutdown`, then lets answers finish that are on their way, for at most
-/// [`Limits::shutdown_grace`]. Clients that are only connected are not waited for.
+/// Serves requests until `shutdown`, then lets responses finish that are under way, for at most
+/// [`Limits::shutdown_grace`].
 pub async fn serve(bound: Bound, state: WebState, shutdown: CancellationToken) {
-    let shared = Shared {
-        router: super::router(state, &bound.telemetry_path, bound.config.clone()),
-        limits: bound.limits,
-        config: bound.config,
-        pool: Arc::new(Pool::new(bound.limits.connections)),
-        shutdown,
-        abort: CancellationToken::new(),
-    };
-    if let Some(config) = &shared.config {
-        config.announce();
+    let Bound { sockets, settings } = bound;
+    if let Some(config) = &settings.config {
+        config.log();
     }
-    let tasks = TaskTracker::new();
-    // Kept until the end: with the last handle the file of a Unix socket goes.
-    let listeners = bound.listeners;
-    for listener in &listeners {
-        match Acceptor::new(listener) {
-            Ok(acceptor) => drop(tasks.spawn(accept(acceptor, shared.clone(), tasks.clone()))),
-            Err(error) => {
-                tracing::error!(%error, "a listening socket cannot be used; the others go on")
-            }
-        }
-    }
-    tasks.close();
-    shared.shutdown.cancelled().await;
-    if tokio::time::timeout(bound.limits.shutdown_grace, tasks.wait())
-        .await
-        .is_err()
-    {
-        shared.abort.cancel();
-        tasks.wait().await;
-    }
-}
-
-async fn accept(listener: Acceptor, shared: Shared, tasks: TaskTracker) {
-    let mut failures = 0_u32;
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = shared.shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok(accepted) => {
-                failures = 0;
-                match accepted {
-                    Accepted::Tcp(stream, client) => admit(stream, Some(client), &shared, &tasks),
-                    #[cfg(unix)]
-                    Accepted::Unix(stream) => admit(stream, None, &shared, &tasks),
-                }
-            }
-            // The client went away before it was accepted.
-            Err(error) if is_about_the_client(&error) => {}
-            Err(error) => {
-                failures = failures.saturating_add(1);
-                if failures.is_power_of_two() {
-                    tracing::warn!(%error, failures, "cannot accept connections; trying again twice a second");
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-fn is_about_the_client(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
-    )
-}
-
-fn admit<S>(stream: S, client: Option<IpAddr>, shared: &Shared, tasks: &TaskTracker)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let activity = Activity::new();
-    // When every connection is being answered, a further one is closed: its client sees that at once, and tries again.
-    let Some(place) = shared.pool.admit(activity.clone()) else {
-        return;
-    };
-    let shared = shared.clone();
-    tasks.spawn(async move {
-        let evicted = place.evicted();
-        tokio::select! {
-            biased;
-            () = evicted.cancelled() => {}
-            () = shared.abort.cancelled() => {}
-            () = connection(stream, Peer(client), activity, &shared) => {}
-        }
-        drop(place);
+    let (limits, pool) = (settings.limits, Pool::new(settings.limits));
+    let router = super::router(state, &settings);
+    let service = tower::service_fn(move |client: Client| {
+        let router = Extension(client).layer(router.clone());
+        std::future::ready(Ok::<_, Infallible>(router))
     });
+    let handle: Handle<Client> = Handle::new();
+    let listeners = sockets.iter().filter_map(|socket| {
+        let listener = Listener::new(socket, pool.clone());
+        listener
+            .inspect_err(|error| tracing::error!(%error, "cannot use a listening socket"))
+            .ok()
+    });
+    let servers = listeners.map(|listener| {
+        let mut server = Server::from_listener(listener)
+            .acceptor(Tls(settings.config.clone()))
+            .handle(handle.clone());
+        let http = server.http_builder();
+        http.http1()
+            .max_buf_size(MAX_BUFFER)
+            .max_headers(MAX_HEADERS);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_BUFFER as u32)
+            .initial_stream_window_size(HTTP2_BUFFER)
+            .initial_connection_window_size(HTTP2_BUFFER)
+            .max_send_buf_size(HTTP2_BUFFER as usize)
+            .keep_alive_interval(HTTP2_KEEP_ALIVE)
+            .keep_alive_timeout(HTTP2_KEEP_ALIVE);
+        server.serve(service.clone())
+    });
+    let servers = join_all(servers);
+    let stop = async {
+        shutdown.cancelled().await;
+        handle.graceful_shutdown(Some(limits.shutdown_grace));
+        pool.close_idle();
+        std::future::pending().await
+    };
+    tokio::select! {
+        _ = servers => {}
+        () = close_overdue(&pool, limits) => {}
+        () = stop => {}
+    }
+    pool.close_all();
 }
 
-/// Serves one connection to its end. A handshake has the deadline of a request's headers, since it comes before them.
-async fn connection<S>(stream: S, peer: Peer, activity: Arc<Activity>, shared: &Shared)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let mut stream = Guarded::new(stream, activity.clone(), shared.limits);
-    let tls = match &shared.config {
-        Some(config) => config.current().await.tls(),
-        None => None,
-    };
-    let Some(tls) = tls else {
-        return protocol::http1(stream, peer, activity, shared).await;
-    };
-    let handshake = async {
-        if stream.first_byte().await? != HANDSHAKE {
-            stream.write_all(NOT_TLS).await?;
-            stream.shutdown().await?;
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        TlsAcceptor::from(tls).accept(stream).await
-    };
-    let shaken = tokio::select! {
-        biased;
-        () = shared.shutdown.cancelled() => return,
-        shaken = handshake => shaken,
-    };
-    // A handshake that fails is the client's affair, as a request that ends halfway.
-    let Ok(stream) = shaken else { return };
-    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        protocol::http2(stream, peer, activity, shared).await;
-    } else {
-        protocol::http1(stream, peer, activity, shared).await;
+/// Closes connections at their deadlines, for ever.
+async fn close_overdue(pool: &Pool, limits: Limits) {
+    let shortest = limits
+        .header_timeout
+        .min(limits.write_timeout)
+        .min(limits.idle_timeout);
+    let every = (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
+    let mut ticks = tokio::time::interval(every);
+    loop {
+        ticks.tick().await;
+        pool.close_overdue();
     }
 }
 
-// === impl Acceptor ===
+// === impl Client ===
 
-impl Acceptor {
-    fn new(listener: &Listener) -> io::Result<Self> {
-        Ok(match listener {
-            Listener::Tcp(socket) => Self::Tcp(TcpListener::from_std(socket.try_clone()?)?),
-            #[cfg(unix)]
-            Listener::Unix(socket) => Self::Unix(tokio::net::UnixListener::from_std(
-                socket.listener.try_clone()?,
-            )?),
+impl Address for Client {
+    type Stream = Stream;
+    type Listener = Listener;
+}
+
+// === impl Listener ===
+
+impl Listener {
+    fn new(socket: &Socket, pool: Arc<Pool>) -> io::Result<Self> {
+        let socket = match socket {
+            Socket::Tcp(socket) => Accepting::Tcp(TcpListener::from_std(socket.try_clone()?)?),
+            Socket::Unix(socket) => {
+                Accepting::Unix(UnixListener::from_std(socket.listener.try_clone()?)?)
+            }
+        };
+        Ok(Self { socket, pool })
+    }
+
+    async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
+        match &self.socket {
+            Accepting::Tcp(listener) => {
+                let (stream, from) = listener.accept().await?;
+                // Responses are written whole, so nothing is gained by waiting for more.
+                let _ = stream.set_nodelay(true);
+                Ok((self.pool.add(stream), Some(from.ip().to_canonical())))
+            }
+            Accepting::Unix(listener) => Ok((self.pool.add(listener.accept().await?.0), None)),
+        }
+    }
+}
+
+impl AddrListener<Stream, Client> for Listener {
+    async fn bind_to(_: Client) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    async fn accept_stream(&self) -> io::Result<(Stream, Client)> {
+        let accepted = self.accept().await;
+        if let Err(error) = &accepted
+            && !matches!(error.kind(), io::ErrorKind::ConnectionAborted)
+        {
+            // Most likely the process has no file descriptors left.
+            tracing::warn!(%error, "cannot accept a connection; closing the one without progress");
+            self.pool.close_stalest();
+        }
+        let (stream, address) = accepted?;
+        let connection = stream.connection();
+        Ok((
+            stream,
+            Client {
+                address,
+                connection,
+            },
+        ))
+    }
+
+    fn get_local_addr(&self) -> io::Result<Client> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+// === impl Tls ===
+
+impl<S: Send + 'static> Accept<Stream, S> for Tls {
+    type Stream = Pin<Box<dyn Transport>>;
+    type Service = S;
+    type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, S)>> + Send>>;
+
+    fn accept(&self, stream: Stream, service: S) -> Self::Future {
+        let Tls(config) = self.clone();
+        Box::pin(async move {
+            let stream: Self::Stream = match config {
+                Some(config) => handshake(stream, &config).await?,
+                None => Box::pin(stream),
+            };
+            Ok((stream, service))
         })
     }
+}
 
-    async fn accept(&self) -> io::Result<Accepted> {
-        match self {
-            Self::Tcp(listener) => {
-                let (stream, from) = listener.accept().await?;
-                // Answers are small and written whole: nothing is gained by waiting for more.
-                let _ = stream.set_nodelay(true);
-                Ok(Accepted::Tcp(stream, from.ip().to_canonical()))
-            }
-            #[cfg(unix)]
-            Self::Unix(listener) => Ok(Accepted::Unix(listener.accept().await?.0)),
-        }
+/// Completes a TLS handshake, if TLS is on. Its deadline is that of a request's headers.
+async fn handshake(mut stream: Stream, config: &WebConfig) -> io::Result<Pin<Box<dyn Transport>>> {
+    let Some(tls) = config.current().await.tls() else {
+        return Ok(Box::pin(stream));
+    };
+    if stream.peek().await? != HANDSHAKE {
+        stream.write_all(NOT_TLS).await?;
+        stream.shutdown().await?;
+        return Err(io::ErrorKind::InvalidData.into());
     }
+    let buffer = |session: &mut ServerConnection| {
+        session.set_buffer_limit(Some(HTTP2_BUFFER as usize));
+    };
+    let accepted = TlsAcceptor::from(tls).accept_with(stream, buffer).await;
+    Ok(Box::pin(accepted.inspect_err(log_failure)?))
+}
+
+fn log_failure(error: &io::Error) {
+    let text = error.to_string();
+    let advice = match text.contains("UnsupportedCertVersion") {
+        true => {
+            "the certificate is X.509 version 1; create version 3 with `openssl x509 -req \
+             -extfile FILE`, where FILE contains for example `subjectAltName=DNS:client`"
+        }
+        false => "check the client's TLS settings",
+    };
+    tracing::warn!(error = text, advice, "TLS handshake failed");
 }

@@ -1,68 +1,131 @@
-//! Where the exporter listens, and under which path it shows its metrics.
+//! Where the exporter listens, under which path it shows its metrics, and what clients may use.
 
 use std::fmt;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{ListenAddress, WebConfig};
+use super::WebConfig;
 
 /// The settings of the web surface.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `--web.listen-address`: every address is served alike.
     pub listen_addresses: Vec<ListenAddress>,
-    /// `--web.systemd-socket`: the sockets that systemd hands over, instead of the addresses.
+    /// `--web.systemd-socket`: serve the sockets that systemd passes instead.
     pub systemd_socket: bool,
     /// `--web.config.file`.
     pub config: Option<WebConfig>,
     /// `--web.telemetry-path`.
     pub telemetry_path: TelemetryPath,
-    /// What one client, and all of them together, may take.
+    /// What one client, and all of them together, may use.
     pub limits: Limits,
 }
 
-/// The path of the metrics; never one that the exporter needs for something else.
+/// One `--web.listen-address`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// `:10917`: every interface, IPv4 and IPv6.
+    Any(u16),
+    /// `127.0.0.1:0`, `[::]:10917`; port 0 means a free one.
+    Socket(SocketAddr),
+    /// `localhost:10917`: every address of the name.
+    Name(String, u16),
+    /// `unix:/run/orgdata-exporter.sock`: a socket in the file system.
+    Unix(PathBuf),
+}
+
+/// The path of the metrics; never one that the exporter uses for something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TelemetryPath(String);
 
 /// Bounds on clients. The defaults suit scrapers and probes; tests make them small.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections open at the same time. Past it the one that has been idle longest gives way.
+    /// The maximum number of open connections, lowered to what `RLIMIT_NOFILE` allows. Above it,
+    /// the connection that made no progress for longest is closed.
     pub connections: usize,
-    /// From the connection, or from the first byte of a further request, to the end of the request's headers.
+    /// The maximum time from the start of a connection, with its TLS handshake, to the end of the
+    /// first request's headers.
     pub header_timeout: Duration,
-    /// How long a connection may be silent between two requests. Longer than any usual scrape interval, so that a scraper
-    /// keeps its connection.
+    /// The maximum time between a response and the next request. Longer than usual scrape
+    /// intervals, so that a scraper keeps its connection.
     pub idle_timeout: Duration,
-    /// How long a client may take to read what it asked for.
+    /// The maximum time that a write may be blocked. A whole response may take twice as long.
     pub write_timeout: Duration,
-    /// How long answers that are on their way may take when the exporter stops.
+    /// The maximum time for responses to finish when the exporter stops.
     pub shutdown_grace: Duration,
 }
 
-/// Why a telemetry path was refused.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TelemetryPathError {
-    /// It does not start with a slash.
-    #[error("it must start with /, like /metrics")]
-    Relative,
-    /// The exporter answers something else there.
-    #[error(
-        "/ and everything under /-/ are taken by the exporter itself; choose another path, like /metrics"
-    )]
-    Taken,
-    /// A character that a path cannot have, or that would make two paths look the same.
-    #[error(
-        "it may only hold letters, digits and the characters - . _ ~ /, and no empty or dotted parts"
-    )]
-    Characters,
+// === impl ListenAddress ===
+
+impl FromStr for ListenAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() || path.ends_with('/') || path.contains(char::is_control) {
+                return Err("it has no path; write a Unix socket like unix:/run/exporter.sock");
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Socket(address));
+        }
+        if text.parse::<Ipv6Addr>().is_ok() {
+            return Err("an IPv6 address needs brackets, like [::1]:10917");
+        }
+        let Some((host, port)) = text.rsplit_once(':') else {
+            return Err("it has no port; write it like :10917 or localhost:10917");
+        };
+        if host.contains(':') && !host.starts_with('[') {
+            return Err("an IPv6 address needs brackets, like [::1]:10917");
+        }
+        let port = match port.parse() {
+            Ok(number) if port.bytes().all(|byte| byte.is_ascii_digit()) => number,
+            _ => return Err("its port is not a number from 0 to 65535; 0 means any free port"),
+        };
+        if host.is_empty() {
+            return Ok(Self::Any(port));
+        }
+        let name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if !host.chars().all(name) || host.chars().all(|c| c.is_ascii_digit() || c == '.') {
+            return Err(
+                "it is not an address and a port; write it like :10917, 127.0.0.1:10917, \
+                        [::1]:10917 or localhost:10917",
+            );
+        }
+        Ok(Self::Name(host.to_owned(), port))
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any(port) => write!(f, ":{port}"),
+            Self::Socket(address) => address.fmt(f),
+            Self::Name(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl ListenAddress {
+    /// Returns the port: 0 for any free one, and for a Unix socket.
+    pub fn port(&self) -> u16 {
+        match self {
+            Self::Any(port) | Self::Name(_, port) => *port,
+            Self::Socket(address) => address.port(),
+            Self::Unix(_) => 0,
+        }
+    }
 }
 
 // === impl TelemetryPath ===
 
 impl TelemetryPath {
-    /// The path, with its leading slash.
+    /// Returns the path, with its leading slash.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -75,20 +138,21 @@ impl Default for TelemetryPath {
 }
 
 impl FromStr for TelemetryPath {
-    type Err = TelemetryPathError;
+    type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let Some(path) = text.strip_prefix('/') else {
-            return Err(TelemetryPathError::Relative);
+            return Err("it must start with /, like /metrics");
         };
         if path.is_empty() || path == "-" || path.starts_with("-/") {
-            return Err(TelemetryPathError::Taken);
+            return Err("the exporter itself uses / and everything under /-/; choose another path");
         }
-        let plain = path
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte));
-        if !plain || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(TelemetryPathError::Characters);
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+        if !path.bytes().all(plain) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(
+                "it may only contain letters, digits and - . _ ~ /, and no empty or \
+                        dotted parts",
+            );
         }
         Ok(Self(text.to_owned()))
     }
@@ -101,14 +165,6 @@ impl fmt::Display for TelemetryPath {
 }
 
 // === impl Limits ===
-
-impl Limits {
-    /// How long one answer over HTTP/2 may take, from the request to the last byte read: as long again as a client may take to
-    /// read it, for the scrape to have its turn and be encoded.
-    pub(super) fn answer_timeout(&self) -> Duration {
-        self.write_timeout * 2
-    }
-}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -127,31 +183,61 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_telemetry_path_is_kept() {
-        for text in ["/metrics", "/probe/metrics", "/-metrics", "/m.e_t~r-1"] {
-            assert_eq!(text.parse::<TelemetryPath>().unwrap().as_str(), text);
+    fn addresses_are_parsed_and_displayed_alike() {
+        for text in [
+            ":10917",
+            ":0",
+            "127.0.0.1:0",
+            "0.0.0.0:80",
+            "[::]:10917",
+            "[::1]:65535",
+            "exporter.example.org:1",
+            "unix:/run/x.sock",
+            "unix:x.sock",
+        ] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
+        }
+        assert_eq!(":10917".parse(), Ok(ListenAddress::Any(10917)));
+        let localhost = ListenAddress::Name("localhost".to_owned(), 1);
+        assert_eq!("localhost:1".parse(), Ok(localhost));
+    }
+
+    #[test]
+    fn an_invalid_address_is_refused_with_the_reason() {
+        for (texts, reason) in [
+            (&["", "10917", "127.0.0.1", "localhost"][..], "has no port"),
+            (
+                &[":", ":http", ":65536", ":-1", ":+80", "[::1]"],
+                "not a number",
+            ),
+            (&["::1", "::1:10917", "fe80::1%eth0:80"], "brackets"),
+            (&["127.0.0.256:80", "[::g]:80", "local host:80"], "not an"),
+            (&["http://localhost:10917", "a/b:80"], ""),
+            (&["localhost:10917/metrics"], "not a number"),
+            (&["unix:", "unix:/run/"], "has no path"),
+        ] {
+            for text in texts {
+                let error = text.parse::<ListenAddress>().unwrap_err();
+                assert!(error.contains(reason), "{text}: {error}");
+            }
         }
     }
 
     #[test]
-    fn a_telemetry_path_is_refused_with_the_reason() {
-        use TelemetryPathError as E;
-        for (text, error) in [
-            ("", E::Relative),
-            ("metrics", E::Relative),
-            ("/", E::Taken),
-            ("/-", E::Taken),
-            ("/-/healthy", E::Taken),
-            ("/-/metrics", E::Taken),
-            ("//", E::Characters),
-            ("/metrics/", E::Characters),
-            ("/a/../b", E::Characters),
-            ("/metrics?x=1", E::Characters),
-            ("/{metrics}", E::Characters),
-            ("/m%65trics", E::Characters),
-            ("/m\u{e9}trics", E::Characters),
+    fn a_telemetry_path_is_plain_and_not_used_otherwise() {
+        for text in ["/metrics", "/probe/metrics", "/-metrics", "/m.e_t~r-1"] {
+            assert_eq!(text.parse::<TelemetryPath>().unwrap().as_str(), text);
+        }
+        for (texts, reason) in [
+            (&["", "metrics"][..], "start with /"),
+            (&["/", "/-", "/-/healthy", "/-/metrics"], "itself uses"),
+            (&["//", "/metrics/", "/a/../b"], "may only contain"),
+            (&["/metrics?x=1", "/{m}", "/m%65"], "may only contain"),
         ] {
-            assert_eq!(text.parse::<TelemetryPath>(), Err(error), "{text}");
+            for text in texts {
+                let error = text.parse::<TelemetryPath>().unwrap_err();
+                assert!(error.contains(reason), "{text}: {error}");
+            }
         }
     }
 }

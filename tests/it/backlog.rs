@@ -4,18 +4,20 @@ use crate::support::collector_peer;
 use crate::support::settings;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use collector_peer::{Peer, Reply};
 use jiff::Timestamp;
 use orgdata_exporter::api::Client;
 use orgdata_exporter::audit::{Settings, Start, Tail};
+use orgdata_exporter::ledger::Encoded;
 use orgdata_exporter::ledger::{
     Commit, Disposition, EventId, LedgerHandle, LedgerState, NewEntry, NewEvent,
     Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::otlp::{Flags, Next, Relay, Sender, Settings as OtlpSettings};
+use orgdata_exporter::otlp::{Flags, Next, RecordEncoder, Relay, Sender, Settings as OtlpSettings};
 use orgdata_exporter::simulator::{Config, Fields, Scope, Simulator};
 
 /// `--state.max-size`, smaller than the flag may be.
@@ -34,7 +36,7 @@ fn ledger(
     LedgerHandle::open(settings, metrics.clone()).expect("opens")
 }
 
-fn relay(ledger: &LedgerHandle, peer: &Peer, metrics: &Metrics) -> Relay<LedgerHandle, Sender> {
+fn relay(ledger: &LedgerHandle, peer: &Peer, metrics: &Metrics) -> Relay<Encoded, Sender> {
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();
@@ -49,8 +51,9 @@ fn relay(ledger: &LedgerHandle, peer: &Peer, metrics: &Metrics) -> Relay<LedgerH
         .expect("settings")
         .expect("an endpoint");
     let sender = Sender::new(&settings).expect("a sender");
+    let encoder = Arc::new(RecordEncoder::new(settings.redaction.clone()));
     Relay::new(
-        ledger.clone(),
+        Encoded::new(ledger.clone(), encoder),
         &ledger.instance_id(),
         sender,
         &settings,

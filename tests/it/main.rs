@@ -12,15 +12,13 @@ mod support {
     pub(crate) mod exporter;
     pub(crate) mod families;
     pub(crate) mod fast;
+    pub(crate) mod files;
     pub(crate) mod http_peer;
-    pub(crate) mod manifests;
     pub(crate) mod openmetrics;
     pub(crate) mod settings;
 }
 
-mod api;
 mod backfill;
-mod backlog;
 mod cardinality;
 mod chart;
 mod check;
@@ -32,12 +30,13 @@ mod deploy;
 mod exposition;
 mod health;
 mod healthcheck;
+mod migration;
 mod otlp;
 mod properties;
 mod readme;
 mod self_metrics;
-mod simulator;
 mod state;
+mod structure;
 mod tail;
 mod tickets;
 mod web;

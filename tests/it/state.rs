@@ -1,36 +1,207 @@
-//! The state file: bounded, one process's and one service's, and readable by the versions that may read it.
+//! The state file: bounded, used by one process, and readable by the versions that may read it.
 
-use crate::support::settings;
-
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use orgdata_exporter::audit::{publish, restore};
 use orgdata_exporter::ledger::{
-    ActorLabel, ActorRef, Birth, Commit, DeadLetter, DeadLetters, DeadReason, Disposition, EventId,
-    Frontier, Gap, GapReason, LedgerError, LedgerHandle, LedgerState, NewEntry, NewEvent,
-    OpenError, RecordKind, Selection, Settings, StatePath,
+    ActorRef, Commit, DeadLetters, DeadReason, Disposition, Encode, EventId, FirstSync, Gap,
+    GapReason, LedgerError, LedgerHandle, LedgerState, NewEntry, NewEvent, OpenError, OutboxRecord,
+    Rejected, STRIDE, Selection, Settings, Settled, StatePath, TailState,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::exposition::Format;
+use tempfile::TempDir;
+
+use crate::support::captured::Captured;
+use crate::support::settings::{self, PlainRecords};
 
 const DAY: Duration = Duration::from_secs(86_400);
+const MIB: u64 = 1 << 20;
 
-fn settings(path: &Path) -> Settings {
-    let path = StatePath::File(path.to_owned());
-    Settings {
-        max_size: 8 << 20,
-        filters: "[]".to_owned(),
-        max_dead_letters: 100,
-        ..settings::ledger(path, "https://api.example")
-    }
+/// A state file and the process that has it open.
+struct World {
+    directory: TempDir,
+    settings: Settings,
+    open: Option<Process>,
+    /// The tail's state of the last commit.
+    tail: TailState,
 }
 
-fn open(path: &Path) -> (LedgerHandle, LedgerState, Metrics) {
-    let metrics = Metrics::new(Duration::ZERO);
-    let (ledger, state) = LedgerHandle::open(settings(path), metrics.clone()).expect("opens");
-    (ledger, state, metrics)
+struct Process {
+    ledger: LedgerHandle,
+    state: LedgerState,
+    metrics: Metrics,
+}
+
+// === impl World ===
+
+impl World {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let directory = directory.expect("a directory");
+        let path = StatePath::File(directory.path().join("state.db"));
+        let mut settings = Settings {
+            max_size: 8 * MIB,
+            filters: "[]".to_owned(),
+            max_dead_letters: 100,
+            ..settings::ledger(path, "https://api.example")
+        };
+        change(&mut settings);
+        let mut world = Self {
+            directory,
+            settings,
+            open: None,
+            tail: TailState::default(),
+        };
+        world.restart();
+        world
+    }
+
+    fn restart(&mut self) {
+        self.open = None;
+        let (ledger, state) = LedgerHandle::open(self.settings.clone()).expect("opens");
+        let metrics = Metrics::new(Duration::ZERO);
+        restore(&metrics, state.counted.clone());
+        self.tail = state.tail.clone();
+        self.open = Some(Process {
+            ledger,
+            state,
+            metrics,
+        });
+    }
+
+    fn close(&mut self) {
+        self.open = None;
+    }
+
+    fn refused(&self) -> OpenError {
+        LedgerHandle::open(self.settings.clone()).expect_err("refused")
+    }
+
+    fn process(&self) -> &Process {
+        self.open.as_ref().expect("open")
+    }
+
+    fn ledger(&self) -> &LedgerHandle {
+        &self.process().ledger
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("state.db")
+    }
+
+    /// Bytes of the file and of its write-ahead log.
+    fn bytes(&self) -> u64 {
+        let files = ["state.db", "state.db-wal"].map(|name| self.directory.path().join(name));
+        let sizes = files.iter().filter_map(|file| file.metadata().ok());
+        sizes.map(|file| file.len()).sum()
+    }
+
+    /// Commits a page at its place.
+    async fn commit(&mut self, mut commit: Commit) -> Result<(), LedgerError> {
+        let mut tail = self.tail.clone();
+        commit.place = tail.take_place();
+        commit.top = true;
+        commit.tail = Some(tail.clone());
+        let changes = self.ledger().commit(commit).await?;
+        publish(&self.process().metrics, changes);
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Commits `count` entries from number `first` on.
+    async fn page(&mut self, first: u64, count: u64) {
+        let commit = page(first, count, Timestamp::now());
+        self.commit(commit).await.expect("written");
+    }
+
+    /// Commits pages until the file is full. Returns how many entries are in it.
+    async fn fill(&mut self) -> u64 {
+        let mut count = 0;
+        while !self.ledger().is_full() {
+            self.page(count, 1000).await;
+            count += 1000;
+            assert!(count < 1_000_000, "it never fills");
+        }
+        count
+    }
+
+    fn counted(&self) -> u64 {
+        let events = self.process().metrics.audit.events();
+        events.iter().map(|(_, count)| count).sum()
+    }
+
+    fn total(&self, total: Total) -> u64 {
+        self.process().metrics.audit.total(total)
+    }
+
+    fn backlog(&self) -> u64 {
+        self.ledger().status().backlog
+    }
+
+    async fn batch(&self, max_records: usize) -> Vec<OutboxRecord> {
+        let batch = self.ledger().outbox_batch(max_records, 3 << 20).await;
+        batch.expect("readable")
+    }
+
+    async fn settle(&self, records: &[OutboxRecord]) {
+        let delivered = records.iter().map(|record| record.position).collect();
+        let settled = Settled {
+            delivered,
+            ..Settled::default()
+        };
+        self.ledger().outbox_settle(settled).await.expect("written");
+    }
+
+    /// Takes everything out of the outbox.
+    async fn drain(&self) -> Vec<String> {
+        let mut taken = Vec::new();
+        loop {
+            let batch = self.batch(512).await;
+            if batch.is_empty() {
+                return taken;
+            }
+            let decoded = batch
+                .iter()
+                .map(|record| PlainRecords.decode(&record.bytes));
+            taken.extend(decoded.map(|(_, json)| json));
+            self.settle(&batch).await;
+        }
+    }
+
+    /// Changes the file as another program does.
+    fn change(&self, sql: &str) {
+        let file = rusqlite::Connection::open(self.path()).expect("opens");
+        file.execute_batch(sql).expect("runs");
+    }
+
+    fn query<T: rusqlite::types::FromSql>(&self, sql: &str) -> T {
+        let file = rusqlite::Connection::open(self.path()).expect("opens");
+        file.query_row(sql, [], |row| row.get(0)).expect("a row")
+    }
+
+    /// Files that were set aside.
+    fn asides(&self) -> usize {
+        let files = std::fs::read_dir(self.directory.path()).expect("readable");
+        let names = files.map(|file| {
+            file.expect("readable")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        });
+        names
+            .filter(|name| {
+                name.contains(".damaged-") && !name.contains("-wal") && !name.contains("-shm")
+            })
+            .count()
+    }
 }
 
 fn entry(number: u64, created_at: Timestamp) -> NewEntry {
@@ -48,267 +219,208 @@ fn entry(number: u64, created_at: Timestamp) -> NewEntry {
         }),
         // Every text differs, as real ones do.
         raw: format!(
-            "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}{:x}\"}}",
+            "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}\"}}",
             number.wrapping_mul(0xd134_2543_de82_ef95),
-            number * 7919,
-            number ^ 0xabcdef
+            number * 7919
         ),
     }
 }
 
-/// A page of `count` entries from `first` on, as one commit.
 fn page(first: u64, count: u64, at: Timestamp) -> Commit {
     let mut commit = Commit::new(at);
     commit.entries = (first..first + count)
         .map(|number| entry(number, at))
         .collect();
-    commit.frontier_at = Some(at);
     commit
 }
 
-fn born(at: Timestamp) -> Commit {
-    let mut commit = Commit::new(at);
-    commit.birth = Some(Birth {
-        born_at: at,
-        start_floor: None,
-        count_floor: None,
-    });
+/// A page of one entry that cannot be counted.
+fn malformed(number: u64, raw: String) -> Commit {
+    let mut commit = page(number, 1, Timestamp::now());
+    commit.entries[0].event = Err("unreadable".to_owned());
+    commit.entries[0].raw = raw;
     commit
-}
-
-fn counted(metrics: &Metrics) -> u64 {
-    metrics.audit.events().iter().map(|(_, count)| count).sum()
-}
-
-/// Bytes of the file and what SQLite keeps beside it.
-fn bytes(path: &Path) -> u64 {
-    ["", "-wal"]
-        .iter()
-        .filter_map(|suffix| std::fs::metadata(format!("{}{suffix}", path.display())).ok())
-        .map(|file| file.len())
-        .sum()
-}
-
-/// What another program does to the file.
-fn change(path: &Path, sql: &str) {
-    rusqlite::Connection::open(path)
-        .expect("opens")
-        .execute_batch(sql)
-        .expect("runs");
-}
-
-/// Takes everything out of the outbox, in the order it comes.
-async fn drain(ledger: &LedgerHandle) -> Vec<String> {
-    let mut taken = Vec::new();
-    loop {
-        let batch = ledger.outbox_batch(512, 3 << 20).await.expect("readable");
-        let Some(last) = batch.last() else {
-            return taken;
-        };
-        let through = last.position;
-        taken.extend(batch.into_iter().map(|record| record.raw));
-        ledger
-            .outbox_acknowledge(through, Vec::new())
-            .await
-            .expect("written");
-    }
 }
 
 /// The texts of entries `first..last`.
 fn raw(first: u64, last: u64) -> Vec<String> {
-    (first..last)
+    let numbers = first..last;
+    numbers
         .map(|number| entry(number, Timestamp::UNIX_EPOCH).raw)
         .collect()
 }
 
-fn asides(directory: &Path) -> usize {
-    let names = std::fs::read_dir(directory)
-        .expect("readable")
-        .filter_map(Result::ok)
-        .map(|file| file.file_name());
-    names
-        .filter(|name| {
-            name.to_string_lossy().contains(".damaged-")
-                && !name.to_string_lossy().ends_with("-wal")
-        })
-        .count()
-}
-
-fn shown(metrics: &Metrics, line: &str) -> bool {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, metrics.registry()).expect("encodes");
-    text.lines().any(|shown| shown == line)
+fn rejected(record: &OutboxRecord) -> Settled {
+    Settled {
+        rejected: vec![Rejected {
+            position: record.position,
+            arrived_at: record.arrived_at,
+            reason: DeadReason::Refused,
+            message: "no".to_owned(),
+            bytes: record.bytes.clone(),
+        }],
+        ..Settled::default()
+    }
 }
 
 #[tokio::test]
 async fn a_backlog_stops_at_the_limit_and_drains_oldest_first() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, metrics) = open(&path);
-    let now = Timestamp::now();
-    ledger.commit(born(now)).await.expect("written");
-    let mut committed = 0;
-    while !ledger.is_full() {
-        ledger
-            .commit(page(committed, 1000, now))
-            .await
-            .expect("written");
-        committed += 1000;
-        assert!(committed < 1_000_000, "it never fills");
-    }
-    let file = std::fs::metadata(&path).expect("a file").len();
+    let mut world = World::new();
+    let committed = world.fill().await;
+    assert!(world.bytes() <= 8 * MIB, "{} bytes", world.bytes());
+    assert_eq!((world.backlog(), world.counted()), (committed, committed));
+    assert_eq!(world.drain().await, raw(0, committed));
+    let status = world.ledger().status();
+    assert!(!world.ledger().is_full() && status.oldest.is_none());
+    let left = std::fs::metadata(world.path()).expect("a file").len();
     assert!(
-        bytes(&path) <= 8 << 20,
-        "{file} bytes in the file, {} with the log",
-        bytes(&path)
-    );
-    assert_eq!(
-        (ledger.backlog().records, counted(&metrics)),
-        (committed, committed)
-    );
-    let mut next = 0;
-    let mut rounds = 0;
-    while ledger.backlog().records > 0 {
-        let batch = ledger.outbox_batch(512, 3 << 20).await.expect("readable");
-        for record in &batch {
-            assert!(
-                record.raw.starts_with(&format!("{{\"id\":\"{next}\"")),
-                "{next}: {}",
-                record.raw
-            );
-            next += 1;
-        }
-        ledger
-            .outbox_acknowledge(batch.last().expect("not empty").position, Vec::new())
-            .await
-            .expect("written");
-        rounds += 1;
-        assert!(rounds < 10_000);
-    }
-    assert_eq!(next, committed);
-    assert!(!ledger.is_full() && ledger.backlog().oldest.is_none());
-    let emptied = std::fs::metadata(&path).expect("a file").len();
-    let used = metrics.state.size_bytes.get().unsigned_abs();
-    assert!(
-        emptied < used + (1 << 20),
-        "the file gives back what the backlog took: {emptied} bytes for {used}"
+        left < status.size_bytes + MIB,
+        "{left} bytes for {}",
+        status.size_bytes
     );
 }
 
-/// What a large transaction leaves of the log beside the file is cut at once, and what it leaves of the file once it is delivered.
 #[tokio::test]
 async fn what_a_large_page_took_is_given_back() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
+    let mut world = World::new();
     let mut commit = page(0, 1000, Timestamp::now());
     for (number, entry) in (0u64..).zip(&mut commit.entries) {
-        entry.raw = (0..600)
-            .map(|word| {
-                format!(
-                    "{:016x}",
-                    (number << 32 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                )
-            })
-            .collect();
+        let words = (0..600).map(|word| (number << 32 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        entry.raw = words.map(|word| format!("{word:016x}")).collect();
     }
-    ledger.commit(commit).await.expect("written");
-    let (log, all) = (
-        std::fs::metadata(directory.path().join("state.db-wal"))
-            .expect("a log")
-            .len(),
-        bytes(&path),
-    );
+    world.commit(commit).await.expect("written");
+    let log = world.directory.path().join("state.db-wal");
+    let log = log.metadata().expect("a log").len();
     assert!(
-        log < 1 << 20 && all > 6 << 20,
-        "{log} of {all} bytes are in the log"
+        log < MIB && world.bytes() > 6 * MIB,
+        "{log} of {}",
+        world.bytes()
     );
-    assert!(ledger.is_full());
-    assert_eq!(drain(&ledger).await.len(), 1000);
+    assert!(world.ledger().is_full());
+    assert_eq!(world.drain().await.len(), 1000);
     assert!(
-        !ledger.is_full() && bytes(&path) < 1 << 20,
+        !world.ledger().is_full() && world.bytes() < MIB,
         "{} bytes",
-        bytes(&path)
+        world.bytes()
     );
 }
 
 #[tokio::test]
-async fn a_restart_in_the_middle_of_a_page_goes_on_behind_the_last_acknowledged_record() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
-    ledger
-        .commit(page(0, 10, Timestamp::now()))
-        .await
-        .expect("written");
-    ledger
-        .commit(page(10, 10, Timestamp::now()))
-        .await
-        .expect("written");
-    let batch = ledger.outbox_batch(13, usize::MAX).await.expect("readable");
-    ledger
-        .outbox_acknowledge(batch[12].position, Vec::new())
-        .await
-        .expect("written");
-    let instance = ledger.instance_id();
-    drop(ledger);
-    let (ledger, _, metrics) = open(&path);
-    let batch = ledger
-        .outbox_batch(100, usize::MAX)
-        .await
-        .expect("readable");
-    assert_eq!(
-        (batch.len(), ledger.backlog().records, counted(&metrics)),
-        (7, 7, 20)
-    );
-    assert!(batch[0].raw.starts_with("{\"id\":\"13\""));
-    assert_eq!(ledger.instance_id(), instance);
+async fn delivery_continues_after_the_last_acknowledged_record() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.page(10, 10).await;
+    let batch = world.batch(13).await;
+    world.settle(&batch).await;
+    let instance = world.ledger().instance_id();
+    world.restart();
+    assert_eq!((world.backlog(), world.counted()), (7, 20));
+    assert_eq!(world.ledger().instance_id(), instance);
+    assert_eq!(world.drain().await, raw(13, 20));
+}
+
+/// The newest record is delivered first if a collector rejects the oldest.
+#[tokio::test]
+async fn a_witness_leaves_out_of_order() {
+    let mut world = World::new();
+    world.page(0, 3).await;
+    world.page(3, 2).await;
+    for left in [4, 3, 2] {
+        let newest = world
+            .ledger()
+            .outbox_newest()
+            .await
+            .expect("readable")
+            .expect("one");
+        let settled = Settled {
+            witness: Some(newest.position),
+            ..Settled::default()
+        };
+        world
+            .ledger()
+            .outbox_settle(settled)
+            .await
+            .expect("written");
+        assert_eq!(world.backlog(), left);
+    }
+    assert_eq!(world.drain().await, raw(0, 2));
+}
+
+/// Pages above an open range wait, until it is closed or released.
+#[tokio::test]
+async fn records_above_an_open_range_wait_for_it() {
+    let mut world = World::new();
+    world.page(0, 2).await;
+    let range = |released| {
+        let range = serde_json::json!({
+            "id": 2 * STRIDE, "kind": "catch_up", "cursor": "c", "received_at": Timestamp::now(), "end": null, "oldest": null,
+            "opened_at": Timestamp::now(), "last_contact": null, "expected": true, "older_pages": 0,
+            "released": released, "place": 2 * STRIDE,
+        });
+        serde_json::from_value(range).expect("a range")
+    };
+    world.tail.ranges = vec![range(false)];
+    world.page(4, 2).await;
+    assert_eq!(world.batch(100).await.len(), 2);
+    world.restart();
+    assert_eq!((world.batch(100).await.len(), world.backlog()), (2, 4));
+    // The range brings its page, below the one that opened it.
+    let mut commit = page(2, 2, Timestamp::now());
+    commit.place = 2 * STRIDE - 1;
+    world.tail.ranges = vec![range(true)];
+    commit.tail = Some(world.tail.clone());
+    world.ledger().commit(commit).await.expect("written");
+    assert_eq!(world.drain().await, raw(0, 6));
 }
 
 #[tokio::test]
 async fn a_year_of_events_leaves_a_bounded_file_and_a_floor() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let mut settings = settings(&path);
-    settings.outbox = false;
-    let metrics = Metrics::new(Duration::ZERO);
-    let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("opens");
-    let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
-    ledger.commit(born(start)).await.expect("written");
-    let mut floor = None;
-    for day in 0..365u32 {
-        let at = start + DAY * day;
-        let mut commit = page(u64::from(day) * 1000, 1000, at);
-        commit.reread_at = Some(at);
-        floor = ledger.commit(commit).await.expect("written");
+    for jump in [false, true] {
+        let mut world = World::with(|settings| settings.outbox = false);
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+        for day in 0..365u32 {
+            let at = start + DAY * day;
+            let mut commit = page(u64::from(day) * 1000, 1000, at);
+            // The service's clock jumps ahead for a day.
+            let at = if jump && day == 20 {
+                at + 365 * DAY
+            } else {
+                at
+            };
+            commit.server_time = at;
+            world.tail.reread_at = Some(at);
+            world.commit(commit).await.expect("written");
+            let oldest = entry(u64::from(day) * 1000, start).id;
+            assert_eq!(world.ledger().holds([oldest]), [true]);
+        }
+        assert_eq!(world.counted(), 365_000);
+        let state = world.ledger().state().await.expect("readable");
+        let floor = state.prune_floor.expect("ids were pruned");
+        let newest = start + DAY * 364 - Duration::from_secs(3600);
+        assert!(floor > start + DAY * 300 && floor <= newest, "{floor}");
+        assert!(world.bytes() < 5 * MIB, "{} bytes", world.bytes());
+        let (old, new) = (entry(0, start).id, entry(364_999, start).id);
+        assert_eq!(world.ledger().holds([old, new]), [false, true]);
+        world.restart();
+        assert_eq!(world.ledger().holds([old, new]), [false, true]);
     }
-    assert_eq!(counted(&metrics), 365_000);
-    let floor = floor.expect("ids were pruned");
-    assert!(
-        floor > start + DAY * 300 && floor <= start + DAY * 364 - Duration::from_secs(3600),
-        "{floor}"
-    );
-    assert!(bytes(&path) < 5 << 20, "{} bytes", bytes(&path));
-    let (old, new) = (entry(0, start).id, entry(364_999, start).id);
-    assert_eq!(ledger.holds([old, new]), [false, true]);
 }
 
 #[tokio::test]
-async fn the_delay_is_told_to_less_than_a_second_where_both_clocks_agree() {
+async fn the_delay_has_fractions_of_a_second_if_both_clocks_agree() {
     for (ahead, expected) in [(700, 1.7), (3_600_000, 1.0), (-5_000, 1.0)] {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (ledger, _, metrics) = open(&directory.path().join("state.db"));
+        let mut world = World::new();
         let now = Timestamp::from_second(1_800_000_000).expect("in range");
         let mut commit = page(0, 10, now - Duration::from_secs(1));
         commit.server_time = now;
         commit.arrived_at = now + jiff::SignedDuration::from_millis(ahead);
-        ledger.commit(commit).await.expect("written");
-        let text = Format::Text.encode(metrics.registry(), 0).expect("encodes");
-        let sum = text.lines().find_map(|line| {
-            line.strip_prefix("orgdata_audit_event_delay_seconds_sum ")?
-                .parse::<f64>()
-                .ok()
-        });
+        world.commit(commit).await.expect("written");
+        let registry = world.process().metrics.registry();
+        let text = Format::Text.encode(registry, 0).expect("encodes");
+        let prefix = "orgdata_audit_event_delay_seconds_sum ";
+        let sum = text
+            .lines()
+            .find_map(|line| line.strip_prefix(prefix)?.parse::<f64>().ok());
         assert!(
             sum.is_some_and(|sum| (sum - 10.0 * expected).abs() < 0.1),
             "{sum:?}"
@@ -317,81 +429,146 @@ async fn the_delay_is_told_to_less_than_a_second_where_both_clocks_agree() {
 }
 
 #[tokio::test]
-async fn a_second_process_is_refused() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (_ledger, _, _) = open(&path);
-    let error =
-        LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
-    assert!(matches!(error, OpenError::Locked(_)), "{error}");
+async fn a_second_process_is_refused_also_by_another_name() {
+    let world = World::new();
+    let link = world.directory.path().join("link.db");
+    std::os::unix::fs::symlink(world.path(), &link).expect("a link");
+    for path in [world.path(), link] {
+        let settings = Settings {
+            path: StatePath::File(path),
+            ..world.settings.clone()
+        };
+        let error = LedgerHandle::open(settings).expect_err("refused");
+        assert!(matches!(error, OpenError::Locked(_)), "{error}");
+    }
 }
 
+/// Somebody deleted the lock file, and started a second process.
 #[tokio::test]
-async fn the_file_of_another_service_is_refused() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    drop(open(&path));
-    let mut other = settings(&path);
-    other.base_url = "https://other.example".to_owned();
-    let error = LedgerHandle::open(other, Metrics::new(Duration::ZERO))
-        .expect_err("refused")
-        .to_string();
-    assert!(
-        error.contains("api.example")
-            && error.contains("other.example")
-            && error.contains("--state.path"),
-        "{error}"
-    );
-}
-
-#[tokio::test]
-async fn a_damaged_file_is_set_aside_and_a_fresh_one_begun() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    for damage in
-        [&b"this is no database at all, not even a small one, and longer than a header of one hundred bytes needs to be"[..], b"short"]
-    {
-        std::fs::write(&path, damage).expect("written");
-        let (ledger, state, metrics) = open(&path);
-        assert!(state.birth.is_none() && ledger.backlog().records == 0);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, metrics.registry()).expect("encodes");
-        assert!(text.contains("orgdata_state_recreated_total 1"), "{text}");
-        drop(ledger);
-        let aside = std::fs::read_dir(directory.path()).expect("readable").filter_map(Result::ok).find(|file| {
-            let name = file.file_name();
-            name.to_string_lossy().contains(".damaged-") && std::fs::read(file.path()).is_ok_and(|bytes| bytes == damage)
-        });
-        std::fs::remove_file(aside.expect("it was set aside").path()).expect("removed");
-        std::fs::remove_file(&path).expect("removed");
+async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
+    for by_link in [false, true] {
+        let mut world = World::new();
+        world.page(0, 10).await;
+        std::fs::remove_file(world.directory.path().join("state.db.lock")).expect("removed");
+        let mut settings = world.settings.clone();
+        if by_link {
+            let link = world.directory.path().join("link.db");
+            std::os::unix::fs::symlink(world.path(), &link).expect("a link");
+            settings.path = StatePath::File(link);
+        }
+        let (second, state) = LedgerHandle::open(settings).expect("opens");
+        let first = world.ledger().clone();
+        let fenced = |error| assert!(matches!(error, LedgerError::Fenced), "{error}");
+        fenced(
+            first
+                .commit(page(10, 10, Timestamp::now()))
+                .await
+                .expect_err("fenced"),
+        );
+        fenced(
+            first
+                .outbox_batch(10, usize::MAX)
+                .await
+                .expect_err("fenced"),
+        );
+        fenced(first.outbox_newest().await.expect_err("fenced"));
+        fenced(
+            first
+                .outbox_settle(Settled::default())
+                .await
+                .expect_err("fenced"),
+        );
+        first.fenced().await;
+        let mut commit = page(10, 10, Timestamp::now());
+        let mut tail = state.tail;
+        commit.place = tail.take_place();
+        second.commit(commit).await.expect("written");
+        let batch = second
+            .outbox_batch(100, usize::MAX)
+            .await
+            .expect("readable");
+        assert_eq!(settings::entries(&batch), raw(0, 20));
     }
 }
 
 #[tokio::test]
-async fn a_newer_file_is_read_where_it_allows_that_and_refused_where_not() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
-    ledger
-        .commit(page(0, 10, Timestamp::now()))
-        .await
-        .expect("written");
-    drop(ledger);
-    let change = |sql: &str| change(&path, sql);
-    // A later version that added a column and a table, and says that this one may read the file.
-    change(
-        "UPDATE state SET schema_version = 9, oldest_reader = 1; ALTER TABLE seen ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
+async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
+    for damage in [
+        "DROP TABLE pages; DROP TABLE outbox",
+        "DROP TABLE state",
+        "UPDATE state SET tail = 'no JSON'",
+        "ALTER TABLE state DROP COLUMN prune_floor",
+    ] {
+        let mut world = World::new();
+        for time in 1..=2 {
+            world.page(0, 10).await;
+            world.close();
+            world.change(damage);
+            world.restart();
+            assert_eq!((world.backlog(), world.counted()), (0, 0), "{damage}");
+            assert!(world.process().state.recreated_at.is_some(), "{damage}");
+            // Every damaged file is kept.
+            assert_eq!(world.asides(), time, "{damage}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_cut_to_nothing_is_created_again_with_a_warning() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.close();
+    std::fs::File::create(world.path()).expect("cut");
+    let log = Captured::begin();
+    world.restart();
+    assert!(
+        log.lines().iter().any(|line| line.contains("was empty")),
+        "{:?}",
+        log.lines()
     );
-    let (ledger, _, metrics) = open(&path);
-    ledger
-        .commit(page(10, 10, Timestamp::now()))
-        .await
-        .expect("written");
-    assert_eq!((counted(&metrics), ledger.backlog().records), (20, 20));
-    drop(ledger);
-    change("UPDATE state SET oldest_reader = 9");
-    let error =
-        LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
+    assert!(world.process().state.recreated_at.is_some());
+    world.page(0, 10).await;
+    assert_eq!(world.counted(), 10);
+}
+
+#[tokio::test]
+async fn files_of_other_programs_are_refused_and_not_touched() {
+    let text = b"this is no database at all, not even a small one, and longer than a header of one hundred bytes";
+    let databases = tempfile::tempdir().expect("a directory");
+    let theirs = databases.path().join("theirs.db");
+    rusqlite::Connection::open(&theirs)
+        .and_then(|file| file.execute_batch("CREATE TABLE theirs (x)"))
+        .expect("runs");
+    let theirs = std::fs::read(theirs).expect("readable");
+    for content in [&text[..], b"short", &theirs] {
+        let mut world = World::new();
+        world.close();
+        for suffix in ["", "-wal", "-shm"] {
+            std::fs::remove_file(format!("{}{suffix}", world.path().display())).ok();
+        }
+        std::fs::write(world.path(), content).expect("written");
+        let error = world.refused();
+        assert!(matches!(error, OpenError::Foreign(_)), "{error}");
+        assert!(error.to_string().contains("--state.path"), "{error}");
+        assert!(std::fs::read(world.path()).expect("readable") == content);
+        assert_eq!(world.asides(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_newer_file_is_used_if_it_allows_it() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.close();
+    world.change(
+        "UPDATE state SET schema_version = 9, oldest_reader = 3; ALTER TABLE pages ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
+    );
+    world.restart();
+    world.page(10, 10).await;
+    assert_eq!((world.counted(), world.backlog()), (20, 20));
+    world.close();
+    world.change("UPDATE state SET oldest_reader = 9");
+    let error = world.refused();
     assert!(
         matches!(error, OpenError::Newer { version: 9, .. }),
         "{error}"
@@ -399,227 +576,129 @@ async fn a_newer_file_is_read_where_it_allows_that_and_refused_where_not() {
 }
 
 #[tokio::test]
-async fn the_database_of_another_program_is_left_alone() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("other.db");
-    rusqlite::Connection::open(&path)
-        .expect("opens")
-        .execute_batch("CREATE TABLE theirs (x)")
-        .expect("runs");
-    let before = std::fs::read(&path).expect("readable");
-    let error =
-        LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
-    assert!(matches!(error, OpenError::Foreign(_)), "{error}");
-    assert!(
-        std::fs::read(&path).expect("readable") == before,
-        "it was changed"
-    );
-}
-
-#[tokio::test]
 async fn a_file_that_cannot_be_written_is_refused_with_the_way_out() {
-    let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("file"), "").expect("written");
+    let mut world = World::new();
+    world.close();
+    let directory = world.directory.path().to_owned();
     for path in [
-        directory.path().join("file/state.db"),
-        directory.path().to_owned(),
-        directory.path().join("missing/state.db"),
+        world.path().join("state.db"),
+        directory.clone(),
+        directory.join("missing/state.db"),
     ] {
-        let error =
-            LedgerHandle::open(settings(&path), Metrics::new(Duration::ZERO)).expect_err("refused");
+        world.settings.path = StatePath::File(path);
+        let error = world.refused();
         assert!(matches!(error, OpenError::Unwritable { .. }), "{error}");
         assert!(error.to_string().contains("--state.path"), "{error}");
     }
 }
 
-#[cfg(unix)]
 #[tokio::test]
 async fn nobody_else_may_read_it() {
     use std::os::unix::fs::PermissionsExt;
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
-    ledger
-        .commit(page(0, 1, Timestamp::now()))
-        .await
-        .expect("written");
-    for file in std::fs::read_dir(directory.path())
-        .expect("readable")
-        .filter_map(Result::ok)
-    {
-        assert_eq!(
-            file.metadata().expect("readable").permissions().mode() & 0o077,
-            0,
-            "{}",
-            file.path().display()
-        );
+    let mut world = World::new();
+    world.page(0, 1).await;
+    for file in std::fs::read_dir(world.directory.path()).expect("readable") {
+        let file = file.expect("readable");
+        let mode = file.metadata().expect("readable").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}", file.path().display());
     }
 }
 
 #[tokio::test]
-async fn dead_letters_are_bounded_and_leave_with_the_position() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, metrics) = open(&path);
-    ledger
-        .commit(page(0, 150, Timestamp::now()))
-        .await
-        .expect("written");
-    for record in ledger
-        .outbox_batch(150, usize::MAX)
-        .await
-        .expect("readable")
-    {
-        let letter = DeadLetter {
-            reason: DeadReason::Refused,
-            message: "no".to_owned(),
-            kind: RecordKind::Entry,
-            arrived_at: record.arrived_at,
-            raw: record.raw.clone(),
-        };
-        ledger
-            .outbox_acknowledge(record.position, vec![letter])
+async fn dead_letters_are_bounded_in_number_and_size() {
+    let mut world = World::new();
+    world.page(0, 150).await;
+    for record in world.batch(150).await {
+        world
+            .ledger()
+            .outbox_settle(rejected(&record))
             .await
             .expect("written");
     }
+    let status = world.ledger().status();
     assert_eq!(
-        (
-            ledger.dead_letters().expect("readable"),
-            ledger.backlog().records
-        ),
-        (100, 0)
+        (status.dead_letters, status.dead_lettered, status.evicted),
+        (100, 150, 50)
     );
-    assert_eq!(
-        (
-            metrics.otlp.dead_letters.get(),
-            metrics.otlp.dead_letters_evicted.get()
-        ),
-        (100, 50)
-    );
-    assert_eq!(metrics.audit.total(Total::Malformed), 0);
+    assert_eq!((status.backlog, world.total(Total::Malformed)), (0, 0));
+    for number in 0..40 {
+        let raw = format!("{number}{}", "x".repeat(300_000));
+        world
+            .commit(malformed(1000 + number, raw))
+            .await
+            .expect("written");
+    }
+    let kept = world.ledger().status().dead_letters;
+    assert!((4..=6).contains(&kept), "{kept} in a quarter of the limit");
+    assert!(world.bytes() < 5 * MIB, "{} bytes", world.bytes());
+    let newest = "SELECT substr(raw, 1, 2) FROM dead_letters ORDER BY id DESC LIMIT 1";
+    assert_eq!(world.query::<String>(newest), "39");
 }
 
 #[tokio::test]
-async fn a_user_called_none_or_other_never_takes_the_events_of_others_away() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let settings = Settings {
-        actor_label: ActorLabel::Name,
-        max_actors: 2,
-        actor_idle: Duration::from_secs(3600),
-        outbox: false,
-        ..settings(&path)
-    };
-    let metrics = Metrics::new(Duration::ZERO);
-    let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("opens");
-    let now = Timestamp::now();
-    let names = [
-        Some("none"),
-        Some("other"),
-        None,
-        Some("Ada, who is one too many"),
-    ];
-    for (number, name) in (0..).zip(names) {
-        let mut commit = page(number, 1, now);
-        let actor = name.map(|name| ActorRef {
-            id: number.to_string(),
-            name: Some(name.to_owned()),
-        });
-        commit.entries[0].event = Ok(NewEvent {
-            activity_type: "T".to_owned(),
-            actor,
-            malformed: false,
-        });
-        ledger.commit(commit).await.expect("written");
-    }
-    ledger
-        .commit(Commit::new(now + 2 * Duration::from_secs(3600)))
+async fn a_rejected_record_is_a_dead_letter_and_can_be_sent_again() {
+    let mut world = World::with(|settings| settings.max_size = 256 * MIB);
+    world.page(0, 2).await;
+    let batch = world.batch(1).await;
+    world
+        .ledger()
+        .outbox_settle(rejected(&batch[0]))
         .await
         .expect("written");
-    for actor in ["none", "other"] {
-        let line = format!("orgdata_audit_events_total{{activity_type=\"T\",actor=\"{actor}\"}} 1");
-        assert!(
-            shown(&metrics, &line),
-            "{actor}: {:?}",
-            metrics.audit.events()
-        );
+    for number in 0..20 {
+        let raw = format!("{number:02}{}", "x".repeat(100_000));
+        world
+            .commit(malformed(10 + number, raw))
+            .await
+            .expect("written");
     }
+    let letters = DeadLetters::open(&world.path()).expect("opens");
+    assert_eq!(letters.replay(&Selection::All).expect("queued"), 21);
+    assert_eq!(
+        world.ledger().replay_dead_letters().await.expect("moved"),
+        21
+    );
+    let drained = world.drain().await;
+    assert_eq!(drained[..2], [raw(1, 2), raw(0, 1)].concat());
+    assert!(drained[2..].iter().map(|raw| &raw[..2]).is_sorted() && drained.len() == 22);
+    assert_eq!(world.ledger().status().replayed, 21);
 }
 
 #[tokio::test]
-async fn who_was_active_long_ago_takes_no_label_from_who_is_active_now() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let open = || {
-        let metrics = Metrics::new(Duration::ZERO);
-        let settings = Settings {
-            max_actors: 2,
-            outbox: false,
-            ..settings(&path)
+async fn dead_letters_that_an_operator_deletes_make_room() {
+    let mut world = World::new();
+    world
+        .commit(malformed(0, "x".repeat(1 << 20)))
+        .await
+        .expect("written");
+    let mut committed = 1;
+    while !world.ledger().is_full() {
+        world.page(committed, 1000).await;
+        committed += 1000;
+    }
+    let letters = DeadLetters::open(&world.path()).expect("opens");
+    assert_eq!(letters.drop_letters(&Selection::All).expect("deleted"), 1);
+    assert_eq!(
+        world.ledger().replay_dead_letters().await.expect("looked"),
+        0
+    );
+    assert!(!world.ledger().is_full());
+}
+
+#[tokio::test]
+async fn an_acknowledgement_waits_for_another_writer() {
+    let mut world = World::new();
+    world.page(0, 20).await;
+    let other = rusqlite::Connection::open(world.path()).expect("opens");
+    for record in world.batch(100).await {
+        let sql = "BEGIN IMMEDIATE; UPDATE dead_letters SET queued = 1";
+        other.execute_batch(sql).expect("runs");
+        let ledger = world.ledger().clone();
+        let settled = Settled {
+            delivered: vec![record.position],
+            ..Settled::default()
         };
-        (
-            LedgerHandle::open(settings, metrics.clone())
-                .expect("opens")
-                .0,
-            metrics,
-        )
-    };
-    let (ledger, metrics) = open();
-    let now = Timestamp::now();
-    // A first start: the actors 0 to 4 of years ago, and 5 of the day before yesterday.
-    let mut history = page(0, 6, now - 1000 * DAY);
-    history.server_time = now;
-    history.entries[5].created_at = now - 2 * DAY;
-    for entry in &mut history.entries {
-        entry.disposition = Disposition::History;
-    }
-    ledger.commit(history).await.expect("written");
-    ledger.commit(page(6, 1, now)).await.expect("written");
-    for metrics in [metrics, {
-        drop(ledger);
-        open().1
-    }] {
-        let actors: Vec<String> = metrics
-            .audit
-            .events()
-            .iter()
-            .filter_map(|(labels, _)| labels.actor.as_deref().map(str::to_owned))
-            .collect();
-        assert_eq!(
-            (
-                actors,
-                counted(&metrics),
-                metrics.audit.total(Total::Folded)
-            ),
-            (vec!["5".to_owned(), "6".to_owned()], 1, 0)
-        );
-    }
-}
-
-#[tokio::test]
-async fn an_acknowledgement_waits_for_whoever_writes_to_the_file() {
-    let directory = tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, metrics) = open(&path);
-    ledger
-        .commit(page(0, 100, Timestamp::now()))
-        .await
-        .expect("written");
-    let other = rusqlite::Connection::open(&path).expect("opens");
-    for record in ledger
-        .outbox_batch(100, usize::MAX)
-        .await
-        .expect("readable")
-    {
-        other
-            .execute_batch("BEGIN IMMEDIATE; UPDATE dead_letters SET queued = 1")
-            .expect("runs");
-        let acknowledged = tokio::spawn({
-            let ledger = ledger.clone();
-            async move { ledger.outbox_acknowledge(record.position, Vec::new()).await }
-        });
+        let acknowledged = tokio::spawn(async move { ledger.outbox_settle(settled).await });
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -627,556 +706,172 @@ async fn an_acknowledgement_waits_for_whoever_writes_to_the_file() {
         acknowledged.await.expect("ends").expect("written");
     }
     assert_eq!(
-        (
-            ledger.backlog().records,
-            metrics.state.commit_failures.get()
-        ),
+        (world.backlog(), world.ledger().status().commit_failures),
         (0, 0)
     );
 }
 
 #[tokio::test]
-async fn large_dead_letters_go_back_a_few_at_a_time() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let settings = Settings {
-        max_size: 256 << 20,
-        ..settings(&path)
-    };
-    let (ledger, _) = LedgerHandle::open(settings, Metrics::new(Duration::ZERO)).expect("opens");
-    let mut commit = page(0, 20, Timestamp::now());
-    for (number, entry) in commit.entries.iter_mut().enumerate() {
-        entry.event = Err("unreadable".to_owned());
-        entry.raw = format!("{number:02}{}", "x".repeat(1 << 20));
-    }
-    ledger.commit(commit).await.expect("written");
-    assert_eq!(
-        DeadLetters::open(&path)
-            .and_then(|letters| letters.replay(&Selection::All))
-            .expect("queued"),
-        20
-    );
-    assert_eq!(ledger.replay_dead_letters().await.expect("moved"), 20);
-    let together: u32 = rusqlite::Connection::open(&path)
-        .and_then(|file| file.query_row("SELECT max(records) FROM outbox", [], |row| row.get(0)))
-        .expect("readable");
-    assert!(
-        together <= 4,
-        "{together} MiB of them are in memory at once"
-    );
-    let order: Vec<String> = drain(&ledger)
-        .await
-        .iter()
-        .map(|raw| raw[..2].to_owned())
-        .collect();
-    assert_eq!(
-        order,
-        (0..20)
-            .map(|number| format!("{number:02}"))
-            .collect::<Vec<_>>()
-    );
-}
-
-#[tokio::test]
-async fn dead_letters_that_an_operator_deletes_make_room() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
-    let now = Timestamp::now();
-    let mut commit = page(0, 1, now);
-    commit.entries[0].event = Err("unreadable".to_owned());
-    commit.entries[0].raw = "x".repeat(1 << 20);
-    ledger.commit(commit).await.expect("written");
-    let mut committed = 1;
-    while !ledger.is_full() {
-        ledger
-            .commit(page(committed, 1000, now))
-            .await
-            .expect("written");
-        committed += 1000;
-    }
-    assert_eq!(
-        DeadLetters::open(&path)
-            .and_then(|letters| letters.drop_letters(&Selection::All))
-            .expect("deleted"),
-        1
-    );
-    assert_eq!(ledger.replay_dead_letters().await.expect("looked"), 0);
-    assert!(!ledger.is_full());
-}
-
-#[tokio::test]
 async fn a_full_disk_changes_nothing_until_there_is_room() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, metrics) = open(&path);
-    let now = Timestamp::now();
-    ledger.commit(born(now)).await.expect("written");
-    ledger.commit(page(0, 1000, now)).await.expect("written");
-    let before = format!("{:?}", ledger.state().await.expect("readable"));
-
-    ledger.pretend_full(true).await.expect("set");
+    let mut world = World::new();
+    world.tail.first_sync = Some(FirstSync {
+        history_until: None,
+        at: Timestamp::now(),
+        count_floor: None,
+        history_floor: None,
+    });
+    world.page(0, 1000).await;
+    let state = |state: LedgerState| format!("{state:?}");
+    let before = state(world.ledger().state().await.expect("readable"));
+    world.ledger().pretend_full(true).await.expect("set");
     for attempt in 1..=3 {
-        let mut commit = page(1000, 1000, now);
-        commit.frontier = Some(Frontier {
-            cursor: Some("next".to_owned()),
-            id: Some(EventId(1)),
-        });
+        let mut commit = page(1000, 1000, Timestamp::now());
         commit.gaps = vec![Gap {
-            reason: GapReason::FrontierGone,
+            reason: GapReason::Retention,
             from: None,
             to: None,
             message: "gone".to_owned(),
         }];
         commit.duplicates = 5;
-        let error = ledger.commit(commit).await.expect_err("there is no room");
+        let error = world.commit(commit).await.expect_err("there is no room");
         assert!(matches!(error, LedgerError::DiskFull), "{error}");
+        let status = world.ledger().status();
         assert_eq!(
-            (
-                metrics.state.commit_failures.get(),
-                counted(&metrics),
-                ledger.backlog().records
-            ),
+            (status.commit_failures, world.counted(), status.backlog),
             (attempt, 1000, 1000)
         );
     }
+    assert_eq!(world.total(Total::Gaps) + world.total(Total::Duplicate), 0);
+    let ids = [999, 1000].map(|number| entry(number, Timestamp::UNIX_EPOCH).id);
+    assert_eq!(world.ledger().holds(ids), [true, false]);
     assert_eq!(
-        metrics.audit.total(Total::Gaps) + metrics.audit.total(Total::Duplicate),
-        0
-    );
-    assert_eq!(
-        ledger.holds([entry(999, now).id, entry(1000, now).id]),
-        [true, false]
-    );
-    assert_eq!(
-        format!("{:?}", ledger.state().await.expect("readable")),
+        state(world.ledger().state().await.expect("readable")),
         before
     );
-    // What is there already can be delivered: that takes no room.
-    let batch = ledger
-        .outbox_batch(1000, usize::MAX)
-        .await
-        .expect("readable");
-    ledger
-        .outbox_acknowledge(batch[999].position, Vec::new())
-        .await
-        .expect("written");
-
-    ledger.pretend_full(false).await.expect("set");
-    ledger.commit(page(1000, 1000, now)).await.expect("written");
-    assert_eq!((counted(&metrics), ledger.backlog().records), (2000, 1000));
-    drop(ledger);
-    let (ledger, _, metrics) = open(&path);
-    assert_eq!(drain(&ledger).await, raw(1000, 2000));
-    assert_eq!(counted(&metrics), 2000);
+    // To deliver what is there takes no room.
+    let batch = world.batch(1000).await;
+    world.settle(&batch).await;
+    world.ledger().pretend_full(false).await.expect("set");
+    world.page(1000, 1000).await;
+    world.restart();
+    assert_eq!(world.drain().await, raw(1000, 2000));
+    assert_eq!(world.counted(), 2000);
 }
 
 #[tokio::test]
-async fn an_acknowledgement_is_done_once_whatever_fails_after_it() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
-    ledger
-        .commit(page(0, 100, Timestamp::now()))
-        .await
-        .expect("written");
-    let batch = ledger
-        .outbox_batch(100, usize::MAX)
-        .await
-        .expect("readable");
-    let letter = DeadLetter {
-        reason: DeadReason::Refused,
-        message: "no".to_owned(),
-        kind: RecordKind::Entry,
-        arrived_at: batch[0].arrived_at,
-        raw: batch[0].raw.clone(),
-    };
-    // It is on disk; the look at what is left fails.
-    change(
-        &path,
-        "CREATE TRIGGER later AFTER INSERT ON dead_letters BEGIN UPDATE outbox SET acknowledged = 40; END;
-         ALTER TABLE outbox RENAME COLUMN arrived TO moved;",
-    );
-    ledger
-        .outbox_acknowledge(batch[39].position, vec![letter])
-        .await
-        .expect("written");
-    assert_eq!(
-        (
-            ledger.dead_letters().expect("readable"),
-            ledger.backlog().records
-        ),
-        (1, 60)
-    );
-}
-
-#[tokio::test]
-async fn a_damaged_page_of_the_outbox_is_a_gap_and_holds_no_other() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, metrics) = open(&path);
+async fn a_damaged_page_of_the_outbox_is_a_gap_and_stops_no_other() {
+    let mut world = World::new();
     for first in [0, 10, 20] {
-        ledger
-            .commit(page(first, 10, Timestamp::now()))
-            .await
-            .expect("written");
+        world.page(first, 10).await;
     }
-    change(
-        &path,
-        "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = 2",
-    );
-    let mut taken = drain(&ledger).await;
+    world.change(&format!(
+        "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = {}",
+        2 * STRIDE
+    ));
+    let batch = world.batch(100).await;
+    assert_eq!(settings::entries(&batch), raw(0, 10));
+    let mut taken = world.drain().await;
     let gap = taken.pop().expect("a record");
     assert_eq!(taken, [raw(0, 10), raw(20, 30)].concat());
     assert!(
         gap.contains("damaged_page") && gap.contains("10 log records"),
         "{gap}"
     );
+    world.page(30, 1).await;
     assert_eq!(
-        (
-            metrics.audit.total(Total::Gaps),
-            counted(&metrics),
-            ledger.backlog().records
-        ),
-        (1, 30, 0)
+        (world.total(Total::Gaps), world.counted(), world.backlog()),
+        (1, 31, 1)
     );
-    drop(ledger);
-    assert_eq!(open(&path).2.audit.total(Total::Gaps), 1);
+    world.restart();
+    assert_eq!(world.total(Total::Gaps), 1);
 }
 
 #[tokio::test]
-async fn damage_found_while_it_runs_sets_the_file_aside_and_never_counts_twice() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
-    let now = Timestamp::now();
-    ledger.commit(born(now)).await.expect("written");
-    for first in 0..60 {
-        ledger
-            .commit(page(first * 1000, 1000, now))
-            .await
-            .expect("written");
+async fn damage_found_while_running_sets_the_file_aside_and_counts_nothing_twice() {
+    let mut world = World::with(|settings| settings.max_size = 64 * MIB);
+    for first in 0..120 {
+        world.page(first * 1000, 1000).await;
     }
-    drop(ledger);
-    let (ledger, _, metrics) = open(&path);
-    // Everything but the first page, in the middle of the run.
-    let mut file = std::fs::read(&path).expect("readable");
+    world.restart();
+    let mut file = std::fs::read(world.path()).expect("readable");
     assert!(
         file.len() > 3 << 20,
         "more than is kept in memory: {}",
         file.len()
     );
     file[4096..].fill(0x5a);
-    std::fs::write(&path, &file).expect("written");
+    std::fs::write(world.path(), &file).expect("written");
     let error = loop {
-        match ledger
-            .commit(page(60_000, 1000, now))
-            .await
-            .and(ledger.outbox_batch(usize::MAX, usize::MAX).await)
-        {
-            Ok(batch) => assert!(batch.len() < 100_000, "it never notices"),
+        if let Err(error) = world.commit(page(200_000, 1000, Timestamp::now())).await {
+            break error;
+        }
+        match world.ledger().outbox_batch(usize::MAX, usize::MAX).await {
+            Ok(batch) => assert!(batch.len() < 200_000, "it never notices"),
             Err(error) => break error,
         }
     };
     assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
-    ledger.damaged().await;
-    let failed = (metrics.state.commits.get(), counted(&metrics));
-    assert!(matches!(
-        ledger.commit(page(70_000, 1, now)).await,
-        Err(LedgerError::Damaged(_))
-    ));
-    assert_eq!(
-        (metrics.state.commits.get(), counted(&metrics)),
-        failed,
-        "nothing is written to it any more"
-    );
-
-    ledger.set_aside().await.expect("renamed");
-    // The other handle is still there: it holds neither the file nor its lock.
-    let (fresh, state, metrics) = open(&path);
-    assert!(state.birth.is_none() && counted(&metrics) == 0 && fresh.backlog().records == 0);
-    assert_eq!(asides(directory.path()), 1);
+    world.ledger().damaged().await;
+    let counted = world.counted();
+    let error = world
+        .commit(page(300_000, 1, Timestamp::now()))
+        .await
+        .expect_err("damaged");
     assert!(
-        !shown(&metrics, "orgdata_state_recreated_timestamp_seconds 0.0"),
+        matches!(error, LedgerError::Damaged(_)) && world.counted() == counted,
+        "{error}"
+    );
+    // The old handle has neither the file nor its lock any more.
+    let old = world.ledger().clone();
+    old.set_aside().await.expect("renamed");
+    world.restart();
+    assert_eq!(
+        (world.counted(), world.backlog(), world.asides()),
+        (0, 0, 1)
+    );
+    assert!(
+        world.process().state.recreated_at.is_some(),
         "an alert needs the time"
     );
-    fresh.commit(page(70_000, 10, now)).await.expect("written");
-    assert_eq!((counted(&metrics), fresh.backlog().records), (10, 10));
+    world.page(300_000, 10).await;
+    assert_eq!((world.counted(), world.backlog()), (10, 10));
 }
 
 #[tokio::test]
-async fn every_damaged_file_is_kept() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    for _ in 0..3 {
-        std::fs::write(&path, "damaged").expect("written");
-        drop(open(&path));
-    }
-    assert_eq!(asides(directory.path()), 3);
-}
-
-#[tokio::test]
-async fn a_file_that_is_whole_and_still_unusable_is_set_aside() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    for damage in [
-        // Killed while it was made, by a version that made its tables one by one.
-        "DROP TABLE seen; DROP TABLE outbox",
-        "DROP TABLE state",
-        // A walk that cannot be gone on with.
-        "UPDATE state SET walk = 'first_start', walk_top = X'0000000a00'",
-        "ALTER TABLE state DROP COLUMN prune_floor",
-    ] {
-        let (ledger, _, _) = open(&path);
-        ledger
-            .commit(page(0, 10, Timestamp::now()))
-            .await
-            .expect("written");
-        drop(ledger);
-        change(&path, damage);
-        let (ledger, state, metrics) = open(&path);
-        assert!(
-            state.birth.is_none() && ledger.backlog().records == 0 && counted(&metrics) == 0,
-            "{damage}"
-        );
-        assert!(
-            shown(&metrics, "orgdata_state_recreated_total 1"),
-            "{damage}"
-        );
-        assert_eq!(asides(directory.path()), 1, "{damage}");
-        drop(ledger);
-        for file in std::fs::read_dir(directory.path())
-            .expect("readable")
-            .filter_map(Result::ok)
-        {
-            std::fs::remove_file(file.path()).expect("removed");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_reader_that_holds_an_old_moment_of_the_file_stops_it_at_the_limit_until_it_lets_go() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let metrics = Metrics::new(Duration::ZERO);
-    let (ledger, _) = LedgerHandle::open(
-        Settings {
-            outbox: false,
-            ..settings(&path)
-        },
-        metrics.clone(),
-    )
-    .expect("opens");
-    let now = Timestamp::now();
-    ledger.commit(page(0, 1000, now)).await.expect("written");
-    let reader = rusqlite::Connection::open(&path).expect("opens");
+async fn a_reader_that_prevents_truncation_stops_the_file_at_the_limit() {
+    let mut world = World::with(|settings| settings.outbox = false);
+    world.page(0, 1000).await;
+    let reader = rusqlite::Connection::open(world.path()).expect("opens");
     reader
-        .execute_batch("BEGIN; SELECT count(*) FROM seen")
+        .execute_batch("BEGIN; SELECT count(*) FROM pages")
         .expect("runs");
     let mut committed = 1000;
-    while !ledger.is_full() {
-        ledger
-            .commit(page(committed, 1000, now))
-            .await
-            .expect("written");
+    while !world.ledger().is_full() {
+        world.page(committed, 1000).await;
         committed += 1000;
-        assert!(committed < 1_000_000, "it never stops");
+        assert!(committed < 3_000_000, "it never stops");
     }
-    assert!(bytes(&path) < 9 << 20, "{} bytes", bytes(&path));
+    assert!(world.bytes() < 9 * MIB, "{} bytes", world.bytes());
     reader.execute_batch("COMMIT").expect("runs");
-    // Nothing is committed any more; looking is enough.
     for look in 0.. {
-        if !ledger.is_full() {
+        if !world.ledger().is_full() {
             break;
         }
         assert!(look < 1000, "it stays full");
-        ledger.state().await.expect("readable");
+        world.ledger().state().await.expect("readable");
     }
-    assert!(bytes(&path) < 4 << 20, "{} bytes", bytes(&path));
-    ledger
-        .commit(page(committed, 1000, now))
-        .await
-        .expect("written");
-    assert_eq!(counted(&metrics), committed + 1000);
+    world.page(committed, 1000).await;
+    assert_eq!(world.counted(), committed + 1000);
 }
 
 #[tokio::test]
-async fn what_waits_for_a_collector_that_is_configured_no_longer_does_not_hold_the_tail() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
-    let now = Timestamp::now();
-    let mut committed = 0;
-    while !ledger.is_full() {
-        ledger
-            .commit(page(committed, 1000, now))
-            .await
-            .expect("written");
-        committed += 1000;
-    }
-    drop(ledger);
-    let (ledger, _) = LedgerHandle::open(
-        Settings {
-            outbox: false,
-            ..settings(&path)
-        },
-        Metrics::new(Duration::ZERO),
-    )
-    .expect("opens");
-    assert!(ledger.backlog().records == committed && !ledger.is_full());
-    drop(ledger);
-    assert!(open(&path).0.is_full(), "with a collector again it is");
-}
-
-#[tokio::test]
-async fn a_clock_that_jumped_ahead_and_back_does_not_stop_the_pruning() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let metrics = Metrics::new(Duration::ZERO);
-    let (ledger, _) = LedgerHandle::open(
-        Settings {
-            outbox: false,
-            ..settings(&path)
-        },
-        metrics.clone(),
-    )
-    .expect("opens");
-    let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
-    ledger.commit(born(start)).await.expect("written");
-    let mut floor = None;
-    for day in 0..40u32 {
-        let at = start + DAY * day;
-        let mut commit = page(u64::from(day) * 1000, 1000, at);
-        commit.server_time = if day == 20 { at + 365 * DAY } else { at };
-        commit.reread_at = Some(at);
-        floor = ledger.commit(commit).await.expect("written");
-        let oldest = entry(u64::from(day) * 1000, at).id;
-        assert_eq!(
-            ledger.holds([oldest]),
-            [true],
-            "the newest are never pruned, whatever the clock says"
-        );
-    }
-    let floor = floor.expect("ids were pruned");
-    assert!(floor > start + DAY * 25, "{floor}");
-}
-
-#[tokio::test]
-async fn a_great_many_old_ids_are_pruned_a_part_at_a_time() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _) = LedgerHandle::open(
-        Settings {
-            outbox: false,
-            ..settings(&path)
-        },
-        Metrics::new(Duration::ZERO),
-    )
-    .expect("opens");
-    let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
-    for minute in 0..100u32 {
-        ledger
-            .commit(page(
-                u64::from(minute) * 1000,
-                1000,
-                start + Duration::from_secs(60) * minute,
-            ))
-            .await
-            .expect("written");
-    }
-    let mut held = Vec::new();
-    for second in 0..10u32 {
-        let mut commit = born(start + 30 * DAY + Duration::from_secs(1) * second);
-        commit.reread_at = Some(commit.server_time);
-        ledger.commit(commit).await.expect("written");
-        let known = ledger.holds((0..100_000).map(|number| entry(number, start).id));
-        held.push(known.iter().filter(|known| **known).count());
-    }
-    assert!(
-        held.windows(2).all(|pair| pair[0] - pair[1] <= 22_000) && held[0] >= 78_000,
-        "{held:?}"
-    );
-    assert!(held[9] <= 11_000 && held[9] >= 10_000, "{held:?}");
-}
-
-#[tokio::test]
-async fn dead_letters_never_fill_the_file() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let (ledger, _, _) = open(&path);
-    for number in 0..40 {
-        let mut commit = page(number, 1, Timestamp::now());
-        commit.entries[0].event = Err("unreadable".to_owned());
-        commit.entries[0].raw = format!("{number}{}", "x".repeat(300_000));
-        ledger.commit(commit).await.expect("written");
-    }
-    let kept = ledger.dead_letters().expect("readable");
-    assert!((4..=6).contains(&kept), "{kept} in a quarter of the limit");
-    assert!(bytes(&path) < 5 << 20, "{} bytes", bytes(&path));
-    let newest: String = rusqlite::Connection::open(&path)
-        .and_then(|file| {
-            file.query_row(
-                "SELECT substr(raw, 1, 2) FROM dead_letters ORDER BY id DESC LIMIT 1",
-                [],
-                |row| row.get(0),
-            )
-        })
-        .expect("readable");
-    assert_eq!(newest, "39");
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_counted_and_never_scraped_rises_in_the_next_process() {
-    let hold = Duration::from_secs(60);
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("state.db");
-    let open = || {
-        let metrics = Metrics::new(hold);
-        (
-            LedgerHandle::open(settings(&path), metrics.clone())
-                .expect("opens")
-                .0,
-            metrics,
-        )
-    };
-    let series = "orgdata_audit_events_total{activity_type=\"TYPE_0\",actor=\"0\"} ";
-    let scrape = |metrics: &Metrics, value: u64| shown(metrics, &format!("{series}{value}"));
-    let one = |metrics: &Metrics| {
-        metrics
-            .audit
-            .events()
-            .iter()
-            .find(|(labels, _)| *labels.activity_type == *"TYPE_0")
-            .map(|(_, n)| *n)
-    };
-
-    let (ledger, metrics) = open();
-    let mut commit = page(0, 1, Timestamp::now());
-    commit.duplicates = 3;
-    ledger.commit(commit).await.expect("written");
-    assert!(scrape(&metrics, 0) && one(&metrics) == Some(1));
-    ledger.remember_shown().await.expect("written");
-    drop(ledger);
-
-    // The next process, perhaps under another name: what the last scrape saw, and after the hold the rise.
-    let (ledger, metrics) = open();
-    assert!(scrape(&metrics, 0) && shown(&metrics, "orgdata_audit_events_duplicate_total 0"));
-    assert_eq!(
-        (
-            one(&metrics),
-            metrics.audit.per_minute().iter().sum::<u64>()
-        ),
-        (Some(1), 0)
-    );
-    tokio::time::advance(hold).await;
-    assert!(scrape(&metrics, 1) && shown(&metrics, "orgdata_audit_events_duplicate_total 3"));
-    // This one was killed: whether the rise was seen is not known any more, and a counter must not fall.
-    drop(ledger);
-    let (ledger, metrics) = open();
-    assert!(scrape(&metrics, 1) && shown(&metrics, "orgdata_audit_events_duplicate_total 3"));
-    tokio::time::advance(hold).await;
-    assert!(scrape(&metrics, 1));
-    ledger.remember_shown().await.expect("written");
-    drop(ledger);
-    assert!(scrape(&open().1, 1), "all of it was seen");
+async fn a_backlog_does_not_stop_the_tail_if_no_collector_is_configured() {
+    let mut world = World::new();
+    let committed = world.fill().await;
+    world.settings.outbox = false;
+    world.restart();
+    assert!(world.backlog() == committed && !world.ledger().is_full());
+    world.settings.outbox = true;
+    world.restart();
+    assert!(world.ledger().is_full());
 }

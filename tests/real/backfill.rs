@@ -1,148 +1,68 @@
-//! History in real Prometheus servers: blocks that promtool makes of a backfill, beside what is scraped from the exporter, and the seam.
-
-use crate::support::exporter;
-use crate::support::parts;
+//! History in real Prometheus servers: the blocks that promtool makes of a backfill continue in what is scraped from the exporter.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use exporter::{Setup, event_counts};
 use jiff::{SignedDuration, Timestamp};
-use orgdata_exporter::simulator::{Config, Running, Simulator};
-use parts::{Prometheus, number, tool};
-use serde_json::Value;
+use orgdata_simulator::{Config, Running, Simulator};
 use tokio::process::Command;
 
-/// Rises by activity type and actor.
-type Rises = BTreeMap<Vec<String>, f64>;
+use crate::support::exporter::{Setup, event_counts};
+use crate::support::parts::{Prometheus, number, tool};
 
-/// `--step`, in seconds.
-const STEP: i64 = 60;
+/// Increases by activity type and actor.
+type Increases = BTreeMap<Vec<String>, f64>;
+
+/// The default of `--step`.
+const STEP: SignedDuration = SignedDuration::from_secs(60);
 
 /// Prometheus looks for new blocks once a minute.
-const RELOADS: usize = 4;
+const RELOADS: Duration = Duration::from_secs(240);
 
-async fn backfill(simulator: &Running, state: &Path, file: &Path, instance: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"))
-        .env_clear()
-        .env("ORGDATA_API_KEY", "demo-key")
-        .args([
-            "backfill",
-            "--to",
-            "openmetrics",
-            &file.display().to_string(),
-        ])
-        .args([
-            "--api.base-url",
-            &simulator.base_url(),
-            "--api.max-requests-per-second",
-            "100",
-        ])
-        .args([
-            "--state.path",
-            &state.display().to_string(),
-            "--allow-recent",
-        ])
-        .args([
-            "--label",
-            "job=orgdata-exporter",
-            "--label",
-            &format!("instance={instance}"),
-        ])
-        .output()
-        .await
-        .expect("it can be run");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// How far each series rises in a window that ends at a moment, from the samples themselves: a fall is a reset, as for `increase()`.
-async fn rises(server: &Prometheus, window: &str, end: Timestamp) -> Rises {
+/// Returns how far each series rises in a window that ends at a moment, from its samples: a fall is a reset, as for `increase()`.
+async fn increases(server: &Prometheus, window: &str, end: Timestamp) -> Increases {
     let query = format!("orgdata_audit_events_total[{window}]");
-    let answer = server
-        .api(
-            "query",
-            &[("query", &query), ("time", &end.as_second().to_string())],
-        )
-        .await;
-    let mut rises = Rises::new();
-    for one in answer["result"].as_array().expect("a matrix") {
-        let samples: Vec<f64> = one["values"]
-            .as_array()
-            .expect("samples")
-            .iter()
-            .map(|sample| number(&sample[1]))
-            .collect();
-        let labels = ["activity_type", "actor"]
-            .map(|label| one["metric"][label].as_str().unwrap_or_default().to_owned());
-        let rise = samples
-            .windows(2)
-            .map(|pair| {
-                if pair[1] < pair[0] {
-                    pair[1]
-                } else {
-                    pair[1] - pair[0]
-                }
-            })
-            .sum::<f64>();
-        assert!(
-            rises.insert(labels.into(), rise).is_none(),
-            "{labels:?} is one series",
-            labels = one["metric"]
-        );
-    }
-    rises.retain(|_, rise| *rise > 0.0);
-    rises
+    let series = server.samples(&query, &end.to_string()).await;
+    let rise = |pair: &[f64]| {
+        if pair[1] < pair[0] {
+            pair[1]
+        } else {
+            pair[1] - pair[0]
+        }
+    };
+    let mut increases: Increases = series
+        .into_iter()
+        .map(|(labels, samples)| (labels, samples.windows(2).map(rise).sum()))
+        .collect();
+    increases.retain(|_, increase| *increase > 0.0);
+    increases
 }
 
-/// What `increase()` says of all of them together.
+/// Returns what `increase()` says of all series together.
 async fn increase(server: &Prometheus, window: &str, end: Timestamp) -> f64 {
     let query = format!("sum(increase(orgdata_audit_events_total[{window}]))");
-    let answer = server
-        .api(
-            "query",
-            &[("query", &query), ("time", &end.as_second().to_string())],
-        )
-        .await;
-    number(&answer["result"][0]["value"][1])
+    let parameters = [("query", query.as_str()), ("time", &end.to_string())];
+    number(&server.api("query", &parameters).await["result"][0]["value"][1])
 }
 
-/// What the service knows to have been created after one moment and until another.
-fn truth(simulator: &Running, after: Timestamp, until: Timestamp) -> Rises {
-    let mut counts = Rises::new();
-    for entry in simulator
-        .simulator()
-        .entries()
-        .filter(|entry| entry.created_at > after && entry.created_at <= until)
-    {
-        let actor = entry
-            .actor
-            .map_or_else(|| "none".to_owned(), |id| id.to_string());
-        *counts.entry(vec![entry.activity_type, actor]).or_default() += 1.0;
+/// Returns the number of events that were created after one moment and until another.
+fn truth(simulator: &Running, after: Timestamp, until: Timestamp) -> Increases {
+    let mut counts = Increases::new();
+    for entry in simulator.simulator().entries() {
+        if entry.created_at > after && entry.created_at <= until {
+            let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
+            *counts.entry(vec![entry.activity_type, actor]).or_default() += 1.0;
+        }
     }
     counts
 }
 
-async fn sum_is(server: &Prometheus, wanted: f64) {
-    let is = |sum: &Value| {
-        sum.as_array()
-            .is_some_and(|sum| sum.len() == 1 && number(&sum[0]["value"][1]) == wanted)
-    };
-    server
-        .query_until("sum(orgdata_audit_events_total)", is)
-        .await;
+fn sum(increases: &Increases) -> f64 {
+    increases.values().sum()
 }
 
-fn on_the_grid(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second().div_euclid(STEP) * STEP).expect("in range")
-}
-
-async fn history_and_present_are_one(start: impl AsyncFn(&str) -> Prometheus, promtool: &str) {
-    let world = Config {
+async fn history_continues_in_the_present(program: &str, promtool: &str) {
+    let config = Config {
         history: 4_000,
         history_span: Duration::from_secs(4 * 86_400),
         rate: 0.0,
@@ -150,119 +70,115 @@ async fn history_and_present_are_one(start: impl AsyncFn(&str) -> Prometheus, pr
         ticket_change_rate: 0.0,
         ..Config::default()
     };
-    let simulator = Simulator::spawn(world).await.expect("a free port");
-    let directory = tempfile::tempdir().expect("a directory");
-    let (state, file) = (
-        directory.path().join("state.db"),
-        directory.path().join("history.om"),
-    );
-    let exporter = Setup::new(&simulator)
+    let simulator = Simulator::spawn(config).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state.db");
+    let setup = Setup::new(&simulator)
         .state(&state)
-        .flag("--metrics.zero-hold", "3s")
-        .start()
-        .await;
-    exporter.born().await;
-    let born = on_the_grid(Timestamp::now());
-    let server = start(&exporter.address().to_string()).await;
-    // The fall to 0 at the seam is what `increase()` goes by: the server has to see it, as it does where it scrapes from the start.
-    sum_is(&server, 0.0).await;
+        .flag("--metrics.zero-hold", "3s");
+    let exporter = setup.start().await;
+    exporter.synced().await;
+    let second = Timestamp::now().as_second() / STEP.as_secs() * STEP.as_secs();
+    let synced = Timestamp::from_second(second).unwrap();
+    let instance = exporter.address().to_string();
+    let server = Prometheus::start_program(program, &[&instance], "1s").await;
+    // The server has to see the fall to 0 where history ends, as it does if it scrapes from the start.
+    server.shows("sum(orgdata_audit_events_total)", 0.0).await;
     simulator.add_events(300);
-    sum_is(&server, 300.0).await;
+    server.shows("sum(orgdata_audit_events_total)", 300.0).await;
 
-    backfill(&simulator, &state, &file, &exporter.address().to_string()).await;
-    let (file, data) = (file.display().to_string(), server.data());
-    tool(
-        promtool,
-        &[
-            "tsdb",
-            "create-blocks-from",
-            "openmetrics",
-            &file,
-            &data.display().to_string(),
-        ],
-    )
-    .expect("promtool takes it");
+    let file = directory.path().join("history.om").display().to_string();
+    let base_url = simulator.base_url();
+    let mut backfill = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
+    backfill.env_clear().env("ORGDATA_API_KEY", "demo-key");
+    backfill.args(["backfill", "--to", "openmetrics", &file, "--allow-recent"]);
+    backfill.args([
+        "--api.base-url",
+        &base_url,
+        "--api.max-requests-per-second",
+        "100",
+    ]);
+    backfill
+        .arg("--state.path")
+        .arg(&state)
+        .args(["--label", "job=orgdata-exporter"]);
+    let output = backfill
+        .args(["--label", &format!("instance={instance}")])
+        .output();
+    let output = output.await.unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let data = server.data().display().to_string();
+    let create = ["tsdb", "create-blocks-from", "openmetrics", &file, &data];
+    tool(promtool, &create).expect("promtool takes it");
 
     // The server finds the blocks without a restart.
     let whole = truth(&simulator, Timestamp::MIN, Timestamp::MAX);
-    assert_eq!(whole.values().sum::<f64>(), 4_300.0);
-    let mut seen = Rises::new();
-    for _ in 0..RELOADS * 30 {
-        seen = rises(&server, "10d", Timestamp::now()).await;
-        if seen.values().sum::<f64>() >= 4_300.0 {
-            break;
-        }
+    assert_eq!(sum(&whole), 4_300.0);
+    let begun = Instant::now();
+    let mut seen = Increases::new();
+    while sum(&seen) < 4_300.0 && begun.elapsed() < RELOADS {
         tokio::time::sleep(Duration::from_secs(1)).await;
+        seen = increases(&server, "10d", Timestamp::now()).await;
     }
-    assert_eq!(seen, whole, "over the whole");
+    assert_eq!(seen, whole, "over the whole time");
     assert_eq!(seen, event_counts(&simulator.truth()));
 
-    // A day of the past. A window sees what rises after its first sample, as of every scraped counter.
-    let begin = born - SignedDuration::from_hours(72);
+    // A window of the past shows what rises after its first sample, as of every scraped counter.
+    let half = STEP / 2;
+    let begin = synced - SignedDuration::from_hours(72);
     let end = begin + SignedDuration::from_hours(24);
-    let half = SignedDuration::from_secs(STEP / 2);
-    let seen = rises(&server, "1d", end + half).await;
-    let day = truth(&simulator, begin + SignedDuration::from_secs(STEP), end);
-    assert!(day.values().sum::<f64>() > 500.0);
-    assert_eq!(seen, day, "a past day");
-    // And increase() itself, which extrapolates to the ends of its window: by at most a step in what is filled around a rise.
-    let (told, true_sum) = (
-        increase(&server, "1d", end + half).await,
-        day.values().sum::<f64>(),
+    let day = truth(&simulator, begin + STEP, end);
+    assert!(sum(&day) > 500.0);
+    assert_eq!(
+        increases(&server, "1d", end + half).await,
+        day,
+        "a past day"
     );
+    // `increase()` extrapolates to the ends of its window.
+    let shown = increase(&server, "1d", end + half).await;
     assert!(
-        (told / true_sum - 1.0).abs() < 0.05,
-        "{told} for {true_sum}"
+        (shown / sum(&day) - 1.0).abs() < 0.05,
+        "{shown} for {}",
+        sum(&day)
     );
-    let hour = truth(
+    let hour = sum(&truth(
         &simulator,
-        end - SignedDuration::from_hours(1) + SignedDuration::from_secs(STEP),
+        end - SignedDuration::from_hours(1) + STEP,
         end,
-    )
-    .values()
-    .sum::<f64>();
-    let told = increase(&server, "1h", end + half).await;
+    ));
+    let shown = increase(&server, "1h", end + half).await;
     assert!(
-        (told - hour).abs() <= hour * 0.06 + 0.1,
-        "{told} for {hour}"
+        (shown - hour).abs() <= hour * 0.06 + 0.1,
+        "{shown} for {hour}"
     );
 
-    // Over the seam: the fall to 0 is a reset, and nothing else is one.
-    let begin = born - SignedDuration::from_hours(12);
+    // Across the end of history, the fall to 0 is the only reset.
+    let begin = synced - SignedDuration::from_hours(12);
     let now = Timestamp::now();
-    let seconds = now.as_second() - (begin + half).as_second();
-    let seen = rises(&server, &format!("{seconds}s"), now).await;
+    let window = format!("{}s", now.as_second() - (begin + half).as_second());
+    let seen = increases(&server, &window, now).await;
     assert_eq!(
         seen,
-        truth(
-            &simulator,
-            begin + SignedDuration::from_secs(STEP),
-            Timestamp::MAX
-        ),
-        "over the seam"
+        truth(&simulator, begin + STEP, Timestamp::MAX),
+        "history and present"
     );
-    let resets = server
-        .query("max(resets(orgdata_audit_events_total[10d]))")
+    server
+        .shows("max(resets(orgdata_audit_events_total[10d]))", 1.0)
         .await;
-    assert_eq!(number(&resets[0]["value"][1]), 1.0);
 }
 
 #[tokio::test]
 #[ignore = "needs Prometheus 2.42 and its promtool"]
-async fn history_is_one_with_the_present_in_the_oldest_supported_prometheus() {
-    history_and_present_are_one(
-        async |target| Prometheus::start(&[target], "1s").await,
-        "promtool",
-    )
-    .await;
+async fn history_continues_in_the_present_in_the_oldest_supported_prometheus() {
+    history_continues_in_the_present("prometheus", "promtool").await;
 }
 
 #[tokio::test]
 #[ignore = "needs Prometheus 3 and its promtool"]
-async fn history_is_one_with_the_present_in_the_current_prometheus() {
-    history_and_present_are_one(
-        async |target| Prometheus::start_current(&[target], "1s").await,
-        "promtool3",
-    )
-    .await;
+async fn history_continues_in_the_present_in_the_current_prometheus() {
+    history_continues_in_the_present("prometheus3", "promtool3").await;
 }

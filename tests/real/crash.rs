@@ -38,23 +38,13 @@ const LATE: Duration = Duration::from_secs(1);
 /// What goes wrong on the way to the service, each with its probability.
 fn faults() -> Vec<Fault> {
     [
-        (
-            FaultKind::Status(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "Simulated failure".to_owned(),
-            ),
-            0.06,
-        ),
+        (FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR), 0.06),
         (FaultKind::TooManyRequests(RetryAfter::Seconds(0)), 0.02),
         (FaultKind::Reset, 0.03),
-        (FaultKind::ResetBody, 0.03),
+        (FaultKind::ResetBody, 0.06),
         (FaultKind::TruncatedJson, 0.03),
-        (FaultKind::TruncatedTransfer, 0.03),
         (FaultKind::Html(StatusCode::BAD_GATEWAY), 0.02),
-        (
-            FaultKind::Status(StatusCode::UNAUTHORIZED, "Simulated failure".to_owned()),
-            0.01,
-        ),
+        (FaultKind::Status(StatusCode::UNAUTHORIZED), 0.01),
         (FaultKind::Delay(Duration::from_millis(80)), 0.1),
     ]
     .into_iter()

@@ -1,153 +1,195 @@
-//! The configuration examples of `deploy/`, run by the programs they are for; only their ports are changed, for free ones.
+//! The configuration examples of `deploy/` and the files of the compose set, read by the programs they are for. Only ports are changed.
 
-use crate::support::binary;
-
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use binary::{Lines, client, exporter, until};
-use orgdata_exporter::simulator::{Config, Simulator};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-/// A file of `deploy/` with each of the words replaced, all of which have to be there.
-fn example(path: &str, replaced: &[(&str, String)]) -> String {
-    let text = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("deploy")
-            .join(path),
-    )
-    .expect("the example is there");
-    replaced.iter().fold(text, |text, (word, with)| {
-        assert!(text.contains(word), "{path} has no {word}");
+use crate::organization;
+use crate::support::binary::{Lines, exporter};
+use crate::support::files::{array, file, path, yaml};
+use crate::support::http_peer::{Peer, answer};
+use crate::support::parts::{binary, client, free_ports, promtool, tool, until};
+
+/// Writes an example with each of the words replaced, all of which have to be there.
+fn example(name: &str, to: &Path, replaced: &[(&str, &str)]) {
+    let text = replaced.iter().fold(file(name), |text, (word, with)| {
+        assert!(text.contains(word), "{name} has no {word}");
         text.replace(word, with)
-    })
+    });
+    std::fs::write(to, text).unwrap();
 }
 
-/// Addresses on loopback that are free at this moment.
-fn free<const N: usize>() -> [String; N] {
-    let listeners: [TcpListener; N] =
-        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    listeners.map(|listener| {
-        listener
-            .local_addr()
-            .expect("a bound socket has an address")
-            .to_string()
-    })
-}
-
+/// Starts a program in a directory and returns it with what it prints.
 fn run(program: &str, arguments: &[&str], dir: &Path) -> (Child, Lines) {
-    let parts = std::env::var_os("ORGDATA_REAL_PARTS")
-        .map_or_else(|| PathBuf::from("target/real-parts/bin"), PathBuf::from);
-    let program = std::path::absolute(parts.join(program)).expect("a path");
-    let mut child = Command::new(&program)
-        .args(arguments)
-        .current_dir(dir)
+    let mut command = Command::new(binary(program));
+    command.args(arguments).current_dir(dir).kill_on_drop(true);
+    let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .kill_on_drop(true)
         .spawn()
-        .unwrap_or_else(|error| panic!("{}: {error}; run .ci/setup", program.display()));
-    let said = Lines::read(child.stderr.take().expect("piped"));
-    (child, said)
+        .unwrap();
+    let log = Lines::read(child.stderr.take().unwrap());
+    (child, log)
 }
 
 #[tokio::test]
-#[ignore = "needs Prometheus"]
-async fn the_example_for_prometheus_scrapes_and_knows_the_alerts() {
-    let sim = Simulator::spawn(Config {
-        history: 5,
-        ..Config::quiet()
-    })
-    .await
-    .expect("a simulator");
-    let exporter = exporter(&sim.base_url()).start();
+#[ignore = "needs Prometheus 2.42 and 3"]
+async fn the_prometheus_example_scrapes_and_has_the_alerts() {
+    let simulator = organization(5, 0).await;
+    let exporter = exporter(&simulator.base_url()).start();
     let target = exporter.url().await.replace("http://", "");
+    let alerts = yaml("dashboards/alerts.yaml")["groups"][0]["rules"].clone();
     for program in ["prometheus", "prometheus3"] {
-        let dir = tempfile::tempdir().expect("a directory");
-        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/dashboards/alerts.yaml").to_owned();
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("prometheus.yml");
+        let rules = path("dashboards/alerts.yaml").display().to_string();
         let replaced = [
-            ("localhost:10917", target.clone()),
-            ("../../dashboards/alerts.yaml", rules),
-            ("scrape_interval: 15s", "scrape_interval: 1s".into()),
+            ("localhost:10917", target.as_str()),
+            ("../../dashboards/alerts.yaml", &rules),
+            ("scrape_interval: 15s", "scrape_interval: 1s"),
         ];
-        std::fs::write(
-            dir.path().join("prometheus.yml"),
-            example("prometheus/prometheus.yml", &replaced),
-        )
-        .expect("it can be written");
-        let [address] = free();
+        example("deploy/prometheus/prometheus.yml", &config, &replaced);
+        let [port] = free_ports();
+        let listen = format!("--web.listen-address=127.0.0.1:{port}");
         let arguments = [
             "--config.file=prometheus.yml",
             "--storage.tsdb.path=data",
-            &format!("--web.listen-address={address}"),
+            &listen,
         ];
-        let (_prometheus, said) = run(program, &arguments, dir.path());
+        let (_prometheus, log) = run(program, &arguments, dir.path());
         let ask = async |path: &str| -> Option<Value> {
-            let text = client()
-                .get(format!("http://{address}/api/v1/{path}"))
-                .send()
-                .await
-                .ok()?
-                .text()
-                .await
-                .ok()?;
-            serde_json::from_str(&text).ok()
+            let answer = client().get(format!("http://127.0.0.1:{port}/api/v1/{path}"));
+            serde_json::from_str(&answer.send().await.ok()?.text().await.ok()?).ok()
         };
-        until(
-            &format!("{program} scrapes the exporter: {}", said.text()),
-            async || {
-                let up = ask("query?query=up{job=\"orgdata-exporter\"}").await?;
-                (up["data"]["result"][0]["value"][1] == "1").then_some(())
-            },
-        )
+        until(async || {
+            let up = ask("query?query=up{job=\"orgdata-exporter\"}").await;
+            let up = up.is_some_and(|up| up["data"]["result"][0]["value"][1] == "1");
+            if up { Ok(()) } else { Err(log.text()) }
+        })
         .await;
-        let rules = ask("rules?type=alert").await.expect("the rules");
-        assert_eq!(
-            rules["data"]["groups"][0]["rules"].as_array().map(Vec::len),
-            Some(26),
-            "{program}: {rules}"
-        );
+        let rules = ask("rules?type=alert").await.unwrap();
+        let rules = &rules["data"]["groups"][0]["rules"];
+        assert_eq!(array(rules).len(), array(&alerts).len(), "{program}");
     }
 }
 
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
-async fn the_example_for_the_collector_takes_records_both_ways() {
-    let sim = Simulator::spawn(Config {
-        history: 5,
-        ..Config::quiet()
-    })
-    .await
-    .expect("a simulator");
-    let dir = tempfile::tempdir().expect("a directory");
-    let [grpc, http] = free();
-    let replaced = [
-        ("localhost:4317", grpc.clone()),
-        ("localhost:4318", http.clone()),
-    ];
-    std::fs::write(
-        dir.path().join("collector.yaml"),
-        example("collector/collector.yaml", &replaced),
-    )
-    .expect("it can be written");
-    let (_collector, said) = run("otelcol", &["--config=collector.yaml"], dir.path());
-    for (protocol, address) in [("grpc", grpc), ("http/protobuf", http)] {
+async fn the_collector_example_takes_records_over_both_protocols() {
+    let simulator = organization(5, 0).await;
+    let dir = tempfile::tempdir().unwrap();
+    let [grpc, http] = free_ports().map(|port: u16| format!("127.0.0.1:{port}"));
+    let config = dir.path().join("collector.yaml");
+    let replaced = [("localhost:4317", grpc.as_str()), ("localhost:4318", &http)];
+    example("deploy/collector/collector.yaml", &config, &replaced);
+    let (_collector, log) = run("otelcol", &["--config=collector.yaml"], dir.path());
+    for (protocol, address) in [("grpc", &grpc), ("http/protobuf", &http)] {
         let endpoint = format!("--otlp.endpoint=http://{address}");
-        let exporter = exporter(&sim.base_url())
-            .args(&[
-                "--audit.start=oldest",
-                &endpoint,
-                &format!("--otlp.protocol={protocol}"),
-            ])
-            .start();
+        let protocol = format!("--otlp.protocol={protocol}");
+        let arguments = ["--audit.start=oldest", &endpoint, &protocol];
+        let exporter = exporter(&simulator.base_url()).args(&arguments).start();
         exporter
             .until_value("orgdata_otlp_records_sent_total", 5.0)
             .await;
     }
-    until("the collector prints what it took", async || {
-        (said.text().matches("EventName: orgdata.audit.").count() == 10).then_some(())
+    until(async || {
+        let printed = log.text().matches("EventName: orgdata.audit.").count();
+        if printed == 10 {
+            Ok(())
+        } else {
+            Err(log.text())
+        }
     })
     .await;
+}
+
+#[test]
+#[ignore = "needs promtool and the OpenTelemetry Collector"]
+fn the_servers_take_their_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = yaml("deploy/compose/prometheus.yaml");
+    // The path on this machine instead of the one in the container.
+    assert_eq!(
+        config["rule_files"],
+        json!(["/etc/prometheus/rules/alerts.yaml"])
+    );
+    config["rule_files"] = json!([path("dashboards/alerts.yaml")]);
+    let file = dir.path().join("prometheus.yaml");
+    std::fs::write(&file, config.to_string()).unwrap();
+    promtool(&["check", "config", file.to_str().unwrap()]).unwrap();
+    let kubernetes = "deploy/kubernetes/components/collector/collector.yaml";
+    tool("otelcol", &["validate", "--config", kubernetes]).unwrap();
+    let collector = "deploy/compose/collector.yaml";
+    tool("otelcol", &["validate", "--config", collector]).unwrap();
+    let broken = dir.path().join("broken.yaml");
+    example(collector, &broken, &[("http:\n", "htpt:\n")]);
+    tool(
+        "otelcol",
+        &["validate", "--config", broken.to_str().unwrap()],
+    )
+    .expect_err("a wrong key");
+}
+
+#[tokio::test]
+#[ignore = "needs the OpenTelemetry Collector"]
+async fn the_compose_set_acknowledges_a_record_when_loki_has_it() {
+    let works = Arc::new(AtomicBool::new(false));
+    let loki_works = works.clone();
+    let loki = Peer::start(move |_, _| match loki_works.load(Ordering::SeqCst) {
+        true => answer("204 No Content", &[], ""),
+        false => answer("503 Service Unavailable", &[], ""),
+    });
+    let loki = loki.await;
+    let dir = tempfile::tempdir().unwrap();
+    let [grpc, http] = free_ports().map(|port: u16| format!("127.0.0.1:{port}"));
+    let mut config = yaml("deploy/compose/collector.yaml");
+    let protocols = &mut config["receivers"]["otlp"]["protocols"];
+    protocols["grpc"]["endpoint"] = json!(grpc);
+    protocols["http"]["endpoint"] = json!(http);
+    config["exporters"]["otlp_http/loki"]["endpoint"] = json!(format!("{}/otlp", loki.url()));
+    config["service"]["telemetry"] = json!({ "metrics": { "level": "none" } });
+    std::fs::write(dir.path().join("collector.yaml"), config.to_string()).unwrap();
+    let (_collector, log) = run("otelcol", &["--config=collector.yaml"], dir.path());
+
+    let simulator = organization(20, 0).await;
+    let endpoint = format!("--otlp.endpoint=http://{grpc}");
+    let arguments = ["--audit.start=oldest", "--otlp.protocol=grpc", &endpoint];
+    let exporter = exporter(&simulator.base_url()).args(&arguments).start();
+    until(async || {
+        if loki.count() >= 2 {
+            Ok(())
+        } else {
+            Err(log.text())
+        }
+    })
+    .await;
+    assert!(
+        loki.seen()
+            .iter()
+            .all(|request| request.target() == "/otlp/v1/logs")
+    );
+    assert_eq!(
+        exporter.value("orgdata_otlp_records_sent_total").await,
+        Some(0.0)
+    );
+    exporter
+        .until_value("orgdata_otlp_backlog_records", 20.0)
+        .await;
+    works.store(true, Ordering::SeqCst);
+    exporter
+        .until_value("orgdata_otlp_records_sent_total", 20.0)
+        .await;
+    exporter
+        .until_value("orgdata_otlp_backlog_records", 0.0)
+        .await;
+    assert_eq!(
+        exporter
+            .sum("orgdata_otlp_records_dead_lettered_total")
+            .await,
+        0.0
+    );
 }

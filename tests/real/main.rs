@@ -1,6 +1,6 @@
-//! The tests against real servers and tools, which `.ci/setup` installs; run them with `--ignored`.
+//! The tests against real servers and tools. `.ci/setup` installs them; run the tests with `--ignored`.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../support"]
 mod support {
@@ -8,8 +8,8 @@ mod support {
     pub(crate) mod busy;
     pub(crate) mod collector_peer;
     pub(crate) mod exporter;
+    pub(crate) mod files;
     pub(crate) mod http_peer;
-    pub(crate) mod manifests;
     pub(crate) mod openmetrics;
     pub(crate) mod parts;
     pub(crate) mod tap;
@@ -18,7 +18,6 @@ mod support {
 mod backfill;
 mod backlog;
 mod collector;
-mod compose;
 mod crash;
 mod dashboards;
 mod disk;
@@ -27,8 +26,22 @@ mod formats;
 mod helm;
 mod image;
 mod kubernetes;
+mod manifests;
 mod prometheus;
 mod refusals;
 mod rotel;
 mod systemd;
 mod web;
+
+use orgdata_simulator::{ClockSource, Config, Running, Simulator};
+
+/// Simulates an organization with a past, in which nothing happens but what the test does. Its clock is the machine's.
+async fn organization(history: u64, tickets: u64) -> Running {
+    let config = Config {
+        history,
+        tickets,
+        clock: ClockSource::Real,
+        ..Config::quiet()
+    };
+    Simulator::spawn(config).await.unwrap()
+}

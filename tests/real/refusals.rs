@@ -1,118 +1,80 @@
-//! A real OpenTelemetry Collector that does not take what it is sent, each time for a reason an operator knows: the exporter holds
-//! everything, names the reason, and delivers all of it in order once the reason is gone.
+//! A real OpenTelemetry Collector does not take the records, each time for a reason that operators know: the exporter keeps them, logs the
+//! reason, and delivers them in order once the reason is gone.
 
-use crate::support::exporter;
-use crate::support::parts;
-use crate::support::tap;
-
-use std::net::SocketAddr;
-
-use exporter::{Exporter, Setup};
-use orgdata_exporter::simulator::{ClockSource, Config, Fields, Running, Simulator};
-use parts::Collector;
+use orgdata_simulator::{Fields, Simulator};
 use serde_json::json;
-use tap::Tap;
 
-/// Events that are there when the exporter begins.
+use crate::organization;
+use crate::support::exporter::{Exporter, Setup};
+use crate::support::files::path;
+use crate::support::parts::Collector;
+use crate::support::tap::Tap;
+
+/// The number of events that exist when the exporter starts.
 const EVENTS: u64 = 120;
 
-async fn world() -> Running {
-    Simulator::spawn(Config {
-        history: EVENTS,
-        clock: ClockSource::Real,
-        ..Config::quiet()
-    })
-    .await
-    .expect("a free port")
-}
-
-fn setup(simulator: &Running, protocol: &str, endpoint: &str) -> Setup {
-    Setup::new(simulator)
-        .flag("--audit.start", "oldest")
-        .flag("--otlp.endpoint", endpoint)
-        .flag("--otlp.protocol", protocol)
-}
-
-fn address(endpoint: &str) -> SocketAddr {
-    endpoint
-        .trim_start_matches("http://")
-        .parse()
-        .expect("an endpoint on loopback")
-}
-
-/// Everything waits, nothing is condemned, and the line that says so names the trouble.
-async fn assert_holds(exporter: &Exporter, reason: &str, words: &str) {
+/// Asserts that everything waits, nothing is rejected, and the log says why.
+async fn assert_waits(exporter: &Exporter, reason: &str, words: &str) {
     let failures = format!("orgdata_otlp_request_failures_total{{reason=\"{reason}\"}}");
-    let scrape = exporter
-        .until(&failures, |scrape| {
-            scrape.value(&failures).is_some_and(|count| count > 0.0)
-                && scrape.value("orgdata_otlp_backlog_records") == Some(EVENTS as f64)
-        })
-        .await;
+    let waits = exporter.until(&failures, |scrape| {
+        scrape.value(&failures) > Some(0.0)
+            && scrape.value("orgdata_otlp_backlog_records") == Some(EVENTS as f64)
+    });
+    let scrape = waits.await;
     assert_eq!(scrape.value("orgdata_up{loop=\"otlp\"}"), Some(0.0));
     assert_eq!(
         scrape.value("orgdata_otlp_records_dead_lettered_total"),
         Some(0.0)
     );
-    let lines: Vec<String> = exporter
-        .log()
-        .iter()
-        .filter_map(|line| line["message"].as_str().map(str::to_owned))
-        .collect();
-    let told = lines
-        .iter()
-        .any(|line| line.contains("log records not delivered") && line.contains(words));
-    assert!(told, "no line speaks of '{words}': {lines:#?}");
+    let log = exporter.log();
+    let mut messages = log.iter().filter_map(|line| line["message"].as_str());
+    let named = |line: &str| line.contains("log records not delivered") && line.contains(words);
+    assert!(messages.any(named), "no line has '{words}': {log:#?}");
 }
 
-/// Everything arrives, once and oldest first.
+/// Asserts that everything arrives once, in order of creation.
 async fn assert_delivers(simulator: &Simulator, exporter: &Exporter, collector: &Collector) {
-    exporter
-        .until("an empty outbox", |scrape| {
-            scrape.value("orgdata_otlp_records_sent_total") == Some(EVENTS as f64)
-        })
-        .await;
-    let records = collector.records();
-    let came: Vec<&str> = records
-        .iter()
-        .filter_map(|record| record.attributes["log.record.uid"].as_str())
-        .collect();
+    let sent = "orgdata_otlp_records_sent_total";
+    let all = exporter.until("all records", |scrape| {
+        scrape.value(sent) == Some(EVENTS as f64)
+    });
+    all.await;
     let served: Vec<String> = simulator.entries().map(|entry| entry.id).collect();
-    assert!(
-        came.iter().eq(&served),
-        "{} records came, of {} entries, or in another order",
-        came.len(),
-        served.len()
-    );
+    assert_eq!(collector.ids(), served);
+}
+
+fn setup(simulator: &orgdata_simulator::Running, protocol: &str, endpoint: &str) -> Setup {
+    Setup::new(simulator)
+        .flag("--audit.start", "oldest")
+        .otlp(protocol, endpoint)
 }
 
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
-async fn a_collector_that_wants_client_certificates_takes_nothing_without_and_everything_with_one()
-{
-    let file = |name: &str| format!("{}/tests/support/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+async fn a_collector_with_client_certificates_gets_records_once_there_is_one() {
+    let file = |name: &str| {
+        path(&format!("tests/support/tls/{name}"))
+            .display()
+            .to_string()
+    };
     let tls = json!({ "cert_file": file("server.pem"), "key_file": file("server.key"), "client_ca_file": file("ca.pem") });
     for protocol in ["grpc", "http/protobuf"] {
-        let simulator = world().await;
+        let simulator = organization(EVENTS, 0).await;
         let collector = Collector::start_with(|config| {
             for name in ["grpc", "http"] {
                 config["receivers"]["otlp"]["protocols"][name]["tls"] = tls.clone();
             }
-        })
-        .await;
-        let plain = if protocol == "grpc" {
-            collector.grpc_endpoint()
-        } else {
-            collector.http_endpoint()
-        };
-        let endpoint = format!("https://localhost:{}", address(&plain).port());
-        let directory = tempfile::tempdir().expect("a directory");
+        });
+        let collector = collector.await;
+        let endpoint = collector
+            .endpoint(protocol)
+            .replace("http://127.0.0.1", "https://localhost");
+        let directory = tempfile::tempdir().unwrap();
         let without = setup(&simulator, protocol, &endpoint)
             .state(&directory.path().join("state.db"))
             .variable("OTEL_EXPORTER_OTLP_CERTIFICATE", &file("ca.pem"));
         let mut exporter = without.start().await;
-        // Depending on who is quicker, the alert is read, or only that the connection is gone.
-        assert_holds(&exporter, "connect", "ertificate").await;
+        assert_waits(&exporter, "connect", "ertificate").await;
         assert!(exporter.terminate().await.success());
         assert_eq!(collector.records(), []);
 
@@ -126,91 +88,69 @@ async fn a_collector_that_wants_client_certificates_takes_nothing_without_and_ev
 
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
-async fn the_port_of_the_other_protocol_takes_nothing_and_says_so() {
-    for (protocol, words) in [
-        ("grpc", "does this port speak gRPC (4317 by custom)"),
+async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
+    let (grpc, http) = ("grpc", "http/protobuf");
+    for (protocol, served_by, reason, words) in [
         (
-            "http/protobuf",
+            grpc,
+            http,
+            "connect",
+            "does this port speak gRPC (4317 by custom)",
+        ),
+        (
+            http,
+            grpc,
+            "connect",
             "does this port speak HTTP (4318 by custom)",
         ),
+        (grpc, grpc, "not_found", "Unimplemented"),
+        (http, http, "not_found", "HTTP 404"),
+        (grpc, grpc, "unavailable", "memory"),
+        (http, http, "unavailable", "HTTP 503"),
     ] {
-        let simulator = world().await;
-        let collector = Collector::start().await;
-        let (right, wrong) = match protocol {
-            "grpc" => (collector.grpc_endpoint(), collector.http_endpoint()),
-            _ => (collector.http_endpoint(), collector.grpc_endpoint()),
-        };
-        let wire = Tap::new(Some(address(&wrong))).await;
-        let exporter = setup(&simulator, protocol, &format!("http://{}", wire.address()))
-            .start()
-            .await;
-        assert_holds(&exporter, "connect", words).await;
-        assert_eq!(collector.records(), []);
-        wire.lead(Some(address(&right)));
-        assert_delivers(&simulator, &exporter, &collector).await;
-    }
-}
-
-#[tokio::test]
-#[ignore = "needs the OpenTelemetry Collector"]
-async fn a_collector_without_a_pipeline_for_logs_takes_nothing_and_says_so() {
-    for (protocol, words) in [("grpc", "Unimplemented"), ("http/protobuf", "HTTP 404")] {
-        let simulator = world().await;
-        let endpoint = |collector: &Collector| {
-            if protocol == "grpc" {
-                collector.grpc_endpoint()
-            } else {
-                collector.http_endpoint()
+        let simulator = organization(EVENTS, 0).await;
+        let wrong = match reason {
+            "connect" => Collector::start().await,
+            "not_found" => {
+                Collector::start_with(|config| {
+                    let pipelines = config["service"]["pipelines"].as_object_mut();
+                    pipelines.unwrap().remove("logs");
+                })
+                .await
             }
+            _ => Collector::start_refusing().await,
         };
-        let without = Collector::start_with(|config| {
-            config["service"]["pipelines"]
-                .as_object_mut()
-                .expect("pipelines")
-                .remove("logs");
-        })
-        .await;
-        let wire = Tap::new(Some(address(&endpoint(&without)))).await;
-        let exporter = setup(&simulator, protocol, &format!("http://{}", wire.address()))
-            .start()
-            .await;
-        assert_holds(&exporter, "not_found", words).await;
-        let with = Collector::start().await;
-        wire.lead(Some(address(&endpoint(&with))));
-        drop(without);
-        assert_delivers(&simulator, &exporter, &with).await;
+        let wire = Tap::to_url(&wrong.endpoint(served_by)).await;
+        let exporter = setup(&simulator, protocol, &wire.url()).start().await;
+        assert_waits(&exporter, reason, words).await;
+        assert_eq!(wrong.records(), []);
+        let right = Collector::start().await;
+        wire.lead_to_url(&right.endpoint(protocol));
+        drop(wrong);
+        assert_delivers(&simulator, &exporter, &right).await;
     }
 }
 
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
-async fn a_collector_that_reads_less_than_is_sent_gets_smaller_requests() {
+async fn a_collector_with_a_low_size_limit_gets_smaller_requests() {
     for protocol in ["grpc", "http/protobuf"] {
-        let simulator = Simulator::spawn(Config {
-            history: 0,
-            clock: ClockSource::Real,
-            ..Config::quiet()
-        })
-        .await
-        .expect("a free port");
-        // Three megabytes in all, which the exporter would send as one request.
+        let simulator = organization(0, 0).await;
+        // Three megabytes, which the exporter would send as one request.
+        let metadata = json!({ "text": "x".repeat(25_000) });
         for _ in 0..EVENTS {
-            simulator
-                .add_entry(&Fields::new().with("metadata", json!({ "text": "x".repeat(25_000) })))
-                .expect("a valid entry");
+            let fields = Fields::new().with("metadata", metadata.clone());
+            simulator.add_entry(&fields).unwrap();
         }
         let collector = Collector::start_with(|config| {
-            config["receivers"]["otlp"]["protocols"]["grpc"]["max_recv_msg_size_mib"] = json!(1);
-            config["receivers"]["otlp"]["protocols"]["http"]["max_request_body_size"] =
-                json!(300_000);
-        })
-        .await;
-        let endpoint = if protocol == "grpc" {
-            collector.grpc_endpoint()
-        } else {
-            collector.http_endpoint()
-        };
-        let exporter = setup(&simulator, protocol, &endpoint).start().await;
+            let protocols = &mut config["receivers"]["otlp"]["protocols"];
+            protocols["grpc"]["max_recv_msg_size_mib"] = json!(1);
+            protocols["http"]["max_request_body_size"] = json!(300_000);
+        });
+        let collector = collector.await;
+        let exporter = setup(&simulator, protocol, &collector.endpoint(protocol))
+            .start()
+            .await;
         assert_delivers(&simulator, &exporter, &collector).await;
         let scrape = exporter.scrape().await;
         assert_eq!(

@@ -1,16 +1,14 @@
 //! An exporter's metrics with something in every family, label values that have to be escaped among them.
 
-use std::future::{Future, ready};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{self, ApiError, Endpoint, Observer as _, TicketPage};
-use orgdata_exporter::ledger::{Direction, TraceContext, WalkKind};
-use orgdata_exporter::metrics::audit::{Delta, EventLabels, Total};
+use orgdata_api::TicketPage;
+use orgdata_exporter::metrics::audit::{Delta, EventLabels, RangeKind, Total, Trace};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::otlp;
-use orgdata_exporter::tickets::{PageSource, Scanner, Settings};
+use orgdata_exporter::tickets::{Aggregate, Settings};
 
 const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
     {"id":1,"type":"BUG","state":"OPEN","createdAt":"2026-01-01T00:00:00Z","targetDueDate":"2026-02-01T00:00:00Z","dealAmountSum":1250000.5,
@@ -19,28 +17,11 @@ const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
     {"id":3,"type":"BUG","state":"CLOSED","createdAt":"2025-03-05T00:00:00Z","dealAmountSum":0.25,"linkedDeals":[{"id":7,"priority":"LOW"}]},
     {"id":4,"type":"say \"no\"\\ \n twice","state":"OPEN","createdAt":"no time","linkedDeals":[{"id":9,"priority":"URGENT"}]}]}"#;
 
-struct Listing;
-
-impl PageSource for Listing {
-    fn page(
-        &self,
-        _limit: u32,
-        _offset: u64,
-    ) -> impl Future<Output = Result<TicketPage, ApiError>> + Send {
-        let noon = "2026-03-10T12:00:00Z".parse().expect("a time");
-        ready(Ok(TicketPage::parse(TICKETS.to_owned(), noon)
-            .expect("a page")
-            .0))
-    }
-}
-
-/// An exporter in the middle of everything, with every family that there is.
-pub(crate) async fn busy() -> Metrics {
+/// Metrics with a series in every family but the certificates.
+pub(crate) fn busy() -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
     let at = |text: &str| text.parse::<Timestamp>().expect("a time");
-    Loop::ALL
-        .into_iter()
-        .for_each(|which| metrics.loops.enable(which));
+    metrics.loops.enable(Loop::Tickets);
     metrics.loops.success(Loop::Audit);
     metrics.loops.failure(Loop::Otlp, "the collector is away");
 
@@ -48,7 +29,7 @@ pub(crate) async fn busy() -> Metrics {
         activity_type: kind.into(),
         actor: Some(actor.into()),
     };
-    let trace = TraceContext {
+    let trace = Trace {
         trace_id: [0x0a; 16],
         span_id: [0xb0; 8],
     };
@@ -78,28 +59,26 @@ pub(crate) async fn busy() -> Metrics {
         trace: Some(trace),
         ..Delta::default()
     });
+    let opened_at = Timestamp::now() - Duration::from_secs(60);
     metrics
         .audit
-        .walk(Some((WalkKind::CatchUp, Direction::Up, 12)));
+        .open_ranges(RangeKind::CatchUp, 2, Some(opened_at));
+    metrics.audit.organization("7", "Example \"Org\"");
     metrics.audit.paused(true);
 
-    metrics
-        .api
-        .response(Endpoint::AuditLogs, Duration::from_millis(30), 1000);
-    metrics
-        .api
-        .response(Endpoint::Tickets, Duration::from_secs(40), 7);
-    metrics
-        .api
-        .failure(Endpoint::Tickets, api::FailureReason::ALL[0]);
-    metrics.api.throttled(Duration::from_millis(1500));
-    metrics.api.unknown_fields(3);
-    metrics.otlp.failed(otlp::FailureReason::ALL[1]);
+    let api = &metrics.api;
+    api.response("audit-logs", Duration::from_millis(30), 1000);
+    api.response("tickets", Duration::from_secs(40), 7);
+    api.failure("tickets", "key");
+    api.throttled(Duration::from_millis(1500));
+    api.unknown_fields(3);
+    metrics.otlp.failed("timeout");
     metrics.otlp.requests.inc_by(4);
     metrics.otlp.acknowledged(512, Duration::from_millis(75));
     metrics.otlp.backlog(17, Some(at("2026-03-10T11:00:00Z")));
     metrics.state.size_bytes.set(1 << 20);
     metrics.state.max_size_bytes.set(256 << 20);
+    metrics.state.created(at("2026-02-01T00:00:00Z"));
     metrics.state.recreated(at("2026-03-01T00:00:00Z"), true);
 
     let settings = Settings {
@@ -111,10 +90,13 @@ pub(crate) async fn busy() -> Metrics {
             .to_vec(),
         page_size: 100,
     };
-    let snapshot = Scanner::new(settings, metrics.tickets.retries().clone())
-        .round(&Listing)
-        .await
-        .expect("a snapshot");
+    let noon = at("2026-03-10T12:00:00Z");
+    let (page, _) = TicketPage::parse(TICKETS.to_owned(), noon).expect("a page");
+    let mut aggregate = Aggregate::new(&settings, None, noon, 4);
+    for row in page.items() {
+        aggregate.add(row);
+    }
+    let snapshot = Arc::new(aggregate.finish(Duration::ZERO, None));
     metrics.tickets.publish(snapshot, Duration::from_secs(900));
     metrics
 }

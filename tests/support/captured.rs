@@ -1,9 +1,9 @@
-//! Log lines as a test reads them.
+//! The log lines of a test's thread.
 
-#![allow(dead_code, reason = "each test crate uses what it needs")]
+#![allow(dead_code, reason = "each test uses what it needs")]
 
 use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level, Subscriber};
@@ -11,10 +11,10 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
-/// Where only one subscriber was ever made, what a line of code says first in another thread, which has none, is switched off for all.
+/// With a single subscriber, `tracing` caches that a call site is disabled when another thread, which has none, reaches it first.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::default()));
 
-/// What this thread logs until it is dropped.
+/// Collects what this thread logs until it is dropped.
 pub(crate) struct Captured {
     written: Written,
     _guard: DefaultGuard,
@@ -29,43 +29,32 @@ struct Written(Arc<Mutex<Vec<u8>>>);
 // === impl Captured ===
 
 impl Captured {
+    /// Collects lines of every level.
     pub(crate) fn begin() -> Self {
-        Self::begin_with(|lines| Box::new(tracing_subscriber::registry().with(lines)))
+        Self::begin_at(Level::TRACE)
     }
 
-    /// Lines of this level, and worse.
+    /// Collects lines of this level and worse.
     pub(crate) fn begin_at(level: Level) -> Self {
-        Self::begin_with(|lines| {
-            Box::new(
-                tracing_subscriber::registry()
-                    .with(lines.with_filter(LevelFilter::from_level(level))),
-            )
-        })
+        let level = LevelFilter::from_level(level);
+        Self::begin_with(|lines| Box::new(Registry::default().with(lines.with_filter(level))))
     }
 
-    /// With a subscriber that `make` puts around the layer of lines.
+    /// Collects what reaches the layer of lines in the subscriber that `make` returns.
     pub(crate) fn begin_with(
         make: impl FnOnce(Lines) -> Box<dyn Subscriber + Send + Sync>,
     ) -> Self {
         LazyLock::force(&SECOND);
         let written = Written::default();
         let writer = written.clone();
-        let lines = tracing_subscriber::fmt::layer()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .boxed();
-        Self {
-            written,
-            _guard: tracing::subscriber::set_default(make(lines)),
-        }
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false);
+        let lines = lines.with_writer(move || writer.clone()).boxed();
+        let _guard = tracing::subscriber::set_default(make(lines));
+        Self { written, _guard }
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let written = self
-            .written
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let written = self.written.0.lock().unwrap();
         String::from_utf8_lossy(&written)
             .lines()
             .map(str::to_owned)
@@ -77,10 +66,7 @@ impl Captured {
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend_from_slice(bytes);
+        self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -1,5 +1,4 @@
-//! Random cases: always the same ones unless `PROPTEST_CASES` says how many others are drawn, so that a change which fails is the
-//! change's own doing.
+//! Random cases: the same ones in each run, unless `PROPTEST_CASES` says how many others are drawn.
 
 use std::panic::AssertUnwindSafe;
 
@@ -9,9 +8,10 @@ use proptest::test_runner::{Config, FileFailurePersistence, RngSeed, TestCaseErr
 /// Where the same cases begin; any number would do.
 const SEED: u64 = 1;
 
-/// Puts cases to a test that panics where one of them fails, and shrinks the first that does.
+/// Runs a test, which panics if a case fails, with random cases.
 ///
 /// # Panics
+///
 /// With the smallest case that fails.
 pub(crate) fn check<S: Strategy>(
     name: &'static str,
@@ -22,16 +22,11 @@ pub(crate) fn check<S: Strategy>(
     let asked = std::env::var("PROPTEST_CASES")
         .ok()
         .and_then(|text| text.parse().ok());
+    let regressions = FileFailurePersistence::Direct("proptest-regressions/cases.txt");
     let config = Config {
         cases: asked.unwrap_or(cases),
-        rng_seed: if asked.is_some() {
-            RngSeed::Random
-        } else {
-            RngSeed::Fixed(SEED)
-        },
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
-            "proptest-regressions/cases.txt",
-        ))),
+        rng_seed: asked.map_or(RngSeed::Fixed(SEED), |_| RngSeed::Random),
+        failure_persistence: Some(Box::new(regressions)),
         max_shrink_iters: 3000,
         test_name: Some(name),
         source_file: Some(file!()),
@@ -40,14 +35,10 @@ pub(crate) fn check<S: Strategy>(
     let result = TestRunner::new(config).run(strategy, |case| {
         let caught = std::panic::catch_unwind(AssertUnwindSafe(|| test(&case)));
         caught.map_err(|panic| {
-            let text = panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
             TestCaseError::fail(text.unwrap_or_default())
         })
     });
-    if let Err(error) = result {
-        panic!("{name}: {error}");
-    }
+    result.unwrap_or_else(|error| panic!("{name}: {error}"));
 }

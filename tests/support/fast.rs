@@ -1,4 +1,4 @@
-//! Hours in a moment, and real sockets all the same.
+//! Paused time with real sockets: hours pass in a moment.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// How much time passes between two looks at what there is to do.
+/// The time that passes between two polls of the future.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Keeps a paused clock from jumping to the next timer by itself, for as long as the first of the two is there; the other then ends.
+/// Keeps a paused clock from jumping to the next timer until the sender is dropped.
 pub(crate) fn hold_clock(runtime: &Handle) -> (Sender<()>, JoinHandle<()>) {
     let (hold, held) = mpsc::channel::<()>();
     let held = runtime.spawn_blocking(move || {
@@ -22,8 +22,8 @@ pub(crate) fn hold_clock(runtime: &Handle) -> (Sender<()>, JoinHandle<()>) {
 
 /// Runs a future to its end on a runtime whose clock is paused.
 ///
-/// A paused clock that jumps to the next timer by itself does so while an answer is on its way, and every request would be too late. So it is
-/// kept from that, and goes on in small steps.
+/// A paused clock jumps to the next timer while an answer is on its way, so every request would time out. It is advanced in small steps
+/// instead.
 pub(crate) async fn fast<F: Future>(future: F) -> F::Output {
     let (hold, held) = hold_clock(&Handle::current());
     let mut future = pin!(future);

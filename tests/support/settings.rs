@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orgdata_exporter::api::{self, BaseUrl, Filters, KeySource};
-use orgdata_exporter::ledger::{self, ActorLabel, StatePath};
+use orgdata_exporter::ledger::{
+    self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind, StatePath,
+};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -33,9 +35,52 @@ pub(crate) fn ledger(path: StatePath, base_url: impl Into<String>) -> ledger::Se
         actor_label: ActorLabel::Id,
         max_actors: 1000,
         actor_idle: 30 * DAY,
+        encoder: Arc::new(PlainRecords),
         reread_window: Duration::from_secs(3600),
-        id_retention: DAY,
         max_dead_letters: 1000,
-        redact: Arc::new(str::to_owned),
     }
+}
+
+/// Log records that are nothing but their JSON, behind a byte for their kind.
+#[derive(Debug)]
+pub(crate) struct PlainRecords;
+
+// === impl PlainRecords ===
+
+impl Encode for PlainRecords {
+    fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>) {
+        out.push(0x12);
+        let mut length = record.json.len() + 1;
+        while length >= 0x80 {
+            out.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.push(record.kind as u8);
+        out.extend_from_slice(record.json.as_bytes());
+    }
+
+    fn redact(&self, json: &str) -> String {
+        json.to_owned()
+    }
+
+    fn decode(&self, record: &[u8]) -> (RecordKind, String) {
+        let head = 1 + record[1..].iter().take_while(|byte| **byte >= 0x80).count() + 1;
+        let kind = if record[head] == RecordKind::Gap as u8 {
+            RecordKind::Gap
+        } else {
+            RecordKind::Entry
+        };
+        let json = String::from_utf8(record[head + 1..].to_vec()).expect("JSON");
+        (kind, json)
+    }
+}
+
+/// The JSON of the audit entries among records.
+pub(crate) fn entries(records: &[OutboxRecord]) -> Vec<String> {
+    let decoded = records
+        .iter()
+        .map(|record| PlainRecords.decode(&record.bytes));
+    let entries = decoded.filter(|(kind, _)| *kind == RecordKind::Entry);
+    entries.map(|(_, json)| json).collect()
 }

@@ -1,20 +1,19 @@
-//! A wire between two programs that can be cut, led to another one, and listened to: an address that stays when what
-//! is behind it does not.
+//! A forwarding address that stays the same when the server behind it changes: it can be cut, led elsewhere and listened to.
 
-#![allow(dead_code, reason = "each test crate uses what it needs")]
+#![allow(dead_code, reason = "each test uses what it needs")]
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Bytes of answers that are kept: some heads, not the traffic of a test.
+/// The number of bytes of answers that are kept: some heads, not the traffic of a test.
 const KEPT: usize = 64 * 1024;
 
-/// Forwards every connection; dropped, it ends them.
+/// Forwards every connection until it is dropped.
 pub(crate) struct Tap {
     address: SocketAddr,
     wire: Arc<Wire>,
@@ -23,7 +22,7 @@ pub(crate) struct Tap {
 
 #[derive(Default)]
 struct Wire {
-    /// Where it leads at present; nowhere: connections are closed at once.
+    /// The server; without one, connections are closed at once.
     to: Mutex<Option<SocketAddr>>,
     asked: AtomicU64,
     answered: Mutex<Vec<u8>>,
@@ -32,14 +31,10 @@ struct Wire {
 // === impl Tap ===
 
 impl Tap {
-    /// A wire on a free port of loopback.
+    /// Listens on a free port of loopback.
     pub(crate) async fn new(to: Option<SocketAddr>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .expect("loopback has a free port");
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
         let wire = Arc::new(Wire {
             to: Mutex::new(to),
             ..Wire::default()
@@ -52,31 +47,44 @@ impl Tap {
         }
     }
 
-    /// Its own address, as `127.0.0.1:40123`.
+    /// Forwards to a URL such as `http://127.0.0.1:4317`.
+    pub(crate) async fn to_url(url: &str) -> Self {
+        let tap = Self::new(None).await;
+        tap.lead_to_url(url);
+        tap
+    }
+
+    /// Returns its own address, as `127.0.0.1:40123`.
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Leads new connections elsewhere, or nowhere; those that are open stay until one of their ends closes them.
-    pub(crate) fn lead(&self, to: Option<SocketAddr>) {
-        *self.wire.to.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    /// Returns its own address as a URL.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
-    /// Bytes that went from those who connected.
+    /// Leads new connections elsewhere, or nowhere; open ones stay.
+    pub(crate) fn lead(&self, to: Option<SocketAddr>) {
+        *self.wire.to.lock().unwrap() = to;
+    }
+
+    /// Leads new connections to a URL such as `http://127.0.0.1:4317`.
+    pub(crate) fn lead_to_url(&self, url: &str) {
+        let address = url
+            .strip_prefix("http://")
+            .and_then(|address| address.parse().ok());
+        self.lead(Some(address.unwrap()));
+    }
+
+    /// Returns the number of bytes that the clients sent.
     pub(crate) fn asked(&self) -> u64 {
         self.wire.asked.load(Ordering::Relaxed)
     }
 
-    /// The first bytes that came back, as text.
+    /// Returns the first bytes of the answers as lower-case text.
     pub(crate) fn answered(&self) -> String {
-        String::from_utf8_lossy(
-            &self
-                .wire
-                .answered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
-        .to_lowercase()
+        String::from_utf8_lossy(&self.wire.answered.lock().unwrap()).to_lowercase()
     }
 }
 
@@ -90,14 +98,15 @@ async fn forward(listener: TcpListener, wire: Arc<Wire>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
-        let to = *wire.to.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(to) = to else { continue };
+        let Some(to) = *wire.to.lock().unwrap() else {
+            continue;
+        };
         let wire = wire.clone();
         connections.spawn(async move {
             let Ok(server) = TcpStream::connect(to).await else {
                 return;
             };
-            // Without it small packets wait for an acknowledgement. It is only slower when it fails.
+            // Small packets would wait for an acknowledgement otherwise.
             let _ = (client.set_nodelay(true), server.set_nodelay(true));
             let (from_client, to_client) = client.into_split();
             let (from_server, to_server) = server.into_split();
@@ -105,7 +114,7 @@ async fn forward(listener: TcpListener, wire: Arc<Wire>) {
                 wire.asked.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             });
             let answering = pump(from_server, to_client, |bytes| {
-                let mut kept = wire.answered.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = wire.answered.lock().unwrap();
                 let room = KEPT.saturating_sub(kept.len()).min(bytes.len());
                 kept.extend_from_slice(&bytes[..room]);
             });
@@ -126,6 +135,6 @@ async fn pump(
         }
         saw(&buffer[..read]);
     }
-    // The other side may have gone already.
+    // The other side may be gone already.
     let _ = to.shutdown().await;
 }

@@ -1,44 +1,34 @@
-//! What can go wrong with a request, each thing told apart; and the bounded word for it that becomes a label.
+//! Why a request failed, for people as a message and for metrics as a bounded reason.
 
-use std::borrow::Cow;
-use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::KeyError;
+use super::page::PageError;
+use super::sanitize::{MAX_EXAMINED, sanitize};
 
-/// The longest silence that the service may ask for: a typing error there must not stop the exporter for a year.
+/// The maximum pause that the service can ask for. A typing error there must not stop the exporter for a year.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// The longest text of the service that is repeated in a message, in characters.
-const MAX_QUOTE: usize = 300;
-
-/// Stands for an e-mail address in the service's words: it repeats what it was asked for, and filters are asked for by address.
-const ADDRESS: &str = "[e-mail address]";
-
-/// How many issues of a validation error are shown.
-const MAX_ISSUES: usize = 10;
-
-/// Why a request brought no usable answer.
+/// Why a request brought no usable response. Texts of the service in it are sanitized.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// The key cannot be read.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// No connection: name, network, TLS.
+    /// There is no connection: name, network or TLS.
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// No complete answer in time.
+    /// There was no response in time.
     #[error("no answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
-    /// An answer that began and did not end in time.
-    #[error("the answer stopped: {bytes} bytes came within {}, and not its end", humantime::format_duration(*.limit))]
+    /// A response began and did not end in time.
+    #[error("the answer stopped: only {bytes} bytes came within {}", humantime::format_duration(*.limit))]
     Stalled {
-        /// The time it had.
+        /// The time limit.
         limit: Duration,
-        /// Bytes that arrived.
+        /// The number of bytes that arrived.
         bytes: usize,
     },
     /// HTTP 401.
@@ -47,33 +37,33 @@ pub enum ApiError {
     /// HTTP 403.
     #[error("HTTP 403: the API key lacks the scope {scope}{}", detail(.message))]
     Forbidden {
-        /// The scope the endpoint needs.
+        /// The scope that the endpoint needs.
         scope: &'static str,
-        /// The service's own words.
+        /// The message of the service.
         message: String,
     },
     /// HTTP 404.
     #[error("HTTP 404: nothing is at this address; check --api.base-url{}", detail(.0))]
     NotFound(String),
-    /// A validation error (specification, section 7.2), whatever its status.
-    #[error("HTTP {status}: {body}")]
+    /// A validation error (specification, section 7.2) with any status.
+    #[error("HTTP {status}: {message}")]
     Validation {
         /// The HTTP status.
         status: u16,
-        /// The error body.
-        body: ValidationBody,
+        /// The error and its issues.
+        message: String,
     },
     /// HTTP 429.
     #[error("HTTP 429: too many requests{}{}", wait(.retry_after), detail(.message))]
     RateLimited {
         /// How long the service asked to wait.
         retry_after: Option<Duration>,
-        /// The service's own words.
+        /// The message of the service.
         message: String,
     },
-    /// No request was sent: the service has asked for a pause that still lasts so long.
-    #[error("the service asked to be left alone; the next request is in {}", seconds(*.0))]
-    LeftAlone(Duration),
+    /// No request was sent, because the service asked for a pause that lasts this much longer.
+    #[error("the service asked for a pause; the next request is in {}", seconds(*.0))]
+    Paused(Duration),
     /// HTTP 5xx (specification, section 7.1).
     #[error("HTTP {status}{}{}", wait(.retry_after), detail(.message))]
     Server {
@@ -81,7 +71,7 @@ pub enum ApiError {
         status: u16,
         /// How long the service asked to wait.
         retry_after: Option<Duration>,
-        /// The service's own words.
+        /// The message of the service.
         message: String,
     },
     /// Any other status.
@@ -89,35 +79,35 @@ pub enum ApiError {
     Status {
         /// The HTTP status.
         status: u16,
-        /// The service's own words.
+        /// The message of the service.
         message: String,
     },
-    /// A redirect to another place; the key is not sent there.
+    /// A redirect to another host. The key is not sent there.
     #[error(
         "HTTP {status}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
     )]
     Redirect {
         /// The HTTP status.
         status: u16,
-        /// Where to.
+        /// Scheme, host and path of the target.
         location: String,
     },
-    /// HTML or other text where JSON should be: usually a proxy or a login page.
+    /// HTML or other text instead of JSON, usually from a proxy or a login page.
     #[error("HTTP {status}{}: the answer is {content_type} and not JSON, probably from a proxy or a login page{}", wait(.retry_after), detail(.start))]
     NotJson {
         /// The HTTP status.
         status: u16,
         /// How long the service asked to wait.
         retry_after: Option<Duration>,
-        /// What the answer says it is.
+        /// The content type of the response.
         content_type: String,
-        /// How it begins.
+        /// The beginning of the body.
         start: String,
     },
-    /// The answer ended early.
+    /// The response ended early.
     #[error("the answer was cut off after {bytes} bytes")]
     Truncated {
-        /// Bytes that arrived.
+        /// The number of bytes that arrived.
         bytes: usize,
     },
     /// A success without a body.
@@ -126,14 +116,14 @@ pub enum ApiError {
         /// The HTTP status.
         status: u16,
     },
-    /// The answer is larger than a page may be.
+    /// The response is larger than a page may be.
     #[error("the answer is larger than {limit} bytes")]
     TooLarge {
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// JSON, but not such a page.
-    #[error("the answer is JSON but not a page of this listing: {0}")]
+    /// A success whose body is not a page. Names the field and the type found, not the data.
+    #[error("the answer is not a page of this listing: {0}")]
     Malformed(String),
 }
 
@@ -141,7 +131,7 @@ pub enum ApiError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(
     missing_docs,
-    reason = "each is the kind of `ApiError` with the same name; a stalled answer is a time-out, and a 5xx is one whatever its body"
+    reason = "each is the kind of `ApiError` with the same name; a stalled response is a time-out, and a 5xx is one whatever its body"
 )]
 pub enum FailureReason {
     Key,
@@ -162,37 +152,20 @@ pub enum FailureReason {
     Malformed,
 }
 
-/// The body of a validation error (specification, section 7.2).
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct ValidationBody {
-    /// A short summary.
-    pub error: String,
-    /// One per failure.
-    pub issues: Vec<ValidationIssue>,
-}
-
-/// One failure of a validation error.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct ValidationIssue {
-    /// Where, as property names.
-    #[serde(default)]
-    pub path: Vec<Value>,
-    /// The kind of failure, for example `invalid_enum_value`.
-    #[serde(default)]
-    pub code: String,
-    /// Text for a person.
-    #[serde(default)]
-    pub message: String,
-    /// The value received, depending on the kind.
-    pub received: Option<Value>,
-    /// The values allowed, for enumerations.
-    pub options: Option<Vec<Value>>,
+/// A response that is an error.
+pub(super) struct Failed<'a> {
+    pub(super) status: u16,
+    pub(super) content_type: &'a str,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) body: &'a str,
+    /// The key, which some services repeat when they refuse it.
+    pub(super) secrets: &'a [&'a str],
 }
 
 // === impl ApiError ===
 
 impl ApiError {
-    /// The label value.
+    /// Returns the label value.
     pub fn reason(&self) -> FailureReason {
         match self {
             Self::Key(_) => FailureReason::Key,
@@ -202,7 +175,7 @@ impl ApiError {
             Self::Forbidden { .. } => FailureReason::Forbidden,
             Self::NotFound(_) => FailureReason::NotFound,
             Self::Validation { .. } => FailureReason::Validation,
-            Self::RateLimited { .. } | Self::LeftAlone(_) => FailureReason::RateLimited,
+            Self::RateLimited { .. } | Self::Paused(_) => FailureReason::RateLimited,
             Self::Server { .. }
             | Self::NotJson {
                 status: 500..=599, ..
@@ -217,7 +190,7 @@ impl ApiError {
         }
     }
 
-    /// Whether asking again at once may help.
+    /// Returns whether the same request may succeed soon.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -225,7 +198,7 @@ impl ApiError {
                 | Self::Timeout(_)
                 | Self::Stalled { .. }
                 | Self::RateLimited { .. }
-                | Self::LeftAlone(_)
+                | Self::Paused(_)
                 | Self::Server { .. }
                 | Self::Truncated { .. }
                 | Self::Empty { .. }
@@ -233,7 +206,7 @@ impl ApiError {
         )
     }
 
-    /// Whether the key or its rights are at fault, so that no cursor and no page size can be.
+    /// Returns whether the cause is the key or its scopes, so that it cannot be a cursor or the size of a page.
     pub fn is_about_the_key(&self) -> bool {
         matches!(
             self,
@@ -241,55 +214,42 @@ impl ApiError {
         )
     }
 
-    /// Whether the service, rather than the way to it, refused this very request: then its cursor or its size may be at fault.
+    /// Returns whether the cause may be the cursor or the size of the page that was requested.
     pub fn may_be_the_request(&self) -> bool {
         !self.is_about_the_key()
             && !matches!(
                 self,
                 Self::Connect(_)
                     | Self::RateLimited { .. }
-                    | Self::LeftAlone(_)
+                    | Self::Paused(_)
                     | Self::Redirect { .. }
             )
     }
 
-    /// How long the service asked to wait, and is left alone: an hour at most.
+    /// Returns how long the service asked to wait, at most an hour.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after, .. }
             | Self::Server { retry_after, .. }
             | Self::NotJson { retry_after, .. } => *retry_after,
-            Self::LeftAlone(left) => Some(*left),
+            Self::Paused(left) => Some(*left),
             _ => None,
         }
     }
 
-    /// A redirect that was not followed.
-    pub fn redirect(status: u16, location: &str) -> Self {
-        // Without the query: it repeats the one that was sent, in whatever encoding.
-        let place = location.split(['?', '#']).next().unwrap_or_default();
-        Self::Redirect {
-            status,
-            location: quote(place),
-        }
-    }
-
-    /// The error that a status other than success and its body stand for.
-    pub fn from_status(
-        status: u16,
-        scope: &'static str,
-        content_type: &str,
-        retry_after: Option<Duration>,
-        body: &str,
-    ) -> Self {
-        let html = is_html(content_type, body);
-        let message = match serde_json::from_str::<ValidationBody>(body) {
-            Ok(body) if is_validation(status, &body) => return Self::Validation { status, body },
-            Ok(body) => body.to_string(),
-            Err(_) if html => format!("perhaps from a proxy: {}", quote(body)),
-            Err(_) => message_of(body),
+    /// Returns the error for a status other than success. `scope` is the one that the endpoint needs.
+    pub(super) fn from_status(failed: &Failed<'_>, scope: &'static str) -> Self {
+        let (status, retry_after) = (failed.status, failed.retry_after);
+        let is_html = failed.is_html();
+        let (message, issues) = failed.message();
+        let is_validation = match (status, issues) {
+            // About the key or the rate, whatever the form of the body.
+            (401 | 403 | 429, _) | (_, None) => false,
+            (404 | 500..=599, Some(0)) => false,
+            _ => true,
         };
         match status {
+            _ if is_validation => Self::Validation { status, message },
             401 => Self::Unauthorized(message),
             403 => Self::Forbidden { scope, message },
             404 => Self::NotFound(message),
@@ -297,50 +257,76 @@ impl ApiError {
                 retry_after,
                 message,
             },
-            500..=599 if !html => Self::Server {
+            500..=599 if is_html => failed.not_json(),
+            500..=599 => Self::Server {
                 status,
                 retry_after,
                 message,
-            },
-            500..=599 => Self::NotJson {
-                status,
-                retry_after,
-                content_type: quote(content_type),
-                start: quote(body),
             },
             _ => Self::Status { status, message },
         }
     }
 
-    /// The error that a success with an unreadable body of `bytes` bytes stands for; `body` is how it begins.
-    pub fn from_body(
-        status: u16,
-        content_type: &str,
-        body: &str,
-        bytes: usize,
-        error: &serde_json::Error,
-    ) -> Self {
-        if body.trim().is_empty() {
-            Self::Empty { status }
-        } else if is_html(content_type, body)
-            || !content_type_is_json(content_type)
-                && !matches!(body.trim_start().as_bytes().first(), Some(b'{' | b'['))
-        {
-            Self::NotJson {
-                status,
-                retry_after: None,
-                content_type: quote(content_type),
-                start: quote(body),
+    /// Returns the error for a success whose body, of `bytes` bytes, could not be parsed.
+    pub(super) fn from_body(failed: &Failed<'_>, bytes: usize, error: &PageError) -> Self {
+        let start = failed.body.trim_start();
+        if start.is_empty() {
+            Self::Empty {
+                status: failed.status,
             }
-        } else if error.is_eof() {
+        } else if failed.is_html()
+            || !failed.content_type.contains("json") && !start.starts_with(['{', '['])
+        {
+            failed.not_json()
+        } else if error.is_truncated() {
             Self::Truncated { bytes }
         } else {
-            // An error body under a success: its words, and never a page's data.
-            Self::Malformed(format!(
-                "{}{}",
-                without_addresses(&error.to_string()),
-                detail(&said(body).unwrap_or_default())
-            ))
+            // Some services send an error with the status of a success.
+            let body = failed.json().unwrap_or_default();
+            let message = detail(words(&body).unwrap_or_default());
+            Self::Malformed(sanitize(&format!("{error}{message}"), failed.secrets))
+        }
+    }
+}
+
+// === impl Failed ===
+
+impl Failed<'_> {
+    fn is_html(&self) -> bool {
+        self.content_type.contains("html") || self.body.trim_start().starts_with('<')
+    }
+
+    /// Returns the body if it is small enough to be examined, and JSON.
+    fn json(&self) -> Option<Value> {
+        let body = Some(self.body).filter(|body| body.len() <= MAX_EXAMINED)?;
+        serde_json::from_str(body).ok()
+    }
+
+    /// Returns what the body says, and the number of issues if it is a validation error (specification, section 7.2).
+    fn message(&self) -> (String, Option<usize>) {
+        if self.is_html() {
+            let message = format!("perhaps from a proxy: {}", self.body);
+            return (sanitize(&message, self.secrets), None);
+        }
+        let Some(body) = self.json() else {
+            // Too large to be parsed, or not JSON.
+            let issues = self.body.contains("\"issues\"").then_some(1);
+            return (sanitize(self.body, self.secrets), issues);
+        };
+        let mut message = words(&body).unwrap_or(self.body).to_owned();
+        let issues = body["issues"].as_array();
+        for issue in issues.into_iter().flatten() {
+            describe(issue, &mut message);
+        }
+        (sanitize(&message, self.secrets), issues.map(Vec::len))
+    }
+
+    fn not_json(&self) -> ApiError {
+        ApiError::NotJson {
+            status: self.status,
+            retry_after: self.retry_after,
+            content_type: sanitize(self.content_type, self.secrets),
+            start: sanitize(self.body, self.secrets),
         }
     }
 }
@@ -368,7 +354,7 @@ impl FailureReason {
         Self::Malformed,
     ];
 
-    /// The label value.
+    /// Returns the label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Key => "key",
@@ -391,121 +377,35 @@ impl FailureReason {
     }
 }
 
-// === impl ValidationBody ===
-
-impl fmt::Display for ValidationBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&quote(&self.error))?;
-        for issue in self.issues.iter().take(MAX_ISSUES) {
-            write!(f, "; {issue}")?;
-        }
-        match self.issues.len().saturating_sub(MAX_ISSUES) {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
-        }
-    }
-}
-
-impl fmt::Display for ValidationIssue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut path = String::new();
-        for step in &self.path {
-            match step {
-                Value::String(name) if path.is_empty() => path.push_str(name),
-                Value::String(name) => write!(path, ".{name}")?,
-                other => write!(path, "[{other}]")?,
-            }
-        }
-        write!(
-            f,
-            "{}: {} ({})",
-            if path.is_empty() {
-                "(request)".to_owned()
-            } else {
-                quote(&path)
-            },
-            quote(&self.message),
-            quote(&self.code)
-        )?;
-        if let Some(received) = &self.received {
-            write!(f, ", received {}", quote(&received.to_string()))?;
-        }
-        if let Some(options) = &self.options {
-            let options: Vec<String> = options.iter().map(ToString::to_string).collect();
-            write!(f, ", allowed {}", quote(&options.join(", ")))?;
-        }
-        Ok(())
-    }
-}
-
-/// Whether such a body is about the request. Under a status that is about the key or the rate, it is only another way to say that.
-fn is_validation(status: u16, body: &ValidationBody) -> bool {
-    match status {
-        401 | 403 | 429 => false,
-        404 | 500..=599 => !body.issues.is_empty(),
-        _ => true,
-    }
-}
-
-/// The service's own words, else how the body begins.
-fn message_of(body: &str) -> String {
-    said(body).unwrap_or_else(|| quote(body))
-}
-
-/// The service's own words: `message` (section 7.1) or `error`.
-fn said(body: &str) -> Option<String> {
-    let value: Value = serde_json::from_str(body).ok()?;
+/// Returns the service's own message: `message` (specification, section 7.1) or `error` (section 7.2).
+fn words(body: &Value) -> Option<&str> {
     ["message", "error"]
         .iter()
-        .filter_map(|name| value.get(name))
-        .find_map(Value::as_str)
-        .map(quote)
+        .find_map(|name| body[*name].as_str())
 }
 
-/// One line, without control characters and e-mail addresses, of bounded length.
-fn quote(text: &str) -> String {
-    let text = without_addresses(text.trim());
-    let mut line: String = text
-        .chars()
-        .take(MAX_QUOTE)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if text.chars().count() > MAX_QUOTE {
-        line.push('…');
-    }
-    line
-}
-
-/// The text with a mark in the place of each e-mail address, also of one that is percent-encoded in an address of the web.
-fn without_addresses(text: &str) -> Cow<'_, str> {
-    let mut shown = String::new();
-    let mut rest = text;
-    // What was looked at and holds no address's end.
-    let mut from = 0;
-    while let Some((at, sign)) = ["@", "%40", "%2540"]
-        .iter()
-        .filter_map(|sign| Some((from + rest[from..].find(sign)?, sign)))
-        .min()
-    {
-        let begins = |letter: char| letter.is_alphanumeric() || "._%+-!#$'*^`{|}~".contains(letter);
-        let start = rest[..at].trim_end_matches(begins).len();
-        let after = at + sign.len();
-        let domain = rest[after..]
-            .trim_start_matches(|letter: char| letter.is_alphanumeric() || ".-_".contains(letter));
-        let end = rest.len() - domain.len();
-        if start == at || end == after {
-            from = after;
-            continue;
+/// Appends an issue of a validation error to a message.
+fn describe(issue: &Value, message: &mut String) {
+    let mut path = String::new();
+    for step in issue["path"].as_array().into_iter().flatten() {
+        match step.as_str() {
+            Some(name) if path.is_empty() => path.push_str(name),
+            Some(name) => path.extend([".", name]),
+            None => path.push_str(&format!("[{step}]")),
         }
-        shown.push_str(&rest[..start]);
-        shown.push_str(ADDRESS);
-        (rest, from) = (&rest[end..], 0);
     }
-    if rest.len() == text.len() {
-        return Cow::Borrowed(text);
+    if path.is_empty() {
+        path.push_str("(request)");
     }
-    shown.push_str(rest);
-    Cow::Owned(shown)
+    let text = |name: &str| issue[name].as_str().unwrap_or_default();
+    message.push_str(&format!("; {path}: {} ({})", text("message"), text("code")));
+    if let Some(received) = issue.get("received") {
+        message.push_str(&format!(", received {received}"));
+    }
+    if let Some(options) = issue["options"].as_array() {
+        let options: Vec<String> = options.iter().map(Value::to_string).collect();
+        message.push_str(&format!(", allowed {}", options.join(", ")));
+    }
 }
 
 fn detail(text: &str) -> String {
@@ -527,71 +427,45 @@ fn wait(retry_after: &Option<Duration>) -> String {
     }
 }
 
-/// Whole seconds, rounded up.
+/// Formats whole seconds, rounded up.
 fn seconds(wait: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_secs(
         wait.as_secs() + u64::from(wait.subsec_nanos() > 0),
     ))
 }
 
-fn content_type_is_json(content_type: &str) -> bool {
-    content_type.contains("json")
-}
-
-fn is_html(content_type: &str, body: &str) -> bool {
-    content_type.contains("html") || body.trim_start().starts_with('<')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const KEY: &str = "sk_live/abc";
+
+    fn failed<'a>(status: u16, content_type: &'a str, body: &'a str) -> Failed<'a> {
+        Failed {
+            status,
+            content_type,
+            retry_after: None,
+            body,
+            secrets: &[KEY],
+        }
+    }
+
     fn from(status: u16, content_type: &str, body: &str) -> ApiError {
-        ApiError::from_status(status, "tickets:read", content_type, None, body)
+        ApiError::from_status(&failed(status, content_type, body), "tickets:read")
     }
 
     #[test]
     fn the_labels_of_failures_do_not_change() {
-        let labels: Vec<&str> = FailureReason::ALL
-            .iter()
-            .map(|reason| reason.as_str())
-            .collect();
+        let labels = FailureReason::ALL.map(FailureReason::as_str).join(" ");
         assert_eq!(
             labels,
-            [
-                "key",
-                "connect",
-                "timeout",
-                "unauthorized",
-                "forbidden",
-                "not_found",
-                "validation",
-                "rate_limited",
-                "server_error",
-                "unexpected_status",
-                "redirect",
-                "not_json",
-                "truncated",
-                "empty",
-                "too_large",
-                "malformed"
-            ]
+            "key connect timeout unauthorized forbidden not_found validation rate_limited \
+             server_error unexpected_status redirect not_json truncated empty too_large malformed"
         );
     }
 
     #[test]
-    fn an_unknown_error_shows_its_message() {
-        let error = from(
-            500,
-            "application/json",
-            r#"{"message":"database\nis away"}"#,
-        );
-        assert_eq!(error.to_string(), "HTTP 500: database is away");
-        assert!(error.is_transient());
-    }
-
-    #[test]
-    fn a_validation_error_shows_error_path_code_received_and_options_under_any_4xx() {
+    fn a_validation_error_shows_error_path_code_received_and_options() {
         let body = r#"{"error":"Bad request","issues":[{"path":["activityTypes",0],"code":"invalid_enum_value","message":"Invalid","received":"X","options":["A","B"]},
             {"path":[],"code":"custom","message":"second"}]}"#;
         for status in [400, 422] {
@@ -607,121 +481,184 @@ mod tests {
     }
 
     #[test]
-    fn each_status_is_told_apart() {
-        for (status, reason) in [
-            (401, FailureReason::Unauthorized),
-            (403, FailureReason::Forbidden),
-            (404, FailureReason::NotFound),
-            (429, FailureReason::RateLimited),
-            (400, FailureReason::UnexpectedStatus),
-            (503, FailureReason::ServerError),
-        ] {
-            assert_eq!(
-                from(status, "application/json", r#"{"message":"m"}"#).reason(),
-                reason,
-                "{status}"
-            );
-        }
-        assert!(from(403, "", "").to_string().contains("tickets:read"));
-    }
-
-    #[test]
-    fn bodies_that_are_no_page_are_told_apart() {
-        let of = |content_type: &str, body: &str| {
-            let error = serde_json::from_str::<Vec<u8>>(body).expect_err("no page");
-            ApiError::from_body(200, content_type, body, body.len(), &error).reason()
-        };
-        assert_eq!(
-            of("text/html", "<html>login</html>"),
-            FailureReason::NotJson
-        );
-        assert_eq!(of("application/json", "<html>"), FailureReason::NotJson);
-        assert_eq!(of("text/plain", "upstream gone"), FailureReason::NotJson);
-        assert_eq!(of("application/json", ""), FailureReason::Empty);
-        assert_eq!(of("application/json", "[1, 2"), FailureReason::Truncated);
-        assert_eq!(
-            of("application/json", "{\"items\":1}"),
-            FailureReason::Malformed
-        );
-    }
-
-    #[test]
-    fn an_error_status_counts_whatever_its_body() {
-        let wait = Some(Duration::from_secs(5));
-        for (status, reason) in [
-            (503, FailureReason::ServerError),
-            (502, FailureReason::ServerError),
-            (429, FailureReason::RateLimited),
-        ] {
-            let error = ApiError::from_status(
-                status,
-                "tickets:read",
+    fn a_response_maps_to_one_reason_and_message() {
+        const JSON: &str = "application/json";
+        for (status, content_type, body, reason, text) in [
+            (
+                401,
+                JSON,
+                r#"{"message":"m"}"#,
+                "unauthorized",
+                "API key: m",
+            ),
+            (
+                401,
+                JSON,
+                r#"{"error":"e","issues":[{}]}"#,
+                "unauthorized",
+                "API key: e",
+            ),
+            (403, "", "", "forbidden", "lacks the scope tickets:read"),
+            (
+                404,
+                JSON,
+                r#"{"error":"e","issues":[]}"#,
+                "not_found",
+                "at this address",
+            ),
+            (
+                404,
+                JSON,
+                r#"{"error":"e","issues":[{}]}"#,
+                "validation",
+                "HTTP 404: e; (request)",
+            ),
+            (
+                429,
                 "text/html",
-                wait,
-                "<html>maintenance</html>",
-            );
-            assert_eq!(
-                (error.reason(), error.retry_after()),
-                (reason, wait),
-                "{error}"
-            );
-            assert!(
-                error.is_transient() && error.to_string().contains("asked to wait 5s"),
-                "{error}"
-            );
+                "<p>slow",
+                "rate_limited",
+                "too many requests",
+            ),
+            (
+                400,
+                JSON,
+                r#"{"message":"m"}"#,
+                "unexpected_status",
+                "HTTP 400: m",
+            ),
+            (
+                500,
+                JSON,
+                r#"{"message":"a\nb"}"#,
+                "server_error",
+                "HTTP 500: a b",
+            ),
+            (
+                503,
+                "text/html",
+                "<p>gone",
+                "server_error",
+                "text/html and not JSON",
+            ),
+            (
+                503,
+                JSON,
+                r#"{"a":1e400}"#,
+                "server_error",
+                r#"HTTP 503: {"a":1e400}"#,
+            ),
+        ] {
+            let error = from(status, content_type, body);
+            assert_eq!(error.reason().as_str(), reason, "{status} {body}");
+            assert!(error.to_string().contains(text), "{error}");
         }
     }
 
     #[test]
-    fn a_pause_that_is_cut_short_is_told_as_it_will_be() {
-        let error = ApiError::from_status(429, "tickets:read", "", Some(LONGEST_PAUSE), "");
+    fn bodies_that_are_not_a_page_are_distinguished() {
+        let of = |content_type: &str, body: &str| {
+            let time = jiff::Timestamp::UNIX_EPOCH;
+            let error = crate::TicketPage::parse(body.to_owned(), time).expect_err("not a page");
+            ApiError::from_body(&failed(200, content_type, body), body.len(), &error)
+        };
+        for (content_type, body, reason) in [
+            ("text/html", "<html>login</html>", FailureReason::NotJson),
+            ("application/json", "<html>", FailureReason::NotJson),
+            ("text/plain", "upstream gone", FailureReason::NotJson),
+            ("application/json", "", FailureReason::Empty),
+            (
+                "application/json",
+                r#"{"items":[1, 2"#,
+                FailureReason::Truncated,
+            ),
+            (
+                "application/json",
+                r#"{"items":1}"#,
+                FailureReason::Malformed,
+            ),
+        ] {
+            assert_eq!(of(content_type, body).reason(), reason, "{body}");
+        }
+        let body = format!(r#"{{"items":"{}"}}"#, "secret ".repeat(300_000));
+        assert_eq!(
+            of("application/json", &body).to_string(),
+            "the answer is not a page of this listing: items is a string instead of an array"
+        );
+    }
+
+    #[test]
+    fn the_key_and_addresses_that_the_service_repeats_are_not_shown() {
+        for body in [
+            r#"{"message":"Unknown key sk_live\/abc of ada@example.com"}"#,
+            r#"{"error":"Unknown","issues":[{"path":["key"],"received":["sk_live\u002fabc","ada\u0040example.com"]}]}"#,
+            "<p>Unknown key sk_live&#x2F;abc of ada&#64;example.com",
+            "Unknown key sk_live%2Fabc of ada%40example.com",
+        ] {
+            for status in [200, 400, 401, 502] {
+                let error = if status == 200 {
+                    let time = jiff::Timestamp::UNIX_EPOCH;
+                    let error = crate::AuditPage::parse(body.to_owned(), time).expect_err(body);
+                    ApiError::from_body(&failed(200, "text/plain", body), body.len(), &error)
+                } else {
+                    from(status, "", body)
+                };
+                let text = error.to_string();
+                assert!(text.contains("Unknown"), "{text}");
+                for secret in ["abc", "ada", "example"] {
+                    assert!(!text.contains(secret), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_of_any_size_takes_linear_time_and_is_one_bounded_line() {
+        let started = std::time::Instant::now();
+        let issues = r#"{"path":["a\nb",{"c":1}],"code":"x\u0007","message":"\u001b[31mred"},"#;
+        for (body, reason) in [
+            ("!%40".repeat(1_000_000), FailureReason::UnexpectedStatus),
+            (
+                format!(r#"{{"message":"{}"}}"#, "x".repeat(5_000_000)),
+                FailureReason::UnexpectedStatus,
+            ),
+            (
+                format!(r#"{{"error":"e","issues":[{}"#, issues.repeat(10_000)),
+                FailureReason::Validation,
+            ),
+            (
+                format!(r#"{{"error":"e","issues":[{}{{}}]}}"#, issues.repeat(20)),
+                FailureReason::Validation,
+            ),
+        ] {
+            let error = from(400, "application/json", &body);
+            let text = error.to_string();
+            assert_eq!(error.reason(), reason);
+            assert!(
+                text.len() < 300 && !text.contains(char::is_control),
+                "{text}"
+            );
+        }
+        assert!(started.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_delay_is_shown_as_it_is_applied() {
+        let error = ApiError::from_status(
+            &Failed {
+                retry_after: Some(LONGEST_PAUSE),
+                ..failed(429, "", "")
+            },
+            "tickets:read",
+        );
         assert_eq!(
             error.to_string(),
             "HTTP 429: too many requests, asked to wait 1h or longer; the next request is in 1h"
         );
-        let left = ApiError::LeftAlone(Duration::from_millis(59_001));
+        let paused = ApiError::Paused(Duration::from_millis(59_001));
         assert_eq!(
-            left.to_string(),
-            "the service asked to be left alone; the next request is in 1m"
+            paused.to_string(),
+            "the service asked for a pause; the next request is in 1m"
         );
-    }
-
-    #[test]
-    fn an_address_that_the_service_repeats_is_not_shown() {
-        let body = r#"{"error":"Bad request from ada.l@example.com","issues":[{"path":["actorUserEmails"],"code":"invalid_string",
-            "message":"'o'brien+x@mail.example.com' is no e-mail","received":["ada.l@example.com","b@c.example"]}]}"#;
-        assert_eq!(
-            from(400, "application/json", body).to_string(),
-            "HTTP 400: Bad request from [e-mail address]; actorUserEmails: [e-mail address]' is no e-mail (invalid_string), received \
-             [\"[e-mail address]\",\"[e-mail address]\"]"
-        );
-        for words in [
-            "/v1/audit-logs?actorUserEmails=ada%40example.com&limit=1",
-            "?next=%3FactorUserEmails%3Dada%2540example.com",
-        ] {
-            let shown = from(502, "text/html", &format!("<p>{words}</p>")).to_string();
-            assert!(!shown.contains("ada") && shown.contains(ADDRESS), "{shown}");
-        }
-        let shown = ApiError::redirect(302, "https://login.example/a?next=ada%252540example.com#x")
-            .to_string();
-        assert!(
-            !shown.contains("ada") && shown.contains("https://login.example/a;"),
-            "{shown}"
-        );
-        let long = format!("{}ada@example.com", "x ".repeat(MAX_QUOTE / 2 - 2));
-        assert!(!from(500, "", &long).to_string().contains("ada"));
-        for words in ["5 @ 6", "@here", "a@", "100%40", "é@"] {
-            assert_eq!(quote(words), words);
-        }
-    }
-
-    #[test]
-    fn what_the_service_says_is_one_bounded_line() {
-        let error = from(
-            500,
-            "application/json",
-            &format!(r#"{{"message":"{}"}}"#, "x".repeat(10_000)),
-        );
-        assert!(error.to_string().len() < 400);
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers as the service sends them: the specification says `number`, so any of them may be fractional.
+//! JSON numbers. The specification says `number`, so any of them may be fractional.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,10 +6,10 @@ use std::hash::{Hash, Hasher};
 use serde::de::{self, Deserialize, Deserializer, Error, Visitor};
 use serde_json::value::RawValue;
 
-/// A JSON number: exact where it is whole and fits 64 bits, else a double.
+/// A JSON number: exact if it is whole and fits into 64 bits, otherwise a double.
 #[derive(Clone, Copy, Debug)]
 pub enum Number {
-    /// A whole number, also when it was written as `42.0`.
+    /// A whole number, also one written as `42.0`.
     Whole(i128),
     /// A fractional or very large one.
     Fraction(f64),
@@ -17,14 +17,14 @@ pub enum Number {
 
 struct NumberVisitor;
 
-/// A JSON number as it was written: a double does not hold every amount of money.
+/// A JSON number as it is written, because a double cannot represent every amount of money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberText<'a>(&'a str);
 
 // === impl Number ===
 
 impl Number {
-    /// The value as a double; whole numbers above 2^53 lose their last digits.
+    /// Returns the value as a double. Whole numbers above 2^53 lose their last digits.
     pub fn as_f64(self) -> f64 {
         match self {
             Self::Whole(n) => n as f64,
@@ -35,7 +35,7 @@ impl Number {
 
 impl From<f64> for Number {
     fn from(x: f64) -> Self {
-        // 2^53: above it a double no longer says which whole number was meant.
+        // 2^53: above it a double does not identify a whole number.
         if x.fract() == 0.0 && x.abs() <= 9_007_199_254_740_992.0 {
             Self::Whole(x as i128)
         } else {
@@ -83,23 +83,21 @@ impl<'de> Deserialize<'de> for Number {
 // === impl NumberText ===
 
 impl<'a> NumberText<'a> {
-    /// The text, as JSON writes numbers.
+    /// Returns the text.
     pub fn as_str(&self) -> &'a str {
         self.0
     }
 
-    /// The nearest double.
+    /// Returns the nearest double.
     pub fn as_f64(&self) -> f64 {
-        self.0
-            .parse()
-            .expect("what JSON allows as a number, Rust does too")
+        self.0.parse().expect("a JSON number is a Rust number")
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for NumberText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <&RawValue>::deserialize(deserializer)?.get();
-        // No other value of JSON begins so.
+        // No other JSON value begins like this.
         if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
             return Err(D::Error::custom("expected a number"));
         }

@@ -1,4 +1,4 @@
-//! What the client reports about its requests.
+//! Reports of the client about its requests.
 
 use std::time::Duration;
 

@@ -1,32 +1,32 @@
-//! Pages of both listings (specification, sections 2.2 and 2.3): one body, and where its items lie in it.
+//! Pages of both listings (specification, sections 2.2 and 2.3): a body, and where its items are in it.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde::de::Error;
 use serde_json::value::RawValue;
 
-use super::few::Few;
+use super::bounded::Bounded;
+use super::fields::{each_field, kind};
 use super::number::Number;
 use super::query::Cursor;
 
-/// The most items of one page, many times what may be asked for (specification, section 8).
+/// The maximum number of items of a page: many times what may be requested (specification, section 8).
 const MAX_ITEMS: usize = 100_000;
 
-/// A page of the audit log listing. Items are read one by one, so that a bad one hides none of the others.
+/// A page of the audit log listing.
 #[derive(Clone, Debug)]
 pub struct AuditPage {
     items: Items,
-    /// Cursor for newer entries.
+    /// The cursor for newer entries.
     pub start_cursor: Option<Cursor>,
-    /// Cursor for older entries.
+    /// The cursor for older entries.
     pub end_cursor: Option<Cursor>,
-    /// What the service says of newer pages; the specification does not say how far to trust it.
+    /// `hasPrevious`. The specification does not say how far to trust it.
     pub has_previous: bool,
-    /// What the service says of older pages; likewise.
+    /// `hasMore`. The specification does not say how far to trust it.
     pub has_more: bool,
-    /// The service's clock (`Date`) when it answered, else this machine's.
+    /// The service's clock (`Date`) when it responded, else this machine's.
     pub server_time: Timestamp,
 }
 
@@ -34,20 +34,29 @@ pub struct AuditPage {
 #[derive(Clone, Debug)]
 pub struct TicketPage {
     items: Items,
-    /// The limit that the service echoed.
+    /// The limit that the service repeated.
     pub limit: Option<u64>,
-    /// The offset that the service echoed.
+    /// The offset that the service repeated.
     pub offset: Option<u64>,
-    /// How many tickets there are, as far as the service says so.
+    /// The number of tickets, if the service says it.
     pub total_count: Option<u64>,
-    /// The service's clock (`Date`) when it answered, else this machine's.
+    /// The service's clock (`Date`) when it responded, else this machine's.
     pub server_time: Timestamp,
 }
 
-/// The raw items of a page, as ranges of the body they came in.
+/// A body that is not a page. The message names fields and types, never data.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct PageError {
+    message: String,
+    is_truncated: bool,
+}
+
+/// The items of a page as JSON that is not parsed, so that a bad one hides no other.
 #[derive(Clone, Debug)]
-struct Items {
+pub struct Items {
     body: String,
+    /// Where each item is in the body.
     ranges: Vec<Range<usize>>,
 }
 
@@ -55,23 +64,23 @@ struct Items {
 #[serde(rename_all = "camelCase")]
 struct RawAuditPage<'a> {
     #[serde(borrow)]
-    items: Few<&'a RawValue, MAX_ITEMS>,
+    items: Bounded<&'a RawValue, MAX_ITEMS>,
     #[serde(default)]
     start_cursor: Option<Cursor>,
     #[serde(default)]
     end_cursor: Option<Cursor>,
-    #[serde(default)]
-    has_previous: Option<bool>,
-    #[serde(default)]
-    has_more: Option<bool>,
+    #[serde(borrow, default)]
+    has_previous: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    has_more: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawTicketPage<'a> {
     #[serde(borrow)]
-    items: Few<&'a RawValue, MAX_ITEMS>,
-    // A tool to read the tickets, and not what is read: what is no number is as good as absent.
+    items: Bounded<&'a RawValue, MAX_ITEMS>,
+    // Only hints for paging: one of another type counts as missing.
     #[serde(borrow, default)]
     limit: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -83,140 +92,174 @@ struct RawTicketPage<'a> {
 // === impl AuditPage ===
 
 impl AuditPage {
-    /// Reads a page; the second value counts fields that the specification does not name.
+    /// Parses a page. The second value is the number of its own fields that the specification does not document.
     ///
     /// # Errors
-    /// Where the body is not such a page.
-    pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), serde_json::Error> {
-        let (raw, unknown) = read::<RawAuditPage<'_>>(&body)?;
-        let (start_cursor, end_cursor) = (raw.start_cursor, raw.end_cursor);
-        let (has_previous, has_more) = (
-            raw.has_previous.unwrap_or(false),
-            raw.has_more.unwrap_or(false),
-        );
-        let ranges = ranges(&body, &raw.items)?;
-        Ok((
-            Self {
-                items: Items { body, ranges },
-                start_cursor,
-                end_cursor,
-                has_previous,
-                has_more,
-                server_time,
+    /// Returns an error if the body is not such a page.
+    pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), PageError> {
+        let (page, unknown) = read::<RawAuditPage<'_>>(&body)?;
+        let is_true = |flag: Option<&RawValue>| flag.is_some_and(|flag| flag.get() == "true");
+        let page = Self {
+            start_cursor: page.start_cursor,
+            end_cursor: page.end_cursor,
+            has_previous: is_true(page.has_previous),
+            has_more: is_true(page.has_more),
+            server_time,
+            items: Items {
+                ranges: Items::find(&body, &page.items)?,
+                body,
             },
-            unknown,
-        ))
+        };
+        Ok((page, unknown))
     }
+}
 
-    /// The items as the service wrote them, in its order.
-    pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
-        self.items.iter()
-    }
+impl Deref for AuditPage {
+    type Target = Items;
 
-    /// One item as the service wrote it; empty where there is none.
-    pub fn item(&self, index: usize) -> &str {
-        self.items
-            .ranges
-            .get(index)
-            .map_or("", |range| &self.items.body[range.clone()])
-    }
-
-    /// The whole answer, to keep it.
-    pub fn body(&self) -> &str {
-        &self.items.body
-    }
-
-    /// How many items there are.
-    pub fn len(&self) -> usize {
-        self.items.ranges.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.items.ranges.is_empty()
-    }
-
-    /// Bytes of the body.
-    pub fn bytes(&self) -> usize {
-        self.items.body.len()
+    fn deref(&self) -> &Items {
+        &self.items
     }
 }
 
 // === impl TicketPage ===
 
 impl TicketPage {
-    /// Reads a page; the second value counts fields that the specification does not name.
+    /// Parses a page. The second value is the number of its own fields that the specification does not document.
     ///
     /// # Errors
-    /// Where the body is not such a page.
-    pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), serde_json::Error> {
-        let (raw, unknown) = read::<RawTicketPage<'_>>(&body)?;
-        let (limit, offset, total_count) =
-            (whole(raw.limit), whole(raw.offset), whole(raw.total_count));
-        let ranges = ranges(&body, &raw.items)?;
-        Ok((
-            Self {
-                items: Items { body, ranges },
-                limit,
-                offset,
-                total_count,
-                server_time,
+    /// Returns an error if the body is not such a page.
+    pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), PageError> {
+        let (page, unknown) = read::<RawTicketPage<'_>>(&body)?;
+        let page = Self {
+            limit: whole(page.limit),
+            offset: whole(page.offset),
+            total_count: whole(page.total_count),
+            server_time,
+            items: Items {
+                ranges: Items::find(&body, &page.items)?,
+                body,
             },
-            unknown,
-        ))
+        };
+        Ok((page, unknown))
+    }
+}
+
+impl Deref for TicketPage {
+    type Target = Items;
+
+    fn deref(&self) -> &Items {
+        &self.items
+    }
+}
+
+// === impl PageError ===
+
+impl PageError {
+    /// Returns whether the body ends early.
+    pub(super) fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
-    /// The items as the service wrote them, in its order.
-    pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
-        self.items.iter()
-    }
-
-    /// How many items there are.
-    pub fn len(&self) -> usize {
-        self.items.ranges.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.items.ranges.is_empty()
+    /// Describes why a body could not be parsed. serde's own message may contain data.
+    fn new(body: &str, error: Option<&serde_json::Error>) -> Self {
+        let mut items = None;
+        let mut cursor = None;
+        let fields = each_field(body, |name, value| match name {
+            "items" => items = Some(kind(value)),
+            "startCursor" | "endCursor" if !matches!(kind(value), "a string" | "null") => {
+                cursor = Some(format!("{name} is {} instead of a string", kind(value)));
+            }
+            _ => {}
+        });
+        let message = match (fields, items) {
+            _ if kind(body) != "an object" => {
+                format!("the body is {} instead of an object", kind(body))
+            }
+            (Err(error), _) => format!(
+                "invalid JSON at line {} column {}",
+                error.line(),
+                error.column()
+            ),
+            (Ok(()), None) => "items is missing".to_owned(),
+            (Ok(()), Some("an array")) => cursor.unwrap_or("a field occurs twice".to_owned()),
+            (Ok(()), Some(kind)) => format!("items is {kind} instead of an array"),
+        };
+        Self {
+            message,
+            is_truncated: error.is_some_and(serde_json::Error::is_eof),
+        }
     }
 }
 
 // === impl Items ===
 
 impl Items {
-    fn iter(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
+    /// Returns the JSON of the items in the order of the page.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
         self.ranges.iter().map(|range| &self.body[range.clone()])
     }
+
+    /// Returns the JSON of one item, empty if there is none.
+    pub fn item(&self, index: usize) -> &str {
+        let range = self.ranges.get(index).cloned();
+        &self.body[range.unwrap_or_default()]
+    }
+
+    /// Returns the whole body.
+    pub fn body(&self) -> &str {
+        &self.body
+    }
+
+    /// Returns the number of items.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Returns whether the page has no items.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Returns the size of the body in bytes.
+    pub fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Finds the items in the body. A borrowed raw value is a slice of it.
+    fn find(
+        body: &str,
+        items: &Bounded<&RawValue, MAX_ITEMS>,
+    ) -> Result<Vec<Range<usize>>, PageError> {
+        if items.more {
+            return Err(PageError {
+                message: format!("items has more than {MAX_ITEMS} items"),
+                is_truncated: false,
+            });
+        }
+        let start = body.as_ptr() as usize;
+        let range = |item: &&RawValue| {
+            let offset = item.get().as_ptr() as usize - start;
+            offset..offset + item.get().len()
+        };
+        Ok(items.items.iter().map(range).collect())
+    }
 }
 
-fn read<'a, T: Deserialize<'a>>(body: &'a str) -> Result<(T, u64), serde_json::Error> {
+fn read<'a, T: Deserialize<'a>>(body: &'a str) -> Result<(T, u64), PageError> {
+    // serde would read an array as the fields in their order.
+    if kind(body) != "an object" {
+        return Err(PageError::new(body, None));
+    }
     let mut unknown = 0;
     let mut deserializer = serde_json::Deserializer::from_str(body);
-    let page = serde_ignored::deserialize(&mut deserializer, |_| unknown += 1)?;
-    deserializer.end()?;
-    Ok((page, unknown))
+    serde_ignored::deserialize(&mut deserializer, |_| unknown += 1)
+        .and_then(|page| deserializer.end().map(|()| page))
+        .map(|page| (page, unknown))
+        .map_err(|error| PageError::new(body, Some(&error)))
 }
 
-/// Where each item lies in the body: a borrowed raw value is a slice of it.
-fn ranges(
-    body: &str,
-    few: &Few<&RawValue, MAX_ITEMS>,
-) -> Result<Vec<Range<usize>>, serde_json::Error> {
-    if few.more {
-        return Err(serde_json::Error::custom(format_args!(
-            "more than {MAX_ITEMS} items on a page"
-        )));
-    }
-    let start = body.as_ptr() as usize;
-    let range = |item: &&RawValue| {
-        let offset = item.get().as_ptr() as usize - start;
-        offset..offset + item.get().len()
-    };
-    Ok(few.items.iter().map(range).collect())
-}
-
-/// A count, where the service sent one; a negative or fractional one is none, and neither is text.
+/// Parses a count. A negative or fractional number is not one.
 fn whole(raw: Option<&RawValue>) -> Option<u64> {
     match serde_json::from_str(raw?.get()).ok()? {
         Number::Whole(n) => u64::try_from(n).ok(),
@@ -242,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_more_items_than_anybody_asks_for_is_an_error() {
+    fn a_page_with_too_many_items_is_an_error() {
         let body = |items: usize| {
             format!(
                 r#"{{"items":[{}0],"limit":1000,"offset":0}}"#,
@@ -259,19 +302,72 @@ mod tests {
         let error =
             TicketPage::parse(body(MAX_ITEMS + 1), Timestamp::UNIX_EPOCH).expect_err("too many");
         assert!(
-            error.to_string().contains("more than 100000 items"),
+            error
+                .to_string()
+                .contains("items has more than 100000 items"),
             "{error}"
         );
     }
 
     #[test]
-    fn a_page_without_items_is_an_error() {
-        assert!(AuditPage::parse("{}".to_owned(), Timestamp::UNIX_EPOCH).is_err());
-        assert!(TicketPage::parse(r#"{"items":null}"#.to_owned(), Timestamp::UNIX_EPOCH).is_err());
+    fn an_error_names_the_field_and_the_type_and_no_data() {
+        let long = "secret ".repeat(300_000);
+        for (body, message) in [
+            ("{}".to_owned(), "items is missing"),
+            (
+                r#"{"items":null}"#.to_owned(),
+                "items is null instead of an array",
+            ),
+            (
+                format!(r#"{{"items":"{long}"}}"#),
+                "items is a string instead of an array",
+            ),
+            (
+                format!(r#"{{"items":[],"endCursor":{{"{long}":1}}}}"#),
+                "endCursor is an object instead of a string",
+            ),
+            (
+                "[[]]".to_owned(),
+                "the body is an array instead of an object",
+            ),
+            (
+                long.clone(),
+                "the body is invalid JSON instead of an object",
+            ),
+            (
+                r#"{"items":[],"items":[]}"#.to_owned(),
+                "a field occurs twice",
+            ),
+            (
+                r#"{"items":[secret]}"#.to_owned(),
+                "invalid JSON at line 1 column 11",
+            ),
+        ] {
+            let error = AuditPage::parse(body, Timestamp::UNIX_EPOCH).expect_err(message);
+            assert_eq!(
+                (&*error.to_string(), error.is_truncated()),
+                (message, false)
+            );
+        }
+        let cut = r#"{"items":[{"id":"a"#.to_owned();
+        let error = AuditPage::parse(cut, Timestamp::UNIX_EPOCH).expect_err("cut");
+        assert!(error.is_truncated());
     }
 
     #[test]
-    fn a_total_that_is_no_count_is_none() {
+    fn no_value_of_an_item_fails_the_page() {
+        let items = [
+            r#"{"id":"Launch \ud83d"}"#,
+            r#"{"id":1e400}"#,
+            r#"{"id":[[]]}"#,
+        ];
+        let body = format!(r#"{{"items":[{}],"hasMore":"yes"}}"#, items.join(","));
+        let (page, _) = AuditPage::parse(body, Timestamp::UNIX_EPOCH).expect("a page");
+        assert_eq!(page.items().collect::<Vec<_>>(), items);
+    }
+
+    #[test]
+    fn a_negative_total_counts_as_missing() {
         let (page, _) = TicketPage::parse(
             r#"{"items":[],"limit":100,"offset":0,"totalCount":-1}"#.to_owned(),
             Timestamp::UNIX_EPOCH,
@@ -281,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_says_of_itself_in_another_type_is_as_good_as_absent() {
+    fn a_count_of_another_type_counts_as_missing() {
         for odd in ["\"7\"", "true", "null", "{}", "1e400"] {
             let body = format!(
                 r#"{{"items":[{{"id":1}}],"limit":{odd},"offset":{odd},"totalCount":{odd}}}"#

@@ -1,4 +1,4 @@
-//! What a request asks for: the base address, cursors, filters and their spelling in a query (specification, section 4).
+//! The base address, cursors and filters of a request (specification, section 4).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use url::Url;
 #[serde(transparent)]
 pub struct Cursor(String);
 
-/// The service's own filters of the audit log listing; empty ones filter nothing.
+/// The service's filters of the audit log listing. An empty one filters nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filters {
     /// Activity types.
@@ -26,36 +26,36 @@ pub struct Filters {
 /// One request to the audit log listing.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
-    /// Items wanted, 1 to 1000.
+    /// The maximum number of items, 1 to 1000.
     pub limit: u32,
-    /// Older than this cursor.
+    /// Only entries older than this cursor.
     pub before: Option<Cursor>,
-    /// Newer than this cursor.
+    /// Only entries newer than this cursor.
     pub after: Option<Cursor>,
 }
 
-/// The service's base address, checked: `http` or `https`, a host, perhaps a path, nothing else.
+/// The base address of the service: `http` or `https`, a host and possibly a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl(Url);
 
-/// Why a text is no base address; the message says what would be right.
+/// Why a text is not a base address. The message says what would be right.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BaseUrlError {
-    /// No `http://` or `https://` in front.
+    /// It does not begin with `http://` or `https://`.
     #[error("it has no scheme; write https://{0}")]
     NoScheme(String),
-    /// Another scheme than http or https.
+    /// Its scheme is not http or https.
     #[error("the scheme {0:?} is not http or https")]
     Scheme(String),
-    /// Not a URL at all.
+    /// It is not a URL.
     #[error("it is not a URL ({0}); write something like https://api.example.com")]
     Invalid(String),
-    /// A user or a password in it.
+    /// It contains a user or a password.
     #[error(
         "it contains a user or a password; the key belongs in --api.key-file or ORGDATA_API_KEY"
     )]
     Credentials,
-    /// A query or a fragment in it.
+    /// It contains a query or a fragment.
     #[error("it contains a query or a fragment; give the address up to, and without, /v1")]
     Query,
 }
@@ -63,12 +63,12 @@ pub enum BaseUrlError {
 // === impl Cursor ===
 
 impl Cursor {
-    /// A cursor as it was stored.
+    /// Returns a cursor that was stored.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text to send back.
+    /// Returns the text to send back.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -77,12 +77,12 @@ impl Cursor {
 // === impl Filters ===
 
 impl Filters {
-    /// Whether nothing is filtered.
+    /// Returns whether nothing is filtered.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Appends the filters: one value in the single form, several in the array form.
+    /// Appends the filters to a query: one value in the single form, several in the array form.
     pub fn append_to(&self, pairs: &mut Vec<(String, String)>) {
         for (name, values) in [
             ("activityTypes", &self.activity_types),
@@ -99,7 +99,7 @@ impl Filters {
         }
     }
 
-    /// A text that is the same for the same filters in any order: the ledger keeps it, to see when they change.
+    /// Returns a text that is the same for the same filters in any order, to notice when they change.
     pub fn fingerprint(&self) -> String {
         let mut pairs = Vec::new();
         self.append_to(&mut pairs);
@@ -115,10 +115,10 @@ impl Filters {
 // === impl BaseUrl ===
 
 impl BaseUrl {
-    /// Reads and checks a base address.
+    /// Parses a base address.
     ///
     /// # Errors
-    /// Where it is none; see [`BaseUrlError`].
+    /// Returns an error if it is not one.
     pub fn parse(text: &str) -> Result<Self, BaseUrlError> {
         let text = text.trim();
         if !text.contains("://") && text.contains('@') {
@@ -142,19 +142,19 @@ impl BaseUrl {
         Ok(Self(url))
     }
 
-    /// The address of a path below it; `path` begins with a slash.
+    /// Returns the address of a path below it. `path` begins with a slash.
     pub fn join(&self, path: &str) -> Url {
         let mut url = self.0.clone();
         url.set_path(&format!("{}{path}", self.0.path().trim_end_matches('/')));
         url
     }
 
-    /// Whether the key would cross a network unencrypted: plain http to another host than loopback.
+    /// Returns whether the key would cross a network unencrypted: plain http to a host that is not loopback.
     pub fn is_plain_remote(&self) -> bool {
         self.0.scheme() == "http" && !self.is_loopback()
     }
 
-    /// Whether the service is on this machine.
+    /// Returns whether the service is on this machine.
     pub fn is_loopback(&self) -> bool {
         match self.0.host() {
             Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base_address_is_refused_with_the_way_out() {
+    fn other_texts_are_refused_with_the_right_form() {
         assert_eq!(
             BaseUrl::parse("api.example.com"),
             Err(BaseUrlError::NoScheme("api.example.com".into()))

@@ -1,4 +1,4 @@
-//! Text borrowed from a page where the JSON has no escapes, owned where it has.
+//! JSON strings, borrowed from a page if they have no escapes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-/// A JSON string. `Option<Cow<str>>` would allocate for every value; this does not.
+/// A JSON string. Lone surrogates, which JSON allows and UTF-8 does not, become U+FFFD.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
@@ -30,7 +30,8 @@ impl fmt::Display for Text<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(TextVisitor).map(Text)
+        // As bytes, because `deserialize_str` fails for a lone surrogate.
+        deserializer.deserialize_bytes(TextVisitor).map(Text)
     }
 }
 
@@ -43,11 +44,64 @@ impl<'de> Visitor<'de> for TextVisitor {
         f.write_str("a string")
     }
 
-    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(text))
+    fn visit_borrowed_bytes<E: de::Error>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
+        Ok(std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(lossy(bytes)), Cow::Borrowed))
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(text.to_owned()))
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(lossy(bytes)))
+    }
+}
+
+/// Decodes UTF-8 with one U+FFFD for each lone surrogate, whose three bytes are three invalid chunks.
+fn lossy(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        let is_continuation = |byte: &u8| (0x80..0xc0).contains(byte);
+        if chunk
+            .invalid()
+            .first()
+            .is_some_and(|byte| !is_continuation(byte))
+        {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lone_surrogate_becomes_one_replacement_character() {
+        for (json, expected) in [
+            (r#""plain caf\u00e9 \ud83d\ude00""#, "plain café \u{1f600}"),
+            (r#""Launch \ud83d""#, "Launch \u{fffd}"),
+            (
+                r#""\ud83d\ud83d x \udc00y""#,
+                "\u{fffd}\u{fffd} x \u{fffd}y",
+            ),
+        ] {
+            let text: Text<'_> = serde_json::from_str(json).expect("a string");
+            assert_eq!(&*text, expected, "{json}");
+        }
+        assert!(matches!(
+            serde_json::from_str(r#""plain""#),
+            Ok(Text(Cow::Borrowed("plain")))
+        ));
+        assert!(matches!(
+            serde_json::from_str(r#""\\""#),
+            Ok(Text(Cow::Owned(_)))
+        ));
+    }
+
+    #[test]
+    fn other_types_are_not_text() {
+        for json in ["7", "null", "[1,2]", "{}", "true"] {
+            let error = serde_json::from_str::<Text<'_>>(json).expect_err(json);
+            assert!(error.to_string().contains("expected a string"), "{error}");
+        }
     }
 }

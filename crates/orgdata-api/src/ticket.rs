@@ -1,13 +1,14 @@
-//! A ticket (specification, section 2.3), borrowed from its page. Which fields are required is not documented: all are optional.
+//! A ticket (specification, section 2.3), borrowed from its page. All fields are optional, because the specification does
+//! not say which are required.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use super::few::Few;
+use super::bounded::Bounded;
 use super::number::{Number, NumberText};
 use super::text::Text;
 
-/// The most deals that are read of one ticket.
+/// The maximum number of linked deals of a ticket.
 pub const MAX_LINKED_DEALS: usize = 10_000;
 
 /// One ticket with every documented field.
@@ -75,10 +76,10 @@ pub struct LinkedDeal<'a> {
 // === impl Ticket ===
 
 impl<'a> Ticket<'a> {
-    /// Reads one ticket and counts the fields that the specification does not name.
+    /// Parses a ticket. The second value is the number of fields that the specification does not document.
     ///
     /// # Errors
-    /// Where a field has another type than documented, or there are more deals than are read.
+    /// Returns an error if a field has another type than documented, or there are too many deals.
     pub fn parse(raw: &'a str) -> Result<(Self, u64), serde_json::Error> {
         let mut unknown = 0;
         let mut deserializer = serde_json::Deserializer::from_str(raw);
@@ -91,9 +92,9 @@ impl<'a> Ticket<'a> {
 fn linked_deals<'de: 'a, 'a, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<LinkedDeal<'a>>>, D::Error> {
-    match Option::<Few<LinkedDeal<'a>, MAX_LINKED_DEALS>>::deserialize(deserializer)? {
-        Some(few) if few.more => Err(D::Error::custom("more linked deals than are read")),
-        few => Ok(few.map(|few| few.items)),
+    match Option::<Bounded<LinkedDeal<'a>, MAX_LINKED_DEALS>>::deserialize(deserializer)? {
+        Some(deals) if deals.more => Err(D::Error::custom("too many linked deals")),
+        deals => Ok(deals.map(|deals| deals.items)),
     }
 }
 

@@ -1,47 +1,99 @@
-//! What a simulator is like: its data, its keys, its clock.
+//! The configuration of a simulator, and the flags of `simulate`.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::auth::ApiKey;
-use super::clock::ClockSource;
-use super::fault::Fault;
-use super::readings::Readings;
+use crate::auth::ApiKey;
+use crate::clock::ClockSource;
+use crate::control::checked_rate;
+use crate::fault::{Fault, pairs};
+use crate::readings::{AfterReading, Readings};
 
 /// Everything that decides what a simulator serves.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The same seed serves the same data, apart from the times, which follow the start.
+    /// The seed of all data. The same seed serves the same data; only the times follow the start.
     pub seed: u64,
-    /// Number of the organization.
+    /// The id of the organization.
     pub organization_id: i64,
-    /// Name of the organization.
-    pub organization_name: String,
-    /// Keys that are accepted, each with its scopes.
+    /// The accepted API keys with their scopes.
     pub keys: Vec<ApiKey>,
-    /// Audit log entries that exist at the start.
+    /// The number of audit log entries at the start.
     pub history: u64,
-    /// Time before the start over which they are spread.
+    /// The time before the start over which they are spread.
     pub history_span: Duration,
     /// New audit log entries per second.
     pub rate: f64,
-    /// Tickets that exist at the start.
+    /// The number of tickets at the start.
     pub tickets: u64,
-    /// Changes of tickets per second: created, moved to another state, another amount, removed.
+    /// Tickets per second that are created, removed, or get another state or amount.
     pub ticket_change_rate: f64,
-    /// Time that every answer of the two listings takes at least.
+    /// The minimum time that every response of the two listings takes.
     pub latency: Duration,
-    /// Where the time comes from.
+    /// The source of the time.
     pub clock: ClockSource,
     /// How the silent spots of the specification are read.
     pub readings: Readings,
-    /// Whether answers are compressed for clients that accept gzip.
+    /// Whether responses are compressed for clients that accept gzip.
     pub compression: bool,
     /// Faults from the start on.
     pub faults: Vec<Fault>,
-    /// How many of the last requests are remembered with their queries.
+    /// How many of the last requests are remembered.
     pub request_log: usize,
+}
+
+/// The flags of `simulate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The address to listen on
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
+    pub listen: SocketAddr,
+
+    /// An accepted key with its scopes (default: all); repeatable
+    #[arg(long = "api-key", value_name = "KEY[=SCOPE,SCOPE]", default_value = "demo-key", value_parser = api_key)]
+    pub api_keys: Vec<ApiKey>,
+
+    /// The same seed serves the same data
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Audit log entries at the start; a million take 24 MB
+    #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
+    pub history: u64,
+
+    /// The time before the start over which they are spread
+    #[arg(long, value_name = "DURATION", default_value = "7days", value_parser = humantime::parse_duration)]
+    pub history_span: Duration,
+
+    /// New audit log entries per second
+    #[arg(long, value_name = "NUMBER", default_value = "2", value_parser = rate)]
+    pub rate: f64,
+
+    /// Tickets at the start
+    #[arg(long, value_name = "COUNT", default_value_t = 250)]
+    pub tickets: u64,
+
+    /// Tickets per second that are created, removed, or get another state or amount
+    #[arg(long, value_name = "NUMBER", default_value = "0.2", value_parser = rate)]
+    pub ticket_change_rate: f64,
+
+    /// The minimum time that every response of the two listings takes
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
+    pub latency: Duration,
+
+    /// What `after=` returns if more entries are new than fit on a page
+    #[arg(long, value_enum, default_value_t)]
+    pub after_reading: AfterReading,
+
+    /// Other readings of silent spots of the specification, as in `page-cap=50,key=arrival,total-count=missing`
+    #[arg(long, value_name = "NAME=VALUE,…", default_value = "no-date=false", value_parser = readings)]
+    pub readings: Readings,
+
+    /// What goes wrong, as in `500,every=10` or `delay=2s,on=tickets,times=3`; repeatable. The page `/` lists the kinds
+    #[arg(long = "fault", value_name = "KIND[=VALUE],…")]
+    pub faults: Vec<Fault>,
 }
 
 // === impl Config ===
@@ -51,7 +103,6 @@ impl Default for Config {
         Self {
             seed: 1,
             organization_id: 4711,
-            organization_name: "Example GmbH & Søns".to_owned(),
             keys: vec![ApiKey::full("demo-key")],
             history: 5_000,
             history_span: Duration::from_secs(7 * 24 * 3600),
@@ -69,7 +120,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A world in which nothing happens but what a test does: a clock that stands at 2030-01-01, no history, no
+    /// Returns a configuration in which nothing happens by itself: a manual clock at 2030-01-01, no history, no
     /// tickets, no compression.
     pub fn quiet() -> Self {
         let start = Timestamp::from_second(1_893_456_000).unwrap_or(Timestamp::UNIX_EPOCH);
@@ -81,6 +132,117 @@ impl Config {
             clock: ClockSource::Manual(start),
             compression: false,
             ..Self::default()
+        }
+    }
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Returns the configuration that the flags describe.
+    pub fn into_config(self) -> Config {
+        Config {
+            seed: self.seed,
+            keys: self.api_keys,
+            history: self.history,
+            history_span: self.history_span,
+            rate: self.rate,
+            tickets: self.tickets,
+            ticket_change_rate: self.ticket_change_rate,
+            latency: self.latency,
+            readings: Readings {
+                after: self.after_reading,
+                ..self.readings
+            },
+            faults: self.faults,
+            ..Config::default()
+        }
+    }
+}
+
+fn api_key(text: &str) -> Result<ApiKey, String> {
+    let key = text.rsplit_once('=').map_or(text, |(key, _)| key);
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a key consists of visible ASCII characters".to_owned());
+    }
+    text.parse().map_err(|never| match never {})
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    checked_rate(text.parse().unwrap_or(f64::NAN))
+}
+
+fn readings(text: &str) -> Result<Readings, serde_json::Error> {
+    serde_json::from_value(pairs(text).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::fault::FaultKind;
+    use crate::readings::TotalCount;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(flags: &[&str]) -> Result<Config, String> {
+        let parsed = Cli::try_parse_from(["simulate"].iter().chain(flags));
+        let config = parsed.map(|cli| cli.args.into_config());
+        config.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn no_flags_mean_the_default_configuration() {
+        let (parsed, default) = (parse(&[]).unwrap(), Config::default());
+        assert_eq!(format!("{parsed:?}"), format!("{default:?}"));
+    }
+
+    #[test]
+    fn flags_reach_the_configuration() {
+        let config = parse(&[
+            "--api-key=a=tickets:read",
+            "--api-key=b",
+            "--history-span=2h",
+            "--after-reading=newest",
+            "--readings=page-cap=7,total-count=missing,no-date=true",
+            "--fault=500,times=2",
+            "--fault=hang",
+        ])
+        .unwrap();
+        assert_eq!(
+            (config.keys.len(), config.history_span.as_secs()),
+            (2, 7200)
+        );
+        let expected = Readings {
+            after: AfterReading::Newest,
+            page_cap: Some(7),
+            total_count: TotalCount::Missing,
+            no_date: true,
+            ..Readings::default()
+        };
+        assert_eq!(config.readings, expected);
+        assert_eq!(config.faults[0].times, Some(2));
+        assert_eq!(config.faults[1].kind, FaultKind::Hang);
+    }
+
+    #[test]
+    fn a_wrong_flag_is_named_with_its_value() {
+        for (flag, value) in [
+            ("--rate", "-1"),
+            ("--rate", "NaN"),
+            ("--history-span", "long"),
+            ("--fault", "explode"),
+            ("--readings", "page-cup=1"),
+            ("--listen", "here"),
+            ("--api-key", "=x"),
+        ] {
+            let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
+            assert!(error.contains(flag) && error.contains(value), "{error}");
         }
     }
 }

@@ -1,13 +1,18 @@
-//! Faults on demand: what goes wrong, on which listing, how often.
+//! Faults: what goes wrong, on which listing, how often.
 //!
-//! How faults are written is in `fault_text`.
+//! As JSON a fault is `{"kind": {"status": 503}, "on": "audit", "times": 3}`, or `{"kind": "hang"}` for a kind without a
+//! value. On the command line the same is written `status=503,on=audit,times=3` and `hang`.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// One of the two listings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Endpoint {
     /// `GET /v1/audit-logs`.
     Audit,
@@ -15,57 +20,60 @@ pub enum Endpoint {
     Tickets,
 }
 
-/// How a 429 says when to come back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The `Retry-After` header of a 429, as JSON null, a number of seconds, or a duration like `"90s"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum RetryAfter {
-    /// Not at all.
+    /// No header.
     Absent,
-    /// In seconds.
+    /// A number of seconds.
     Seconds(u64),
-    /// As an HTTP date, so long after now.
-    Date(Duration),
+    /// An HTTP date, this long after now.
+    Date(#[serde(with = "duration")] Duration),
 }
 
 /// What goes wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// A status with a message body.
-    Status(StatusCode, String),
-    /// 429.
+    Status(#[serde(with = "status")] StatusCode),
+    /// Status 429.
+    #[serde(rename = "retry-after")]
     TooManyRequests(RetryAfter),
-    /// 307 to another address.
+    /// Status 307 with this `Location`.
     Redirect(String),
-    /// The answer comes later.
-    Delay(Duration),
-    /// The connection is reset before an answer.
+    /// The response comes later. Another fault may strike as well.
+    Delay(#[serde(with = "duration")] Duration),
+    /// The connection is reset before the response.
     Reset,
     /// The connection is reset in the middle of the body.
     ResetBody,
-    /// Half of the body, honestly announced.
+    /// Half of the body, with a `Content-Length` that says so.
     TruncatedJson,
-    /// Half of the announced body.
-    TruncatedTransfer,
     /// Half of the body, then nothing.
     Stall,
-    /// No answer.
+    /// No response.
     Hang,
     /// An HTML page.
-    Html(StatusCode),
+    Html(#[serde(with = "status")] StatusCode),
     /// No body.
-    Empty(StatusCode),
-    /// A valid page of at least so many bytes.
-    Oversized(u64),
-    /// Cursors are refused with a status.
-    ExpiredCursor(StatusCode),
+    Empty(#[serde(with = "status")] StatusCode),
+    /// This text as the body, with the content type of JSON.
+    Body(#[serde(with = "status")] StatusCode, String),
+    /// A valid page with white space up to this number of bytes.
+    Oversized(usize),
+    /// Cursors are refused.
+    ExpiredCursor(#[serde(with = "status")] StatusCode),
     /// Cursors are answered with an empty page.
     ExpiredCursorEmpty,
-    /// Limits above this one fail.
+    /// Limits above this one fail with 500.
     TooLarge(u64),
-    /// Pages with this item fail.
+    /// Pages with the item of this id fail with 500.
     Poison(String),
-    /// A page without items; with an offset, the page that holds it.
-    EmptyPage(Option<u64>),
-    /// Fields that the specification does not name.
+    /// A page without items.
+    EmptyPage,
+    /// Fields that the specification does not have.
     UnknownFields,
     /// The first item has values of the wrong types.
     WrongTypes,
@@ -77,26 +85,39 @@ pub enum FaultKind {
     Duplicate,
 }
 
-/// A fault, and when it strikes. It is parsed from and written as `KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]`;
-/// the kinds are those of [`FaultKind`], in kebab case, a plain status by its number.
-#[derive(Clone, Debug, PartialEq)]
+/// A fault, and when it strikes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fault {
     /// What goes wrong.
     pub kind: FaultKind,
-    /// On which listing; `None`: on both.
+    /// The listing it strikes; `None` for both.
     pub on: Option<Endpoint>,
-    /// How many requests it hits before it is over; `None`: until it is cleared.
+    /// The number of requests it strikes; `None` until it is removed.
     pub times: Option<u64>,
-    /// It hits only every n-th request that it could hit.
+    /// It strikes only every n-th request that it could strike.
     pub every: Option<u64>,
-    /// It hits with this probability, by the seed.
+    /// The probability that it strikes.
     pub chance: Option<f64>,
+}
+
+/// Reads `NAME=VALUE,…` as a JSON object. A value that is not JSON is a string, a name without a value means null.
+pub(crate) fn pairs(text: &str) -> Map<String, Value> {
+    let pair = |pair: &str| match pair.split_once('=') {
+        None => (pair.to_owned(), Value::Null),
+        Some((name, value)) => {
+            let json = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            (name.to_owned(), json)
+        }
+    };
+    let named = text.split(',').filter(|text| !text.is_empty());
+    named.map(pair).collect()
 }
 
 // === impl Fault ===
 
 impl Fault {
-    /// A fault that hits every request until it is cleared.
+    /// Returns a fault that strikes every request until it is removed.
     pub fn new(kind: FaultKind) -> Self {
         Self {
             kind,
@@ -107,53 +128,152 @@ impl Fault {
         }
     }
 
-    /// A status with a message.
+    /// Returns a fault with this status.
     pub fn status(status: StatusCode) -> Self {
-        Self::new(FaultKind::Status(
-            status,
-            format!("Simulated failure: {status}"),
-        ))
+        Self::new(FaultKind::Status(status))
     }
 
-    /// On one listing only.
+    /// Limits the fault to one listing.
     #[must_use]
-    pub fn on(self, endpoint: Endpoint) -> Self {
-        Self {
-            on: Some(endpoint),
-            ..self
-        }
+    pub fn on(mut self, endpoint: Endpoint) -> Self {
+        self.on = Some(endpoint);
+        self
     }
 
-    /// For so many requests.
+    /// Limits the fault to this number of requests.
     #[must_use]
-    pub fn times(self, times: u64) -> Self {
-        Self {
-            times: Some(times),
-            ..self
-        }
+    pub fn times(mut self, times: u64) -> Self {
+        self.times = Some(times);
+        self
     }
 
-    /// For one request.
+    /// Limits the fault to one request.
     #[must_use]
     pub fn once(self) -> Self {
         self.times(1)
     }
 
-    /// For every n-th request.
+    /// Limits the fault to this share of the requests.
     #[must_use]
-    pub fn every(self, every: u64) -> Self {
-        Self {
-            every: Some(every),
-            ..self
+    pub fn chance(mut self, chance: f64) -> Self {
+        self.chance = Some(chance);
+        self
+    }
+}
+
+/// Parses `KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]`. A number alone is a status.
+impl FromStr for Fault {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
+        let is_status = text.starts_with(|first: char| first.is_ascii_digit());
+        let prefix = if is_status { "status=" } else { "" };
+        let (kind, when) = text.split_once(',').unwrap_or((text, ""));
+        let mut fault = pairs(when);
+        fault.insert("kind".to_owned(), pairs(&format!("{prefix}{kind}")).into());
+        serde_json::from_value(fault.into())
+    }
+}
+
+/// A status as its number.
+mod status {
+    use http::StatusCode;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u16(status.as_u16())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StatusCode, D::Error> {
+        StatusCode::from_u16(u16::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+/// A duration as text like `90s` or `1h 30m`.
+pub(crate) mod duration {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&humantime::format_duration(*duration))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        humantime::parse_duration(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_written_as_text_and_as_json() {
+        let status = Fault::status(StatusCode::SERVICE_UNAVAILABLE);
+        let wait = |wait| Fault::new(FaultKind::TooManyRequests(wait));
+        let minute = Duration::from_secs(60);
+        let poison = FaultKind::Poison("ab".to_owned());
+        for (text, kind, fault) in [
+            (
+                "status=503,on=audit",
+                json!({ "status": 503 }),
+                status.clone().on(Endpoint::Audit),
+            ),
+            (
+                "503,times=2,chance=0.5",
+                json!({ "status": 503 }),
+                status.times(2).chance(0.5),
+            ),
+            ("hang", json!("hang"), Fault::new(FaultKind::Hang)),
+            (
+                "retry-after",
+                json!({ "retry-after": null }),
+                wait(RetryAfter::Absent),
+            ),
+            (
+                "retry-after=9",
+                json!({ "retry-after": 9 }),
+                wait(RetryAfter::Seconds(9)),
+            ),
+            (
+                "retry-after=1m",
+                json!({ "retry-after": "1m" }),
+                wait(RetryAfter::Date(minute)),
+            ),
+            (
+                "delay=60s",
+                json!({ "delay": "1m" }),
+                Fault::new(FaultKind::Delay(minute)),
+            ),
+            ("poison=ab", json!({ "poison": "ab" }), Fault::new(poison)),
+        ] {
+            assert_eq!(text.parse::<Fault>().unwrap(), fault, "{text}");
+            let written = serde_json::to_value(&fault).unwrap();
+            assert_eq!(written["kind"], kind);
+            assert_eq!(
+                serde_json::from_value::<Fault>(written).unwrap(),
+                fault,
+                "{text}"
+            );
         }
     }
 
-    /// With this probability.
-    #[must_use]
-    pub fn chance(self, chance: f64) -> Self {
-        Self {
-            chance: Some(chance),
-            ..self
+    #[test]
+    fn a_wrong_fault_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("explode", "unknown variant `explode`"),
+            ("status=99", "invalid status code"),
+            ("503,tims=2", "unknown field `tims`"),
+            ("503,times=x", "expected u64"),
+            ("503,on=nowhere", "unknown variant `nowhere`"),
+            ("delay=soon", "number"),
+            ("redirect", "expected a string"),
+        ] {
+            let error = text.parse::<Fault>().unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
         }
     }
 }

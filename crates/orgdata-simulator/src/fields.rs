@@ -1,91 +1,94 @@
-//! The fields of entries and tickets, and what their values must be (sections 2.1 and 2.3).
+//! Fields given by hand for a new entry or ticket. The others are generated.
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use super::patch::FieldError;
+use crate::data;
 
-/// The JSON type that a field must have.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
-    Text,
-    Time,
-    Number,
-    Object,
-    List,
+/// The fields of an audit log entry (section 2.1).
+pub(crate) const ENTRY: &str = "id type occurredAt createdAt updatedAt organizationId dealId \
+    evaluationId actorUserId targetUserId modifiedTargetUserId metadata organization evaluation \
+    deal actorUser targetUser modifiedTargetUser task requirement meeting ticket teamRequest";
+/// The fields of a ticket (section 2.3).
+pub(crate) const TICKET: &str = "id type state createdAt updatedAt closedAt organizationId \
+    createdByUserId title description vendorEntityId vendorEntityKey integrationInstallationId \
+    targetDueDate linkedDeals dealAmountSum vendorEntityUrl";
+
+/// A field, ticket or fault that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no {0}")]
+pub struct NotFound(pub(crate) String);
+
+/// Some fields of an entry or ticket with their values, which may have any type.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct Fields {
+    pub(crate) values: Map<String, Value>,
+    #[serde(skip)]
+    unchecked: bool,
 }
 
-/// Fields of an audit log entry (section 2.1): type, and whether null is allowed.
-pub(super) const ENTRY: &[(&str, Shape, bool)] = &[
-    ("id", Shape::Text, false),
-    ("type", Shape::Text, false),
-    ("occurredAt", Shape::Time, false),
-    ("createdAt", Shape::Time, false),
-    ("updatedAt", Shape::Time, false),
-    ("organizationId", Shape::Number, false),
-    ("dealId", Shape::Number, true),
-    ("evaluationId", Shape::Number, true),
-    ("actorUserId", Shape::Number, true),
-    ("targetUserId", Shape::Number, true),
-    ("modifiedTargetUserId", Shape::Number, true),
-    ("metadata", Shape::Object, true),
-    ("organization", Shape::Object, true),
-    ("evaluation", Shape::Object, true),
-    ("deal", Shape::Object, true),
-    ("actorUser", Shape::Object, true),
-    ("targetUser", Shape::Object, true),
-    ("modifiedTargetUser", Shape::Object, true),
-    ("task", Shape::Object, true),
-    ("requirement", Shape::Object, true),
-    ("meeting", Shape::Object, true),
-    ("ticket", Shape::Object, true),
-    ("teamRequest", Shape::Object, true),
-];
+// === impl Fields ===
 
-/// Fields of a ticket (section 2.3). Which may be null is not shown, so all may.
-pub(super) const TICKET: &[(&str, Shape)] = &[
-    ("id", Shape::Number),
-    ("type", Shape::Text),
-    ("state", Shape::Text),
-    ("createdAt", Shape::Time),
-    ("updatedAt", Shape::Time),
-    ("closedAt", Shape::Time),
-    ("organizationId", Shape::Number),
-    ("createdByUserId", Shape::Number),
-    ("title", Shape::Text),
-    ("description", Shape::Text),
-    ("vendorEntityId", Shape::Text),
-    ("vendorEntityKey", Shape::Text),
-    ("integrationInstallationId", Shape::Number),
-    ("targetDueDate", Shape::Time),
-    ("linkedDeals", Shape::List),
-    ("dealAmountSum", Shape::Number),
-    ("vendorEntityUrl", Shape::Text),
-];
+impl Fields {
+    /// Returns no fields: everything is generated.
+    pub fn new() -> Self {
+        Self::default()
+    }
 
-// === impl Shape ===
+    /// Gives a field a value.
+    #[must_use]
+    pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.values.insert(field.to_owned(), value.into());
+        self
+    }
 
-impl Shape {
-    /// Refuses a value of another type.
-    pub(super) fn check(self, field: &str, value: &Value) -> Result<(), FieldError> {
-        let (good, wanted) = match self {
-            Self::Text => (value.is_string(), "a string"),
-            Self::Time => (
-                value
-                    .as_str()
-                    .is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok()),
-                "an RFC 3339 time",
-            ),
-            Self::Number => (value.is_number(), "a number"),
-            Self::Object => (value.is_object(), "an object"),
-            Self::List => (value.is_array(), "a list"),
-        };
-        if good {
-            Ok(())
-        } else {
-            Err(FieldError::new(
-                field,
-                &format!("must be {wanted}, not {value}"),
-            ))
+    /// Allows fields that the specification does not have.
+    #[must_use]
+    pub fn unchecked(mut self) -> Self {
+        self.unchecked = true;
+        self
+    }
+
+    /// Returns an error for a field that is not in the list, unless the fields are unchecked.
+    pub(crate) fn check(&self, known: &str) -> Result<(), NotFound> {
+        let is_unknown = |field: &&String| !known.split(' ').any(|known| known == *field);
+        match self.values.keys().find(is_unknown) {
+            Some(field) if !self.unchecked => Err(NotFound(format!("field {field}"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the value of a field.
+    pub(crate) fn get(&self, field: &str) -> Option<&Value> {
+        self.values.get(field)
+    }
+
+    /// Replaces fields of a ticket.
+    pub(crate) fn apply(&self, object: &mut Value) {
+        for (field, value) in &self.values {
+            object[field] = value.clone();
+        }
+    }
+
+    /// Replaces fields of an entry. An id brings its nested object along, unless that is given as well.
+    pub(crate) fn apply_to_entry(&self, entry: &mut Value) {
+        for (field, value) in &self.values {
+            let id = value.as_i64();
+            let (object, shown) = match field.as_str() {
+                "organizationId" => ("organization", id.map(data::organization)),
+                "dealId" => ("deal", id.map(data::deal)),
+                "evaluationId" => ("evaluation", id.map(|id| data::evaluation(id, None))),
+                "actorUserId" => ("actorUser", id.map(data::user)),
+                "targetUserId" => ("targetUser", id.map(data::user)),
+                "modifiedTargetUserId" => ("modifiedTargetUser", id.map(data::user)),
+                _ => continue,
+            };
+            entry[object] = shown.into();
+        }
+        self.apply(entry);
+        if entry["evaluation"].is_object() {
+            entry["evaluation"]["deal"] = entry["deal"].clone();
         }
     }
 }

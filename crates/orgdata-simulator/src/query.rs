@@ -1,239 +1,139 @@
-//! Query parameters: taken apart, checked, and refused with the body of section 7.2.
+//! Query parameters and the validation errors of section 7.2.
 //!
-//! Silent spots of the specification, as read here: a validation error has the status 400; a parameter that takes one
-//! value is refused when given twice; an array parameter takes `name=a`, `name[]=a`, both, and repeats of both; a
-//! number is a whole one in decimal digits; an address is compared without regard to case.
+//! Silent spots of the specification, as read here: a validation error has the status 400 and names the first
+//! issue; an unknown parameter is refused; a parameter with one value is refused if it is repeated; an array parameter takes `name=a`, `name[]=a`,
+//! and repeats of both; a number is a whole one in decimal digits.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use url::form_urlencoded;
 
-/// Smallest, largest and default number of items on a page (section 8).
-const LIMITS: (u64, u64, u64) = (1, 1000, 100);
+/// The maximum and the default number of items on a page (section 8).
+const MAX_LIMIT: i64 = 1000;
+const DEFAULT_LIMIT: i64 = 100;
 
-/// The parameters of a request as they came.
+/// The parameters of a request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Query(Vec<(String, String)>);
-
-/// What is wrong with a request: the issues of section 7.2.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Issues(Vec<Value>);
+pub(crate) struct Query(pub(crate) Vec<(String, String)>);
 
 // === impl Query ===
 
 impl Query {
-    pub(super) fn parse(raw: &str) -> Self {
-        Self(
-            form_urlencoded::parse(raw.as_bytes())
-                .into_owned()
-                .collect(),
-        )
+    pub(crate) fn parse(raw: &str) -> Self {
+        let pairs = form_urlencoded::parse(raw.as_bytes());
+        Self(pairs.into_owned().collect())
     }
 
-    pub(super) fn pairs(&self) -> &[(String, String)] {
-        &self.0
+    /// Returns the first value of a parameter.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(given, _)| given == name);
+        found.map(|(_, value)| value.as_str())
     }
 
-    /// The value of a parameter that takes one.
-    pub(super) fn one<'a>(&'a self, name: &str, issues: &mut Issues) -> Option<&'a str> {
-        let mut values = self
-            .0
-            .iter()
-            .filter(|(given, _)| given == name)
-            .map(|(_, value)| value.as_str());
-        let first = values.next()?;
-        if values.next().is_some() {
-            let all: Vec<_> = self
-                .0
-                .iter()
-                .filter(|(given, _)| given == name)
-                .map(|(_, value)| value)
-                .collect();
-            issues.add(
-                name,
-                "invalid_type",
-                "Expected a single value, received several",
-                json!(all),
-                &[],
-            );
-            return None;
-        }
-        Some(first)
+    /// Returns the values of an array parameter in either form.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let values = self.0.iter();
+        let values = values.filter(move |(given, _)| array_name(given) == name);
+        values.map(|(_, value)| value.as_str())
     }
 
-    /// The values of a parameter that takes several, in either form.
-    pub(super) fn many<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        let array = format!("{name}[]");
-        let name = name.to_owned();
-        self.0
-            .iter()
-            .filter(move |(given, _)| *given == name || *given == array)
-            .map(|(_, value)| value.as_str())
+    /// Returns whether the request names a place in the audit log.
+    pub(crate) fn has_cursor(&self) -> bool {
+        self.get("before").or(self.get("after")).is_some()
     }
 
-    /// The `limit`, or its default.
-    pub(super) fn limit(&self, issues: &mut Issues) -> u64 {
-        let (least, most, default) = LIMITS;
-        let Some(limit) = self.number("limit", issues) else {
-            return default;
-        };
-        if limit < i128::from(least) {
-            let text = format!("Number must be greater than or equal to {least}");
-            issues.add(
-                "limit",
-                "too_small",
-                &text,
-                json!(shown(limit)),
-                &[("minimum", json!(least)), ("inclusive", json!(true))],
-            );
-        } else if limit > i128::from(most) {
-            let text = format!("Number must be less than or equal to {most}");
-            issues.add(
-                "limit",
-                "too_big",
-                &text,
-                json!(shown(limit)),
-                &[("maximum", json!(most)), ("inclusive", json!(true))],
-            );
-        }
-        u64::try_from(limit).unwrap_or(default)
+    /// Returns the `limit`, or its default.
+    pub(crate) fn limit(&self) -> Result<u64, Value> {
+        self.number("limit", (1, MAX_LIMIT), DEFAULT_LIMIT)
     }
 
-    /// The `offset`, or 0.
-    pub(super) fn offset(&self, issues: &mut Issues) -> u64 {
-        let Some(offset) = self.number("offset", issues) else {
-            return 0;
-        };
-        if offset < 0 {
-            let text = "Number must be greater than or equal to 0";
-            issues.add(
-                "offset",
-                "too_small",
-                text,
-                json!(shown(offset)),
-                &[("minimum", json!(0)), ("inclusive", json!(true))],
-            );
-        }
-        u64::try_from(offset).unwrap_or(0)
+    /// Returns the `offset`, or 0.
+    pub(crate) fn offset(&self) -> Result<u64, Value> {
+        self.number("offset", (0, i64::MAX), 0)
     }
 
-    /// Refuses every parameter that is not in the list.
-    pub(super) fn refuse_unknown(&self, known: &[&str], issues: &mut Issues) {
-        for (name, _) in &self.0 {
-            if !known.contains(&name.strip_suffix("[]").unwrap_or(name)) {
-                issues.add(
+    /// Refuses parameters that are not in one of the lists, and repeats of those that take a single value.
+    pub(crate) fn check(&self, single: &str, arrays: &str) -> Result<(), Value> {
+        for (i, (name, value)) in self.0.iter().enumerate() {
+            let is_repeated = self.0[..i].iter().any(|(other, _)| other == name);
+            let is_single = single.split(' ').any(|known| known == name);
+            if is_single && is_repeated {
+                return Err(issue(
+                    name,
+                    "invalid_type",
+                    "Expected a single value",
+                    value,
+                ));
+            } else if !is_single && !arrays.split(' ').any(|known| known == array_name(name)) {
+                return Err(issue(
                     name,
                     "unrecognized_keys",
-                    "Unrecognized query parameter",
-                    json!(name),
-                    &[],
-                );
+                    "Unrecognized parameter",
+                    value,
+                ));
             }
         }
+        Ok(())
     }
 
-    fn number(&self, name: &str, issues: &mut Issues) -> Option<i128> {
-        let text = self.one(name, issues)?;
-        match text.parse() {
-            Ok(number) if !text.starts_with('+') => Some(number),
-            _ if text.parse::<f64>().is_ok_and(f64::is_finite) => {
-                issues.add(
-                    name,
-                    "invalid_type",
-                    "Expected integer, received float",
-                    json!(text),
-                    &[("expected", json!("integer"))],
-                );
-                None
-            }
-            _ => {
-                issues.add(
-                    name,
-                    "invalid_type",
-                    "Expected number, received nan",
-                    json!(text),
-                    &[("expected", json!("number"))],
-                );
-                None
-            }
+    fn number(&self, name: &str, (min, max): (i64, i64), default: i64) -> Result<u64, Value> {
+        let Some(text) = self.get(name) else {
+            return Ok(default as u64);
+        };
+        // A number may have a minus sign but no plus sign.
+        match text.parse::<i64>().ok().filter(|_| !text.starts_with('+')) {
+            None => Err(issue(name, "invalid_type", "Expected an integer", text)),
+            Some(number) if number < min => Err(issue(name, "too_small", "Too small", text)),
+            Some(number) if number > max => Err(issue(name, "too_big", "Too big", text)),
+            Some(number) => Ok(number as u64),
         }
     }
 }
 
-fn shown(number: i128) -> Value {
-    i64::try_from(number).map_or_else(|_| json!(number.to_string()), |number| json!(number))
+/// Returns the body of a validation error with one issue.
+pub(crate) fn issue(path: &str, code: &str, message: &str, received: &str) -> Value {
+    let path = [array_name(path)];
+    let issue = json!({ "path": path, "code": code, "message": message, "received": received });
+    json!({ "error": "Validation error", "issues": [issue] })
 }
 
-// === impl Issues ===
-
-impl Issues {
-    /// Adds an issue; `more` are the further details that an error type has.
-    pub(super) fn add(
-        &mut self,
-        path: &str,
-        code: &str,
-        message: &str,
-        received: Value,
-        more: &[(&str, Value)],
-    ) {
-        let mut issue = Map::new();
-        issue.insert("path".to_owned(), json!([path]));
-        issue.insert("code".to_owned(), json!(code));
-        issue.insert("message".to_owned(), json!(message));
-        issue.insert("received".to_owned(), received);
-        issue.extend(
-            more.iter()
-                .map(|(name, value)| ((*name).to_owned(), value.clone())),
-        );
-        self.0.push(Value::Object(issue));
-    }
-
-    /// The body of a refusal, when there is anything to refuse.
-    pub(super) fn body(&self) -> Option<String> {
-        (!self.0.is_empty())
-            .then(|| json!({ "error": "Validation error", "issues": self.0 }).to_string())
-    }
+fn array_name(name: &str) -> &str {
+    name.strip_suffix("[]").unwrap_or(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn limit(raw: &str) -> Result<u64, Value> {
-        let mut issues = Issues::default();
-        let limit = Query::parse(raw).limit(&mut issues);
-        match issues.0.first() {
-            None => Ok(limit),
-            Some(issue) => Err(issue["code"].clone()),
-        }
+    fn code(raw: &str) -> Option<Value> {
+        let query = Query::parse(raw);
+        let checked = query.check("limit", "a").and_then(|()| query.limit());
+        checked.err().map(|body| body["issues"][0]["code"].clone())
     }
 
     #[test]
-    fn a_limit_is_a_whole_number_between_1_and_1000() {
-        assert_eq!(
-            [limit(""), limit("limit=1"), limit("limit=1000")],
-            [Ok(100), Ok(1), Ok(1000)]
-        );
-        assert_eq!(limit("limit=0"), Err(json!("too_small")));
-        assert_eq!(
-            limit("limit=-99999999999999999999"),
-            Err(json!("too_small"))
-        );
-        assert_eq!(limit("limit=1001"), Err(json!("too_big")));
-        for raw in [
-            "limit=x",
-            "limit=",
-            "limit=10.5",
-            "limit=1e2",
-            "limit=5&limit=6",
-            "limit=%2B5",
+    fn parameters_are_checked() {
+        for (raw, expected) in [
+            ("limit=0", "too_small"),
+            ("limit=-5", "too_small"),
+            ("limit=1001", "too_big"),
+            ("limit=x", "invalid_type"),
+            ("limit=", "invalid_type"),
+            ("limit=10.5", "invalid_type"),
+            ("limit=%2B5", "invalid_type"),
+            ("limit=5&limit=6", "invalid_type"),
+            ("sort=up", "unrecognized_keys"),
+            ("limit[]=5", "unrecognized_keys"),
         ] {
-            assert_eq!(limit(raw), Err(json!("invalid_type")), "{raw}");
+            assert_eq!(code(raw), Some(expected.into()), "{raw}");
+        }
+        for raw in ["", "limit=1", "limit=1000", "a=1&a[]=2"] {
+            assert_eq!(code(raw), None, "{raw}");
         }
     }
 
     #[test]
     fn array_parameters_come_in_both_forms() {
         let query = Query::parse("a=1&a%5B%5D=2&a[]=3&b=4&a%5b%5d=%C3%BC+x");
-        assert_eq!(query.many("a").collect::<Vec<_>>(), ["1", "2", "3", "ü x"]);
+        assert_eq!(query.all("a").collect::<Vec<_>>(), ["1", "2", "3", "ü x"]);
     }
 }

@@ -1,87 +1,77 @@
-//! The HTTP server: routes, start and stop.
+//! The HTTP server: routes, connections, start and stop.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
-use http::{Extensions, HeaderMap, Request, StatusCode, Version, header};
+use axum::response::IntoResponse as _;
+use http::Request;
+use http::header::DATE;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use tower_http::compression::predicate::{Predicate as _, SizeAbove};
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
-use super::answer::{self, message};
-use super::config::Config;
-use super::control;
-use super::ending::{AsIs, http_date};
-use super::sim::Simulator;
-use super::wire::{Cut, Wire};
+use crate::config::Config;
+use crate::sim::Simulator;
+use crate::strike::{Reset, http_date};
+use crate::{answer, control};
 
-/// Smaller answers are not compressed, in bytes.
-const COMPRESS_ABOVE: u16 = 512;
-/// How long requests under way may take once the server stops.
+/// How long pending requests may take once the server stops.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long to wait after a connection could not be accepted.
+/// The wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the two listings serve, for machines.
-const OPENAPI: &str = include_str!("openapi.json");
-/// What there is, for people.
-const INDEX: &str = "\
-Simulator of the Organization Data API: audit logs and tickets of one made-up organization.
-
-/v1/audit-logs    audit log entries, newest first, paged by cursors; header X-API-Key
-/v1/tickets       tickets, paged by offset; header X-API-Key
-/openapi.json     both in OpenAPI 3.1
-/control/         add events, faults and tickets at run time; the truth to compare with
-";
-
-/// What a handler needs.
+/// The state of the handlers.
 #[derive(Clone)]
-pub(super) struct Server {
-    pub(super) sim: Arc<Simulator>,
-    /// Ends what would keep a connection open for ever.
-    pub(super) stopping: CancellationToken,
+pub(crate) struct Server {
+    pub(crate) sim: Arc<Simulator>,
+    /// Ends responses that would take forever.
+    pub(crate) stopping: CancellationToken,
 }
 
-/// A simulator that listens on a port of its own; it stops when this is dropped.
+/// A simulator that listens on a port of its own. It stops when this is dropped.
 #[derive(Debug)]
 pub struct Running {
     sim: Arc<Simulator>,
     address: SocketAddr,
     stop: CancellationToken,
-    task: Option<tokio::task::JoinHandle<io::Result<()>>>,
+    task: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// Serves until `shutdown` is done; requests under way then have a second to end.
+/// Serves until `shutdown` completes. Pending requests then have a second to finish.
 ///
 /// # Errors
 ///
-/// When the listener fails for good.
+/// If the listener is not usable.
 pub async fn serve(
     sim: Arc<Simulator>,
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let stopping = CancellationToken::new();
+    listener.local_addr()?;
     let server = Server {
         sim,
-        stopping: stopping.clone(),
+        stopping: CancellationToken::new(),
     };
-    let router = router(server.clone());
+    let compression = CompressionLayer::new()
+        .quality(CompressionLevel::Fastest)
+        .gzip(server.sim.config().compression);
+    let router = control::routes()
+        .fallback(answer::answer)
+        .with_state(server.clone())
+        .layer(compression);
     // Dropping the set ends its connections, so nothing outlives this function.
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -91,138 +81,88 @@ pub async fn serve(
             () = &mut shutdown => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => { connections.spawn(connection(stream, server.clone(), router.clone())); }
-                Err(error) if is_fatal(&error) => return Err(error),
-                // One connection failed, or too many are open: others can still be served.
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, server.clone(), router.clone()));
+                }
+                // Too many connections are open, or this one failed. Others can still be served.
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
         }
     }
     drop(listener);
-    stopping.cancel();
+    server.stopping.cancel();
     let drained = async { while connections.join_next().await.is_some() {} };
-    // What takes longer is cut.
+    // What takes longer is cut off.
     let _ = tokio::time::timeout(GRACE, drained).await;
     Ok(())
 }
 
-fn router(server: Server) -> Router {
-    let compression = CompressionLayer::new()
-        .quality(CompressionLevel::Fastest)
-        .gzip(server.sim.config().compression)
-        .compress_when(SizeAbove::new(COMPRESS_ABOVE).and(may_change));
-    Router::new()
-        .route(
-            "/",
-            get(|| async { text("text/plain; charset=utf-8", INDEX) }),
-        )
-        .route(
-            "/openapi.json",
-            get(|| async { text("application/json", OPENAPI) }),
-        )
-        .merge(control::routes())
-        .fallback(answer::answer)
-        .method_not_allowed_fallback(|| async {
-            message(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed")
-        })
-        .with_state(server)
-        .layer(compression)
-}
-
-fn text(
-    kind: &'static str,
-    body: &'static str,
-) -> ([(header::HeaderName, &'static str); 1], &'static str) {
-    ([(header::CONTENT_TYPE, kind)], body)
-}
-
-/// Whether a response may be compressed: a fault may have made its very bytes matter.
-fn may_change(_: StatusCode, _: Version, _: &HeaderMap, extensions: &Extensions) -> bool {
-    extensions.get::<AsIs>().is_none()
-}
-
 /// Serves one connection until it ends or the server stops.
 async fn connection(stream: TcpStream, server: Server, router: Router) {
-    // Without it small answers wait for an acknowledgement. It is only slower when it fails.
+    // Without it, small responses wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
-    let cut = Cut::default();
-    let io = TokioIo::new(Wire::new(stream, cut.clone()));
     let sim = Arc::clone(&server.sim);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (router, cut, sim) = (router.clone(), cut.clone(), Arc::clone(&sim));
+        let (router, sim) = (router.clone(), Arc::clone(&sim));
         async move {
-            let mut request = request.map(Body::new);
-            request.extensions_mut().insert(cut);
-            let mut response = router.oneshot(request).await?;
-            if !sim.readings().no_date {
-                response
-                    .headers_mut()
-                    .insert(header::DATE, http_date(sim.millis()));
+            let Ok(response) = router.oneshot(request.map(Body::new)).await;
+            if response.extensions().get::<Reset>().is_some() {
+                return Err(io::Error::from(io::ErrorKind::ConnectionReset));
             }
-            Ok::<_, Infallible>(response)
+            let date = (!sim.readings().no_date).then(|| [(DATE, http_date(sim.millis()))]);
+            Ok((date, response).into_response())
         }
     });
     // The date is the simulator's, not the machine's.
-    let serving = http1::Builder::new()
+    let mut serving = http1::Builder::new()
         .auto_date_header(false)
-        .header_read_timeout(None)
-        .serve_connection(io, service);
-    let mut serving = pin!(serving);
-    tokio::select! {
-        // A connection that fails is the client's affair.
-        _ = serving.as_mut() => {}
+        .serve_connection(TokioIo::new(stream), service);
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
         () = server.stopping.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            let _ = serving.await;
+            std::pin::Pin::new(&mut serving).graceful_shutdown();
+            (&mut serving).await
         }
+    };
+    if ended.is_err() {
+        // Closing a socket without lingering resets the connection.
+        let _ = serving.into_parts().io.inner().set_zero_linger();
     }
-}
-
-/// Errors after which a listener accepts nothing more.
-fn is_fatal(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected
-    )
 }
 
 // === impl Simulator ===
 
 impl Simulator {
-    /// Makes a simulator and serves it on a free loopback port.
+    /// Creates a simulator and serves it on a free loopback port.
     ///
     /// # Errors
     ///
-    /// When no port can be had.
+    /// If no port is free.
     pub async fn spawn(config: Config) -> io::Result<Running> {
         Self::new(config).run().await
     }
 
-    /// Serves this simulator on a free loopback port. It can be done again after the first server stopped, and more
-    /// than once at a time.
+    /// Serves this simulator on a free loopback port. It can be served again after the server stopped, and by several
+    /// servers at a time.
     ///
     /// # Errors
     ///
-    /// When no port can be had.
+    /// If no port is free.
     pub async fn run(self: Arc<Self>) -> io::Result<Running> {
-        self.run_on(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-            .await
+        self.run_on((Ipv4Addr::LOCALHOST, 0).into()).await
     }
 
-    /// Serves this simulator on that address.
+    /// Serves this simulator on an address.
     ///
     /// # Errors
     ///
-    /// When the address cannot be had.
+    /// If the address is not available.
     pub async fn run_on(self: Arc<Self>, address: SocketAddr) -> io::Result<Running> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
-        let task = tokio::spawn(serve(
-            Arc::clone(&self),
-            listener,
-            stop.clone().cancelled_owned(),
-        ));
+        let stopped = stop.clone().cancelled_owned();
+        let task = tokio::spawn(serve(Arc::clone(&self), listener, stopped));
         Ok(Running {
             sim: self,
             address,
@@ -235,17 +175,17 @@ impl Simulator {
 // === impl Running ===
 
 impl Running {
-    /// The base address for a client, as `http://127.0.0.1:40123`.
+    /// Returns the base address for a client, like `http://127.0.0.1:40123`.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it serves.
+    /// Returns the simulator that is served.
     pub fn simulator(&self) -> &Arc<Simulator> {
         &self.sim
     }
@@ -254,13 +194,13 @@ impl Running {
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take() {
-            // A task that panicked or failed has stopped as well.
+            // A task that panicked has stopped as well.
             let _ = task.await;
         }
     }
 }
 
-impl std::ops::Deref for Running {
+impl Deref for Running {
     type Target = Simulator;
 
     fn deref(&self) -> &Simulator {

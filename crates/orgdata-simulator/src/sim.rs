@@ -1,175 +1,354 @@
-//! The simulator as a value: what the control endpoint can do, a test in the same process can do too.
+//! The simulator as a value, what a test or the control endpoint can do with it, and the log of its requests.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::StatusCode;
 use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
 
-use super::clock::{self, Clock};
-use super::config::Config;
-use super::cursor::Cursors;
-use super::desk::Desk;
-use super::fault::{Endpoint, Fault};
-use super::log::{RequestInfo, RequestLog, Requests};
-use super::readings::Readings;
-use super::strike::{Faults, Strike, Target};
-use super::world::World;
+use crate::clock::{self, Clock};
+use crate::config::Config;
+use crate::fault::{Endpoint, Fault};
+use crate::fields::{ENTRY, Fields, NotFound};
+use crate::query::Query;
+use crate::readings::Readings;
+use crate::strike::Faults;
+use crate::tickets::Tickets;
+use crate::world::World;
 
-/// Looks at a request before it is answered; it may change the simulator, and what it returns strikes that request.
+/// Sees a request before it is answered. It may change the simulator, and the fault it returns strikes the request.
 pub type Hook = Box<dyn FnMut(&RequestInfo, &Simulator) -> Option<Fault> + Send>;
 
-/// The API's server side: its data, its clock and its faults. It serves nothing by itself, see
-/// [`serve`](super::serve) and [`Simulator::spawn`].
+/// The data, the clock and the faults of a simulated API. It is served with [`serve`](crate::serve) or
+/// [`Simulator::spawn`].
 pub struct Simulator {
     config: Config,
-    readings: Mutex<Readings>,
     clock: Clock,
-    /// Shared with requests that are reading it, so that a long answer holds nobody up.
-    world: Mutex<Arc<World>>,
-    desk: Mutex<Desk>,
-    pub(super) faults: Mutex<Faults>,
-    log: Mutex<RequestLog>,
+    state: Mutex<State>,
     hook: Mutex<Option<Hook>>,
 }
 
-/// The lock, also after a panic elsewhere: the data is changed in single steps and never half done.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// What changes while a simulator runs.
+pub(crate) struct State {
+    pub(crate) readings: Readings,
+    pub(crate) world: World,
+    pub(crate) tickets: Tickets,
+    pub(crate) faults: Faults,
+    pub(crate) requests: Requests,
+    /// The number of the last request.
+    last_request: u64,
+}
+
+/// Locks even if another thread panicked: a test that failed must not fail others.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulator")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
+        f.debug_tuple("Simulator").field(&self.config).finish()
     }
+}
+
+/// A request, as a hook and the log see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RequestInfo {
+    /// The number of the request, from 1.
+    pub number: u64,
+    /// The listing that was requested.
+    pub endpoint: Endpoint,
+    /// The query as it came, without the question mark.
+    pub raw_query: String,
+    /// The decoded parameters, in order.
+    #[serde(skip)]
+    pub query: Vec<(String, String)>,
+    /// The status of the response; `None` until it is known, or if there was no response.
+    pub status: Option<u16>,
+}
+
+/// The requests so far.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Requests {
+    /// The number of requests to the audit log listing.
+    pub audit: u64,
+    /// The number of requests to the ticket listing.
+    pub tickets: u64,
+    /// The number of responses by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// The last requests, oldest first.
+    pub last: Vec<RequestInfo>,
 }
 
 // === impl Simulator ===
 
 impl Simulator {
-    /// A simulator whose history ends now.
+    /// Creates a simulator whose history ends now.
     pub fn new(config: Config) -> Arc<Self> {
         let clock = Clock::new(config.clock);
-        let start = clock.now();
-        Arc::new(Self {
-            readings: Mutex::new(config.readings),
-            clock,
-            world: Mutex::new(Arc::new(World::new(&config, start))),
-            desk: Mutex::new(Desk::new(&config, start)),
-            faults: Mutex::new(Faults::new(config.seed, &config.faults)),
-            log: Mutex::new(RequestLog::new(config.request_log)),
-            hook: Mutex::new(None),
+        let state = State {
+            readings: config.readings,
+            world: World::new(&config, clock.now()),
+            tickets: Tickets::new(&config, clock.now()),
+            faults: Faults::default(),
+            requests: Requests::default(),
+            last_request: 0,
+        };
+        let sim = Self {
             config,
-        })
+            clock,
+            state: Mutex::new(state),
+            hook: Mutex::new(None),
+        };
+        for fault in &sim.config.faults {
+            sim.fault(fault.clone());
+        }
+        Arc::new(sim)
     }
 
-    /// What it was made from.
+    /// Returns the configuration it was created with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The time by its clock.
+    /// Returns the time of its clock.
     pub fn now(&self) -> Timestamp {
         clock::timestamp(self.clock.now())
     }
 
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
-        self.clock.shift(clock::duration_millis(by));
+        self.clock.advance(clock::millis(by));
     }
 
-    /// Sets the clock, forward or back. Events that came into being stay.
+    /// Sets the clock, forward or back. Live entries and ticket changes that were due stay.
     pub fn set_clock(&self, at: Timestamp) {
-        // What came into being before the clock went back must not depend on when somebody looked.
-        self.world();
-        self.clock.set(clock::millis(at));
+        drop(self.state());
+        self.clock.set(at.as_millisecond());
     }
 
-    /// How silent spots are read at present.
+    /// Returns how silent spots are read at present.
     pub fn readings(&self) -> Readings {
-        *lock(&self.readings)
+        lock(&self.state).readings
     }
 
-    /// Changes how silent spots are read. What the order of the listing goes by stays as it was at the start.
+    /// Changes how silent spots are read. The order of the audit log stays as it was at the start.
     pub fn change_readings(&self, change: impl FnOnce(&mut Readings)) {
-        change(&mut lock(&self.readings));
+        change(&mut self.state().readings);
     }
 
-    /// What was asked so far.
+    /// Returns the number of audit log entries.
+    pub fn event_count(&self) -> u64 {
+        self.state().world.rows.len() as u64
+    }
+
+    /// Sets the number of live entries per second.
+    pub fn set_rate(&self, per_second: f64) {
+        let now = self.millis();
+        self.state().world.set_rate(now, per_second);
+    }
+
+    /// Adds entries now, a millisecond apart if there is room since the newest one.
+    pub fn add_events(&self, count: u64) {
+        let (now, world) = (self.millis(), &mut self.state().world);
+        let newest = world.rows.last().map_or(i64::MIN, |row| row.key.created);
+        for i in (0..count).rev() {
+            let created = now.saturating_sub_unsigned(i).max(newest).min(now);
+            world.insert(created, None);
+        }
+    }
+
+    /// Adds an entry, created now unless `createdAt` is given, and returns its id.
+    ///
+    /// # Errors
+    ///
+    /// A field that no entry has, unless the fields are unchecked.
+    pub fn add_entry(&self, fields: &Fields) -> Result<String, NotFound> {
+        fields.check(ENTRY)?;
+        let given = fields.get("createdAt").and_then(Value::as_str);
+        let given = given.and_then(|time| time.parse().ok());
+        let created = given.map_or(self.millis(), Timestamp::as_millisecond);
+        let world = &mut self.state().world;
+        let row = world
+            .insert(created, Some(Box::new(fields.clone())))
+            .clone();
+        let entry = world.entry(&row);
+        Ok(entry["id"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Adds entries that arrive now but were created at least this long before the newest entry.
+    pub fn add_late(&self, count: u64, behind: Duration) {
+        let (now, world) = (self.millis(), &mut self.state().world);
+        let newest = world.rows.last().map_or(now, |row| row.key.created);
+        let created = newest.saturating_sub(clock::millis(behind));
+        for i in 0..count {
+            world.insert(created.saturating_sub_unsigned(i), None);
+        }
+    }
+
+    /// Removes all but the newest `keep` entries and returns how many were removed.
+    pub fn retain(&self, keep: u64) -> u64 {
+        self.state().world.retain(keep as usize) as u64
+    }
+
+    /// Removes the newest `drop` entries, like a restore from a backup, and returns how many were removed.
+    pub fn restore(&self, drop: u64) -> u64 {
+        self.state().world.restore(drop as usize) as u64
+    }
+
+    /// Adds a ticket, created now unless given otherwise, and returns its id.
+    ///
+    /// # Errors
+    ///
+    /// A field that no ticket has, unless the fields are unchecked.
+    pub fn add_ticket(&self, fields: Fields) -> Result<u64, NotFound> {
+        let now = self.millis();
+        self.state().tickets.create(now, fields)
+    }
+
+    /// Changes fields of a ticket.
+    ///
+    /// # Errors
+    ///
+    /// Like [`Simulator::add_ticket`], and if no ticket has the id.
+    pub fn change_ticket(&self, id: u64, fields: Fields) -> Result<(), NotFound> {
+        let now = self.millis();
+        self.state().tickets.change(now, id, fields)
+    }
+
+    /// Removes a ticket.
+    ///
+    /// # Errors
+    ///
+    /// If no ticket has the id.
+    pub fn remove_ticket(&self, id: u64) -> Result<(), NotFound> {
+        self.state().tickets.remove(id)
+    }
+
+    /// Removes all tickets.
+    pub fn clear_tickets(&self) {
+        self.state().tickets.all.clear();
+    }
+
+    /// Puts the tickets into another order.
+    pub fn shuffle_tickets(&self, seed: u64) {
+        self.state().tickets.shuffle(seed);
+    }
+
+    /// Returns the ids of all tickets in the order of the listing.
+    pub fn ticket_ids(&self) -> Vec<u64> {
+        let state = self.state();
+        let tickets = state.tickets.listed(state.readings.ticket_order);
+        tickets.filter_map(|ticket| ticket["id"].as_u64()).collect()
+    }
+
+    /// Returns all tickets as they are served, in order of creation.
+    pub fn tickets(&self) -> Vec<String> {
+        let state = self.state();
+        state.tickets.all.iter().map(Value::to_string).collect()
+    }
+
+    /// Adds a fault and returns the id to remove it by.
+    pub fn fault(&self, fault: Fault) -> u64 {
+        self.state().faults.add(fault)
+    }
+
+    /// Returns the faults in force with their ids, each with the `times` that are left.
+    pub fn faults(&self) -> Vec<(u64, Fault)> {
+        self.state().faults.list()
+    }
+
+    /// Removes a fault and returns whether it was in force.
+    pub fn remove_fault(&self, id: u64) -> bool {
+        self.state().faults.remove(id)
+    }
+
+    /// Removes all faults.
+    pub fn clear_faults(&self) {
+        self.state().faults.active.clear();
+    }
+
+    /// Returns the requests so far.
     pub fn requests(&self) -> Requests {
-        lock(&self.log).requests()
+        self.state().requests.clone()
     }
 
-    /// Forgets what was asked.
+    /// Forgets the requests so far.
     pub fn clear_requests(&self) {
-        lock(&self.log).clear();
+        self.state().requests = Requests::default();
     }
 
-    /// Calls this before each request of the two listings is answered, one request at a time; it replaces the last
-    /// hook. The hook must not call this method itself.
+    /// Calls the hook before each request of the two listings, one at a time. It replaces the last hook.
     pub fn on_request(&self, hook: Hook) {
         *lock(&self.hook) = Some(hook);
     }
 
-    /// Takes note of a request and asks the hook.
-    pub(super) fn request_came(
-        &self,
-        endpoint: Endpoint,
-        raw: &str,
-        query: &[(String, String)],
-    ) -> (RequestInfo, Option<Fault>) {
-        let info = lock(&self.log).came(endpoint, raw, query, self.now());
+    /// Logs a request and returns its number and the fault that the hook returned.
+    pub(crate) fn request_came(&self, endpoint: Endpoint, raw_query: &str) -> (u64, Option<Fault>) {
+        let mut state = self.state();
+        state.last_request += 1;
+        let number = state.last_request;
+        let info = RequestInfo {
+            number,
+            endpoint,
+            raw_query: raw_query.to_owned(),
+            query: Query::parse(raw_query).0,
+            status: None,
+        };
+        state.requests.add(info.clone(), self.config.request_log);
+        drop(state);
         let mut hook = lock(&self.hook);
-        let fault = hook.as_mut().and_then(|hook| hook(&info, self));
-        (info, fault)
+        (number, hook.as_mut().and_then(|hook| hook(&info, self)))
     }
 
-    /// The faults that hit a request.
-    pub(super) fn strike(&self, target: Target<'_>, from_hook: Option<Fault>) -> Strike {
-        lock(&self.faults).strike(target, from_hook)
-    }
-
-    pub(super) fn request_answered(&self, number: u64, status: u16) {
-        lock(&self.log).answered(number, status);
-    }
-
-    pub(super) fn cursors(&self) -> Cursors {
-        Cursors {
-            seed: self.config.seed,
-            key: self.config.readings.key,
-            reading: self.readings().cursor,
-        }
-    }
-
-    /// The audit log at this moment.
-    pub(super) fn world(&self) -> Arc<World> {
+    /// Returns the state at this moment. It must not be held while another method is called.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
         let now = self.clock.now();
-        let mut world = lock(&self.world);
-        Arc::make_mut(&mut world).timeline.sync(now);
-        Arc::clone(&world)
+        state.world.sync(now);
+        state.tickets.sync(now);
+        state
     }
 
-    /// The tickets at this moment.
-    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
-        let now = self.clock.now();
-        let mut desk = lock(&self.desk);
-        desk.sync(now);
-        desk
-    }
-
-    /// The time by its clock, in milliseconds since 1970.
-    pub(super) fn millis(&self) -> i64 {
+    /// Returns the time of its clock in milliseconds since 1970.
+    pub(crate) fn millis(&self) -> i64 {
         self.clock.now()
     }
+}
 
-    /// Changes the audit log as it is at this moment.
-    pub(super) fn change_world<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
-        let now = self.clock.now();
-        let mut world = lock(&self.world);
-        let world = Arc::make_mut(&mut world);
-        world.timeline.sync(now);
-        change(world)
+// === impl RequestInfo ===
+
+impl RequestInfo {
+    /// Returns the first value of a parameter.
+    pub fn param(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(given, _)| given == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+// === impl Requests ===
+
+impl Requests {
+    /// Counts a request, and keeps it and the last ones before it.
+    pub(crate) fn add(&mut self, info: RequestInfo, keep: usize) {
+        match info.endpoint {
+            Endpoint::Audit => self.audit += 1,
+            Endpoint::Tickets => self.tickets += 1,
+        }
+        self.last.push(info);
+        let excess = self.last.len().saturating_sub(keep);
+        self.last.drain(..excess);
+    }
+
+    /// Counts a response.
+    pub(crate) fn answered(&mut self, number: u64, status: StatusCode) {
+        let status = status.as_u16();
+        *self.statuses.entry(status).or_default() += 1;
+        if let Some(info) = self.last.iter_mut().find(|info| info.number == number) {
+            info.status = Some(status);
+        }
     }
 }

@@ -1,198 +1,294 @@
-//! Which faults hit a request, and what they make of its answer.
+//! The faults in force, and what they make of a request.
 
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, UNIX_EPOCH};
 
-use super::dice::{Dice, Purpose};
-use super::fault::{Endpoint, Fault, FaultKind};
-use super::query::{Issues, Query};
+use axum::Extension;
+use axum::body::Body;
+use axum::response::{Html, IntoResponse as _, Response};
+use futures_util::{StreamExt as _, stream};
+use http::StatusCode;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
-/// Faults in force.
+use crate::answer::{message, respond};
+use crate::clock;
+use crate::dice::{Dice, Purpose};
+use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
+use crate::query::Query;
+
+/// The last second that an HTTP date can express.
+const LAST_SECOND: i64 = 253_402_300_799;
+
+/// The faults in force.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
-    seed: u64,
-    next: u64,
-    active: Vec<Active>,
+pub(crate) struct Faults {
+    next_id: u64,
+    pub(crate) active: Vec<Active>,
 }
 
+/// A fault in force.
 #[derive(Debug)]
-struct Active {
+pub(crate) struct Active {
     id: u64,
     fault: Fault,
-    /// Requests it could have hit.
+    /// The number of requests to its listing.
     seen: u64,
 }
 
-/// What a fault may look at: the request, and the items of the page that would answer it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Target<'a> {
-    pub(super) endpoint: Endpoint,
-    pub(super) number: u64,
-    pub(super) query: &'a Query,
-    /// `None` when the answer is no page.
-    pub(super) ids: Option<&'a [String]>,
+/// A request, as faults see it.
+#[derive(Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) query: &'a Query,
+    /// The time in milliseconds since 1970.
+    pub(crate) now: i64,
+    /// Ends responses that would take forever.
+    pub(crate) stopping: &'a CancellationToken,
 }
 
-/// The faults that hit one request.
+/// Marks a response in place of which the connection is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reset {
+    Now,
+    /// When the server stops.
+    OnStop,
+}
+
+/// What the faults made of a response, apart from changes of its page.
 #[derive(Debug, Default)]
-pub(super) struct Strike {
-    pub(super) delay: Duration,
-    /// Faults that change the page, in order.
-    pub(super) changes: Vec<FaultKind>,
-    /// The fault that decides how the answer ends.
-    pub(super) ending: Option<FaultKind>,
+pub(crate) struct Strikes {
+    pub(crate) delay: Duration,
+    /// The response that is sent instead.
+    pub(crate) response: Option<Response>,
 }
 
-/// What part of the answer a fault is about.
-enum Class {
-    Delay(Duration),
-    Change,
-    Ending,
+/// What one fault makes of a response.
+enum Effect {
+    /// The fault is not about this request.
+    None,
+    Delayed(Duration),
+    /// The page was changed.
+    Changed,
+    Replaced(Response),
 }
 
 // === impl Faults ===
 
 impl Faults {
-    pub(super) fn new(seed: u64, faults: &[Fault]) -> Self {
-        let mut list = Self {
-            seed,
-            next: 1,
-            active: Vec::new(),
-        };
-        for fault in faults {
-            list.add(fault.clone());
-        }
-        list
-    }
-
-    /// Puts a fault in force; the number to remove it by is returned.
-    pub(super) fn add(&mut self, fault: Fault) -> u64 {
-        let id = self.next;
-        self.next += 1;
+    pub(crate) fn add(&mut self, fault: Fault) -> u64 {
+        self.next_id += 1;
+        let id = self.next_id;
         self.active.push(Active { id, fault, seen: 0 });
         id
     }
 
-    /// Removes a fault; false when it is not there (any more).
-    pub(super) fn remove(&mut self, id: u64) -> bool {
+    pub(crate) fn remove(&mut self, id: u64) -> bool {
         let before = self.active.len();
         self.active.retain(|active| active.id != id);
         self.active.len() < before
     }
 
-    pub(super) fn clear(&mut self) {
-        self.active.clear();
+    /// Returns the faults in force with their ids. `times` is what is left of it.
+    pub(crate) fn list(&self) -> Vec<(u64, Fault)> {
+        let pair = |active: &Active| (active.id, active.fault.clone());
+        self.active.iter().map(pair).collect()
     }
 
-    /// Faults in force with their numbers; `times` is what is left of it.
-    pub(super) fn list(&self) -> Vec<(u64, Fault)> {
-        self.active
-            .iter()
-            .map(|active| (active.id, active.fault.clone()))
-            .collect()
-    }
-
-    /// The faults that hit this request, one from a hook among them.
-    pub(super) fn strike(&mut self, target: Target<'_>, from_hook: Option<Fault>) -> Strike {
-        let mut strike = Strike::default();
-        if let Some(fault) = from_hook.filter(|fault| can_hit(fault, target)) {
-            strike.take(&fault.kind);
-        }
-        for active in &mut self.active {
-            let taken =
-                strike.ending.is_some() && matches!(class(&active.fault.kind), Class::Ending);
-            if !taken && can_hit(&active.fault, target) && active.comes_up(self.seed, target.number)
-            {
-                strike.take(&active.fault.kind);
+    /// Applies the faults to a request, oldest first, until one of them ends it. A body that is not a page is a
+    /// refusal.
+    pub(crate) fn strike(
+        &mut self,
+        target: &Target<'_>,
+        from_hook: Option<Fault>,
+        body: &mut Value,
+    ) -> Strikes {
+        let mut strikes = Strikes::default();
+        let (id, seen) = (0, 0);
+        let mut from_hook = from_hook.map(|fault| Active { id, fault, seen });
+        for Active { id, fault, seen } in from_hook.iter_mut().chain(&mut self.active) {
+            if fault.on.is_some_and(|on| on != target.endpoint) {
+                continue;
+            }
+            *seen += 1;
+            let mut dice = Dice::new(0, Purpose::Fault, *id, *seen);
+            let is_due = fault.every.is_none_or(|every| seen.is_multiple_of(every))
+                && fault.chance.is_none_or(|chance| dice.chance(chance));
+            if !is_due {
+                continue;
+            }
+            match fault.kind.strike(target, body) {
+                Effect::None => continue,
+                Effect::Delayed(delay) => strikes.delay += delay,
+                Effect::Changed => {}
+                Effect::Replaced(response) => strikes.response = Some(response),
+            }
+            fault.times = fault.times.map(|times| times.saturating_sub(1));
+            if strikes.response.is_some() {
+                break;
             }
         }
         self.active.retain(|active| active.fault.times != Some(0));
-        strike
+        strikes
     }
 }
 
-// === impl Active ===
+// === impl FaultKind ===
 
-impl Active {
-    /// Counts this request; true when it is the fault's turn.
-    fn comes_up(&mut self, seed: u64, number: u64) -> bool {
-        self.seen += 1;
-        let turn = self
-            .fault
-            .every
-            .is_none_or(|every| self.seen.is_multiple_of(every));
-        let luck = self
-            .fault
-            .chance
-            .is_none_or(|chance| Dice::new(seed, Purpose::Fault, self.id, number).chance(chance));
-        if !(turn && luck) {
-            return false;
+impl FaultKind {
+    /// Applies the fault to a request and the body that would answer it.
+    fn strike(&self, target: &Target<'_>, body: &mut Value) -> Effect {
+        let (query, failed) = (target.query, StatusCode::INTERNAL_SERVER_ERROR);
+        let is_page = body["items"].is_array();
+        let response = match self {
+            Self::Delay(delay) => return Effect::Delayed(*delay),
+            Self::Hang => Extension(Reset::OnStop).into_response(),
+            Self::Reset => Extension(Reset::Now).into_response(),
+            Self::Status(status) => message(*status, &format!("Simulated failure: {status}")),
+            Self::TooManyRequests(wait) => too_many_requests(*wait, target.now),
+            Self::Redirect(to) => {
+                (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, to.as_str())]).into_response()
+            }
+            Self::Html(status) => {
+                let page = format!("<!DOCTYPE html>\n<title>{status}</title>{status}, proxy\n");
+                (*status, Html(page)).into_response()
+            }
+            Self::Empty(status) => respond(*status, String::new()),
+            Self::Body(status, text) => respond(*status, text.clone()),
+            Self::ExpiredCursor(status) if query.has_cursor() => {
+                message(*status, "The cursor has expired")
+            }
+            Self::TooLarge(limit) if query.limit().is_ok_and(|asked| asked > *limit) => {
+                message(failed, &format!("More than {limit} items are too many"))
+            }
+            _ if !is_page => return Effect::None,
+            Self::Poison(id) if has_item(body, id) => {
+                message(failed, &format!("Cannot read item {id}"))
+            }
+            Self::TruncatedJson => respond(StatusCode::OK, half(&body.to_string()).to_owned()),
+            Self::ResetBody => unfinished(&body.to_string(), None),
+            Self::Stall => unfinished(&body.to_string(), Some(target.stopping.clone())),
+            Self::Oversized(length) => {
+                let page = body.to_string();
+                let padding = " ".repeat(length.saturating_sub(page.len()));
+                respond(StatusCode::OK, page + &padding)
+            }
+            _ => return self.change(target, body),
+        };
+        Effect::Replaced(response)
+    }
+
+    /// Changes a page.
+    fn change(&self, target: &Target<'_>, page: &mut Value) -> Effect {
+        let Some(Value::Array(items)) = page.get_mut("items") else {
+            return Effect::None;
+        };
+        match (self, items.first_mut()) {
+            (Self::UnknownFields, _) => {
+                for item in items {
+                    item["futureField"] = json!({ "nested": [1, "zwei", null] });
+                }
+                (page["generatedBy"], page["warnings"]) = (json!({ "node": 7 }), json!([]));
+            }
+            (Self::WrongTypes, Some(Value::Object(item))) => {
+                let fields = item
+                    .iter_mut()
+                    .filter(|(name, _)| *name != "id" && *name != "type");
+                fields.for_each(|(_, value)| *value = json!({ "unexpected": true }));
+            }
+            (Self::MissingId, Some(Value::Object(item))) => drop(item.shift_remove("id")),
+            (Self::NotAnObject, Some(item)) => *item = json!("not an object"),
+            (Self::Duplicate, Some(item)) => {
+                let copy = item.clone();
+                items.insert(0, copy);
+            }
+            (Self::EmptyPage, _) => empty(target, page),
+            (Self::ExpiredCursorEmpty, _) if target.query.has_cursor() => empty(target, page),
+            _ => return Effect::None,
         }
-        if let Some(times) = &mut self.fault.times {
-            *times -= 1;
-        }
-        true
+        Effect::Changed
     }
 }
 
-// === impl Strike ===
+/// Returns a time as HTTP writes it, bounded by what HTTP can express.
+pub(crate) fn http_date(millis: i64) -> String {
+    let seconds = millis.div_euclid(1000).clamp(0, LAST_SECOND).unsigned_abs();
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds))
+}
 
-impl Strike {
-    fn take(&mut self, kind: &FaultKind) {
-        match class(kind) {
-            Class::Delay(delay) => self.delay += delay,
-            Class::Change => self.changes.push(kind.clone()),
-            Class::Ending => self.ending = Some(kind.clone()),
-        }
+/// Removes the items of a page, as if nothing lay beyond its cursor.
+fn empty(target: &Target<'_>, page: &mut Value) {
+    page["items"] = json!([]);
+    if target.endpoint == Endpoint::Audit {
+        page["startCursor"] = target.query.get("after").into();
+        (page["endCursor"], page["hasMore"]) = (Value::Null, false.into());
     }
 }
 
-fn class(kind: &FaultKind) -> Class {
-    use FaultKind as Kind;
-    match kind {
-        Kind::Delay(delay) => Class::Delay(*delay),
-        Kind::EmptyPage(_) | Kind::ExpiredCursorEmpty | Kind::UnknownFields | Kind::WrongTypes => {
-            Class::Change
-        }
-        Kind::MissingId | Kind::NotAnObject | Kind::Duplicate | Kind::Oversized(_) => Class::Change,
-        _ => Class::Ending,
-    }
-}
-
-/// Whether a fault is about requests like this one.
-fn can_hit(fault: &Fault, target: Target<'_>) -> bool {
-    use FaultKind as Kind;
-    if fault.on.is_some_and(|on| on != target.endpoint) || fault.times == Some(0) {
-        return false;
-    }
-    let has_cursor = || {
-        target
-            .query
-            .pairs()
-            .iter()
-            .any(|(name, _)| name == "before" || name == "after")
+fn too_many_requests(wait: RetryAfter, now: i64) -> Response {
+    let value = match wait {
+        RetryAfter::Absent => None,
+        RetryAfter::Seconds(seconds) => Some(seconds.to_string()),
+        RetryAfter::Date(wait) => Some(http_date(now.saturating_add(clock::millis(wait)))),
     };
-    let mut ignored = Issues::default();
-    match &fault.kind {
-        Kind::ExpiredCursor(_) => target.endpoint == Endpoint::Audit && has_cursor(),
-        Kind::ExpiredCursorEmpty => {
-            target.endpoint == Endpoint::Audit && has_cursor() && target.ids.is_some()
+    let response = message(StatusCode::TOO_MANY_REQUESTS, "Too many requests");
+    (value.map(|value| [(RETRY_AFTER, value)]), response).into_response()
+}
+
+/// Returns half of a text, cut between two characters.
+fn half(text: &str) -> &str {
+    let middle = (0..=text.len() / 2).rfind(|&at| text.is_char_boundary(at));
+    &text[..middle.unwrap_or(0)]
+}
+
+/// Promises a whole body and sends half of it. The connection is reset then, or when `until` is cancelled.
+fn unfinished(whole: &str, until: Option<CancellationToken>) -> Response {
+    let begun = half(whole).to_owned();
+    let end = async move {
+        match until {
+            Some(until) => until.cancelled().await,
+            // One turn for the connection to send what it has, or the client would see no response at all.
+            None => tokio::task::yield_now().await,
         }
-        Kind::TooLarge(limit) => target.query.limit(&mut ignored) > *limit,
-        Kind::Poison(id) => target.ids.is_some_and(|ids| ids.contains(id)),
-        Kind::EmptyPage(Some(offset)) => {
-            let (from, limit) = (
-                target.query.offset(&mut ignored),
-                target.query.limit(&mut ignored),
-            );
-            target.ids.is_some()
-                && target.endpoint == Endpoint::Tickets
-                && (from..from.saturating_add(limit)).contains(offset)
+        Err(io::Error::from(io::ErrorKind::ConnectionAborted))
+    };
+    let body = Body::from_stream(stream::iter([Ok(begun)]).chain(stream::once(end)));
+    // A response that names its encoding is not compressed, so the length stays right.
+    let headers = [
+        (CONTENT_TYPE, "application/json".to_owned()),
+        (CONTENT_ENCODING, "identity".to_owned()),
+        (CONTENT_LENGTH, whole.len().to_string()),
+    ];
+    (headers, body).into_response()
+}
+
+/// Returns whether a page has an item with this id, which is a string or a number.
+fn has_item(page: &Value, id: &str) -> bool {
+    let is_it = |item: &Value| item["id"] == id || item["id"].to_string() == id;
+    page["items"]
+        .as_array()
+        .is_some_and(|items| items.iter().any(is_it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_times_have_a_date_too() {
+        for (millis, date) in [
+            (1_893_456_000_999, "Tue, 01 Jan 2030 00:00:00 GMT"),
+            (i64::MIN, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ] {
+            assert_eq!(http_date(millis), date);
         }
-        Kind::EmptyPage(None) | Kind::Oversized(_) => target.ids.is_some(),
-        Kind::UnknownFields => target.ids.is_some(),
-        Kind::WrongTypes | Kind::MissingId | Kind::NotAnObject | Kind::Duplicate => {
-            target.ids.is_some_and(|ids| !ids.is_empty())
-        }
-        _ => true,
+    }
+
+    #[test]
+    fn a_text_is_cut_between_two_characters() {
+        assert_eq!(half("äöü"), "ä");
+        assert_eq!(half(""), "");
     }
 }

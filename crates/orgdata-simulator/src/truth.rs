@@ -1,215 +1,250 @@
-//! What is the case: the numbers that a test compares with, and every entry in order.
+//! The true numbers, which tests compare with, and every audit log entry in order.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::Bound;
-use std::str::FromStr;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use rust_decimal::prelude::{Decimal, RoundingStrategy, ToPrimitive as _};
+use serde_json::Value;
 
-use super::clock;
-use super::sim::Simulator;
-use super::walk::Between;
-use super::world::{Key, Row, Seq, World};
+use crate::clock;
+use crate::sim::Simulator;
+use crate::tickets::PRIORITIES;
+use crate::world::{Row, World};
 
-/// Entries that are drawn from the audit log at once.
-const CHUNK: usize = 256;
-
-/// A moment in the order of arrival: every entry arrived before it or since.
+/// A moment in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark(Seq);
-
-/// Why a text is no mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a mark is two numbers with a point between them, as \"5000.1\"")]
-pub struct MarkError;
+pub struct Mark(u64);
 
 /// Which entries to count or to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Only those that arrived since then, late rows among them.
+    /// Only entries that arrived since then, with late ones among them.
     pub since: Option<Mark>,
-    /// Only those with this `createdAt` or a later one.
-    pub created_since: Option<Timestamp>,
-    /// Also those that retention or a restore took away.
+    /// Also entries that were removed.
     pub removed: bool,
 }
 
 /// Numbers about the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
-    /// Entries in the scope.
+    /// The number of entries.
     pub total: u64,
-    /// Entries by type and `actorUserId`. A malformed entry counts under the type `""` when it has none.
+    /// Entries by type and `actorUserId`. A malformed entry without a type counts under `""`.
     pub counts: BTreeMap<(String, Option<i64>), u64>,
-    /// `createdAt` of the oldest and the newest one.
-    pub created: Option<(Timestamp, Timestamp)>,
 }
 
-/// One entry, as it is served.
+/// An entry as it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Its id; empty when a malformed entry has none.
+    /// Its id; empty if a malformed entry has none.
     pub id: String,
-    /// Its type; empty when a malformed entry has none.
+    /// Its type; empty if a malformed entry has none.
     pub activity_type: String,
     /// Its actor.
     pub actor: Option<i64>,
-    /// Its deal.
-    pub deal: Option<i64>,
     /// When it was created.
     pub created_at: Timestamp,
-    /// Its JSON, byte by byte.
+    /// Its JSON.
     pub json: String,
 }
 
-/// The entries of a moment, oldest first in the order of the listing. It holds a few hundred at a time.
-#[derive(Debug)]
-pub struct Entries {
-    world: Arc<World>,
-    scope: Scope,
-    from: Bound<Key>,
-    rows: std::vec::IntoIter<Row>,
+/// Numbers about the tickets at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TicketTruth {
+    /// The number of tickets.
+    pub total: u64,
+    /// Tickets by state, type and highest priority.
+    pub groups: BTreeMap<TicketGroup, TicketSums>,
+    /// Distinct deals linked to open tickets by their highest priority there.
+    pub open_deals: BTreeMap<String, u64>,
 }
 
-// === impl Mark ===
-
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0.generated, self.0.added)
-    }
+/// A group of tickets. A missing field, null, or a value of another type is `none`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TicketGroup {
+    /// `state`.
+    pub state: String,
+    /// `type`.
+    pub ticket_type: String,
+    /// The highest priority among the linked deals. Unknown ones rank below `LOW`, by name.
+    pub priority: String,
 }
 
-impl FromStr for Mark {
-    type Err = MarkError;
-
-    fn from_str(text: &str) -> Result<Self, MarkError> {
-        let (generated, added) = text.split_once('.').ok_or(MarkError)?;
-        let number = |text: &str| text.parse().map_err(|_| MarkError);
-        Ok(Self(Seq {
-            generated: number(generated)?,
-            added: number(added)?,
-        }))
-    }
+/// Sums over a group of tickets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TicketSums {
+    /// The number of tickets.
+    pub tickets: u64,
+    /// The sum of `dealAmountSum` in cents. Each amount is rounded to whole cents, halves away from zero.
+    pub cents: i128,
+    /// The number of tickets with a `targetDueDate` before now.
+    pub overdue: u64,
+    /// `createdAt` of the oldest one, in milliseconds since 1970; `None` if no ticket has a time.
+    pub oldest_created_ms: Option<i64>,
 }
 
 // === impl Scope ===
 
 impl Scope {
-    /// What arrived since a mark, whether it is still there or not.
+    /// Returns the scope of everything that arrived since a mark, even if it was removed.
     pub fn arrived_since(mark: Mark) -> Self {
         Self {
             since: Some(mark),
             removed: true,
-            ..Self::default()
         }
     }
 
-    fn takes(&self, row: &Row) -> bool {
-        self.since.is_none_or(|mark| row.seq >= mark.0)
-            && self
-                .created_since
-                .is_none_or(|time| row.created >= clock::millis(time))
+    fn rows(self, world: &World) -> Vec<Row> {
+        let arrived = |row: &&Row| self.since.is_none_or(|mark| row.key.number >= mark.0);
+        let removed = world.removed.iter().filter(|_| self.removed);
+        let mut rows: Vec<Row> = world
+            .rows
+            .iter()
+            .chain(removed)
+            .filter(arrived)
+            .cloned()
+            .collect();
+        rows.sort_by_key(|row| world.rank(row.key));
+        rows
     }
 }
 
 // === impl Simulator ===
 
 impl Simulator {
-    /// This moment in the order of arrival.
+    /// Returns this moment in the order of arrival.
     pub fn mark(&self) -> Mark {
-        Mark(self.world().next_seq())
+        Mark(self.state().world.next_number)
     }
 
-    /// Numbers about all entries there are.
+    /// Returns numbers about all entries.
     pub fn truth(&self) -> Truth {
         self.truth_of(Scope::default())
     }
 
-    /// Numbers about the entries of a scope. A million takes a fraction of a second.
+    /// Returns numbers about the entries of a scope.
     pub fn truth_of(&self, scope: Scope) -> Truth {
-        let world = self.snapshot(scope);
+        let world = &self.state().world;
         let mut truth = Truth::default();
-        let mut by_kind: BTreeMap<String, BTreeMap<Option<i64>, u64>> = BTreeMap::new();
-        let mut edges: Option<(i64, i64)> = None;
-        for row in world.up(Between::ALL).filter(|row| scope.takes(row)) {
-            let view = row.view(world.seed());
+        for row in scope.rows(world) {
+            let view = world.view(&row);
+            let series = (view.kind.into_owned(), view.actor);
+            *truth.counts.entry(series).or_default() += 1;
             truth.total += 1;
-            // Types are few: a text is only made for one that was not seen yet.
-            match by_kind.get_mut(view.kind) {
-                Some(actors) => *actors.entry(view.actor).or_default() += 1,
-                None => {
-                    by_kind.insert(view.kind.to_owned(), BTreeMap::from([(view.actor, 1)]));
-                }
-            }
-            edges = Some(edges.map_or((row.created, row.created), |(old, new)| {
-                (old.min(row.created), new.max(row.created))
-            }));
         }
-        let flat = by_kind.into_iter().flat_map(|(kind, actors)| {
-            actors
-                .into_iter()
-                .map(move |(actor, count)| ((kind.clone(), actor), count))
-        });
-        truth.counts = flat.collect();
-        truth.created = edges.map(|(old, new)| (clock::timestamp(old), clock::timestamp(new)));
         truth
     }
 
-    /// All entries there are, oldest first in the order of the listing.
-    pub fn entries(&self) -> Entries {
+    /// Returns all entries, oldest first in the order of the listing.
+    pub fn entries(&self) -> impl Iterator<Item = Served> + use<> {
         self.entries_of(Scope::default())
     }
 
-    /// The entries of a scope, oldest first in the order of the listing.
-    pub fn entries_of(&self, scope: Scope) -> Entries {
-        Entries {
-            world: self.snapshot(scope),
-            scope,
-            from: Bound::Unbounded,
-            rows: Vec::new().into_iter(),
-        }
+    /// Returns the entries of a scope, oldest first in the order of the listing.
+    pub fn entries_of(&self, scope: Scope) -> impl Iterator<Item = Served> + use<> {
+        let world = self.state().world.clone();
+        let rows = scope.rows(&world);
+        rows.into_iter().map(move |row| {
+            let (view, entry) = (world.view(&row), world.entry(&row));
+            Served {
+                id: entry["id"].as_str().unwrap_or_default().to_owned(),
+                activity_type: view.kind.into_owned(),
+                actor: view.actor,
+                created_at: clock::timestamp(row.key.created),
+                json: entry.to_string(),
+            }
+        })
     }
 
-    fn snapshot(&self, scope: Scope) -> Arc<World> {
-        let world = self.world();
-        if scope.removed {
-            Arc::new(world.with_removed())
-        } else {
-            world
+    /// Returns numbers about all tickets. `open` are the states that count as open.
+    pub fn ticket_truth(&self, open: &[&str]) -> TicketTruth {
+        let (now, state) = (self.millis(), self.state());
+        let mut truth = TicketTruth::default();
+        let mut open_links = BTreeSet::new();
+        for ticket in &state.tickets.all {
+            truth.total += 1;
+            let links = links(ticket);
+            let highest = links.iter().map(|(_, priority)| rank(priority)).min();
+            let group = TicketGroup {
+                state: text(ticket, "state"),
+                ticket_type: text(ticket, "type"),
+                priority: highest.map_or("none".to_owned(), |(_, name)| name),
+            };
+            if open.contains(&group.state.as_str()) {
+                for (deal, priority) in links {
+                    open_links.extend(deal.map(|deal| (deal, rank(&priority))));
+                }
+            }
+            let sums = truth.groups.entry(group).or_default();
+            sums.tickets += 1;
+            sums.cents += cents(&ticket["dealAmountSum"]).unwrap_or(0);
+            let due = time(ticket, "targetDueDate");
+            sums.overdue += u64::from(due.is_some_and(|due| due < now));
+            let created = time(ticket, "createdAt");
+            sums.oldest_created_ms = sums.oldest_created_ms.into_iter().chain(created).min();
         }
+        let mut last = None;
+        // Sorted by deal and then by rank, so the first link of a deal has its highest priority.
+        for (deal, (_, priority)) in open_links {
+            if last.replace(deal) != Some(deal) {
+                *truth.open_deals.entry(priority).or_default() += 1;
+            }
+        }
+        truth
     }
 }
 
-// === impl Entries ===
+fn text(ticket: &Value, field: &str) -> String {
+    ticket[field].as_str().unwrap_or("none").to_owned()
+}
 
-impl Iterator for Entries {
-    type Item = Served;
+fn time(ticket: &Value, field: &str) -> Option<i64> {
+    let time: Timestamp = ticket[field].as_str()?.parse().ok()?;
+    Some(time.as_millisecond())
+}
 
-    fn next(&mut self) -> Option<Served> {
-        loop {
-            let Some(row) = self.rows.next() else {
-                let part = Between {
-                    low: self.from,
-                    high: Bound::Unbounded,
-                };
-                let rows: Vec<Row> = self.world.up(part).take(CHUNK).collect();
-                self.from = Bound::Excluded(rows.last()?.key);
-                self.rows = rows.into_iter();
-                continue;
-            };
-            if self.scope.takes(&row) {
-                let view = row.view(self.world.seed());
-                return Some(Served {
-                    id: self.world.id(&row),
-                    activity_type: view.kind.to_owned(),
-                    actor: view.actor,
-                    deal: view.deal,
-                    created_at: clock::timestamp(row.created),
-                    json: self.world.json(&row),
-                });
-            }
+/// Returns deal and priority of each link.
+fn links(ticket: &Value) -> Vec<(Option<i64>, String)> {
+    let links = ticket["linkedDeals"].as_array().into_iter().flatten();
+    let link = |link: &Value| (link["id"].as_i64(), text(link, "priority"));
+    links.map(link).collect()
+}
+
+/// Returns a key that sorts the highest priority first and unknown ones last, by name.
+fn rank(priority: &str) -> (usize, String) {
+    let known = PRIORITIES.iter().position(|known| *known == priority);
+    (known.unwrap_or(PRIORITIES.len()), priority.to_owned())
+}
+
+/// Returns a JSON number in cents.
+fn cents(value: &Value) -> Option<i128> {
+    let text = value.as_number()?.to_string();
+    let exact = Decimal::from_str_exact(&text).or_else(|_| Decimal::from_scientific(&text));
+    let cents = exact.ok()?.checked_mul(Decimal::ONE_HUNDRED)?;
+    let rounded = cents.round_dp_with_strategy(0, RoundingStrategy::MidpointAwayFromZero);
+    rounded.to_i128()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn amounts_are_exact_cents() {
+        for (value, expected) in [
+            (json!(0.1), Some(10)),
+            (json!(-12.345), Some(-1235)),
+            (json!(1234567.89), Some(123_456_789)),
+            (json!(7), Some(700)),
+            (json!(-0.004), Some(0)),
+            (json!(1e18), Some(100_000_000_000_000_000_000)),
+            (json!(1e300), None),
+            (json!("7"), None),
+            (json!(null), None),
+        ] {
+            assert_eq!(cents(&value), expected, "{value}");
         }
     }
 }

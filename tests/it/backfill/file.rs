@@ -5,7 +5,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::simulator::{
-    AfterReading, Config, Fault, Fields, KeyReading, Order, Readings, Running,
+    AfterReading, Config, Fault, Fields, KeyReading, Readings, Running,
 };
 
 use super::support::{backfill, hours, live, to_file, world, world_of};
@@ -206,9 +206,8 @@ async fn the_counters_are_those_of_the_range_and_stand_on_the_steps() {
 async fn every_reading_of_the_specification_and_a_failing_service_give_the_same_counts() {
     for (name, readings) in [
         (
-            "oldest first",
+            "newest page",
             Readings {
-                order: Order::OldestFirst,
                 after: AfterReading::Newest,
                 ..Readings::default()
             },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, Order, Readings};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, Readings};
 
 use super::support::{ids, live, to_otlp, world, world_of};
 use crate::support::binary::{Finished, launch, until};
@@ -62,13 +62,6 @@ async fn a_range_is_delivered_once_from_the_oldest_to_the_newest() {
 #[tokio::test]
 async fn every_reading_of_the_specification_and_a_failing_service_change_nothing() {
     for (name, readings) in [
-        (
-            "oldest first",
-            Readings {
-                order: Order::OldestFirst,
-                ..Readings::default()
-            },
-        ),
         (
             "the cursor's own entry again",
             Readings {
@@ -368,7 +361,7 @@ async fn a_full_progress_file_stops_the_reading_until_the_collector_took_some() 
     }
     let directory = tempfile::tempdir().expect("a directory");
     let progress = directory.path().join("p.db");
-    for _ in 0..2 {
+    for _ in 0..3 {
         peer.reply(Reply::Status(tonic::Status::unavailable("away")));
     }
     let running = to_otlp(

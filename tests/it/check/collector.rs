@@ -1,263 +1,166 @@
-//! The collector: each way in which it does not take records is named, over both protocols, and no record is sent.
+//! The collector: every way in which it does not accept records has a line with what to do, and no record is sent.
 
-use orgdata_exporter::simulator::{Running, Simulator};
-
-use super::support::{Checked, check, organization};
+use super::{Checked, TLS, check, service};
 use crate::support::binary::Launch;
 use crate::support::collector_peer::{Peer, Reply, https};
 use crate::support::http_peer;
 
 const LIMIT: usize = 4 * 1024 * 1024;
 
-const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
-
-async fn service() -> Running {
-    Simulator::spawn(organization()).await.expect("a simulator")
-}
-
-fn with(sim: &Running, protocol: &str, endpoint: &str) -> Launch {
-    check(&sim.base_url())
+fn with(api: &str, protocol: &str, endpoint: &str) -> Launch {
+    check(api)
         .arg(&format!("--otlp.endpoint={endpoint}"))
         .arg(&format!("--otlp.protocol={protocol}"))
 }
 
-fn with_peer(sim: &Running, protocol: &str, peer: &Peer) -> Launch {
-    with(sim, protocol, &format!("http://{}", peer.address))
-}
-
-async fn both() -> [(&'static str, Peer); 2] {
-    [
-        ("grpc", Peer::grpc(LIMIT).await),
-        ("http/protobuf", Peer::http(LIMIT).await),
-    ]
-}
-
-#[tokio::test]
-async fn one_that_takes_records_gets_none_and_the_headers() {
-    let sim = service().await;
-    for (protocol, peer) in both().await {
-        let checked = Checked::of(
-            with_peer(&sim, protocol, &peer).env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=acme"),
-        )
-        .await;
-        checked.assert_only(&[]);
-        assert!(
-            checked
-                .line("collector")
-                .1
-                .ends_with(&format!("over {protocol} takes log records")),
-            "{}",
-            checked.text
-        );
-        assert_eq!(peer.requests(), [Vec::<String>::new()], "{protocol}");
-        assert_eq!(
-            peer.script.headers.lock().expect("lock")["x-tenant"],
-            "acme"
-        );
+async fn peer(protocol: &str) -> Peer {
+    match protocol {
+        "grpc" => Peer::grpc(LIMIT).await,
+        _ => Peer::http(LIMIT).await,
     }
 }
 
 #[tokio::test]
-async fn what_it_says_is_said_with_what_to_do() {
-    let sim = service().await;
-    let status = |code, words: &str| Reply::Status(tonic::Status::new(code, words));
-    for (protocol, reply, level, words) in [
-        (
-            "grpc",
-            status(tonic::Code::Unauthenticated, "no token"),
-            "bad",
-            &["no token", "OTEL_EXPORTER_OTLP_HEADERS"][..],
-        ),
-        (
-            "grpc",
-            status(tonic::Code::Unimplemented, ""),
-            "bad",
-            &["Unimplemented", "no receiver of log records is there"],
-        ),
-        (
-            "grpc",
-            status(tonic::Code::Unavailable, "draining"),
-            "bad",
-            &["draining", "see its log"],
-        ),
-        (
-            "grpc",
-            status(tonic::Code::InvalidArgument, "empty"),
-            "warning",
-            &["empty", "this request holds no records"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Http(401, "text/plain", "who are you", None),
-            "bad",
-            &["HTTP 401", "OTEL_EXPORTER_OTLP_HEADERS"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Http(404, "text/plain", "", None),
-            "bad",
-            &["HTTP 404", "no receiver of log records is there", "path"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Http(429, "text/plain", "", Some("7")),
-            "warning",
-            &["HTTP 429", "records wait in the state file"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Http(500, "text/plain", "oops", None),
-            "bad",
-            &["HTTP 500: oops", "see its log"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Http(503, "text/plain", "busy", None),
-            "bad",
-            &["HTTP 503: busy", "see its log"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Http(400, "text/plain", "empty", None),
-            "warning",
-            &["HTTP 400: empty", "this request holds no records"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Http(200, "text/html", "<p>hello</p>", None),
-            "bad",
-            &["no OTLP answer", "--otlp.protocol"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Partial(0, "old protocol"),
-            "warning",
-            &["takes log records and says: old protocol"],
-        ),
-        (
-            "http/protobuf",
-            Reply::Partial(3, "quota"),
-            "warning",
-            &["rejects records of a request that has none: quota"],
-        ),
-    ] {
-        let peer = if protocol == "grpc" {
-            Peer::grpc(LIMIT).await
-        } else {
-            Peer::http(LIMIT).await
-        };
-        peer.reply(reply);
-        Checked::of(with_peer(&sim, protocol, &peer))
-            .await
-            .assert_only(&[(level, "collector", words)]);
+async fn one_that_accepts_records_gets_none_and_the_headers() {
+    let api = service().await;
+    for protocol in ["grpc", "http/protobuf"] {
+        let peer = peer(protocol).await;
+        let launch = with(
+            &api.base_url(),
+            protocol,
+            &format!("http://{}", peer.address),
+        )
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=acme");
+        let checked = Checked::of(launch).await;
+        checked.assert_only(&[]);
+        checked.assert_good("collector", &format!("over {protocol} accepts log records"));
+        assert_eq!(peer.requests(), [Vec::<String>::new()], "{protocol}");
+        let headers = peer.script.headers.lock().expect("lock");
+        assert_eq!(headers["x-tenant"], "acme");
+    }
+}
+
+/// Answers and what the report says. A gRPC answer is the name of a code, an HTTP answer a status.
+const ANSWERS: &str = "
+grpc Unauthenticated => bad collector: oops | OTEL_EXPORTER_OTLP_HEADERS
+grpc Unimplemented => bad collector: Unimplemented | pipeline for logs
+grpc Unavailable => bad collector: oops | see its log
+grpc InvalidArgument => warning collector: oops | without records
+grpc silence => bad collector: no answer | it hangs, or a firewall
+http silence => bad collector: no answer | it hangs, or a firewall
+http 400 => warning collector: HTTP 400: oops | without records
+http 401 => bad collector: HTTP 401 | OTEL_EXPORTER_OTLP_HEADERS
+http 404 => bad collector: HTTP 404 | path
+http 429 => warning collector: HTTP 429 | waits and continues
+http 500 => bad collector: HTTP 500: oops | see its log
+http 200 => bad collector: --otlp.protocol
+http warning => warning collector: accepts log records | oops
+http rejected => warning collector: oops
+";
+
+fn reply(name: &str) -> Reply {
+    use tonic::Code;
+    let codes = [
+        Code::Unauthenticated,
+        Code::Unimplemented,
+        Code::Unavailable,
+        Code::InvalidArgument,
+    ];
+    let code = codes.into_iter().find(|code| format!("{code:?}") == name);
+    match (name, code) {
+        (_, Some(code)) => Reply::Status(tonic::Status::new(code, "oops")),
+        ("silence", _) => Reply::Silence,
+        ("warning", _) => Reply::Partial(0, "oops"),
+        ("rejected", _) => Reply::Partial(3, "oops"),
+        _ => Reply::Http(name.parse().expect("a status"), "text/plain", "oops", None),
+    }
+}
+
+#[tokio::test]
+async fn its_answer_is_shown_with_what_to_do() {
+    let api = service().await;
+    for line in ANSWERS.trim().lines() {
+        let (answer, expected) = line.split_once(" => ").expect("an arrow");
+        let (protocol, answer) = answer.split_once(' ').expect("a protocol");
+        let protocol = protocol.replace("http", "http/protobuf");
+        let peer = peer(&protocol).await;
+        peer.reply(reply(answer));
+        let endpoint = format!("http://{}", peer.address);
+        let launch = with(&api.base_url(), &protocol, &endpoint);
+        let launch = launch.env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000");
+        Checked::of(launch).await.assert_only(&[expected]);
     }
 }
 
 #[tokio::test]
 async fn the_wrong_port_or_protocol_is_named() {
-    let sim = service().await;
-    let (grpc, http) = (Peer::grpc(LIMIT).await, Peer::http(LIMIT).await);
-    let closed = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        format!("http://{}", listener.local_addr().expect("bound"))
-    };
-    let checked =
-        async |protocol, endpoint: &str| Checked::of(with(&sim, protocol, endpoint)).await;
-    checked("http/protobuf", &format!("http://{}", grpc.address))
-        .await
-        .assert_only(&[("bad", "collector", &["does this port speak HTTP"])]);
-    checked("grpc", &format!("http://{}", http.address))
-        .await
-        .assert_only(&[(
-            "bad",
-            "collector",
-            &["HTTP 404", "--otlp.protocol", "4317 is gRPC"],
-        )]);
-    for protocol in ["grpc", "http/protobuf"] {
-        checked(protocol, &closed).await.assert_only(&[(
-            "bad",
-            "collector",
-            &["Connection refused", "nothing listens there"],
-        )]);
-        let unknown = checked(protocol, "http://no-such-host.invalid:4317").await;
-        unknown.assert_only(&[(
-            "bad",
-            "collector",
-            &["failed to lookup", "check the name in the endpoint"],
-        )]);
+    let api = service().await;
+    let (grpc, http) = (peer("grpc").await, peer("http").await);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let closed = listener.local_addr().expect("bound").to_string();
+    drop(listener);
+    let table = "
+http/protobuf http://GRPC => does this port speak HTTP
+grpc http://HTTP => HTTP 404 | --otlp.protocol | 4317 is gRPC
+grpc http://CLOSED => Connection refused | nothing listens there
+http/protobuf http://CLOSED => Connection refused | nothing listens there
+grpc http://no-such-host.invalid:4317 => failed to lookup | check the name
+http/protobuf http://no-such-host.invalid:4318 => failed to lookup | --otlp.endpoint
+http/protobuf https://HTTP => does not speak TLS | http://";
+    for line in table.trim().lines() {
+        let (arguments, words) = line.split_once(" => ").expect("an arrow");
+        let (protocol, endpoint) = arguments.split_once(' ').expect("a protocol");
+        let endpoint = endpoint
+            .replace("GRPC", &grpc.address.to_string())
+            .replace("HTTP", &http.address.to_string())
+            .replace("CLOSED", &closed);
+        let checked = Checked::of(with(&api.base_url(), protocol, &endpoint)).await;
+        checked.assert_only(&[&format!("bad collector: {words}")]);
     }
-    let tls_to_plain = checked("http/protobuf", &format!("https://{}", http.address)).await;
-    tls_to_plain.assert_only(&[("bad", "collector", &["does not speak TLS", "http://"])]);
 }
 
 #[tokio::test]
-async fn certificates_are_checked_as_the_exporter_would() {
-    let sim = service().await;
+async fn certificates_are_checked_as_the_exporter_does() {
+    let api = service().await;
     let grpc = Peer::grpc_tls(TLS).await;
+    let set = |launch: Launch, name: &str, file: &str| {
+        let name = format!("OTEL_EXPORTER_OTLP_{name}");
+        launch.env(&name, &format!("{}{file}", TLS))
+    };
     for (protocol, address) in [("grpc", grpc.address), ("http/protobuf", https(TLS))] {
         let endpoint = format!("https://localhost:{}", address.port());
-        let launch = || with(&sim, protocol, &endpoint);
-        let unknown = Checked::of(launch()).await;
-        unknown.assert_only(&[(
-            "bad",
-            "collector",
-            &["UnknownIssuer", "OTEL_EXPORTER_OTLP_CERTIFICATE"],
-        )]);
-        let rooted = || launch().env("OTEL_EXPORTER_OTLP_CERTIFICATE", &format!("{TLS}ca.pem"));
-        let anonymous = Checked::of(rooted()).await;
-        anonymous.assert_only(&[("bad", "collector", &["client certificate"])]);
-        let known = rooted().env(
-            "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
-            &format!("{TLS}client.pem"),
-        );
-        Checked::of(known.env("OTEL_EXPORTER_OTLP_CLIENT_KEY", &format!("{TLS}client.key")))
+        let launch = || with(&api.base_url(), protocol, &endpoint);
+        let rooted = || set(launch(), "CERTIFICATE", "ca.pem");
+        let known = set(rooted(), "CLIENT_CERTIFICATE", "client.pem");
+        Checked::of(set(known, "CLIENT_KEY", "client.key"))
             .await
             .assert_only(&[]);
-        let gone =
-            Checked::of(launch().env("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nonexistent.pem")).await;
-        gone.assert_only(&[(
-            "bad",
-            "collector",
-            &["OTEL_EXPORTER_OTLP_CERTIFICATE", "/nonexistent.pem", "PEM"],
-        )]);
-    }
-}
-
-#[tokio::test]
-async fn one_that_does_not_answer_is_waited_for_as_long_as_its_own_time_out() {
-    let sim = service().await;
-    for (protocol, peer) in both().await {
-        peer.reply(Reply::Silence);
-        let checked =
-            Checked::of(with_peer(&sim, protocol, &peer).env("OTEL_EXPORTER_OTLP_TIMEOUT", "300"))
-                .await;
-        checked.assert_only(&[(
-            "bad",
-            "collector",
-            &["no answer", "it hangs, or a firewall"],
-        )]);
+        let table: [(Launch, &str); 3] = [
+            (launch(), "UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE"),
+            (rooted(), "client certificate"),
+            (
+                set(launch(), "CERTIFICATE", "gone.pem"),
+                "OTEL_EXPORTER_OTLP_CERTIFICATE | gone.pem | PEM",
+            ),
+        ];
+        for (launch, words) in table {
+            let expected = format!("bad collector: {words}");
+            Checked::of(launch).await.assert_only(&[&expected]);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_token_that_it_repeats_is_not_shown() {
-    let sim = service().await;
-    let peer = http_peer::Peer::always(http_peer::answer(
-        "401 Unauthorized",
-        &[],
-        "no such token: t0p-s3cret",
-    ))
-    .await;
-    let launch = with(
-        &sim,
-        "http/protobuf",
-        &format!("{}/v1/logs?token=al5o-s3cret", peer.url()),
-    );
-    let checked = Checked::of(launch.env(
+    let api = service().await;
+    let refusal = http_peer::answer("401 Unauthorized", &[], "no such token: t0p-s3cret");
+    let peer = http_peer::Peer::always(refusal).await;
+    let endpoint = format!("{}/v1/logs?token=al5o-s3cret", peer.url());
+    let launch = with(&api.base_url(), "http/protobuf", &endpoint).env(
         "OTEL_EXPORTER_OTLP_HEADERS",
         "authorization=Bearer%20t0p-s3cret",
-    ))
-    .await;
-    checked.assert_only(&[("bad", "collector", &["no such token: [a header's value]"])]);
+    );
+    let checked = Checked::of(launch).await;
+    checked.assert_only(&["bad collector: no such token:"]);
     assert!(!checked.text.contains("s3cret"), "{}", checked.text);
 }

@@ -1,460 +1,271 @@
-//! The service and the way to it: keys, names, ports, certificates, proxies, clocks, organizations.
+//! The API: every way in which it fails has a line with what to do.
 
-use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use orgdata_exporter::simulator::{
-    AfterReading, ApiKey, ClockSource, Config, CursorReading, EmptyCursor, FlagReading, Order,
-    Readings, Simulator, TicketOrder, TotalCount, UnknownParameters,
-};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use futures_util::{StreamExt as _, stream};
+use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Simulator};
 
-use super::support::{Checked, check, organization};
-use crate::support::binary::{KEY, launch};
-use crate::support::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, answer, head, json};
+use super::{Checked, TLS, check, organization, service};
+use crate::support::binary::KEY;
+use crate::support::collector_peer::https;
+use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, head, json};
 
-const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
+const ENTRY: &str = r#"{"items":[{"id":"a","type":"T","createdAt":"2026-01-01T00:00:00Z","organizationId":1}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}"#;
 
-/// A service without entries and tickets, behind the test certificate of `localhost`; the port.
-async fn tls_service() -> u16 {
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
-    let chain = CertificateDer::pem_file_iter(format!("{TLS}server.pem"))
-        .expect("a file")
-        .collect::<Result<_, _>>()
-        .expect("PEM");
-    let key = PrivateKeyDer::from_pem_file(format!("{TLS}server.key")).expect("PEM");
-    let config = rustls::ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("they fit");
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("bound").port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                // A client that does not trust this server goes.
-                let Ok(mut stream) = acceptor.accept(stream).await else {
-                    return;
-                };
-                let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
-                while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-                    match stream.read(&mut buffer).await {
-                        Ok(read) if read > 0 => request.extend_from_slice(&buffer[..read]),
-                        _ => return,
-                    }
-                }
-                let body = if request.starts_with(b"GET /v1/tickets") {
-                    NO_TICKETS
-                } else {
-                    NO_ENTRIES
-                };
-                let _ = stream
-                    .write_all((head("200 OK", &[], body.len()) + body).as_bytes())
-                    .await;
-                let _ = stream.shutdown().await;
-            });
-        }
-    });
-    port
+/// An API with this answer to audit logs and to tickets. Without an answer it is well.
+async fn api(audit: Option<Reply>, tickets: Option<Reply>) -> Peer {
+    let audit = audit.unwrap_or_else(|| json("200 OK", ENTRY));
+    let tickets = tickets.unwrap_or_else(|| json("200 OK", NO_TICKETS));
+    Peer::start(move |seen, _| match seen.target().contains("/v1/tickets") {
+        true => tickets.clone(),
+        false => audit.clone(),
+    })
+    .await
 }
 
-/// A port that nobody listens on.
-fn closed_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").port()
+fn status(status: &str) -> Reply {
+    json(status, r#"{"message":"closed for a day"}"#)
+}
+
+/// Names an answer to a request.
+fn reply(name: &str) -> Reply {
+    let html = ["content-type: text/html"];
+    match name {
+        "reset" => Reply::Reset(Vec::new()),
+        "silence" => Reply::Held(Vec::new()),
+        "cut off" => {
+            let head = head("200 OK", &["content-type: application/json"], 100_000);
+            Reply::Bytes((head + "{\"items\":[").into_bytes())
+        }
+        "nothing" => answer("200 OK", &[], ""),
+        "html" => answer("200 OK", &html, "<html>Sign in</html>"),
+        "wait" => answer("429 Wait", &["retry-after: 30"], ""),
+        "redirect" => answer("307 Moved", &["location: https://login.example.com/x"], ""),
+        items if items.starts_with(['{', '[']) => json("200 OK", items),
+        name => status(name),
+    }
+}
+
+/// Answers to both listings, and what the report says.
+const OF_BOTH: &str = r#"
+500 Error => bad service: HTTP 500: closed for a day | ask its operators
+503 Unavailable => bad service: HTTP 503 | ask its operators
+404 Not Found => bad service: HTTP 404 | up to /v1
+418 Teapot => bad service: HTTP 418 | not an answer of the Organization Data API
+429 Wait => warning service: HTTP 429 | the exporter waits | --api.max-requests-per-second
+wait => warning service: asked to wait 30s | the exporter waits
+redirect => bad service: https://login.example.com/x | set --api.base-url
+401 Unauthorized => bad key: HTTP 401 | create a key | put it into ORGDATA_API_KEY
+reset => bad service: the connection was accepted and dropped
+silence => bad service: no answer within 3s | hangs, or a firewall
+cut off => bad service: cut off after | not an answer of the Organization Data API
+nothing => bad service: the answer is empty | not an answer of the Organization Data API
+html => bad service: text/html | Sign in | login page
+{"items":{}} => bad service: not an answer of the Organization Data API | --api.base-url
+"#;
+
+/// Answers to one listing while the other one is well.
+const OF_ONE: &str = r#"
+audit 401 Unauthorized => bad audit-logs: HTTP 401 | create a key
+audit 403 Forbidden => bad audit-logs: the scope activity_logs:read | --audit.enabled=false
+audit {"items":[]} => warning audit-logs: no entries | right organization
+audit {"items":[{"id":7},null]} => warning audit-logs: 2 of 2 items are not as documented
+tickets 500 Error => bad tickets: HTTP 500 | ask its operators
+tickets 403 Forbidden => bad tickets: the scope tickets:read | --tickets.enabled=false
+tickets {"items":[]} => warning tickets: the number of tickets
+tickets {"items":[],"totalCount":2} => warning tickets: counts 2 tickets and sends 0 | inconsistent
+tickets {"items":[TICKET,TICKET],"totalCount":1} => warning tickets: counts 1 tickets and sends 2
+"#;
+
+const TICKET: &str = r#"{"id":1,"type":"BUG","createdAt":"2026-01-01T00:00:00Z"}"#;
+
+#[tokio::test]
+async fn each_failure_is_named_with_what_to_do() {
+    let lines = OF_BOTH.trim().lines().chain(OF_ONE.trim().lines());
+    let runs = lines.map(|line| async move {
+        let (answers, expected) = line.split_once(" => ").expect("an arrow");
+        let answers = answers.replace("TICKET", TICKET);
+        let api = match answers.split_once(' ') {
+            Some(("audit", answer)) => api(Some(reply(answer)), None).await,
+            Some(("tickets", answer)) => api(None, Some(reply(answer))).await,
+            _ => api(Some(reply(&answers)), Some(reply(&answers))).await,
+        };
+        let launch = check(&api.url()).arg("--api.timeout=3s");
+        (expected, Checked::of(launch).await)
+    });
+    let mut runs = stream::iter(runs).buffer_unordered(4);
+    while let Some((expected, checked)) = runs.next().await {
+        checked.assert_only(&[expected]);
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_large_is_told_from_an_unreadable_one() {
+    for (large, finding) in [
+        ("audit-logs?limit=1000", "warning audit-logs"),
+        ("tickets?limit=1000", "bad tickets"),
+    ] {
+        let api = Peer::start(move |seen, _| match seen.target() {
+            target if target.contains(large) => status("500 Error"),
+            target if target.contains("tickets") => json("200 OK", NO_TICKETS),
+            _ => json("200 OK", ENTRY),
+        })
+        .await;
+        let words = "cannot read a page of 1000, but one of 1: HTTP 500 | --api.page-size";
+        let checked = Checked::of(check(&api.url())).await;
+        checked.assert_only(&[&format!("{finding}: {words}")]);
+    }
 }
 
 #[tokio::test]
 async fn a_service_that_is_well_is_all_good() {
-    let sim = Simulator::spawn(organization()).await.expect("a simulator");
-    let checked = Checked::of(check(&sim.base_url())).await;
+    let api = service().await;
+    let checked = Checked::of(check(&api.base_url())).await;
     checked.assert_only(&[]);
+    for (about, words) in [
+        ("service", "answers"),
+        (
+            "key",
+            "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read",
+        ),
+        (
+            "audit-logs",
+            "a page of 1000 can be read; the newest entry is of 20",
+        ),
+        ("tickets", "there are 20"),
+        ("clock", "agrees"),
+        ("organization", "4711"),
+        ("collector", "none"),
+        ("state", "does not exist yet and can be created"),
+        ("listen", "is free"),
+    ] {
+        checked.assert_good(about, words);
+    }
     assert!(
         checked.text.ends_with("\nAll is well.\n"),
         "{}",
         checked.text
     );
-    assert_eq!(
-        checked.line("service"),
-        ("good", format!("{} answers", sim.base_url()).as_str())
-    );
-    assert!(
-        checked
-            .line("key")
-            .1
-            .contains("ORGDATA_API_KEY, for activity_logs:read and tickets:read"),
-        "{}",
-        checked.text
-    );
-    assert!(
-        checked
-            .line("audit-logs")
-            .1
-            .contains("pages of 1 and of 1000 can be read; the newest entry is of 20"),
-        "{}",
-        checked.text
-    );
-    assert!(
-        checked.line("tickets").1.contains("there are 20"),
-        "{}",
-        checked.text
-    );
-    assert_eq!(checked.line("organization"), ("good", "4711"));
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_named_and_where_the_right_one_goes() {
-    let sim = Simulator::spawn(organization()).await.expect("a simulator");
-    let of_variable = check(&sim.base_url()).env("ORGDATA_API_KEY", "not-the-key");
-    Checked::of(of_variable).await.assert_only(&[(
-        "bad",
-        "key",
-        &["HTTP 401", "Invalid API key", "put it into ORGDATA_API_KEY"],
-    )]);
-    let of_file = check(&sim.base_url())
-        .without_env("ORGDATA_API_KEY")
-        .arg("--api.key-file=the-key");
-    std::fs::write(of_file.dir().join("the-key"), "not-the-key\n").expect("writable");
-    Checked::of(of_file)
-        .await
-        .assert_only(&[("bad", "key", &["HTTP 401", "put it into the-key"])]);
-}
-
-#[tokio::test]
-async fn a_key_with_one_scope_is_bad_only_for_the_loop_that_needs_the_other() {
+async fn keys_are_named_by_their_place_and_scopes() {
     let keys = vec![ApiKey::scoped(KEY, &["activity_logs:read"])];
-    let sim = Simulator::spawn(Config {
+    let config = Config {
         keys,
         ..organization()
-    })
-    .await
-    .expect("a simulator");
-    let both = Checked::of(check(&sim.base_url())).await;
-    both.assert_only(&[(
-        "bad",
-        "tickets",
-        &["lacks the scope tickets:read", "--tickets.enabled=false"],
-    )]);
-    assert!(
-        both.line("key").1.ends_with("for activity_logs:read"),
-        "{}",
-        both.text
-    );
-    let one = Checked::of(check(&sim.base_url()).arg("--tickets.enabled=false")).await;
+    };
+    let api = Simulator::spawn(config).await.expect("a free port");
+    let url = api.base_url();
+    let both = Checked::of(check(&url)).await;
+    both.assert_only(&["bad tickets: the scope tickets:read | --tickets.enabled=false"]);
+    both.assert_good("key", "accepted for activity_logs:read");
+    let one = Checked::of(check(&url).arg("--tickets.enabled=false")).await;
     one.assert_only(&[]);
-    assert_eq!(
-        one.line("tickets"),
-        ("good", "not asked: --tickets.enabled=false")
-    );
-    // Only the first run asked for tickets, once.
-    assert_eq!(sim.requests().tickets, 1);
+    one.assert_good("tickets", "off");
+    let file = check(&url)
+        .without_env("ORGDATA_API_KEY")
+        .arg("--api.key-file=the-key");
+    std::fs::write(file.dir().join("the-key"), "not-the-key\n").expect("writable");
+    let wrong = Checked::of(file).await;
+    wrong.assert_only(&["bad key: HTTP 401 | put it into the-key"]);
+    let plain = Checked::of(check("http://192.0.2.1")).await;
+    plain.assert_only(&[
+        "bad settings: unencrypted | --api.allow-plain-http | ORGDATA_API_BASE_URL",
+    ]);
 }
 
 #[tokio::test]
-async fn an_address_that_leads_nowhere_says_which_part_of_it_does() {
-    let closed = format!("http://127.0.0.1:{}", closed_port());
-    let plain = Simulator::spawn(organization()).await.expect("a simulator");
-    let speaks_no_tls = plain.base_url().replace("http://", "https://");
-    for (url, words) in [
+async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let closed = format!("http://{}", listener.local_addr().expect("bound"));
+    drop(listener);
+    let api = service().await;
+    let plain = api.base_url().replace("http://", "https://");
+    let table: [(&str, &str); 3] = [
         (
             "https://no-such-host.invalid",
-            &[
-                "failed to lookup",
-                "check the name in --api.base-url",
-                "DNS",
-            ][..],
+            "failed to lookup | check the name | DNS | --api.base-url",
         ),
         (
             &closed,
-            &[
-                "Connection refused",
-                "nothing listens there",
-                "port in --api.base-url",
-            ],
+            "Connection refused | nothing listens there | --api.base-url",
         ),
-        (
-            &speaks_no_tls,
-            &["InvalidContentType", "does not speak TLS", "http://"],
-        ),
-    ] {
+        (&plain, "InvalidContentType | does not speak TLS | http://"),
+    ];
+    for (url, words) in table {
         Checked::of(check(url))
             .await
-            .assert_only(&[("bad", "service", words)]);
+            .assert_only(&[&format!("bad service: {words}")]);
     }
-}
-
-impl Checked {
-    #[track_caller]
-    fn assert_service(&self, words: &'static [&'static str]) {
-        self.assert_only(&[("bad", "service", words)]);
-    }
-}
-
-#[tokio::test]
-async fn a_certificate_that_is_not_trusted_is_named_with_the_flag_that_makes_it_so() {
-    let port = tls_service().await;
-    let url = format!("https://localhost:{port}");
-    Checked::of(check(&url)).await.assert_service(&[
-        "UnknownIssuer",
-        "nothing on this machine vouches",
-        "--api.ca-file",
-    ]);
-    let trusted = Checked::of(check(&url).arg(&format!("--api.ca-file={TLS}ca.pem"))).await;
-    assert!(
-        trusted
-            .line("service")
-            .1
-            .ends_with("answers, and its certificate is trusted"),
-        "{}",
-        trusted.text
-    );
-    assert_eq!(trusted.line("tickets"), ("good", "there are none"));
-    let no_pem = Checked::of(check(&url).arg(&format!("--api.ca-file={TLS}server.key"))).await;
-    no_pem.assert_service(&["--api.ca-file", "holds no certificate", "PEM"]);
-}
-
-#[tokio::test]
-async fn a_key_is_not_sent_in_plain_text_and_where_it_may_be_that_is_a_warning() {
-    let refused = Checked::of(check("http://192.0.2.1")).await;
-    refused.assert_only(&[(
-        "bad",
-        "settings",
-        &[
-            "http://192.0.2.1",
-            "unencrypted",
-            "--api.allow-plain-http",
-            "ORGDATA_API_BASE_URL",
-        ],
-    )]);
-    // Through a proxy on this machine, so that no other one is needed.
-    let proxy = Peer::start(|seen, _| {
-        json(
-            "200 OK",
-            if seen.target().contains("tickets") {
-                NO_TICKETS
-            } else {
-                NO_ENTRIES
-            },
-        )
-    })
-    .await;
-    let allowed = check("http://api.example.com")
-        .arg("--api.allow-plain-http")
-        .env("http_proxy", &proxy.url());
-    let allowed = Checked::of(allowed).await;
-    assert_eq!(allowed.line("service").0, "warning");
-    assert!(
-        allowed
-            .line("service")
-            .1
-            .contains("crosses the network unencrypted; use https://"),
-        "{}",
-        allowed.text
-    );
-    assert_eq!(allowed.status, Some(1));
-}
-
-#[tokio::test]
-async fn an_answer_of_a_proxy_is_told_from_one_of_the_service() {
-    let page = "<html><head><title>Sign in</title></head></html>";
-    let peer = Peer::always(answer("200 OK", &["content-type: text/html"], page)).await;
-    Checked::of(check(&peer.url())).await.assert_service(&[
-        "text/html",
-        "Sign in",
-        "proxy or login page",
-    ]);
     let proxy = Peer::always(answer("407 Proxy Authentication Required", &[], "")).await;
     let through = check("https://api.example.com").env("https_proxy", &proxy.url());
-    Checked::of(through).await.assert_service(&[
-        "cannot connect",
-        "the proxy does not let it through",
-        "HTTPS_PROXY",
-    ]);
+    let words = "cannot connect | the proxy refuses | HTTPS_PROXY";
+    Checked::of(through)
+        .await
+        .assert_only(&[&format!("bad service: {words}")]);
 }
 
 #[tokio::test]
-async fn json_of_another_service_is_told_from_a_page() {
-    let peer = Peer::always(json(
-        "200 OK",
-        r#"{"items":{"not":"a list"},"message":"hello"}"#,
-    ))
-    .await;
-    Checked::of(check(&peer.url())).await.assert_service(&[
-        "not a page of this listing",
-        "hello",
-        "check --api.base-url",
-    ]);
+async fn an_untrusted_certificate_is_named_with_the_flag_that_trusts_it() {
+    let url = format!("https://localhost:{}", https(TLS).port());
+    let untrusted = Checked::of(check(&url)).await;
+    untrusted.assert_only(&["bad service: UnknownIssuer | --api.ca-file"]);
+    let no_pem = check(&url).arg(&format!("--api.ca-file={TLS}server.key"));
+    let words = "--api.ca-file | holds no certificate | PEM";
+    Checked::of(no_pem)
+        .await
+        .assert_only(&[&format!("bad service: {words}")]);
 }
 
 #[tokio::test]
 async fn a_filter_that_the_service_refuses_is_named() {
     let body = r#"{"error":"Bad request","issues":[{"path":["activityTypes"],"code":"invalid_enum_value","message":"No such type"}]}"#;
-    let peer = Peer::start(move |seen, _| match seen.target() {
-        target if target.contains("activityTypes") => json("400 Bad Request", body),
-        _ => json("200 OK", NO_TICKETS),
-    })
-    .await;
-    let checked = Checked::of(check(&peer.url()).arg("--audit.activity-types=NOTHING")).await;
-    checked.assert_only(&[(
-        "bad",
-        "audit-logs",
-        &[
-            "activityTypes: No such type",
-            "correct the filter",
-            "--audit.activity-types",
-        ],
-    )]);
+    let api = api(Some(json("400 Bad Request", body)), None).await;
+    let checked = Checked::of(check(&api.url()).arg("--audit.activity-types=NOTHING")).await;
+    let words = "activityTypes: No such type | correct the filter | --audit.activity-types";
+    checked.assert_only(&[&format!("bad audit-logs: {words}")]);
 }
 
 #[tokio::test]
-async fn an_empty_organization_is_said_to_be_empty() {
-    let empty = Config {
-        history: 0,
-        tickets: 0,
-        ..organization()
-    };
-    let sim = Simulator::spawn(empty).await.expect("a simulator");
-    let checked = Checked::of(check(&sim.base_url())).await;
-    checked.assert_only(&[(
-        "warning",
-        "audit-logs",
-        &["there is no entry", "right organization"],
-    )]);
-    assert_eq!(checked.line("tickets"), ("good", "there are none"));
-    let filtered = Checked::of(check(&sim.base_url()).arg("--audit.deal-ids=1")).await;
-    filtered.assert_only(&[(
-        "warning",
-        "audit-logs",
-        &[
-            "there is no entry",
-            "do the --audit filters let anything through",
-        ],
-    )]);
-}
-
-#[tokio::test]
-async fn a_clock_that_differs_is_said_by_how_much() {
-    let now = jiff::Timestamp::now();
-    for (shift, side) in [(3600, "1h"), (-3600, "1h")] {
-        let clock = ClockSource::Manual(now + jiff::SignedDuration::from_secs(shift));
-        let sim = Simulator::spawn(Config {
+async fn a_clock_that_differs_is_a_warning() {
+    for (shift, side) in [(3600, "behind the API's"), (-3600, "ahead of the API's")] {
+        let now = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(shift);
+        let clock = ClockSource::Manual(now);
+        let api = Simulator::spawn(Config {
             clock,
             ..organization()
         })
         .await
-        .expect("a simulator");
-        let checked = Checked::of(check(&sim.base_url())).await;
-        checked.assert_only(&[("warning", "clock", &["this machine's clock is", "NTP"])]);
+        .expect("a free port");
+        let checked = Checked::of(check(&api.base_url())).await;
+        checked.assert_only(&["warning clock: this machine's clock is | synchronize"]);
         let said = checked.line("clock").1;
-        let (behind, ahead) = (
-            said.contains("behind the service's"),
-            said.contains("ahead of the service's"),
+        assert!(
+            said.contains(side) && (said.contains("1h") || said.contains("59m")),
+            "{said}"
         );
-        assert_eq!((behind, ahead), (shift > 0, shift < 0), "{said}");
-        assert!(said.contains(side) || said.contains("59m"), "{said}");
     }
-    let readings = Readings {
-        no_date: true,
-        ..Readings::default()
-    };
-    let sim = Simulator::spawn(Config {
-        readings,
-        ..organization()
-    })
-    .await
-    .expect("a simulator");
-    let checked = Checked::of(check(&sim.base_url())).await;
-    checked.assert_only(&[]);
+}
+
+#[tokio::test]
+async fn it_ends_in_time_whatever_hangs() {
+    let peer = Peer::always(Reply::Held(Vec::new())).await;
+    let started = Instant::now();
+    let launch = check(&peer.url())
+        .args(&["--api.timeout=10m", "--otlp.protocol=http/protobuf"])
+        .arg(&format!("--otlp.endpoint={}", peer.url()));
+    let checked = Checked::of(launch).await;
     assert!(
-        checked
-            .line("clock")
-            .1
-            .contains("does not say what time it is"),
-        "{}",
-        checked.text
+        started.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        started.elapsed()
     );
-}
-
-/// What the specification leaves open is no fault, whichever way the service has it.
-#[tokio::test]
-async fn every_reading_of_the_specification_is_well() {
-    let readings: [fn(&mut Readings); 10] = [
-        |readings| readings.after = AfterReading::Newest,
-        |readings| readings.after_inclusive = true,
-        |readings| readings.order = Order::OldestFirst,
-        |readings| readings.empty_start_cursor = EmptyCursor::Null,
-        |readings| {
-            (readings.has_previous, readings.has_more) =
-                (FlagReading::AlwaysTrue, FlagReading::AlwaysTrue)
-        },
-        |readings| {
-            (readings.has_previous, readings.has_more) =
-                (FlagReading::AlwaysFalse, FlagReading::AlwaysFalse)
-        },
-        |readings| readings.page_cap = Some(7),
-        |readings| readings.cursor = CursorReading::Reserved,
-        |readings| readings.unknown_parameters = UnknownParameters::Refuse,
-        |readings| readings.ticket_order = TicketOrder::OldestFirst,
-    ];
-    for (number, change) in readings.into_iter().enumerate() {
-        let mut readings = Readings::default();
-        change(&mut readings);
-        let sim = Simulator::spawn(Config {
-            readings,
-            ..organization()
-        })
-        .await
-        .expect("a simulator");
-        println!("reading {number}");
-        Checked::of(check(&sim.base_url())).await.assert_only(&[]);
+    for about in ["service", "collector"] {
+        assert!(
+            checked.line(about).1.contains("no answer within 10s"),
+            "{}",
+            checked.text
+        );
     }
-}
-
-#[tokio::test]
-async fn a_count_that_cannot_be_relied_on_is_a_warning() {
-    for (total_count, words) in [
-        (
-            TotalCount::Missing,
-            &["does not say how many tickets there are", "inconsistent"][..],
-        ),
-        (
-            TotalCount::Null,
-            &["does not say how many tickets there are"],
-        ),
-        (
-            TotalCount::PageLength,
-            &["counts the tickets of a page, and not all"],
-        ),
-        (TotalCount::Off(-3), &["counts 17 tickets and sends 20"]),
-    ] {
-        let readings = Readings {
-            total_count,
-            ..Readings::default()
-        };
-        let sim = Simulator::spawn(Config {
-            readings,
-            ..organization()
-        })
-        .await
-        .expect("a simulator");
-        Checked::of(check(&sim.base_url()))
-            .await
-            .assert_only(&[("warning", "tickets", words)]);
-    }
-}
-
-#[tokio::test]
-async fn wrong_flags_are_status_2() {
-    let no_duration = launch(&["check", "--api.timeout=fast"]).run().await;
-    assert!(no_duration.refusal(2).contains("--api.timeout"));
-    let no_key = Checked::of(launch(&["check", "--api.base-url=https://api.example.com"])).await;
-    no_key.assert_only(&[("bad", "settings", &["--api.key-file", "ORGDATA_API_KEY"])]);
-    let nothing = Checked::of(launch(&["check"])).await;
-    nothing.assert_only(&[("bad", "settings", &["--api.base-url is missing"])]);
 }

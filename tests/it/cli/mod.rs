@@ -1,11 +1,25 @@
-//! The built binary as its users meet it: wrong settings, keys, state files, signals, the demo, and a service that is not well.
+//! The built binary as its users meet it: wrong settings, keys, state files, signals, the demo, and an API that misbehaves.
 
-mod commands;
+mod completions;
 mod demo;
 mod hostile;
 mod key;
-mod output;
 mod process;
-mod settings;
 mod state;
 mod upstream;
+mod usage;
+
+use orgdata_exporter::simulator::{Config, Running, Simulator};
+
+const UP: &str = "orgdata_up{loop=\"audit\"}";
+
+const TICKETS_UP: &str = "orgdata_up{loop=\"tickets\"}";
+
+/// A simulated organization with some tickets, in which nothing else happens.
+async fn organization() -> Running {
+    let config = Config {
+        tickets: 3,
+        ..Config::quiet()
+    };
+    Simulator::spawn(config).await.expect("a free port")
+}

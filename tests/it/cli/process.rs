@@ -1,26 +1,31 @@
-//! Signals: the first ends the exporter in order and within the grace, the second at once, and SIGHUP not at all.
+//! The process: its first log lines, its signals, and its output without a reader.
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-use orgdata_exporter::simulator::{Config, Simulator};
+use orgdata_exporter::simulator::Running;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
-use crate::support::binary::{Exporter, exporter, until};
+use super::{TICKETS_UP, UP, organization};
+use crate::support::binary::{Exporter, KEY, Launch, PATIENCE, exporter, launch, until};
 use crate::support::http_peer::{Peer, Reply};
 
-const UP: &str = "orgdata_up{loop=\"audit\"}";
+/// The longest time that an orderly stop may take here.
+const SOON: Duration = Duration::from_secs(5);
 
-/// An exporter with a record that its collector does not take.
-async fn with_backlog(sim: &Simulator, base_url: &str, collector: &str, grace: &str) -> Exporter {
-    let launch = exporter(base_url)
-        .arg("--audit.start=oldest")
-        .arg(&format!("--shutdown.grace={grace}"));
-    let exporter = launch
+/// A peer that accepts connections and never answers.
+async fn silent() -> Peer {
+    Peer::always(Reply::Held(Vec::new())).await
+}
+
+/// An exporter with three records that its collector does not acknowledge.
+async fn with_backlog(api: &Running, collector: &Peer, grace: &str) -> Exporter {
+    let exporter = exporter(&api.base_url())
         .arg("--otlp.protocol=http/protobuf")
-        .arg(&format!("--otlp.endpoint={collector}"))
+        .arg(&format!("--shutdown.grace={grace}"))
+        .arg(&format!("--otlp.endpoint={}", collector.url()))
         .start();
     exporter.until_value(UP, 1.0).await;
-    sim.add_events(3);
+    api.add_events(3);
     exporter
         .until_value("orgdata_otlp_backlog_records", 3.0)
         .await;
@@ -28,83 +33,87 @@ async fn with_backlog(sim: &Simulator, base_url: &str, collector: &str, grace: &
 }
 
 #[tokio::test]
-async fn a_signal_ends_it_in_order() {
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
+async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
+    let api = organization().await;
+    let exporter = exporter(&api.base_url())
+        .args(&["--audit.start=24h", "--log.format=json"])
+        .arg("--otlp.endpoint=http://127.0.0.1:1/?token=s3cret")
+        .start();
+    let works = |line: &str| line.contains("\"working\"");
+    exporter.stderr().until("that it works", works).await;
+    let log = exporter.stderr().text();
+    let lines = log
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines: Vec<serde_json::Value> = lines.collect();
+    for line in &lines {
+        for field in ["timestamp", "level", "target", "message"] {
+            assert!(line[field].is_string(), "{field} is in every line: {line}");
+        }
+    }
+    let with = |message: &str| {
+        lines
+            .iter()
+            .find(|line| line["message"] == message)
+            .expect("a line")
+    };
+    for (field, value) in [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("service", &api.base_url()),
+        ("key", "variable ORGDATA_API_KEY"),
+        ("audit_logs", "every 100ms, log records from 1day"),
+        ("tickets", "every 200ms, open are OPEN"),
+        (
+            "log_records",
+            "http://127.0.0.1:1/v1/logs over http/protobuf",
+        ),
+        ("state", ":memory:"),
+        ("state_max_size", "256.0 MiB"),
+    ] {
+        assert_eq!(with("listening")[field], value, "{field}");
+    }
+    assert_eq!(with("working")["tickets"], 3);
+    assert!(!log.contains("s3cret") && !log.contains(KEY), "{log}");
+}
+
+#[tokio::test]
+async fn a_signal_stops_it_in_order() {
+    let api = organization().await;
     for signal in ["TERM", "INT"] {
-        let mut exporter = exporter(&sim.base_url()).start();
-        // As soon as it says that it listens, a signal is an orderly end.
+        let mut exporter = exporter(&api.base_url()).start();
         exporter.url().await;
+        exporter.signal("HUP").await;
+        assert_eq!(exporter.get("/-/healthy").await.0, 200);
         exporter.signal(signal).await;
-        assert_eq!(
-            exporter.ended().await,
-            Some(0),
-            "{signal}: {}",
-            exporter.stderr().text()
-        );
-        exporter
-            .stderr()
-            .until("its last line", |line| {
-                line.contains("stopped") && line.contains("unsent=0")
-            })
-            .await;
+        let log = exporter.stderr().clone();
+        assert_eq!(exporter.ended().await, Some(0), "{signal}: {}", log.text());
+        let last = |line: &str| line.contains("stopped") && line.contains("unsent=0");
+        log.until("the last line", last).await;
         assert_eq!(exporter.stdout().text(), "");
     }
 }
 
 #[tokio::test]
-async fn a_service_that_hangs_does_not_keep_it() {
-    let peer = Peer::always(Reply::Held(Vec::new())).await;
-    let mut exporter = exporter(&peer.url()).start();
+async fn a_peer_that_hangs_does_not_delay_the_stop() {
+    let (api, peer) = (organization().await, silent().await);
+    let api_hangs = exporter(&peer.url()).start();
     until("both loops wait", async || {
         (peer.count() >= 2).then_some(())
     })
     .await;
-    let started = Instant::now();
-    assert_eq!(exporter.stop().await, Some(0));
-    assert!(
-        started.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        started.elapsed()
-    );
-}
-
-#[tokio::test]
-async fn a_collector_that_is_away_costs_the_grace_and_no_more() {
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
-    let peer = Peer::always(Reply::Held(Vec::new())).await;
-    let mut exporter = with_backlog(&sim, &sim.base_url(), &peer.url(), "300ms").await;
-    let started = Instant::now();
-    assert_eq!(exporter.stop().await, Some(0));
-    assert!(
-        started.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        started.elapsed()
-    );
-    exporter
-        .stderr()
-        .until("what is left", |line| {
-            line.contains("stopped") && line.contains("unsent=3")
-        })
-        .await;
-}
-
-#[tokio::test]
-async fn a_trace_endpoint_that_is_away_keeps_it_neither_from_starting_nor_from_ending() {
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
-    let peer = Peer::always(Reply::Held(Vec::new())).await;
-    join_all(["grpc", "http/protobuf"].map(async |protocol| {
-        let launch =
-            exporter(&sim.base_url()).env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &peer.url());
-        let mut exporter = launch
+    let collector_hangs = with_backlog(&api, &peer, "300ms").await;
+    let traces = |protocol| {
+        exporter(&api.base_url())
+            .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &peer.url())
             .env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
-            .start();
-        exporter.until_value(UP, 1.0).await;
+            .start()
+    };
+    let (grpc, http) = (traces("grpc"), traces("http/protobuf"));
+    for traced in [&grpc, &http] {
+        traced.until_value(UP, 1.0).await;
+    }
+    let unsent = collector_hangs.stderr().clone();
+    for mut exporter in [api_hangs, collector_hangs, grpc, http] {
         let started = Instant::now();
         assert_eq!(
             exporter.stop().await,
@@ -112,75 +121,116 @@ async fn a_trace_endpoint_that_is_away_keeps_it_neither_from_starting_nor_from_e
             "{}",
             exporter.stderr().text()
         );
-        assert!(
-            started.elapsed() < Duration::from_secs(5),
-            "{protocol}: {:?}",
-            started.elapsed()
-        );
-    }))
-    .await;
+        assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    }
+    let left = |line: &str| line.contains("stopped") && line.contains("unsent=3");
+    unsent.until("what is left", left).await;
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
-    let peer = Peer::always(Reply::Held(Vec::new())).await;
-    let mut exporter = with_backlog(&sim, &sim.base_url(), &peer.url(), "10m").await;
-    exporter.signal("TERM").await;
-    exporter
+async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
+    let (api, peer) = (organization().await, silent().await);
+    let mut patient = with_backlog(&api, &peer, "10m").await;
+    patient.signal("TERM").await;
+    patient
         .stderr()
         .until("that it stops", |line| line.contains("stopping"))
         .await;
-    assert!(exporter.runs());
-    // So soon after the first it may be taken for an echo of that one: as a person would, it is sent again.
+    // The first repetitions may be taken for an echo.
     until("the end", async || {
-        exporter.signal_if_it_runs("INT").await;
-        (!exporter.runs()).then_some(())
+        patient.signal_if_it_runs("INT").await;
+        (!patient.runs()).then_some(())
     })
     .await;
-    assert_eq!(
-        exporter.ended().await,
-        Some(1),
-        "{}",
-        exporter.stderr().text()
-    );
-    exporter
-        .stderr()
-        .until("why", |line| line.contains("second signal"))
-        .await;
+    assert_eq!(patient.ended().await, Some(1));
+
+    let mut twice = with_backlog(&api, &peer, "700ms").await;
+    twice.signal("TERM").await;
+    twice.signal_if_it_runs("TERM").await;
+    assert_eq!(twice.ended().await, Some(0), "{}", twice.stderr().text());
+}
+
+/// Reads so many lines of standard output and closes it. Returns the exit status and standard error.
+async fn head(launch: Launch, lines: usize) -> (Option<i32>, String) {
+    let (mut child, _dir) = launch.spawn();
+    let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
+    for _ in 0..lines {
+        let line = tokio::time::timeout(PATIENCE, out.next_line()).await;
+        line.expect("in time").expect("text").expect("a line");
+    }
+    drop(out);
+    let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+    let status = ended
+        .expect("it ends without its reader")
+        .expect("it ends")
+        .code();
+    let mut stderr = String::new();
+    let source = &mut child.stderr.take().expect("piped");
+    source.read_to_string(&mut stderr).await.expect("text");
+    (status, stderr)
 }
 
 #[tokio::test]
-async fn a_signal_that_comes_twice_at_once_is_one() {
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
-    let peer = Peer::always(Reply::Held(Vec::new())).await;
-    let mut exporter = with_backlog(&sim, &sim.base_url(), &peer.url(), "700ms").await;
-    exporter.signal("TERM").await;
-    exporter.signal_if_it_runs("TERM").await;
-    assert_eq!(
-        exporter.ended().await,
-        Some(0),
-        "{}",
-        exporter.stderr().text()
-    );
+async fn a_command_whose_reader_goes_ends_quietly() {
+    let api = organization().await;
+    let running = exporter(&api.base_url());
+    let state = running.dir().join("state.db").display().to_string();
+    let running = running.env("ORGDATA_STATE_PATH", &state).start();
+    let address = running.url().await.replace("http://", "");
+    let demo = [
+        "demo",
+        "--web.listen-address=127.0.0.1:0",
+        "--state.path=:memory:",
+        "--log.level=error",
+    ];
+    for (arguments, lines) in [
+        (&["--help"][..], 0),
+        (&["completions", "zsh"], 1),
+        (&["man"], 1),
+        (&["check"], 0),
+        (&["dead-letters", "list"], 0),
+        (
+            &["healthcheck", &format!("--web.listen-address={address}")],
+            0,
+        ),
+        (&demo, 0),
+        (&demo, 12),
+    ] {
+        let launch = launch(arguments).env("ORGDATA_STATE_PATH", &state);
+        let (status, stderr) = head(launch, lines).await;
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    }
 }
 
 #[tokio::test]
-async fn a_hangup_does_not_end_it() {
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
-    let mut exporter = exporter(&sim.base_url()).start();
-    exporter.until_value(UP, 1.0).await;
-    exporter.signal("HUP").await;
-    exporter
-        .stderr()
-        .until("what a hangup means", |line| line.contains("SIGHUP"))
+async fn the_exporter_works_without_a_reader_of_its_log() {
+    let api = organization().await;
+    for format in ["--log.format=logfmt", "--log.format=json"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("web.sock");
+        let address = format!("--web.listen-address=unix:{}", socket.display());
+        let (mut child, _dir) = launch(&[
+            "--state.path=:memory:",
+            "--log.level=trace",
+            format,
+            &address,
+        ])
+        .env("ORGDATA_API_BASE_URL", &api.base_url())
+        .env("ORGDATA_API_KEY", KEY)
+        .spawn();
+        drop(child.stderr.take());
+        let client = reqwest::Client::builder()
+            .unix_socket(socket.as_path())
+            .build()
+            .expect("a client");
+        until("both loops work", async || {
+            let response = client.get("http://localhost/metrics").send().await.ok()?;
+            let text = response.text().await.ok()?;
+            let up = |which| text.contains(&format!("{which} 1"));
+            (up(UP) && up(TICKETS_UP)).then_some(())
+        })
         .await;
-    assert_eq!(exporter.get("/-/healthy").await.0, 200);
-    assert_eq!(exporter.stop().await, Some(0));
+        child.start_kill().expect("it still runs");
+        child.wait().await.expect("it ends");
+    }
 }

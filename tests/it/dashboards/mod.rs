@@ -1,270 +1,185 @@
-//! Dashboards, alerts, runbooks and the reference of metrics agree with the program and with each other.
-//!
-//! The dashboards are generated from `activity.rs` and `health.rs`, the reference from the metrics themselves:
-//! `UPDATE=1 cargo test --test dashboards` writes them anew.
+//! The dashboards keep the rules of Grafana's dashboard-linter and of this project; alerts, runbooks and documents agree with the program.
 
-mod activity;
-mod health;
-mod lint;
-mod model;
-mod promql;
-mod reference;
-mod rules;
-mod words;
+mod alerts;
+mod names;
+mod queries;
 
-use std::fs;
-use std::path::PathBuf;
+use serde_json::Value;
 
-use serde_json::{Value, json};
+use crate::support::files::{array, assert_has, text, yaml};
+use queries::selectors;
 
-/// Makes a dashboard worse.
-type Fault = Box<dyn Fn(&mut Value)>;
+const FILES: [&str; 2] = ["organization-activity.json", "exporter-health.json"];
 
-/// A file of the repository.
-fn file(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// A generated file is as its source says; with `UPDATE` in the environment it is made so.
-fn generated(path: &str, wanted: &str) {
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(root().join(path), wanted).expect("the repository is writable");
-    }
-    let there = fs::read_to_string(root().join(path)).unwrap_or_default();
-    assert!(
-        there == wanted,
-        "{path} is out of date: UPDATE=1 cargo test --test dashboards"
-    );
-}
+/// The units of Grafana's list that are in use.
+const UNITS: &str = "short locale s percentunit bytes Bps reqps cps dateTimeAsIso none";
 
 fn dashboards() -> [Value; 2] {
-    [activity::dashboard(), health::dashboard()]
-        .map(|dashboard| serde_json::from_str(&dashboard.text()).expect("JSON"))
+    FILES.map(|name| yaml(&format!("dashboards/{name}")))
+}
+
+/// Returns the panels that show something.
+fn panels(dashboard: &Value) -> Vec<&Value> {
+    let panels = array(&dashboard["panels"]).iter();
+    panels.filter(|panel| panel["type"] != "row").collect()
+}
+
+/// Returns title and query of each target of a kind of data source.
+fn targets(dashboard: &Value, kind: &str) -> Vec<(String, String)> {
+    let mut targets = Vec::new();
+    for panel in panels(dashboard) {
+        let of_kind = |target: &&Value| target["datasource"]["type"] == kind;
+        for target in array(&panel["targets"]).iter().filter(of_kind) {
+            targets.push((text(&panel["title"]), text(&target["expr"])));
+        }
+    }
+    targets
+}
+
+/// Returns the Prometheus queries of both dashboards with the titles of their panels.
+fn queries() -> Vec<(String, String)> {
+    dashboards()
+        .iter()
+        .flat_map(|dashboard| targets(dashboard, "prometheus"))
+        .collect()
 }
 
 #[test]
-fn the_dashboards_are_those_of_their_source() {
-    generated(
-        "dashboards/organization-activity.json",
-        &activity::dashboard().text(),
-    );
-    generated(
-        "dashboards/exporter-health.json",
-        &health::dashboard().text(),
-    );
-}
-
-#[test]
-fn the_reference_of_metrics_is_that_of_the_program() {
-    generated(
-        "dashboards/METRICS.md",
-        &reference::page(&reference::families()),
-    );
-}
-
-#[test]
-fn every_linter_rule_is_kept() {
+fn variables_and_panels_keep_the_rules_of_the_linter() {
     for dashboard in dashboards() {
-        for (rule, check) in lint::RULES {
-            assert_eq!(
-                check(&dashboard),
-                Vec::<String>::new(),
-                "{rule}: {}",
-                dashboard["title"]
+        let variables = array(&dashboard["templating"]["list"]);
+        assert_has!(variables[0], { "type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus" });
+        for (variable, name, label) in [
+            (&variables[1], "job", "Job"),
+            (&variables[2], "instance", "Instance"),
+        ] {
+            assert_has!(*variable, {
+                "name": name, "label": label, "multi": true, "includeAll": true, "allValue": ".+",
+                "datasource": { "type": "prometheus", "uid": "${datasource}" },
+            });
+        }
+        for variable in variables
+            .iter()
+            .filter(|variable| variable["type"] == "query")
+        {
+            let query = text(&variable["query"]);
+            assert!(
+                query.starts_with("label_values(orgdata_") && variable["refresh"] == 2,
+                "{query}"
+            );
+        }
+        let sources = variables
+            .iter()
+            .filter(|variable| variable["type"] == "datasource");
+        assert_eq!(sources.count(), 1);
+        for panel in panels(&dashboard) {
+            let is_logs = panel["type"] == "logs";
+            let source = if is_logs { "${loki}" } else { "${datasource}" };
+            assert_eq!(panel["datasource"]["uid"], source, "{}", panel["title"]);
+            assert!(
+                !text(&panel["title"]).is_empty() && text(&panel["description"]).ends_with('.'),
+                "{panel:#}"
+            );
+            let unit = text(&panel["fieldConfig"]["defaults"]["unit"]);
+            assert!(
+                is_logs || UNITS.split(' ').any(|known| known == unit),
+                "{}: {unit}",
+                panel["title"]
+            );
+            let queries = array(&panel["targets"])
+                .iter()
+                .map(|target| text(&target["expr"]));
+            assert!(
+                queries.clone().count() > 0 && queries.clone().all(|query| !query.is_empty()),
+                "{panel:#}"
+            );
+        }
+        for (panel, query) in targets(&dashboard, "loki") {
+            assert!(query.starts_with("{service_name="), "{panel}: {query}");
+            assert!(
+                !query.contains('[') || query.contains("[$__auto]"),
+                "{panel}: {query}"
             );
         }
     }
 }
 
 #[test]
-fn every_linter_rule_finds_what_it_is_for() {
-    let panel =
-        |change: fn(&mut Value)| move |dashboard: &mut Value| change(&mut dashboard["panels"][1]);
-    let expr = |query: &'static str| {
-        move |dashboard: &mut Value| dashboard["panels"][1]["targets"][0]["expr"] = json!(query)
-    };
-    let log = |query: &'static str| {
-        move |dashboard: &mut Value| {
-            dashboard["panels"][1]["targets"][0] =
-                json!({ "datasource": { "type": "loki" }, "expr": query });
+fn queries_keep_the_rules_of_the_linter() {
+    for (panel, query) in queries() {
+        let selectors = selectors(&query);
+        assert!(!selectors.is_empty(), "{panel}: {query}");
+        for selector in selectors {
+            for label in ["job", "instance"] {
+                let wanted = (label.to_owned(), "=~".to_owned(), format!("${label}"));
+                assert!(
+                    selector.matchers.contains(&wanted),
+                    "{panel}: {label} in {query}"
+                );
+            }
+            let range = selector.range.as_deref();
+            let ranges: &[_] = match selector.function.as_str() {
+                "rate" | "irate" => &[Some("$__rate_interval")],
+                "increase" => &[Some("$__rate_interval"), Some("$__range"), Some("1h")],
+                _ => &[None],
+            };
+            assert!(ranges.contains(&range), "{panel}: {range:?} in {query}");
+            assert!(
+                !selector.is_counter() || range.is_some(),
+                "{panel}: a bare counter in {query}"
+            );
         }
-    };
-    let faults: [(&str, Fault); 17] = [
-        (
-            "template-datasource-rule",
-            Box::new(|dashboard| {
-                let second = dashboard["templating"]["list"][0].clone();
-                dashboard["templating"]["list"]
-                    .as_array_mut()
-                    .expect("a list")
-                    .push(second);
-            }),
-        ),
-        (
-            "template-job-rule",
-            Box::new(|dashboard| dashboard["templating"]["list"][1]["allValue"] = json!(".*")),
-        ),
-        (
-            "template-instance-rule",
-            Box::new(|dashboard| dashboard["templating"]["list"][2]["multi"] = json!(false)),
-        ),
-        (
-            "template-label-promql-rule",
-            Box::new(|dashboard| {
-                dashboard["templating"]["list"][1]["query"] = json!("values(orgdata_up, job)")
-            }),
-        ),
-        (
-            "template-on-time-change-reload-rule",
-            Box::new(|dashboard| dashboard["templating"]["list"][1]["refresh"] = json!(1)),
-        ),
-        (
-            "panel-datasource-rule",
-            Box::new(panel(|panel| {
-                panel["datasource"]["uid"] = json!("prometheus")
-            })),
-        ),
-        (
-            "panel-title-description-rule",
-            Box::new(panel(|panel| panel["description"] = json!(""))),
-        ),
-        (
-            "panel-units-rule",
-            Box::new(panel(|panel| {
-                panel["fieldConfig"]["defaults"]["unit"] = json!("events")
-            })),
-        ),
-        (
-            "panel-no-targets-rule",
-            Box::new(panel(|panel| panel["targets"] = json!([]))),
-        ),
-        ("target-promql-rule", Box::new(expr("sum(up"))),
-        (
-            "target-logql-rule",
-            Box::new(log("{service_name=\"x\"} | line_format \"{{.a}}")),
-        ),
-        (
-            "target-logql-auto-rule",
-            Box::new(log("rate({service_name=\"x\"}[5m])")),
-        ),
-        (
-            "target-rate-interval-rule",
-            Box::new(expr("rate(orgdata_audit_gaps_total[5m])")),
-        ),
-        (
-            "target-job-rule",
-            Box::new(expr(r#"orgdata_up{job="$job"}"#)),
-        ),
-        (
-            "target-instance-rule",
-            Box::new(expr(r#"orgdata_up{job=~"$job"}"#)),
-        ),
-        (
-            "target-counter-agg-rule",
-            Box::new(expr("sum(orgdata_audit_gaps_total)")),
-        ),
-        (
-            "uneditable-dashboard",
-            Box::new(|dashboard| dashboard["editable"] = json!(true)),
-        ),
+        // People count whole numbers, and `increase()` extrapolates.
+        let rounded =
+            query.matches("round(increase(").count() == query.matches("increase(").count();
+        assert!(
+            rounded || query.contains("histogram_quantile("),
+            "{panel}: {query}"
+        );
+    }
+}
+
+#[test]
+fn a_panel_without_events_or_tickets_shows_zero() {
+    let always = "orgdata_up orgdata_audit_paused orgdata_last_success_timestamp_seconds orgdata_api_ orgdata_state_ orgdata_exporter_ process_";
+    let zeros = [
+        "0 * max(orgdata_audit_paused{",
+        "0 * max(orgdata_tickets_snapshot_consistent{",
+        "vector(0)",
     ];
-    for ((rule, check), (name, fault)) in lint::RULES.into_iter().zip(faults) {
-        assert_eq!(rule, name);
-        let [_, mut dashboard] = dashboards();
-        assert_eq!(check(&dashboard), Vec::<String>::new(), "{rule}");
-        fault(&mut dashboard);
-        assert!(!check(&dashboard).is_empty(), "{rule} finds nothing");
+    for (panel, query) in queries() {
+        let or_zero = zeros
+            .iter()
+            .any(|zero| query.contains(&format!("or on () {zero}")));
+        let is_always_there = |metric: &str| always.split(' ').any(|name| metric.starts_with(name));
+        let mut metrics = selectors(&query)
+            .into_iter()
+            .map(|selector| selector.metric);
+        assert!(
+            or_zero || metrics.all(|metric| is_always_there(&metric)),
+            "{panel}: {query}"
+        );
     }
 }
 
 #[test]
 fn a_dashboard_can_be_provisioned_as_it_is() {
-    let [activity, health] = dashboards();
-    assert_ne!(activity["uid"], health["uid"]);
-    for dashboard in [activity, health] {
-        assert!(
-            dashboard.get("__inputs").is_none() && dashboard.get("id").is_none(),
-            "it is no export"
-        );
-        assert!(!lint::text(&dashboard["uid"]).is_empty());
-        let links = lint::array(&dashboard["links"]);
-        assert!(
-            links.len() == 1
-                && links[0]["tags"] == dashboard["tags"]
-                && links[0]["keepTime"] == true,
-            "{links:?}"
-        );
-        for panel in lint::panels(&dashboard) {
+    for (dashboard, file) in dashboards().iter().zip(FILES) {
+        let uid = file.trim_end_matches(".json");
+        assert_has!(*dashboard, { "uid": uid, "editable": false, "__inputs": null, "id": null, "tags": ["orgdata-exporter"] });
+        let link = &dashboard["links"][0];
+        assert_has!(*link, { "type": "dashboards", "tags": ["orgdata-exporter"], "keepTime": true });
+        // No panel is beyond the right edge or on top of another one.
+        let mut taken = std::collections::BTreeSet::new();
+        for panel in array(&dashboard["panels"]) {
+            let [x, y, w, h] =
+                ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
+            assert!(x + w <= 24, "{}", panel["title"]);
+            let mut cells = (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y)));
             assert!(
-                !["graph", "singlestat", "table-old"].contains(&lint::text(&panel["type"])),
-                "gone since Grafana 12: {panel}"
-            );
-        }
-        // No two panels are in the same place, and none is beyond the right edge.
-        let place = |panel: &Value, side: &str| panel["gridPos"][side].as_u64().expect("a number");
-        let panels = lint::array(&dashboard["panels"]);
-        for (index, one) in panels.iter().enumerate() {
-            assert!(place(one, "x") + place(one, "w") <= 24, "{}", one["title"]);
-            for other in &panels[index + 1..] {
-                let apart = |from: &str, length: &str| {
-                    place(one, from) + place(one, length) <= place(other, from)
-                        || place(other, from) + place(other, length) <= place(one, from)
-                };
-                assert!(
-                    apart("x", "w") || apart("y", "h"),
-                    "{} is on {}",
-                    one["title"],
-                    other["title"]
-                );
-            }
-        }
-    }
-}
-
-#[test]
-fn a_panel_without_events_or_tickets_reads_zero() {
-    // What a person counts ends with a 0 for nothing; the rest is there whenever the exporter is.
-    let always = [
-        "orgdata_up",
-        "orgdata_audit_paused",
-        "orgdata_last_success_timestamp_seconds",
-        "orgdata_api_",
-        "orgdata_state_",
-        "orgdata_exporter_",
-        "process_",
-    ];
-    for dashboard in dashboards() {
-        for (panel, query) in lint::targets(&dashboard, "prometheus") {
-            let or_zero = query.contains("or on () 0 * max(orgdata_audit_paused{")
-                || query.contains("or on () 0 * max(orgdata_tickets_snapshot_consistent{");
-            let is_always_there = || {
-                promql::names(query)
-                    .selectors
-                    .iter()
-                    .all(|one| always.iter().any(|name| one.metric.starts_with(name)))
-            };
-            // A mean over other weeks is 0 where there are none.
-            assert!(
-                or_zero || is_always_there() || query.contains("or on () vector(0)"),
-                "{panel}: {query}"
-            );
-        }
-    }
-}
-
-#[test]
-fn whole_numbers_are_rounded_where_a_person_counts() {
-    for dashboard in dashboards() {
-        for (panel, query) in lint::targets(&dashboard, "prometheus") {
-            let increases = query.matches("increase(").count();
-            let of_quantile = query.contains("histogram_quantile(");
-            assert!(
-                of_quantile || query.matches("round(increase(").count() == increases,
-                "{panel}: {query}"
+                cells.all(|cell| taken.insert(cell)),
+                "{} overlaps",
+                panel["title"]
             );
         }
     }

@@ -1,79 +1,210 @@
-//! What is in `deploy/` agrees with the program, with `dashboards/` and with itself, as far as that can be seen without the
-//! tools that it is for; those run in `tests/real_*.rs`.
-//!
-//! Copies of files of other directories are written anew by `UPDATE=1 cargo test --test deploy`.
+//! `deploy/kubernetes` agrees with the program and with `dashboards/`. `tests/real/kubernetes.rs` tests what kustomize makes of it.
 
-mod kubernetes;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::CommandFactory as _;
 use orgdata_exporter::cli::Cli;
+use serde_json::{Value, json};
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+use crate::support::binary::launch;
+use crate::support::files::{
+    assert_has, below, bytes, documents, file, generated, links, names, path, yaml,
+};
+
+const DIRECTORY: &str = "deploy/kubernetes";
+
+/// The settings of the exporter alone and of the sidecar.
+const SETTINGS: [&str; 2] = ["base/settings.env", "components/sidecar-pod/settings.env"];
+
+fn document(name: &str) -> Value {
+    yaml(&format!("{DIRECTORY}/{name}"))
 }
 
-/// A file of the repository.
-fn file(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-/// The files below a directory, with their paths.
-fn below(directory: &str) -> Vec<(String, String)> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(root().join(directory)).expect("a directory") {
-        let path = format!(
-            "{directory}/{}",
-            entry.expect("an entry").file_name().to_string_lossy()
-        );
-        if root().join(&path).is_dir() {
-            files.extend(below(&path));
-        } else {
-            files.push((path.clone(), file(&path)));
-        }
-    }
-    files
-}
-
-/// A generated file is as its source says; with `UPDATE` in the environment it is made so.
-fn generated(path: &str, wanted: &str) {
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(root().join(path), wanted).expect("the repository is writable");
-    }
-    let there = fs::read_to_string(root().join(path)).unwrap_or_default();
-    assert!(
-        there == wanted,
-        "{path} is out of date: UPDATE=1 cargo test --test deploy"
-    );
-}
-
-/// The groups of the alert rules as they stand in their file, further in by so much.
-fn rule_groups(indent: usize) -> String {
-    let rules = file("dashboards/alerts.yaml");
-    let groups = &rules[rules.find("groups:\n").expect("a rule file")..];
-    let indent = " ".repeat(indent);
-    groups
+fn settings(name: &str) -> BTreeMap<String, String> {
+    let text = file(&format!("{DIRECTORY}/{name}"));
+    let lines = text
         .lines()
-        .map(|line| {
-            if line.is_empty() {
-                "\n".to_owned()
-            } else {
-                format!("{indent}{line}\n")
-            }
-        })
-        .collect()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let variable = |line: &str| {
+        line.split_once('=')
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    lines.map(|line| variable(line).unwrap()).collect()
 }
 
-/// The variables that the program reads for its flags.
-fn variables() -> BTreeSet<String> {
+/// Returns the container of the native sidecar.
+fn native() -> Value {
+    document("components/native-sidecar/container.yaml")["spec"]["template"]["spec"]["initContainers"][0].take()
+}
+
+/// Returns the variables that the program reads for its flags.
+pub(crate) fn variables() -> BTreeSet<String> {
     let command = Cli::command();
     let variables = command
         .get_arguments()
-        .filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
-    let variables: BTreeSet<String> = variables.collect();
-    assert!(variables.contains("ORGDATA_API_BASE_URL"), "{variables:?}");
-    variables
+        .filter_map(|argument| argument.get_env()?.to_str());
+    variables.map(str::to_owned).collect()
+}
+
+/// Returns the words of a text that are variables of the program.
+pub(crate) fn variables_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+    // Prose has the prefix alone.
+    words
+        .filter(|word| word.starts_with("ORGDATA_") && *word != "ORGDATA_")
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_alerts_are_those_of_the_rule_file() {
+    let name = format!("{DIRECTORY}/components/prometheusrule/prometheusrule.yaml");
+    let mut rule = format!(
+        "# Generated from dashboards/alerts.yaml: `UPDATE=1 cargo test --test it` writes this file.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: orgdata-exporter
+  labels:
+    app.kubernetes.io/name: orgdata-exporter
+    app.kubernetes.io/instance: orgdata-exporter
+    app.kubernetes.io/part-of: orgdata-exporter
+    app.kubernetes.io/version: \"{}\"
+spec:
+",
+        env!("CARGO_PKG_VERSION")
+    );
+    let alerts = file("dashboards/alerts.yaml");
+    for line in alerts[alerts.find("groups:\n").unwrap()..].lines() {
+        rule += format!("  {line}").trim_end();
+        rule.push('\n');
+    }
+    generated(&name, &rule);
+    assert_eq!(documents(&rule)[0]["spec"], yaml("dashboards/alerts.yaml"));
+}
+
+#[test]
+fn a_sidecar_is_the_exporter_of_the_base() {
+    let base =
+        document("base/statefulset.yaml")["spec"]["template"]["spec"]["containers"][0].take();
+    let mut native = native();
+    for key in [
+        "name",
+        "image",
+        "imagePullPolicy",
+        "envFrom",
+        "env",
+        "livenessProbe",
+    ] {
+        assert_eq!(native[key], base[key], "{key}");
+    }
+    assert_eq!(
+        native["resources"]["requests"]["memory"],
+        base["resources"]["requests"]["memory"]
+    );
+    assert_eq!(
+        native["resources"]["limits"]["memory"],
+        base["resources"]["limits"]["memory"]
+    );
+    assert_has!(native["securityContext"], base["securityContext"]);
+    let [base, sidecar] = SETTINGS.map(settings);
+    assert!(base.keys().all(|name| sidecar.contains_key(name)));
+    // A plain sidecar is a native one without its restart policy.
+    let policy = native.as_object_mut().unwrap().remove("restartPolicy");
+    assert_eq!(policy, Some(json!("Always")));
+    assert_eq!(
+        document("components/plain-sidecar/container.yaml")[0]["value"],
+        native
+    );
+}
+
+#[test]
+fn variables_and_versions_are_those_of_the_program() {
+    let (known, mut found) = (variables(), 0);
+    let mut files = below(DIRECTORY);
+    files.push((
+        "dashboards".to_owned(),
+        file("dashboards/kustomization.yaml"),
+    ));
+    for (name, text) in files {
+        let unknown: Vec<String> = variables_in(&text).difference(&known).cloned().collect();
+        assert!(unknown.is_empty(), "{name}: {unknown:?}");
+        let secret = text.contains("kind: Secret") || text.contains("secretGenerator");
+        assert!(!secret || name.ends_with(".md"), "{name} has a secret");
+        for line in text.lines().map(str::trim) {
+            let keys = [
+                "app.kubernetes.io/version: ",
+                "image: orgdata-exporter:",
+                "newTag: ",
+            ];
+            if let Some(version) = keys.iter().find_map(|key| line.strip_prefix(key)) {
+                assert_eq!(
+                    version.trim_matches('"'),
+                    env!("CARGO_PKG_VERSION"),
+                    "{name}: {line}"
+                );
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 10, "{found}");
+}
+
+#[test]
+fn the_readme_names_every_component_and_its_links_work() {
+    let readme = file(&format!("{DIRECTORY}/README.md"));
+    for name in names(&format!("{DIRECTORY}/components")) {
+        assert!(readme.contains(&format!("`{name}`")), "{name}");
+    }
+    for link in links(&readme) {
+        let target = link.split('#').next().unwrap();
+        let exists = path(DIRECTORY).join(target).exists();
+        assert!(
+            exists || link.starts_with("https://kubernetes.io/"),
+            "{link}"
+        );
+    }
+}
+
+/// Starts it as Kubernetes does: with the settings of the file, the two mounted paths elsewhere, and what a Service of that name adds.
+#[tokio::test]
+async fn the_settings_start_it_and_it_is_ready_without_the_api() {
+    for name in SETTINGS {
+        let settings = settings(name);
+        let mut launch = launch(&["--web.listen-address=127.0.0.1:0"])
+            .env("ORGDATA_EXPORTER_PORT", "tcp://10.0.0.1:10917")
+            .env("ORGDATA_EXPORTER_SERVICE_PORT_METRICS", "10917");
+        let [key, state] = ["api-key", "state.db"].map(|name| launch.dir().join(name));
+        fs::write(&key, "key\n").unwrap();
+        for (name, value) in &settings {
+            launch = match name.as_str() {
+                // Nothing listens there.
+                "ORGDATA_API_BASE_URL" => launch.env(name, "http://127.0.0.1:9"),
+                "ORGDATA_API_KEY_FILE" => launch.os_env(name, key.as_os_str()),
+                "ORGDATA_STATE_PATH" => launch.os_env(name, state.as_os_str()),
+                _ => launch.env(name, value),
+            };
+        }
+        let mut exporter = launch.start();
+        let failed = |line: &str| line.contains("127.0.0.1:9");
+        exporter.stderr().until("a failed request", failed).await;
+        for page in ["/-/ready", "/-/healthy"] {
+            assert_eq!(exporter.get(page).await.0, 200, "{name}: {page}");
+        }
+        let max = bytes(&json!(settings["ORGDATA_STATE_MAX_SIZE"])) as f64;
+        assert_eq!(
+            exporter.value("orgdata_state_max_size_bytes").await,
+            Some(max),
+            "{name}"
+        );
+        assert!(state.exists());
+        let asked = Instant::now();
+        assert_eq!(exporter.stop().await, Some(0), "{name}");
+        assert!(
+            asked.elapsed() < Duration::from_secs(10),
+            "within any grace period"
+        );
+    }
 }

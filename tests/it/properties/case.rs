@@ -5,20 +5,13 @@ use std::time::Duration;
 use http::StatusCode;
 use orgdata_exporter::audit::Start;
 use orgdata_exporter::simulator::{
-    AfterReading, EmptyCursor, Fault, FaultKind, FlagReading, KeyReading, Order, Readings,
-    RetryAfter,
+    AfterReading, Fault, FaultKind, FlagReading, KeyReading, Readings, RetryAfter,
 };
 use proptest::prelude::*;
 
 /// Tables of the state file that the tail writes to.
 const TABLES: &[&str] = &[
-    "state",
-    "seen",
-    "walk_marks",
-    "events",
-    "actors",
-    "totals",
-    "outbox",
+    "state", "ranges", "pages", "events", "actors", "totals", "outbox",
 ];
 
 #[derive(Clone, Debug)]
@@ -169,33 +162,23 @@ fn readings() -> impl Strategy<Value = Readings> {
             prop_oneof![Just(AfterReading::Adjacent), Just(AfterReading::Newest)],
             any::<bool>(),
         ),
-        prop_oneof![Just(Order::NewestFirst), Just(Order::OldestFirst)],
-        prop_oneof![Just(EmptyCursor::Echo), Just(EmptyCursor::Null)],
         (flag(), flag()),
         prop_oneof![3 => Just(None), 1 => (1..8u64).prop_map(Some)],
         prop_oneof![2 => Just(KeyReading::CreatedAt), 1 => Just(KeyReading::Arrival)],
         prop::bool::weighted(0.15),
     )
         .prop_map(
-            |(
-                (after, after_inclusive),
-                order,
-                empty_start_cursor,
-                (has_previous, has_more),
-                page_cap,
-                key,
-                no_date,
-            )| Readings {
-                after,
-                after_inclusive,
-                order,
-                empty_start_cursor,
-                has_previous,
-                has_more,
-                page_cap,
-                key,
-                no_date,
-                ..Readings::default()
+            |((after, after_inclusive), (has_previous, has_more), page_cap, key, no_date)| {
+                Readings {
+                    after,
+                    after_inclusive,
+                    has_previous,
+                    has_more,
+                    page_cap,
+                    key,
+                    no_date,
+                    ..Readings::default()
+                }
             },
         )
 }
@@ -226,7 +209,7 @@ fn change() -> impl Strategy<Value = Change> {
 fn fault() -> impl Strategy<Value = Fault> {
     let kind = prop_oneof![
         prop::sample::select(vec![400u16, 404, 410, 422, 500, 503])
-            .prop_map(|status| FaultKind::Status(code(status), "no".to_owned())),
+            .prop_map(|status| FaultKind::Status(code(status))),
         prop::sample::select(vec![400u16, 404, 410, 422, 500])
             .prop_map(|status| FaultKind::ExpiredCursor(code(status))),
         (1..5u64).prop_map(FaultKind::TooLarge),

@@ -148,6 +148,8 @@ impl World {
                         .collect::<HashSet<String>>()
                 };
                 let there = ids();
+                // What is lost within a minute of the last poll is not reported.
+                sim.advance(Duration::from_secs(61));
                 sim.retain(*keep);
                 let kept = ids();
                 // What came on top since the birth is not missed where the ledger had nothing to stand on.

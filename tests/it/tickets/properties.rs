@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use orgdata_exporter::api::{Client, Settings as ApiSettings};
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::simulator::{
     Config, Endpoint, Fault, FaultKind, Fields, Readings, RequestInfo, RetryAfter, Running,
     Simulator, TicketOrder, TotalCount,
@@ -153,7 +154,7 @@ impl Model {
                         | FaultKind::NotAnObject
                         | FaultKind::Duplicate
                 );
-                self.emptied |= matches!(strike.kind, FaultKind::EmptyPage(_));
+                self.emptied |= matches!(strike.kind, FaultKind::EmptyPage);
                 self.struck = true;
                 *fault = Some(strike);
             }
@@ -177,10 +178,8 @@ impl Model {
 
     /// The tickets of a snapshot.
     fn ids(&self, snapshot: &Snapshot) -> BTreeSet<u64> {
-        let sum: f64 = snapshot
-            .by_state()
-            .map(|(_, group)| group.deal_amount.as_f64())
-            .sum();
+        let groups = snapshot.series().by_state;
+        let sum: f64 = groups.iter().map(|(_, group)| group.deal_amount).sum();
         (0..MOST)
             .filter(|bit| (sum as u64) & (1 << bit) != 0)
             .map(|bit| self.base + 1 + bit)
@@ -261,7 +260,7 @@ fn fault() -> impl Strategy<Value = Fault> {
             FaultKind::MissingId,
             FaultKind::NotAnObject,
             FaultKind::Duplicate,
-            FaultKind::EmptyPage(None),
+            FaultKind::EmptyPage,
         ]),
     ];
     kind.prop_map(|kind| Fault::new(kind).on(Endpoint::Tickets))
@@ -387,12 +386,13 @@ fn check(
     let page = u64::from(case.page_size.max(2)).min(page_cap.unwrap_or(u64::MAX));
     let snapshot = match result {
         Ok(snapshot) => snapshot,
-        Err(ScanError::OffsetIgnored { .. }) => {
+        Err(ScanError::Repeated { .. }) => {
             return assert!(ignore_offset || model.touched, "offsets were obeyed");
         }
         Err(error) => return assert!(model.touched, "without a reason: {error}"),
     };
-    let tickets: u64 = snapshot.by_state().map(|(_, group)| group.tickets).sum();
+    let groups = snapshot.series().by_state;
+    let tickets: u64 = groups.iter().map(|(_, group)| group.tickets).sum();
     assert_eq!(tickets, snapshot.tickets);
     let seen = model.ids(&snapshot);
     if !model.mangled {

@@ -9,12 +9,12 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use orgdata_exporter::api::{Client, KeySource, Settings};
+use orgdata_api::{Client, KeySource, Settings};
 use orgdata_exporter::health::Health;
-use orgdata_exporter::metrics::{ApiMetrics, Loops, TicketMetrics};
+use orgdata_exporter::metrics::exposition::Format;
+use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::tickets;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,7 @@ async fn list(
     ([("content-type", "application/json")], body).into_response()
 }
 
-async fn client(stub: Arc<Stub>, registry: &mut Registry) -> Client {
+async fn client(stub: Arc<Stub>, metrics: &Metrics) -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -88,7 +88,7 @@ async fn client(stub: Arc<Stub>, registry: &mut Registry) -> Client {
         max_requests_per_second: 1000.0,
         ..crate::support::settings::api(&format!("http://{address}"))
     };
-    Client::new(settings, ApiMetrics::register(registry)).unwrap()
+    Client::new(settings, metrics.api.clone()).unwrap()
 }
 
 #[tokio::test]
@@ -97,17 +97,14 @@ async fn pages_over_a_socket_make_one_snapshot() {
         hiccup: true,
         ..Stub::default()
     });
-    let mut registry = Registry::default();
-    let client = client(stub.clone(), &mut registry).await;
-    let snapshot = tickets::Scanner::new(settings(10), Counter::default())
-        .round(&client)
-        .await
-        .unwrap();
+    let metrics = Metrics::new(Duration::ZERO);
+    let client = client(stub.clone(), &metrics).await;
+    let mut scanner = tickets::Scanner::new(settings(10), Counter::default());
+    let snapshot = scanner.round(&client).await.unwrap();
     assert_eq!((snapshot.tickets, snapshot.doubt), (95, None));
-    // Eleven pages, and one that was asked for again.
+    // Eleven pages, one of them requested twice.
     assert_eq!(stub.requests.load(Ordering::Relaxed), 12);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let text = Format::OpenMetrics.encode(metrics.registry(), 0).unwrap();
     assert!(
         text.contains("orgdata_api_unknown_fields_total 95"),
         "{text}"
@@ -115,12 +112,12 @@ async fn pages_over_a_socket_make_one_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scan_of_more_pages_than_a_quota_lets_through_comes_to_its_end() {
+async fn a_scan_of_more_pages_than_a_quota_allows_comes_to_its_end() {
     let stub = Arc::new(Stub {
         quota: Some(Mutex::default()),
         ..Stub::default()
     });
-    let client = client(stub.clone(), &mut Registry::default()).await;
+    let client = client(stub.clone(), &Metrics::new(Duration::ZERO)).await;
     let mut scanner = tickets::Scanner::new(settings(10), Counter::default());
     let snapshot = fast(scanner.round(&client)).await.unwrap();
     assert_eq!((snapshot.tickets, snapshot.doubt), (95, None));
@@ -135,21 +132,18 @@ async fn a_key_without_the_scope_is_a_state_and_not_a_crash() {
         forbids: true,
         ..Stub::default()
     });
-    let mut registry = Registry::default();
-    let client = client(stub, &mut registry).await;
-    let published = TicketMetrics::register(&mut registry);
-    let loops = Arc::new(Loops::register(&mut registry));
+    let metrics = Metrics::new(Duration::ZERO);
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(tickets::run(
-        client,
+        client(stub, &metrics).await,
         settings(10),
-        published.clone(),
-        loops.clone(),
+        metrics.tickets.clone(),
+        metrics.loops.clone(),
         Health::default(),
         shutdown.clone(),
     ));
     let state = loop {
-        let state = loops.state(orgdata_exporter::metrics::Loop::Tickets);
+        let state = metrics.loops.state(Loop::Tickets);
         if state.up.is_some() {
             break state;
         }
@@ -159,11 +153,8 @@ async fn a_key_without_the_scope_is_a_state_and_not_a_crash() {
     task.await.unwrap();
     assert_eq!(state.up, Some(false));
     let message = state.last_failure.unwrap().message;
-    assert!(
-        message.contains("HTTP 403")
-            && message.contains("no such scope")
-            && message.contains("no ticket series are shown"),
-        "{message}"
-    );
-    assert!(published.snapshot().is_none());
+    for part in ["HTTP 403", "no such scope", "ticket series are absent"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(metrics.tickets.series().is_none());
 }

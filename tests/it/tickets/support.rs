@@ -1,16 +1,17 @@
 //! A listing that a script controls, and short ways to say what is expected of a snapshot.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{ApiError, TicketPage};
-use orgdata_exporter::simulator::{TicketGroup, TicketSums, TicketTruth};
-use orgdata_exporter::tickets::{Group, PageSource, ScanError, Scanner, Settings, Snapshot};
+use orgdata_api::{ApiError, TicketPage};
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::exposition::Format;
+use orgdata_exporter::metrics::tickets::{Label, TicketCount, TicketSource as _};
+use orgdata_exporter::simulator::TicketTruth;
+use orgdata_exporter::tickets::{PageSource, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::registry::Registry;
 
 /// The service's clock in every test that does not set another.
 pub(crate) const NOON: &str = "2026-03-10T12:00:00Z";
@@ -33,9 +34,6 @@ pub(crate) struct Script(Arc<Mutex<State>>);
 struct State {
     answer: Answer,
     requests: Vec<Request>,
-    /// Requests that wait for their answer, and the most there have been.
-    waiting: usize,
-    most: usize,
 }
 
 // === impl Script ===
@@ -47,8 +45,6 @@ impl Script {
         Self(Arc::new(Mutex::new(State {
             answer: Box::new(answer),
             requests: Vec::new(),
-            waiting: 0,
-            most: 0,
         })))
     }
 
@@ -60,34 +56,22 @@ impl Script {
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.0.lock().unwrap().requests.clone()
     }
-
-    pub(crate) fn most_at_once(&self) -> usize {
-        self.0.lock().unwrap().most
-    }
 }
 
 impl PageSource for Script {
-    fn page(
-        &self,
-        limit: u32,
-        offset: u64,
-    ) -> impl Future<Output = Result<TicketPage, ApiError>> + Send {
-        let mut state = self.0.lock().unwrap();
-        let request = Request {
-            number: state.requests.len(),
-            limit,
-            offset,
+    async fn page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
+        let answer = {
+            let mut state = self.0.lock().unwrap();
+            let request = Request {
+                number: state.requests.len(),
+                limit,
+                offset,
+            };
+            state.requests.push(request);
+            (state.answer)(request)
         };
-        state.requests.push(request);
-        let answer = (state.answer)(request);
-        state.waiting += 1;
-        state.most = state.most.max(state.waiting);
-        drop(state);
-        async move {
-            tokio::task::yield_now().await;
-            self.0.lock().unwrap().waiting -= 1;
-            answer
-        }
+        tokio::task::yield_now().await;
+        answer
     }
 }
 
@@ -162,113 +146,86 @@ pub(crate) async fn snapshot(rows: &[&str]) -> Arc<Snapshot> {
 
 /// Tickets by `state/type`.
 pub(crate) fn by_state(snapshot: &Snapshot) -> BTreeMap<String, u64> {
-    snapshot
-        .by_state()
-        .map(|((state, kind), group)| (format!("{state}/{kind}"), group.tickets))
+    let groups = snapshot.series().by_state.into_iter();
+    groups
+        .map(|([state, kind], group)| (format!("{state}/{kind}"), group.tickets))
         .collect()
 }
 
 /// What is not 0 among the open tickets, by `type/priority`.
 pub(crate) fn open(snapshot: &Snapshot) -> BTreeMap<String, u64> {
-    snapshot
-        .open()
+    let groups = snapshot.series().open.into_iter();
+    groups
         .filter(|(_, group)| group.tickets > 0)
-        .map(|((kind, priority), group)| (format!("{kind}/{priority}"), group.tickets))
+        .map(|([kind, priority], group)| (format!("{kind}/{priority}"), group.tickets))
         .collect()
 }
 
 pub(crate) fn map<const N: usize>(pairs: [(&str, u64); N]) -> BTreeMap<String, u64> {
-    pairs
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect()
+    let pairs = pairs.into_iter();
+    pairs.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Every number of a snapshot is what the simulator knows; states, types and priorities without a ticket apart.
+pub(crate) fn overdue(snapshot: &Snapshot) -> u64 {
+    snapshot.series().overdue_total()
+}
+
+/// Every number of a snapshot is what the simulator knows; states, types and priorities without a ticket are left out.
 pub(crate) fn assert_true(snapshot: &Snapshot, truth: &TicketTruth) {
-    let label = |text: &str| {
-        if text == "none" {
-            "unknown".to_owned()
-        } else {
-            text.to_owned()
-        }
+    let series = snapshot.series();
+    let label = |text: &str| if text == "none" { "unknown" } else { text }.to_owned();
+    let shown = |groups: &[([Label; 2], TicketCount)]| -> BTreeMap<_, _> {
+        let groups = groups.iter().filter(|(_, group)| group.tickets > 0);
+        groups
+            .map(|([a, b], group)| {
+                let cents = (group.deal_amount * 100.0).round();
+                ((a.to_string(), b.to_string()), (group.tickets, cents))
+            })
+            .collect()
     };
-    let sums = |key: &dyn Fn(&TicketGroup) -> Option<(String, String)>| {
-        let mut all: BTreeMap<(String, String), (u64, f64)> = BTreeMap::new();
-        for (key, sums) in truth
-            .groups
-            .iter()
-            .filter_map(|(group, sums)| Some((key(group)?, sums)))
-        {
-            let sum = all.entry(key).or_default();
-            (sum.0, sum.1) = (sum.0 + sums.tickets, sum.1 + sums.cents as f64);
-        }
-        all
-    };
-    let shown = |groups: &mut dyn Iterator<Item = ((&str, &str), Group)>| {
-        let all = groups.filter(|(_, group)| group.tickets > 0);
-        all.map(|((a, b), group)| {
-            (
-                (a.to_owned(), b.to_owned()),
-                (group.tickets, (group.deal_amount.as_f64() * 100.0).round()),
-            )
-        })
-        .collect()
-    };
-    let is_open = |group: &TicketGroup| group.state == "OPEN";
-    assert_eq!(snapshot.tickets, truth.total);
-    let by_state: BTreeMap<_, _> = shown(&mut snapshot.by_state());
-    assert_eq!(
-        by_state,
-        sums(&|group| Some((label(&group.state), label(&group.ticket_type))))
-    );
-    let open: BTreeMap<_, _> = shown(&mut snapshot.open());
-    assert_eq!(
-        open,
-        sums(&|group| is_open(group).then(|| (label(&group.ticket_type), group.priority.clone())))
-    );
+    let mut by_state: BTreeMap<(String, String), (u64, f64)> = BTreeMap::new();
+    let mut open = by_state.clone();
     let mut overdue: BTreeMap<String, u64> = BTreeMap::new();
-    let mut oldest: BTreeMap<String, f64> = BTreeMap::new();
-    for (
-        group,
-        TicketSums {
-            overdue: late,
-            oldest_created_ms,
-            ..
-        },
-    ) in truth.groups.iter().filter(|(group, _)| is_open(group))
-    {
-        *overdue.entry(label(&group.ticket_type)).or_default() += late;
-        if let Some(created) = oldest_created_ms.map(|created| created as f64 / 1000.0) {
-            oldest
-                .entry(label(&group.ticket_type))
-                .and_modify(|oldest| *oldest = oldest.min(created))
-                .or_insert(created);
+    let mut oldest: BTreeMap<String, i64> = BTreeMap::new();
+    for (group, sums) in &truth.groups {
+        let kind = label(&group.ticket_type);
+        let add = |groups: &mut BTreeMap<_, (u64, f64)>, key| {
+            let sum = groups.entry(key).or_default();
+            *sum = (sum.0 + sums.tickets, sum.1 + sums.cents as f64);
+        };
+        add(&mut by_state, (label(&group.state), kind.clone()));
+        if group.state == "OPEN" {
+            add(&mut open, (kind.clone(), group.priority.clone()));
+            *overdue.entry(kind.clone()).or_default() += sums.overdue;
+            if let Some(created) = sums.oldest_created_ms {
+                let oldest = oldest.entry(kind).or_insert(created);
+                *oldest = created.min(*oldest);
+            }
         }
     }
     overdue.retain(|_, tickets| *tickets > 0);
-    assert_eq!(nonzero(snapshot.overdue()), overdue);
-    assert_eq!(
-        snapshot
-            .oldest_created()
-            .map(|(kind, created)| (kind.to_owned(), created))
-            .collect::<BTreeMap<_, _>>(),
-        oldest
-    );
-    assert_eq!(nonzero(snapshot.deals()), truth.open_deals);
+    assert_eq!(series.tickets, truth.total);
+    assert_eq!(shown(&series.by_state), by_state);
+    assert_eq!(shown(&series.open), open);
+    assert_eq!(nonzero(&series.overdue), overdue);
+    assert_eq!(nonzero(&series.deals), truth.open_deals);
+    let created = series.oldest_created.iter();
+    let created: BTreeMap<_, _> = created
+        .map(|([kind], at)| (kind.to_string(), at.as_millisecond()))
+        .collect();
+    assert_eq!(created, oldest);
 }
 
-fn nonzero<'a>(series: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
+pub(crate) fn nonzero(series: &[([Label; 1], u64)]) -> BTreeMap<String, u64> {
+    let series = series.iter().filter(|(_, value)| *value > 0);
     series
-        .filter(|(_, value)| *value > 0)
-        .map(|(label, value)| (label.to_owned(), value))
+        .map(|([label], value)| (label.to_string(), *value))
         .collect()
 }
 
-/// The samples of a scrape whose names begin with one of the tickets' names, without descriptions.
-pub(crate) fn scrape(registry: &Registry) -> Vec<String> {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+/// The ticket samples of a scrape.
+pub(crate) fn scrape(metrics: &Metrics) -> Vec<String> {
+    let text = Format::OpenMetrics.encode(metrics.registry(), 0).unwrap();
     let names = [
         "orgdata_tickets",
         "orgdata_open_tickets",

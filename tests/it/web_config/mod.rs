@@ -1,48 +1,35 @@
-//! The web configuration file over real sockets, with real certificates: who gets in, who does not, and when a change counts.
+//! The web configuration file over real sockets: who gets in, who does not, and when a change counts.
 
-// A test fails by panicking, also in its helpers.
-
-use crate::support::binary;
-
-mod clients;
-mod hostile;
 mod program;
-mod reload;
 mod tls;
-mod users;
 mod verdicts;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::web::{
-    self, Health, Limits, Overview, Settings, TelemetryPath, WebConfig, WebState,
-};
-use reqwest::{Certificate, Client, ClientBuilder, Identity};
+use orgdata_exporter::web::{Limits, WebConfig};
+use reqwest::{Certificate, Client, ClientBuilder, RequestBuilder, Response, StatusCode};
 use tempfile::TempDir;
-use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::web::Server as Running;
 
 /// The usual beginning of a file: TLS with the server's certificate.
 const TLS: &str = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n";
 
-/// A server behind a configuration file, which lies beside the certificates.
+/// A server with a configuration file, which is beside the certificates.
 struct Server {
-    address: SocketAddr,
+    running: Running,
     dir: TempDir,
-    _stop: DropGuard,
 }
 
-/// The file `name` of `tests/support/tls`.
+/// Returns the path of a file in `tests/support/tls`.
 fn tls_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/support/tls")
-        .join(name)
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join("tests/support/tls").join(name)
 }
 
-/// A directory with all certificates and the configuration file `web.yml`.
+/// Returns a directory with all certificates and the configuration file `web.yml`.
 fn directory(config: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(tls_file("")).unwrap() {
@@ -53,28 +40,27 @@ fn directory(config: &str) -> TempDir {
     dir
 }
 
-/// A user's line with the cheapest hash there is.
-fn user(name: &str, password: &str) -> String {
-    format!("  {name}: {}\n", bcrypt::hash(password, 4).unwrap())
+/// Returns the section with these users, with the cheapest hashes there are.
+fn users(users: &[(&str, &str)]) -> String {
+    let hash = |password: &str| bcrypt::hash(password, 4).unwrap();
+    let lines = users
+        .iter()
+        .map(|(user, password)| format!("  {user}: {}\n", hash(password)));
+    format!("basic_auth_users:\n{}", lines.collect::<String>())
 }
 
-/// A client that trusts the test root, and asks on a connection of its own each time.
+fn certificate(name: &str) -> Certificate {
+    Certificate::from_pem(&std::fs::read(tls_file(name)).unwrap()).unwrap()
+}
+
+/// A client that trusts the test root and opens a connection for each request.
 fn client() -> ClientBuilder {
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();
-    let root = Certificate::from_pem(&std::fs::read(tls_file("ca.pem")).unwrap()).unwrap();
-    Client::builder()
-        .no_proxy()
-        .pool_max_idle_per_host(0)
-        .tls_certs_only([root])
-        .timeout(Duration::from_secs(20))
-}
-
-/// The certificate and key `name`, to show to a server.
-fn identity(name: &str) -> Identity {
-    let read = |suffix| std::fs::read(tls_file(&format!("{name}.{suffix}"))).unwrap();
-    Identity::from_pem(&[read("pem"), read("key")].concat()).unwrap()
+    let client = Client::builder().no_proxy().pool_max_idle_per_host(0);
+    let client = client.tls_certs_only([certificate("ca.pem")]);
+    client.timeout(Duration::from_secs(20))
 }
 
 impl Server {
@@ -87,50 +73,255 @@ impl Server {
             .install_default()
             .ok();
         let dir = directory(config);
-        // Looked at before every request, so that no test waits for a change.
-        let config = WebConfig::load(&dir.path().join("web.yml"))
+        let config = WebConfig::load(&dir.path().join("web.yml")).unwrap();
+        // Read before every request, so that no test waits for a change.
+        let config = config.rechecked(Duration::ZERO);
+        let running = Running::limited(limits, Some(config)).await;
+        Self { running, dir }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.running.addresses[0]
+    }
+
+    fn url(&self, scheme: &str, path: &str) -> String {
+        let port = self.address().port();
+        format!("{scheme}://localhost:{port}{path}")
+    }
+
+    fn http(&self, path: &str) -> RequestBuilder {
+        client().build().unwrap().get(self.url("http", path))
+    }
+
+    fn https(&self, path: &str) -> RequestBuilder {
+        client().build().unwrap().get(self.url("https", path))
+    }
+
+    async fn ask(&self, path: &str, user: &str, password: &str) -> Response {
+        self.http(path)
+            .basic_auth(user, Some(password))
+            .send()
+            .await
             .unwrap()
-            .rechecked(Duration::ZERO);
-        let settings = Settings {
-            listen_addresses: vec!["127.0.0.1:0".parse().unwrap()],
-            systemd_socket: false,
-            config: Some(config),
-            telemetry_path: TelemetryPath::default(),
-            limits,
-        };
-        let bound = web::bind(&settings).await.unwrap();
-        let address = bound.addresses()[0];
-        let (metrics, health, shutdown) = (
-            Metrics::new(Duration::ZERO),
-            Health::default(),
-            CancellationToken::new(),
-        );
-        health.set_ready(true);
-        let state = WebState {
-            metrics,
-            health,
-            overview: Arc::new(Overview::default),
-        };
-        tokio::spawn(web::serve(bound, state, shutdown.clone()));
-        Self {
-            address,
-            dir,
-            _stop: shutdown.drop_guard(),
-        }
     }
 
-    fn https(&self, path: &str) -> String {
-        format!("https://localhost:{}{path}", self.address.port())
-    }
-
-    fn http(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+    async fn status(&self, user: &str, password: &str) -> StatusCode {
+        self.ask("/metrics", user, password).await.status()
     }
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        // Put in place whole, as careful tools do it.
+        // Renamed into place, as careful tools do.
         let new = self.dir.path().join(".new");
         std::fs::write(&new, content).unwrap();
         std::fs::rename(new, self.dir.path().join(name)).unwrap();
     }
+}
+
+// === users, headers, rate limit ===
+
+#[tokio::test]
+async fn only_a_user_with_the_right_password_gets_in() {
+    let server = Server::start(&users(&[("alice", "right"), ("bob", "other")])).await;
+    for (path, found) in [
+        ("/metrics", 200),
+        ("/", 200),
+        ("/-/healthy", 200),
+        ("/no", 404),
+    ] {
+        assert_eq!(
+            server.ask(path, "alice", "right").await.status(),
+            found,
+            "{path}"
+        );
+        for (user, password) in [("alice", "other"), ("carol", "right"), ("", "")] {
+            assert_eq!(
+                server.ask(path, user, password).await.status(),
+                401,
+                "{path} {user}"
+            );
+        }
+    }
+    let response = server.http("/metrics").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    let challenge = "Basic realm=\"orgdata-exporter\", charset=\"UTF-8\"";
+    assert_eq!(response.headers()["www-authenticate"], challenge);
+    assert_eq!(response.headers()["x-content-type-options"], "nosniff");
+    assert!(!response.text().await.unwrap().contains("orgdata_"));
+}
+
+#[tokio::test]
+async fn without_users_there_is_no_authentication() {
+    for config in [
+        "",
+        "basic_auth_users:\n",
+        "basic_auth_users: {}\n",
+        "# nothing\n",
+    ] {
+        let server = Server::start(config).await;
+        let response = server.http("/metrics").send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{config:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_wrong_passwords_does_not_stall_a_scraper() {
+    // With a usual cost: each check takes a processor for a good while.
+    let hash = bcrypt::hash("right", 11).unwrap();
+    let server = Server::start(&format!("basic_auth_users:\n  alice: {hash}\n")).await;
+    assert_eq!(server.status("alice", "right").await, StatusCode::OK);
+    let one = Instant::now();
+    assert_eq!(
+        server.status("alice", "wrong").await,
+        StatusCode::UNAUTHORIZED
+    );
+    let one = one.elapsed();
+    let flood: Vec<_> = (0..200)
+        .map(|attempt| {
+            let password = format!("wrong {attempt}");
+            let request = server.http("/metrics").basic_auth("alice", Some(password));
+            tokio::spawn(async move { request.send().await.unwrap().status() })
+        })
+        .collect();
+    let start = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(server.status("alice", "right").await, StatusCode::OK);
+    }
+    let (limit, took) = (one * 20 + Duration::from_secs(2), start.elapsed());
+    assert!(
+        took < limit,
+        "{took:?} for five scrapes, {one:?} for a check"
+    );
+    let statuses = futures_util::future::join_all(flood).await;
+    let statuses: Vec<_> = statuses.into_iter().map(Result::unwrap).collect();
+    let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
+    let refused = count(StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(count(StatusCode::UNAUTHORIZED) + refused, 200);
+    assert!(refused > 100, "the number of waiting checks is bounded");
+}
+
+#[tokio::test]
+async fn configured_headers_take_precedence_and_the_rate_limit_applies_to_all() {
+    let config = "http_server_config:\n  headers:\n    X-Frame-Options: sameorigin\n    X-XSS-Protection: 1\n    \
+        Strict-Transport-Security: max-age=600\n    Content-Security-Policy: \"default-src 'self'\"\n\
+        rate_limit: {interval: 1h, burst: 4}\n";
+    let server = Server::start(&format!("{config}{}", users(&[("alice", "right")]))).await;
+    for (path, password, status) in [
+        ("/metrics", "right", 200),
+        ("/no", "right", 404),
+        ("/metrics", "wrong", 401),
+        ("/", "right", 200),
+        ("/metrics", "right", 429),
+    ] {
+        let response = server.ask(path, "alice", password).await;
+        assert_eq!(response.status(), status, "{path}");
+        let all = |name: &str| {
+            let values = response.headers().get_all(name).iter();
+            values
+                .map(|value| value.to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(all("x-frame-options"), ["sameorigin"]);
+        assert_eq!(all("strict-transport-security"), ["max-age=600"]);
+        assert_eq!(all("x-xss-protection"), ["1"]);
+        assert_eq!(all("referrer-policy"), ["no-referrer"]);
+        let policy = all("content-security-policy");
+        // Without its own policy the page would have no style.
+        assert_eq!(policy[0].contains("style-src"), path == "/", "{policy:?}");
+        assert_eq!(policy == ["default-src 'self'"], path != "/", "{policy:?}");
+    }
+}
+
+// === changes ===
+
+#[tokio::test]
+async fn a_changed_password_counts_for_the_next_request() {
+    let server = Server::start(&users(&[("alice", "old")])).await;
+    assert_eq!(server.status("alice", "old").await, StatusCode::OK);
+    server.write("web.yml", users(&[("alice", "new"), ("bob", "his")]));
+    assert_eq!(
+        server.status("alice", "old").await,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(server.status("alice", "new").await, StatusCode::OK);
+    assert_eq!(server.status("bob", "his").await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_broken_or_shorter_file_changes_nothing_until_it_is_repaired() {
+    let server = Server::start(&users(&[("alice", "right")])).await;
+    for broken in [
+        "basic_auth_users: [",
+        "nonsense: 1\n",
+        "basic_auth_users:\n  alice: right\n",
+        "tls_server_config:\n  cert_file: gone.pem\n",
+        "",
+        "basic_auth_users:\n",
+        "http_server_config:\n  http2: true\n",
+    ] {
+        server.write("web.yml", broken);
+        assert_eq!(
+            server.status("alice", "right").await,
+            StatusCode::OK,
+            "{broken}"
+        );
+        assert_eq!(
+            server.status("", "").await,
+            StatusCode::UNAUTHORIZED,
+            "{broken}"
+        );
+    }
+    std::fs::remove_file(server.dir.path().join("web.yml")).unwrap();
+    assert_eq!(server.status("alice", "right").await, StatusCode::OK);
+    server.write("web.yml", users(&[("alice", "repaired")]));
+    assert_eq!(server.status("alice", "repaired").await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn half_a_file_removes_no_protection_of_certificates() {
+    let config = format!(
+        "{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n  client_allowed_sans: [one]\n"
+    );
+    let server = Server::start(&config).await;
+    let lines: Vec<&str> = config.lines().collect();
+    for length in 0..lines.len() {
+        server.write("web.yml", lines[..length].join("\n"));
+        assert!(
+            !tls::gets_in(&server, Some("client")).await,
+            "{length} lines"
+        );
+        let plain = server.http("/metrics").send().await.unwrap();
+        assert_eq!(plain.status(), StatusCode::BAD_REQUEST, "{length} lines");
+    }
+}
+
+#[tokio::test]
+async fn tls_can_be_switched_on_and_a_renewed_certificate_is_shown_to_the_next_connection() {
+    let server = Server::start("").await;
+    assert_eq!(
+        server.http("/-/healthy").send().await.unwrap().status(),
+        200
+    );
+    server.write("web.yml", TLS);
+    assert_eq!(
+        server.http("/-/healthy").send().await.unwrap().status(),
+        400
+    );
+    let url = format!("https://{}/-/healthy", server.address());
+    let accepted = async |name| {
+        let client = client()
+            .tls_certs_only([certificate(name)])
+            .build()
+            .unwrap();
+        client.get(&url).send().await.is_ok()
+    };
+    assert!(accepted("ca.pem").await);
+    // Certificate and key are two files: in between they do not match.
+    for (name, new) in [
+        ("server.pem", "stranger.pem"),
+        ("server.key", "stranger.key"),
+    ] {
+        assert!(accepted("ca.pem").await);
+        server.write(name, std::fs::read(tls_file(new)).unwrap());
+    }
+    assert!(!accepted("ca.pem").await && accepted("stranger.pem").await);
 }

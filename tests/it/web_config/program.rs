@@ -1,99 +1,94 @@
-//! The built binary with a web configuration file, a Unix socket, and sockets of systemd's.
+//! The built binary with a web configuration file, a Unix socket, and sockets of systemd.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Stdio;
 
-use orgdata_exporter::simulator::{Config, Simulator};
-use reqwest::Certificate;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
-use super::binary::{Launch, exporter, until};
-use super::{TLS, client, directory, tls_file, user};
+use super::{TLS, certificate, client, directory, tls_file, users};
+use crate::support::binary::{KEY, Launch, exporter, until};
 
+/// The address of the API: nothing listens there, which web clients do not notice.
 const NOWHERE: &str = "http://127.0.0.1:9";
 
-fn with_config(base_url: &str, dir: &tempfile::TempDir) -> Launch {
-    exporter(base_url).arg(&format!(
-        "--web.config.file={}",
-        dir.path().join("web.yml").display()
-    ))
+fn with_config(dir: &TempDir) -> Launch {
+    let path = dir.path().join("web.yml");
+    exporter(NOWHERE).arg(&format!("--web.config.file={}", path.display()))
 }
 
-/// The status line of `GET /-/healthy` on a Unix socket.
-async fn ask(path: &std::path::Path) -> Option<String> {
-    let mut stream = UnixStream::connect(path).await.ok()?;
-    stream
-        .write_all(b"GET /-/healthy HTTP/1.0\r\n\r\n")
-        .await
-        .ok()?;
+/// Returns the status line of a path on a Unix socket.
+async fn ask(socket: &Path, path: &str) -> Option<String> {
+    let mut stream = UnixStream::connect(socket).await.ok()?;
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
     answer.lines().next().map(str::to_owned)
 }
 
-#[tokio::test]
-async fn a_broken_file_is_one_line_and_status_2() {
-    for (config, parts) in [
-        (
-            "tls_server_config:\n  cert_file: gone.pem\n  key_file: server.key\n",
-            &["web.yml", "cert_file", "gone.pem"][..],
-        ),
-        (
-            "basic_auth_users:\n  alice: secret\n",
-            &["web.yml", "basic_auth_users.alice", "htpasswd"],
-        ),
-        (
-            "tls_serverconfig: {}\n",
-            &["web.yml", "tls_serverconfig", "tls_server_config"],
-        ),
-    ] {
-        let dir = directory(config);
-        let finished = with_config(NOWHERE, &dir).run().await;
-        let message = finished.refusal(2);
-        assert!(message.starts_with("--web.config.file"), "{message}");
-        for part in parts {
-            assert!(message.contains(part), "{part} is missing in: {message}");
-        }
-    }
-    let missing = exporter(NOWHERE)
-        .arg("--web.config.file=/nonexistent/web.yml")
-        .run()
-        .await;
-    assert!(missing.refusal(2).contains("/nonexistent/web.yml"));
+async fn is_served(socket: &Path) {
+    let answer = until("an answer", async || ask(socket, "/-/healthy").await);
+    assert_eq!(answer.await, "HTTP/1.0 200 OK");
+}
+
+/// Runs the exporter from a shell script, in which `"$0" "$@"` is its command line.
+fn script(script: &str, stdin: Stdio, arguments: &[&str]) -> Child {
+    let binary = env!("CARGO_BIN_EXE_orgdata-exporter");
+    let mut command = Command::new("sh");
+    command.args(["-c", script, binary, "--state.path=:memory:"]);
+    command.args(arguments).env("ORGDATA_API_KEY", KEY);
+    command.stdin(stdin).stderr(Stdio::null());
+    command.kill_on_drop(true).spawn().unwrap()
 }
 
 #[tokio::test]
-async fn it_serves_as_the_file_says_and_sighup_reads_it_again_at_once() {
-    let sim = Simulator::spawn(Config::quiet())
+async fn a_broken_file_is_one_line_and_status_2() {
+    let missing = "tls_server_config:\n  cert_file: gone.pem\n  key_file: server.key\n";
+    for (config, part) in [
+        (missing, "gone.pem"),
+        ("basic_auth_users:\n  alice: secret\n", "htpasswd"),
+        ("tls_serverconfig: {}\n", "tls_serverconfig"),
+    ] {
+        let dir = directory(config);
+        let finished = with_config(&dir).run().await;
+        let message = finished.refusal(2);
+        assert!(message.starts_with("--web.config.file"), "{message}");
+        assert!(
+            message.contains("web.yml") && message.contains(part),
+            "{message}"
+        );
+    }
+    let missing = exporter(NOWHERE).arg("--web.config.file=/nonexistent/web.yml");
+    assert!(
+        missing
+            .run()
+            .await
+            .refusal(2)
+            .contains("/nonexistent/web.yml")
+    );
+}
+
+#[tokio::test]
+async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
+    let dir = directory(&format!("{TLS}{}", users(&[("alice", "old")])));
+    let mut exporter = with_config(&dir).start();
+    let url = exporter
+        .url()
         .await
-        .expect("a simulator");
-    let dir = directory(&format!("{TLS}basic_auth_users:\n{}", user("alice", "old")));
-    let mut exporter = with_config(&sim.base_url(), &dir).start();
-    let port = exporter.url().await.rsplit(':').next().unwrap().to_owned();
+        .replace("http://127.0.0.1", "https://localhost")
+        + "/-/ready";
     let status = async |password: &str| {
-        let request = client()
-            .build()
-            .unwrap()
-            .get(format!("https://localhost:{port}/-/ready"))
-            .basic_auth("alice", Some(password));
+        let request = client().build().unwrap().get(&url);
+        let request = request.basic_auth("alice", Some(password));
         request.send().await.unwrap().status().as_u16()
     };
     assert_eq!(status("old").await, 200);
-    exporter
-        .stderr()
-        .until("what is in force", |line| {
-            line.contains("web configuration in force") && line.contains("tls=true")
-        })
-        .await;
-
-    // Broken: said once, however often it is read.
-    std::fs::write(
-        dir.path().join("web.yml"),
-        "tls_server_config: {cert_file: gone.pem, key_file: server.key}\n",
-    )
-    .unwrap();
+    let write = |config: String| std::fs::write(dir.path().join("web.yml"), config).unwrap();
+    write("tls_server_config: {cert_file: gone.pem, key_file: server.key}\n".to_owned());
     for _ in 0..3 {
         exporter.signal("HUP").await;
         exporter
@@ -102,179 +97,116 @@ async fn it_serves_as_the_file_says_and_sighup_reads_it_again_at_once() {
             .await;
         assert_eq!(status("old").await, 200);
     }
-    let broken = |line: &str| {
-        line.contains("the web configuration is broken")
-            && line.contains("cert_file")
-            && line.contains("stays in force")
-    };
+    let broken =
+        |line: &str| line.contains("the previous one stays in force") && line.contains("cert_file");
     exporter.stderr().until("what is broken", broken).await;
-
-    std::fs::write(
-        dir.path().join("web.yml"),
-        format!("{TLS}basic_auth_users:\n{}", user("alice", "new")),
-    )
-    .unwrap();
+    write(format!("{TLS}{}", users(&[("alice", "new")])));
     exporter.signal("HUP").await;
     until("the new password", async || {
         (status("new").await == 200).then_some(())
     })
     .await;
     assert_eq!(status("old").await, 401);
-    assert_eq!(
-        exporter
-            .stderr()
-            .text()
-            .lines()
-            .filter(|line| broken(line))
-            .count(),
-        1
-    );
     assert_eq!(exporter.stop().await, Some(0));
+    let log = exporter.stderr().text();
+    assert_eq!(log.lines().filter(|line| broken(line)).count(), 1);
     assert!(
-        !exporter.stderr().text().contains("$2b$"),
-        "no hash in the log"
+        log.contains("web configuration loaded") && !log.contains("$2b$"),
+        "{log}"
     );
 }
 
 #[tokio::test]
 async fn it_listens_on_a_unix_socket_and_takes_it_over_from_a_dead_process() {
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("web.sock");
-    let launch =
-        || exporter(&sim.base_url()).arg(&format!("--web.listen-address=unix:{}", path.display()));
+    let address = format!("--web.listen-address=unix:{}", path.display());
+    let launch = || exporter(NOWHERE).arg(&address);
     let mut first = launch().start();
-    assert_eq!(
-        until("an answer", async || ask(&path).await).await,
-        "HTTP/1.0 200 OK"
-    );
-    first
-        .stderr()
-        .until("both addresses", |line| {
-            line.contains("listening") && line.contains("127.0.0.1:") && line.contains("unix:")
-        })
-        .await;
+    is_served(&path).await;
+    let both = |line: &str| line.contains("127.0.0.1:") && line.contains("unix:");
+    first.stderr().until("both addresses", both).await;
     let second = launch().run().await;
     assert!(second.refusal(2).contains("another process listens there"));
     first.signal("KILL").await;
     first.ended().await;
     assert!(path.exists(), "a killed process leaves the file");
     let mut third = launch().start();
-    assert_eq!(
-        until("an answer", async || ask(&path).await).await,
-        "HTTP/1.0 200 OK"
-    );
+    is_served(&path).await;
     assert_eq!(third.stop().await, Some(0));
     assert!(!path.exists(), "a process that stops removes the file");
 }
 
 #[tokio::test]
-async fn it_takes_the_sockets_that_systemd_hands_over() {
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
+async fn it_takes_the_sockets_that_systemd_passes_and_refuses_to_start_without_them() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("handed.sock");
-    let handed = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let path = dir.path().join("passed.sock");
+    let passed = std::os::unix::net::UnixListener::bind(&path).unwrap();
     // As systemd does it: descriptor 3, and variables for exactly this process.
-    let script = "exec env LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web \"$0\" \"$@\" 3<&0";
-    let mut child = Command::new("sh")
-        .args(["-c", script, env!("CARGO_BIN_EXE_orgdata-exporter")])
-        .args([
-            "--web.systemd-socket",
-            "--state.path=:memory:",
-            "--api.base-url",
-            &sim.base_url(),
-        ])
-        .env("ORGDATA_API_KEY", super::binary::KEY)
-        .stdin(Stdio::from(OwnedFd::from(handed)))
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    assert_eq!(
-        until("an answer", async || ask(&path).await).await,
-        "HTTP/1.0 200 OK"
-    );
-    assert!(child.try_wait().unwrap().is_none());
+    let run = "exec env LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web \"$0\" \"$@\" 3<&0";
+    let arguments = ["--web.systemd-socket", "--api.base-url", NOWHERE];
+    let mut child = script(run, Stdio::from(OwnedFd::from(passed)), &arguments);
+    is_served(&path).await;
     child.kill().await.unwrap();
-    assert!(path.exists(), "the file is systemd's");
-}
-
-#[tokio::test]
-async fn without_sockets_of_systemd_s_it_says_so() {
-    let finished = exporter(NOWHERE).arg("--web.systemd-socket").run().await;
-    assert!(finished.refusal(2).contains("--web.systemd-socket"));
-    let others = exporter(NOWHERE)
-        .arg("--web.systemd-socket")
-        .env("LISTEN_PID", "1")
-        .env("LISTEN_FDS", "1")
-        .run()
-        .await;
-    assert!(others.refusal(2).contains("LISTEN_PID"));
-}
-
-#[tokio::test]
-async fn the_metrics_say_when_its_certificates_end() {
-    const END: &str = "4948858020";
-    let sim = Simulator::spawn(Config::quiet())
-        .await
-        .expect("a simulator");
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["server.pem", "server.key"] {
-        std::fs::copy(tls_file(name), dir.path().join(name)).unwrap();
+    assert!(path.exists(), "the file belongs to systemd");
+    for pid in ["", "1"] {
+        let launch = exporter(NOWHERE).arg("--web.systemd-socket");
+        let finished = launch
+            .env("LISTEN_PID", pid)
+            .env("LISTEN_FDS", "1")
+            .run()
+            .await;
+        let message = finished.refusal(2);
+        assert!(message.contains("--web.systemd-socket") && message.contains("LISTEN_PID"));
     }
-    std::fs::write(dir.path().join("web.yml"), TLS).unwrap();
+}
+
+#[tokio::test]
+async fn with_few_file_descriptors_idle_clients_do_not_keep_a_scraper_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("web.sock");
+    let address = format!("--web.listen-address=unix:{}", path.display());
+    let arguments = [address.as_str(), "--api.base-url", NOWHERE];
+    let _child = script(
+        "ulimit -n 40; exec \"$0\" \"$@\"",
+        Stdio::null(),
+        &arguments,
+    );
+    is_served(&path).await;
+    let mut idle = Vec::new();
+    for _ in 0..60 {
+        idle.push(UnixStream::connect(&path).await.unwrap());
+    }
+    for path_asked in ["/metrics", "/-/healthy", "/metrics"] {
+        let answer = ask(&path, path_asked).await;
+        assert_eq!(answer.as_deref(), Some("HTTP/1.0 200 OK"), "{path_asked}");
+    }
+}
+
+#[tokio::test]
+async fn the_metrics_show_when_its_certificates_expire() {
+    let dir = directory(TLS);
     let file = |name: &str| tls_file(name).display().to_string();
-    let exporter = exporter(&sim.base_url())
-        .arg(&format!(
-            "--web.config.file={}",
-            dir.path().join("web.yml").display()
-        ))
+    let exporter = with_config(&dir)
         .arg("--otlp.endpoint=https://127.0.0.1:1")
         .env("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &file("client.pem"))
         .env("OTEL_EXPORTER_OTLP_CLIENT_KEY", &file("client.key"))
         .start();
-    let url = exporter.url().await.replace("http://", "https://");
-    let roots = ["ca.pem", "stranger.pem"]
-        .map(|name| Certificate::from_pem(&std::fs::read(tls_file(name)).unwrap()).unwrap());
-    let client = super::client().tls_certs_only(roots).build().unwrap();
-    let metrics = async || {
-        client
-            .get(format!("{url}/metrics"))
-            .send()
-            .await
-            .unwrap()
-            .text()
-            .await
-            .unwrap()
+    let url = exporter.url().await.replace("http://", "https://") + "/metrics";
+    let roots = ["ca.pem", "stranger.pem"].map(certificate);
+    let client = client().tls_certs_only(roots).build().unwrap();
+    let shows = async |used_for: &str, end: &str| {
+        let text = client.get(&url).send().await.unwrap().text().await.unwrap();
+        let name = "orgdata_certificate_not_after_timestamp_seconds";
+        text.contains(&format!("{name}{{used_for=\"{used_for}\"}} {end}\n"))
     };
-    let series = |used_for: &str, end: &str| {
-        format!(
-            "orgdata_certificate_not_after_timestamp_seconds{{used_for=\"{used_for}\"}} {end}\n"
-        )
-    };
-    let shown = metrics().await;
-    assert!(
-        shown.contains(&series("web", END)) && shown.contains(&series("otlp", END)),
-        "{shown}"
-    );
-
-    // Renewed: as the connection after the next request has it.
+    assert!(shows("web", "4948858020").await && shows("otlp", "4948858020").await);
     for name in ["pem", "key"] {
-        std::fs::copy(
-            tls_file(&format!("stranger.{name}")),
-            dir.path().join(format!("server.{name}")),
-        )
-        .unwrap();
+        let renewed = dir.path().join(format!("server.{name}"));
+        std::fs::copy(tls_file(&format!("stranger.{name}")), renewed).unwrap();
     }
-    until("the end of the new certificate", async || {
-        metrics()
-            .await
-            .contains(&series("web", "4948871395"))
-            .then_some(())
+    until("the new certificate", async || {
+        shows("web", "4948871395").await.then_some(())
     })
     .await;
 }

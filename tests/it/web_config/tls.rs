@@ -1,192 +1,345 @@
-//! TLS: protocols, versions, cipher suites.
+//! TLS: versions, protocols, certificates of clients, and clients that begin and do not end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use reqwest::{StatusCode, Version, tls};
-use rustls::pki_types::ServerName;
+use orgdata_exporter::web::Limits;
+use reqwest::{Identity, StatusCode, Version, tls};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{CipherSuite, ClientConfig, NamedGroup, RootCertStore};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{Server, TLS, client, tls_file};
+use super::{Server, TLS, client, directory, tls_file};
+use crate::support::captured::Captured;
+use crate::web::{closed, measured, memory, tight};
 
-/// What a bare TLS client offers.
-pub(super) async fn connect(
-    server: &Server,
-    suites: &[CipherSuite],
-    alpn: &[&[u8]],
+/// Completes a handshake, and returns the bare connection.
+async fn connect(address: SocketAddr, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_showing(address, protocol, None).await
+}
+
+/// Completes a handshake with a certificate, which may be one that rustls itself would refuse.
+async fn connect_showing(
+    address: SocketAddr,
+    protocol: &[u8],
+    shown: Option<&str>,
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let mut provider = rustls::crypto::ring::default_provider();
-    if !suites.is_empty() {
-        let offered = |wanted: &CipherSuite| {
-            provider
-                .cipher_suites
-                .iter()
-                .copied()
-                .find(|suite| suite.suite() == *wanted)
-                .unwrap()
-        };
-        provider.cipher_suites = suites.iter().map(offered).collect();
-    }
     let mut roots = RootCertStore::empty();
-    roots
-        .add(rustls::pki_types::CertificateDer::from_pem_file(tls_file("ca.pem")).unwrap())
-        .unwrap();
-    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_safe_default_protocol_versions()
-        .unwrap();
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    let stream = TcpStream::connect(server.address).await?;
-    TlsConnector::from(Arc::new(config))
-        .connect(ServerName::try_from("localhost").unwrap(), stream)
-        .await
+    let file = |name: &str| CertificateDer::from_pem_file(tls_file(name)).unwrap();
+    roots.add(file("ca.pem")).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    let mut config = match shown {
+        None => config.with_no_client_auth(),
+        Some(name) => {
+            let key = PrivateKeyDer::from_pem_file(tls_file(&format!("{name}.key"))).unwrap();
+            let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
+            let shown = CertifiedKey::new(vec![file(&format!("{name}.pem"))], key);
+            config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
+        }
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TcpStream::connect(address).await?;
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, stream).await
 }
 
-#[tokio::test]
-async fn everything_is_behind_tls() {
-    let server = Server::start(TLS).await;
-    let client = client().build().unwrap();
-    for path in ["/metrics", "/", "/-/healthy", "/-/ready"] {
-        assert_eq!(
-            client
-                .get(server.https(path))
-                .send()
-                .await
-                .unwrap()
-                .status(),
-            StatusCode::OK,
-            "{path}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn http_where_tls_is_spoken_is_told_so() {
-    let server = Server::start(TLS).await;
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
-        .await
-        .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    assert!(
-        answer.starts_with("HTTP/1.0 400")
-            && answer.ends_with("Client sent an HTTP request to an HTTPS server.\n"),
-        "{answer}"
-    );
-}
-
-#[tokio::test]
-async fn http2_is_offered_unless_it_is_switched_off() {
-    let both = Server::start(TLS).await;
-    let response = client()
-        .build()
-        .unwrap()
-        .get(both.https("/metrics"))
+/// Returns whether a client that shows a certificate, or none, gets an answer.
+pub(super) async fn gets_in(server: &Server, shown: Option<&str>) -> bool {
+    let read = |name, suffix| std::fs::read(tls_file(&format!("{name}.{suffix}"))).unwrap();
+    let client = shown.into_iter().fold(client(), |client, name| {
+        let pem = [read(name, "pem"), read(name, "key")].concat();
+        client.identity(Identity::from_pem(&pem).unwrap())
+    });
+    let request = client.build().unwrap().get(server.url("https", "/metrics"));
+    request
         .send()
         .await
-        .unwrap();
-    assert_eq!(response.version(), Version::HTTP_2);
-    assert!(response.text().await.unwrap().contains("process_open_fds"));
-    let old = client().http1_only().build().unwrap();
-    assert_eq!(
-        old.get(both.https("/metrics"))
-            .send()
-            .await
-            .unwrap()
-            .version(),
-        Version::HTTP_11
-    );
-    let one = Server::start(&format!("{TLS}http_server_config:\n  http2: false\n")).await;
-    assert_eq!(
-        client()
-            .build()
-            .unwrap()
-            .get(one.https("/metrics"))
-            .send()
-            .await
-            .unwrap()
-            .version(),
-        Version::HTTP_11
-    );
+        .is_ok_and(|response| response.status() == StatusCode::OK)
 }
 
 #[tokio::test]
-async fn only_the_versions_asked_for_are_spoken() {
-    let only = |version| {
-        client()
-            .tls_version_min(version)
-            .tls_version_max(version)
-            .build()
-            .unwrap()
-    };
+async fn everything_is_behind_tls_and_http2_is_offered_unless_it_is_switched_off() {
+    let server = Server::start(TLS).await;
+    for path in ["/metrics", "/", "/-/healthy"] {
+        let response = server.https(path).send().await.unwrap();
+        assert_eq!(
+            (response.status(), response.version()),
+            (StatusCode::OK, Version::HTTP_2)
+        );
+    }
+    let old = client()
+        .http1_only()
+        .build()
+        .unwrap()
+        .get(server.url("https", "/metrics"));
+    assert_eq!(old.send().await.unwrap().version(), Version::HTTP_11);
+    let plain = server.http("/metrics").send().await.unwrap();
+    assert_eq!(plain.status(), StatusCode::BAD_REQUEST);
+    let expected = "Client sent an HTTP request to an HTTPS server.\n";
+    assert_eq!(plain.text().await.unwrap(), expected);
+
+    let server = Server::start(&format!("{TLS}http_server_config:\n  http2: false\n")).await;
+    let response = server.https("/metrics").send().await.unwrap();
+    assert_eq!(response.version(), Version::HTTP_11);
+}
+
+#[tokio::test]
+async fn only_the_configured_versions_are_spoken() {
     for (field, tls12, tls13) in [
         ("", true, true),
         ("  min_version: TLS13\n", false, true),
         ("  max_version: TLS12\n", true, false),
     ] {
         let server = Server::start(&format!("{TLS}{field}")).await;
-        for (version, wanted) in [
+        for (version, spoken) in [
             (tls::Version::TLS_1_2, tls12),
             (tls::Version::TLS_1_3, tls13),
         ] {
-            assert_eq!(
-                only(version)
-                    .get(server.https("/-/healthy"))
-                    .send()
-                    .await
-                    .is_ok(),
-                wanted,
-                "{field} {version:?}"
-            );
+            let client = client().tls_version_min(version).tls_version_max(version);
+            let request = client
+                .build()
+                .unwrap()
+                .get(server.url("https", "/-/healthy"));
+            assert_eq!(request.send().await.is_ok(), spoken, "{field} {version:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn the_server_s_order_of_ciphers_counts_unless_it_is_left_to_the_client() {
-    const AES128: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
-    const AES256: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
-    const CHACHA: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
-    let list = "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]\n";
-    for (prefer, chosen) in [("true", AES128), ("false", AES256)] {
-        let server = Server::start(&format!(
-            "{TLS}{list}  prefer_server_cipher_suites: {prefer}\n"
-        ))
-        .await;
-        let stream = connect(&server, &[AES256, AES128], &[]).await.unwrap();
-        assert_eq!(
-            stream
-                .get_ref()
-                .1
-                .negotiated_cipher_suite()
-                .unwrap()
-                .suite(),
-            chosen
-        );
+async fn a_certificate_of_version_1_is_served() {
+    let server = Server::start(&TLS.replace("server.", "version1.")).await;
+    // This client refuses it, others do not.
+    let error = connect(server.address(), b"h2").await.unwrap_err();
+    assert!(
+        error.to_string().contains("UnsupportedCertVersion"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_failed_handshake_is_logged_with_advice_for_certificates_of_version_1() {
+    let log = Captured::begin();
+    let server = Server::start(&format!("{TLS}  client_auth_type: RequireAnyClientCert\n")).await;
+    for (shown, part) in [
+        (None, "TLS handshake failed"),
+        (Some("version1"), "X.509 version 1; create version 3"),
+    ] {
+        // In TLS 1.3 the client is done before the server has seen its certificate.
+        if let Ok(mut stream) = connect_showing(server.address(), b"h2", shown).await {
+            closed(&mut stream).await;
+        }
         assert!(
-            connect(&server, &[CHACHA], &[]).await.is_err(),
-            "a cipher that is not in the list"
+            log.lines().iter().any(|line| line.contains(part)),
+            "{:?}",
+            log.lines()
         );
     }
 }
 
 #[tokio::test]
-async fn only_the_curves_asked_for_are_used() {
-    let server = Server::start(&format!("{TLS}  curve_preferences: [CurveP384]\n")).await;
-    let stream = connect(&server, &[], &[]).await.unwrap();
+async fn the_five_policies_for_clients_are_those_of_go() {
+    // Without a certificate, with one of a stranger, with one that the authority signed.
+    for (policy, wanted) in [
+        ("NoClientCert", [true, true, true]),
+        ("RequestClientCert", [true, true, true]),
+        ("RequireAnyClientCert", [false, true, true]),
+        ("RequireClientCert", [false, true, true]),
+        ("VerifyClientCertIfGiven", [true, false, true]),
+        ("RequireAndVerifyClientCert", [false, false, true]),
+    ] {
+        let authority = match policy {
+            "NoClientCert" => "",
+            _ => "  client_ca_file: ca.pem\n",
+        };
+        let server =
+            Server::start(&format!("{TLS}  client_auth_type: {policy}\n{authority}")).await;
+        let shown = [None, Some("stranger"), Some("client")];
+        for (shown, wanted) in shown.into_iter().zip(wanted) {
+            assert_eq!(gets_in(&server, shown).await, wanted, "{policy} {shown:?}");
+        }
+    }
+    // The authorities of the system, as in Go, which signed none of these.
+    let server = Server::start(&format!(
+        "{TLS}  client_auth_type: VerifyClientCertIfGiven\n"
+    ))
+    .await;
+    assert!(gets_in(&server, None).await && !gets_in(&server, Some("client")).await);
+}
+
+#[tokio::test]
+async fn an_allowed_name_of_any_kind_must_match_exactly() {
+    for (name, shown, wanted) in [
+        ("stranger.example", "stranger", true),
+        ("127.0.0.1", "stranger", true),
+        ("2001:db8::1", "stranger", true),
+        ("stranger@example.org", "stranger", true),
+        ("spiffe://example.org/stranger", "stranger", true),
+        ("example", "stranger", false),
+        ("127.0.0.2", "stranger", false),
+        ("2001:db8:0::1", "stranger", false),
+        ("STRANGER.example", "stranger", false),
+        ("", "stranger", false),
+        // The common name is not a subject alternative name.
+        ("client", "client", false),
+    ] {
+        let fields = "client_auth_type: RequireAnyClientCert\n  client_allowed_sans";
+        let server = Server::start(&format!("{TLS}  {fields}: [one, \"{name}\"]\n")).await;
+        assert_eq!(gets_in(&server, Some(shown)).await, wanted, "{name}");
+    }
+}
+
+// === clients that begin and do not end ===
+
+/// The first bytes of a handshake.
+const BEGUN: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03";
+
+const SETTINGS: u8 = 4;
+const HEADERS: u8 = 1;
+
+/// Returns an HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns the start of an HTTP/2 connection with these settings.
+fn preface(settings: &[u8]) -> Vec<u8> {
+    let settings = frame(SETTINGS, 0, 0, settings);
+    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat()
+}
+
+/// The setting of a client that takes no byte of any response: its window is 0.
+const NO_WINDOW: &[u8] = &[0, 4, 0, 0, 0, 0];
+
+/// Returns a request for `/metrics`.
+fn get(stream: u32) -> Vec<u8> {
+    let path = [&[0x82, 0x87, 0x04, 8][..], b"/metrics", &[0x41, 1, b'x']].concat();
+    frame(HEADERS, 0b101, stream, &path)
+}
+
+#[tokio::test]
+async fn a_handshake_that_never_ends_is_closed() {
+    let server = Server::limited(TLS, tight()).await;
+    for beginning in [&b""[..], BEGUN] {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(beginning).await.unwrap();
+        closed(&mut stream).await;
+    }
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(BEGUN).await.unwrap();
+    let start = Instant::now();
+    while stream.write_all(b"x").await.is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(3));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn unfinished_handshakes_and_unread_responses_do_not_keep_a_scraper_out() {
+    let patient = Duration::from_secs(60);
+    let limits = Limits {
+        header_timeout: patient,
+        write_timeout: patient,
+        ..tight()
+    };
+    let server = Server::limited(TLS, limits).await;
+    let mut clients: Vec<Box<dyn tokio::io::AsyncRead + Unpin>> = Vec::new();
+    for number in 0..60 {
+        if number % 2 == 0 {
+            let mut stream = TcpStream::connect(server.address()).await.unwrap();
+            let _ = stream.write_all(BEGUN).await;
+            clients.push(Box::new(stream));
+        } else {
+            let mut stream = connect(server.address(), b"h2").await.unwrap();
+            stream
+                .write_all(&[preface(NO_WINDOW), get(1)].concat())
+                .await
+                .unwrap();
+            clients.push(Box::new(stream));
+        }
+    }
+    for _ in 0..5 {
+        let response = server.https("/metrics").send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+    closed(&mut clients[0]).await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_go_on_after_its_handshake_is_closed() {
+    let server = Server::limited(TLS, tight()).await;
+    let headers = frame(HEADERS, 0, 1, &[0x82]);
+    for (protocol, sent) in [
+        (&b"h2"[..], vec![]),
+        (b"http/1.1", vec![]),
+        (b"h2", vec![0xff; 100]),
+        (b"http/1.1", vec![0xff; 100]),
+        (b"h2", [preface(NO_WINDOW), get(1), get(3)].concat()),
+        // Headers without their end.
+        (b"h2", [preface(NO_WINDOW), headers].concat()),
+    ] {
+        let mut stream = connect(server.address(), protocol).await.unwrap();
+        stream.write_all(&sent).await.unwrap();
+        closed(&mut stream).await;
+    }
     assert_eq!(
-        stream
-            .get_ref()
-            .1
-            .negotiated_key_exchange_group()
-            .unwrap()
-            .name(),
-        NamedGroup::secp384r1
+        server.https("/metrics").send().await.unwrap().status(),
+        StatusCode::OK
     );
+}
+
+#[tokio::test]
+async fn a_connection_of_http2_is_kept_between_scrapes_and_closed_when_it_stays_silent() {
+    let idle_timeout = Duration::from_secs(2);
+    let server = Server::limited(
+        TLS,
+        Limits {
+            idle_timeout,
+            ..Limits::default()
+        },
+    )
+    .await;
+    let mut stream = connect(server.address(), b"h2").await.unwrap();
+    stream
+        .write_all(&[preface(&[]), get(1)].concat())
+        .await
+        .unwrap();
+    let asked = Instant::now();
+    closed(&mut stream).await;
+    let kept = asked.elapsed();
+    assert!(kept >= Duration::from_millis(1500), "closed after {kept:?}");
+}
+
+#[tokio::test]
+async fn clients_of_http2_that_take_no_response_use_little_memory() {
+    let dir = directory(TLS);
+    let (child, address) = measured(dir.path().join("web.yml").to_str().unwrap()).await;
+    let client = client().timeout(Duration::from_secs(10)).build().unwrap();
+    let scrape = async || {
+        let url = format!("https://localhost:{}/metrics", address.port());
+        client.get(url).send().await.unwrap().text().await.unwrap()
+    };
+    assert!(scrape().await.len() > 800_000);
+    let idle = memory(&child, "VmRSS:");
+    let mut clients = Vec::new();
+    for number in 0..40 {
+        let mut stream = connect(address, b"h2").await.unwrap();
+        let requests = (0..30).map(|number| get(number * 2 + 1));
+        let sent = std::iter::once(preface(NO_WINDOW)).chain(requests);
+        let _ = stream.write_all(&sent.collect::<Vec<_>>().concat()).await;
+        clients.push(stream);
+        if number % 10 == 9 {
+            scrape().await;
+        }
+    }
+    scrape().await;
+    let peak = memory(&child, "VmHWM:");
+    assert!(peak < idle + 64, "{idle} MiB idle, {peak} MiB at the peak");
 }

@@ -1,251 +1,182 @@
-//! The Helm chart under the real Helm: every example is linted, rendered and valid, and is what the kustomize files make of the same feature.
+//! The Helm chart under the real Helm: every example is linted, rendered, valid and usable, and what a chart promises beyond that.
 
-mod chart;
 mod equal;
 mod notes;
-use crate::support::parts;
-mod settings;
 mod values;
 
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use chart::{BASE, copy, copy_directory, features, helm, objects, parsed, rendered, root};
 use serde_json::{Value, json};
 
-/// The oldest release of Kubernetes that is promised, and the newest that there are schemas of.
-const KUBERNETES: [&str; 2] = ["1.29", "1.37"];
+use crate::manifests::{assert_restricted, valid};
+use crate::support::binary::launch;
+use crate::support::files::{
+    array, assert_has, copy, documents, file, names, object, path, text, yaml,
+};
+use crate::support::parts::{binary, output, promtool};
 
-/// A value of the only StatefulSet.
-fn set(objects: &chart::Objects) -> &Value {
-    objects
-        .values()
-        .find(|object| object["kind"] == "StatefulSet")
-        .expect("a StatefulSet")
+const NAME: &str = "orgdata-exporter";
+const CHART: &str = "deploy/helm/orgdata-exporter";
+
+/// The least that is needed.
+const BASE: &str = "{api: {baseUrl: https://api.example.com}}";
+
+/// Returns the examples by the name of their feature.
+fn features() -> BTreeMap<String, String> {
+    let examples = names(&format!("{CHART}/ci"));
+    assert!(examples.len() > 20);
+    let feature = |example: &String| example.strip_suffix("-values.yaml").unwrap().to_owned();
+    examples
+        .iter()
+        .map(|example| (feature(example), file(&format!("{CHART}/ci/{example}"))))
+        .collect()
 }
 
-/// All that is below a value, with the keys that lead there.
-fn walk<'a>(value: &'a Value, path: &str, visit: &mut impl FnMut(&str, &'a Value)) {
-    visit(path, value);
-    match value {
-        Value::Object(fields) => fields
-            .iter()
-            .for_each(|(key, inside)| walk(inside, &format!("{path}/{key}"), visit)),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .for_each(|(index, inside)| walk(inside, &format!("{path}/{index}"), visit)),
-        _ => {}
-    }
+/// Runs Helm on a chart with these values; `command` begins with the subcommand. The error is what it printed.
+fn helm(command: &[&str], chart: &Path, values: &str) -> Result<String, String> {
+    // Nothing of this machine's own Helm or cluster is used.
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("values.yaml");
+    fs::write(&file, values).unwrap();
+    let mut helm = Command::new(binary("helm"));
+    helm.args(command)
+        .arg(chart)
+        .arg("--values")
+        .arg(&file)
+        .args(["--namespace", "monitoring"]);
+    helm.env("HOME", home.path())
+        .env("KUBECONFIG", home.path().join("none"));
+    output(&mut helm, "")
+}
+
+/// Renders a release called `orgdata-exporter`.
+fn rendered(values: &str) -> Result<String, String> {
+    helm(&["template", NAME], &path(CHART), values)
+}
+
+/// Returns the objects of a release called `orgdata-exporter`.
+fn objects(values: &str) -> Vec<Value> {
+    parsed(&rendered(values).unwrap_or_else(|error| panic!("{values}\n{error}")))
+}
+
+fn parsed(text: &str) -> Vec<Value> {
+    documents(text)
+        .into_iter()
+        .filter(|object| !object.is_null())
+        .collect()
+}
+
+/// Returns the objects of an example.
+fn example(feature: &str) -> Vec<Value> {
+    objects(&features()[feature])
+}
+
+/// Returns the only StatefulSet.
+fn set(objects: &[Value]) -> &Value {
+    let mut sets = objects
+        .iter()
+        .filter(|object| object["kind"] == "StatefulSet");
+    sets.next().expect("a StatefulSet")
+}
+
+fn pod(objects: &[Value]) -> &Value {
+    &set(objects)["spec"]["template"]["spec"]
+}
+
+/// Returns the settings in the exporter's ConfigMap.
+fn settings(objects: &[Value]) -> &Value {
+    &object(
+        objects,
+        "ConfigMap",
+        &text(&set(objects)["metadata"]["name"]),
+    )["data"]
+}
+
+/// Copies the chart.
+fn chart_copy() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let chart = dir.path().join(NAME);
+    copy(&path(CHART), &chart);
+    (dir, chart)
 }
 
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
-fn every_example_passes_the_linter() {
+#[ignore = "needs helm and the schemas"]
+fn every_example_is_sound_and_valid() {
+    let mut all = String::new();
     for (feature, values) in features() {
-        helm(&["lint", "--strict"], &root(), &values)
-            .unwrap_or_else(|error| panic!("{feature}: {error}"));
-    }
-}
-
-#[test]
-#[ignore = "needs helm and kubernetes-schema: run .ci/setup"]
-fn every_example_is_what_kubernetes_takes() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("all.yaml");
-    let all: String = features()
-        .values()
-        .map(|values| rendered(values).unwrap_or_else(|error| panic!("{values}{error}")))
-        .collect();
-    fs::write(&file, all).expect("written");
-    for version in KUBERNETES {
-        let mut schema = Command::new(parts::binary("kubernetes-schema"));
-        let output = schema
-            .arg(version)
-            .stdin(File::open(&file).expect("a file"))
-            .output()
-            .expect("it can be run");
-        assert!(
-            output.status.success(),
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-}
-
-#[test]
-#[ignore = "needs helm and both promtools: run .ci/setup"]
-fn alerts_and_dashboards_arrive_as_they_are() {
-    let source = |name: &str| {
-        fs::read_to_string(format!("{}/dashboards/{name}", env!("CARGO_MANIFEST_DIR")))
-            .expect("text")
-    };
-    let key = |kind: &str, name: &str| (kind.to_owned(), name.to_owned());
-    let rules = objects(&features()["prometheus-rule"])[&key("PrometheusRule", "orgdata-exporter")]
-        ["spec"]
-        .clone();
-    assert_eq!(
-        rules,
-        serde_saphyr::from_str::<Value>(&source("alerts.yaml")).expect("YAML")
-    );
-    let dashboards = objects(&features()["dashboards"]);
-    for (name, file) in [
-        ("organization-activity", "organization-activity.json"),
-        ("health", "exporter-health.json"),
-    ] {
-        let map = &dashboards[&key("ConfigMap", &format!("orgdata-exporter-{name}"))];
-        assert_eq!(map["data"], json!({ file: source(file) }));
-    }
-
-    // Changed ones are still rules, each with its severity and a link.
-    let changed = objects(&features()["prometheus-rule-more"])
-        [&key("PrometheusRule", "orgdata-exporter")]["spec"]
-        .clone();
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("rules.yaml");
-    fs::write(&file, changed.to_string()).expect("written");
-    parts::promtool(&["check", "rules", file.to_str().expect("text")])
-        .unwrap_or_else(|error| panic!("{error}"));
-    let all = changed["groups"][0]["rules"].as_array().expect("rules");
-    let before = rules["groups"][0]["rules"].as_array().expect("rules");
-    assert_eq!(all.len(), before.len() - 2);
-    for rule in all {
-        let was = before
-            .iter()
-            .find(|was| was["alert"] == rule["alert"])
-            .expect("it was there");
-        let severity = if rule["alert"] == "OrgdataExporterAuditGap" {
-            &json!("critical")
-        } else {
-            &was["labels"]["severity"]
-        };
-        assert_eq!(
-            rule["labels"],
-            json!({ "severity": severity, "team": "compliance" })
-        );
-        let page = format!(
-            "https://git.example.com/orgdata-exporter/blob/main/{}",
-            text(&was["annotations"]["runbook_url"])
-        );
-        assert_eq!(rule["annotations"]["runbook_url"], page);
-        assert_eq!(
-            (&rule["expr"], &rule["annotations"]["description"]),
-            (&was["expr"], &was["annotations"]["description"])
-        );
-    }
-}
-
-#[test]
-#[ignore = "needs helm: run .ci/setup"]
-fn every_pod_is_restricted_and_alone() {
-    for (feature, values) in features() {
+        helm(&["lint", "--strict"], &path(CHART), &values).expect(&feature);
+        all += &rendered(&values).expect(&feature);
         let objects = objects(&values);
-        for spec in objects
-            .values()
-            .map(|object| &object["spec"])
-            .filter(|spec| spec.get("template").is_some())
-        {
-            let pod = &spec["template"]["spec"];
-            assert_eq!(
-                (&spec["replicas"], &pod["automountServiceAccountToken"]),
-                (&json!(1), &json!(false)),
-                "{feature}"
-            );
-            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{feature}");
-            assert_eq!(
-                pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault",
-                "{feature}"
-            );
-            for container in [&pod["containers"], &pod["initContainers"]]
-                .into_iter()
-                .flat_map(|all| all.as_array().into_iter().flatten())
-            {
-                let context = &container["securityContext"];
-                assert_eq!(
-                    context["capabilities"],
-                    json!({ "drop": ["ALL"] }),
-                    "{feature}"
-                );
-                assert_eq!(
-                    (
-                        &context["allowPrivilegeEscalation"],
-                        &context["readOnlyRootFilesystem"]
-                    ),
-                    (&json!(false), &json!(true))
-                );
-            }
-        }
-        let pod = &set(&objects)["spec"]["template"]["spec"];
+        assert_restricted(&objects);
+        let pod = pod(&objects);
+        assert_has!(set(&objects)["spec"], { "replicas": 1 });
+        assert_eq!(pod["automountServiceAccountToken"], false, "{feature}");
         let exporter = &pod["containers"][0];
-        assert!(
-            exporter["resources"]["requests"]["memory"].is_string()
-                && exporter["resources"]["limits"]["memory"].is_string(),
-            "{feature}"
-        );
-        for probe in ["livenessProbe", "readinessProbe"] {
-            let ask = [&exporter[probe]["httpGet"], &exporter[probe]["tcpSocket"]]
-                .into_iter()
-                .find(|ask| !ask.is_null())
-                .expect(probe);
-            assert_eq!(ask["port"], 10917, "{feature}: {probe}");
+        for kind in ["requests", "limits"] {
+            assert!(
+                exporter["resources"][kind]["memory"].is_string(),
+                "{feature}"
+            );
         }
+        for probe in ["livenessProbe", "readinessProbe"] {
+            let [http, tcp] = ["httpGet", "tcpSocket"].map(|kind| &exporter[probe][kind]["port"]);
+            assert!(*http == 10917 || *tcp == 10917, "{feature}: {probe}");
+        }
+    }
+    for version in ["1.29", "1.37"] {
+        valid(version, &all).expect(version);
     }
 }
 
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
+#[ignore = "needs helm"]
 fn the_key_is_a_file_and_nothing_else() {
-    let secret = features()["key"].clone();
     for (feature, values) in features() {
         let objects = objects(&values);
-        for object in objects.values().filter(|object| object["kind"] != "Secret") {
-            walk(object, "", &mut |path, value| {
-                let text = value.as_str().unwrap_or_default();
-                assert!(
-                    !text.contains("not-a-real-key") && !text.contains("bm90LWEtcmVhbC1rZXk"),
-                    "{feature}: {path}"
-                );
-                assert!(
-                    !path.ends_with("/name") || text != "ORGDATA_API_KEY",
-                    "{feature}: {path}"
-                );
-                assert!(
-                    !path.ends_with("/secretKeyRef") && !path.ends_with("/subPath"),
-                    "{feature}: {path}"
-                );
-            });
+        let others = objects.iter().filter(|object| object["kind"] != "Secret");
+        let others = Value::from_iter(others.cloned()).to_string();
+        for word in [
+            "not-a-real-key",
+            "bm90LWEtcmVhbC1rZXk",
+            "\"ORGDATA_API_KEY\"",
+            "secretKeyRef",
+            "subPath",
+        ] {
+            assert!(!others.contains(word), "{feature}: {word}");
         }
-        let pod = &set(&objects)["spec"]["template"]["spec"];
-        let volume = pod["volumes"]
-            .as_array()
-            .and_then(|all| all.iter().find(|volume| volume["name"] == "api-key"))
-            .expect("a volume");
-        let mount = pod["containers"][0]["volumeMounts"]
-            .as_array()
-            .and_then(|all| all.iter().find(|mount| mount["name"] == "api-key"));
-        assert_eq!(mount.expect("a mount")["readOnly"], true, "{feature}");
-        // The file that the exporter reads is the one that the volume has.
-        let data = &objects[&(
-            "ConfigMap".to_owned(),
-            text(&set(&objects)["metadata"]["name"]),
-        )]["data"];
+        // The file that the exporter reads is the one in the volume.
+        let named = |list: &Value| {
+            array(list)
+                .iter()
+                .find(|entry| entry["name"] == "api-key")
+                .cloned()
+        };
+        let volume = named(&pod(&objects)["volumes"]).unwrap();
+        let mount = named(&pod(&objects)["containers"][0]["volumeMounts"]).unwrap();
+        assert_eq!(mount["readOnly"], true, "{feature}");
         let file = format!(
             "{}/{}",
-            text(&mount.expect("a mount")["mountPath"]),
+            text(&mount["mountPath"]),
             text(&volume["secret"]["items"][0]["path"])
         );
-        assert_eq!(data["ORGDATA_API_KEY_FILE"], file, "{feature}");
+        assert_eq!(
+            settings(&objects)["ORGDATA_API_KEY_FILE"],
+            file,
+            "{feature}"
+        );
     }
-    let made = objects(&secret);
-    assert_eq!(
-        made[&("Secret".to_owned(), "orgdata-exporter-api-key".to_owned())]["data"],
-        json!({ "api-key": "bm90LWEtcmVhbC1rZXk=" })
-    );
-    // A rotated key needs no restart, a changed setting does.
+    let secret = &features()["key"];
+    let made = objects(secret);
+    let made = &object(&made, "Secret", "orgdata-exporter-api-key")["data"];
+    assert_eq!(*made, json!({ "api-key": "bm90LWEtcmVhbC1rZXk=" }));
+    // A rotated key needs no restart; a changed setting does.
     let template = |values: &str| set(&objects(values))["spec"]["template"].clone();
     assert_eq!(
-        template(&secret),
+        template(secret),
         template(&secret.replace("not-a-real-key", "another"))
     );
     assert_ne!(
@@ -254,32 +185,108 @@ fn the_key_is_a_file_and_nothing_else() {
     );
 }
 
-fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .unwrap_or_else(|| panic!("no text: {value}"))
-        .to_owned()
+/// Writes what the mounted Secrets and ConfigMaps contain.
+fn fill(variable: &str, file: &Path) {
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let tls = |name: &str| fs::read(path("tests/support/tls").join(name)).unwrap();
+    let content = match variable {
+        "ORGDATA_STATE_PATH" => return,
+        "ORGDATA_API_CA_FILE" | "OTEL_EXPORTER_OTLP_CERTIFICATE" => tls("ca.pem"),
+        "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE" => tls("client.pem"),
+        "OTEL_EXPORTER_OTLP_CLIENT_KEY" => tls("client.key"),
+        "ORGDATA_WEB_CONFIG_FILE" => b"rate_limit: {}\n".to_vec(),
+        _ => b"0123456789abcdef0123456789abcdef".to_vec(),
+    };
+    fs::write(file, content).unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs helm"]
+async fn the_exporter_starts_with_the_settings_of_every_example() {
+    for (feature, values) in features() {
+        let objects = objects(&values);
+        let container = &pod(&objects)["containers"][0];
+        let mut launch = launch(&[]);
+        for argument in array(&container["args"]) {
+            launch = launch.arg(&text(argument));
+        }
+        let mounts = launch.dir().to_owned();
+        let map = settings(&objects).as_object().unwrap().clone().into_iter();
+        let variables = array(&container["env"])
+            .iter()
+            .filter(|variable| variable["value"].is_string());
+        let variables =
+            variables.map(|variable| (text(&variable["name"]), variable["value"].clone()));
+        for (name, value) in map.chain(variables) {
+            let mut value = text(&value);
+            if value.starts_with("/etc/orgdata-exporter")
+                || value.starts_with("/var/lib/orgdata-exporter")
+            {
+                let file = mounts.join(&value[1..]);
+                fill(&name, &file);
+                value = file.display().to_string();
+            }
+            launch = launch.env(&name, &value);
+        }
+        launch = launch.env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0");
+        let exporter = launch.env("ORGDATA_LOG_FORMAT", "logfmt").start();
+        let path = settings(&objects)
+            .get("ORGDATA_WEB_TELEMETRY_PATH")
+            .map_or("/metrics".to_owned(), text);
+        let (status, metrics) = exporter.get(&path).await;
+        assert_eq!(status, 200, "{feature}");
+        let otlp = values.contains("endpoint: http") || values.contains("collector:");
+        for (name, enabled) in [
+            ("audit", feature != "tickets"),
+            ("tickets", feature != "audit"),
+            ("otlp", otlp),
+        ] {
+            let up = format!("orgdata_up{{loop=\"{name}\"}}");
+            assert_eq!(metrics.contains(&up), enabled, "{feature}: {up}");
+        }
+    }
 }
 
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
+#[ignore = "needs helm and promtool"]
+fn alerts_can_be_changed() {
+    let rules = yaml("dashboards/alerts.yaml");
+    // Changed ones are still rules, each with its severity and a link.
+    let objects = example("prometheus-rule-more");
+    let changed = object(&objects, "PrometheusRule", NAME)["spec"].clone();
+    let dir = tempfile::tempdir().unwrap();
+    let written = dir.path().join("rules.yaml");
+    fs::write(&written, changed.to_string()).unwrap();
+    promtool(&["check", "rules", written.to_str().unwrap()]).unwrap();
+    let [after, before] = [&changed, &rules].map(|rules| array(&rules["groups"][0]["rules"]));
+    assert_eq!(after.len(), before.len() - 2);
+    for rule in after {
+        let mut wanted = before
+            .iter()
+            .find(|was| was["alert"] == rule["alert"])
+            .unwrap()
+            .clone();
+        wanted["labels"]["team"] = json!("compliance");
+        if rule["alert"] == "OrgdataExporterAuditGap" {
+            wanted["labels"]["severity"] = json!("critical");
+        }
+        let page = text(&wanted["annotations"]["runbook_url"]);
+        let url = format!("https://git.example.com/orgdata-exporter/blob/main/{page}");
+        wanted["annotations"]["runbook_url"] = json!(url);
+        assert_eq!(*rule, wanted);
+    }
+}
+
+#[test]
+#[ignore = "needs helm"]
 fn a_new_version_changes_nothing_that_cannot_be_changed() {
-    let (_dir, newer) = copy();
-    let about = fs::read_to_string(newer.join("Chart.yaml"))
-        .expect("text")
-        .replace("0.1.0", "7.8.9");
-    fs::write(newer.join("Chart.yaml"), about).expect("written");
+    let (_dir, newer) = chart_copy();
+    let about = file(&format!("{CHART}/Chart.yaml")).replace(env!("CARGO_PKG_VERSION"), "7.8.9");
+    fs::write(newer.join("Chart.yaml"), about).unwrap();
     let before = objects(BASE);
-    let after = parsed(&helm(&["template", "orgdata-exporter"], &newer, BASE).expect("renders"));
-    assert_eq!(
-        before.keys().collect::<Vec<_>>(),
-        after.keys().collect::<Vec<_>>()
-    );
-    assert_ne!(
-        set(&before)["spec"]["template"],
-        set(&after)["spec"]["template"],
-        "another image"
-    );
+    let after = parsed(&helm(&["template", NAME], &newer, BASE).unwrap());
+    assert_eq!(before.len(), after.len());
+    assert_ne!(pod(&before), pod(&after), "another image");
     for fixed in [
         "selector",
         "serviceName",
@@ -292,153 +299,133 @@ fn a_new_version_changes_nothing_that_cannot_be_changed() {
             "{fixed}"
         );
     }
-    let service = |objects: &chart::Objects| {
-        objects[&("Service".to_owned(), "orgdata-exporter".to_owned())]["spec"].clone()
-    };
-    assert_eq!(service(&before), service(&after));
+    let [before, after] = [&before, &after].map(|all| object(all, "Service", NAME)["spec"].clone());
+    assert_eq!(before, after);
 }
 
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
+#[ignore = "needs helm"]
 fn a_parent_chart_can_have_it_twice_and_switch_one_off() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let dependencies = ["east", "west", "north"]
-        .map(|alias| json!({ "name": "orgdata-exporter", "version": "0.1.0", "alias": alias, "condition": format!("{alias}.enabled") }));
+    let dir = tempfile::tempdir().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let dependencies = ["east", "west", "north"].map(|alias| {
+        json!({ "name": NAME, "version": version, "alias": alias, "condition": format!("{alias}.enabled") })
+    });
     let about = json!({ "apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": dependencies });
-    fs::write(dir.path().join("Chart.yaml"), about.to_string()).expect("written");
-    copy_directory(&root(), &dir.path().join("charts/orgdata-exporter"));
+    fs::write(dir.path().join("Chart.yaml"), about.to_string()).unwrap();
+    copy(&path(CHART), &dir.path().join("charts").join(NAME));
     let one = json!({ "enabled": true, "api": { "baseUrl": "https://api.example.com" } });
     let values = json!({ "east": one, "west": one, "north": { "enabled": false } }).to_string();
-    let objects = parsed(&helm(&["template", "both"], dir.path(), &values).expect("renders"));
-    let sets: Vec<&Value> = objects
-        .values()
-        .filter(|object| object["kind"] == "StatefulSet")
-        .collect();
-    assert_eq!(
-        sets.iter()
-            .map(|set| text(&set["metadata"]["name"]))
-            .collect::<Vec<_>>(),
-        ["both-east", "both-west"]
-    );
+    let objects = parsed(&helm(&["template", "both"], dir.path(), &values).unwrap());
+    let [east, west] = ["both-east", "both-west"].map(|name| object(&objects, "StatefulSet", name));
     assert_ne!(
-        sets[0]["spec"]["selector"], sets[1]["spec"]["selector"],
+        east["spec"]["selector"], west["spec"]["selector"],
         "neither takes the other's pod"
     );
     assert_eq!(
-        sets[0]["metadata"]["labels"]["app.kubernetes.io/name"],
-        "east"
+        objects
+            .iter()
+            .filter(|object| object["kind"] == "StatefulSet")
+            .count(),
+        2
     );
 }
 
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
+#[ignore = "needs helm"]
 fn a_growing_state_evicts_no_pod() {
-    let limits = |feature: &str| {
-        set(&objects(&features()[feature]))["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"].clone()
-    };
+    let limits =
+        |feature: &str| pod(&example(feature))["containers"][0]["resources"]["limits"].clone();
     assert_eq!(limits("base")["ephemeral-storage"], "128Mi");
     // An emptyDir counts as ephemeral storage of the pod.
     assert_eq!(limits("no-persistence"), json!({ "memory": "192Mi" }));
-    let pod = set(&objects(&features()["no-persistence"]))["spec"]["template"]["spec"].clone();
+    let state = pod(&example("no-persistence"))["volumes"][1].clone();
     assert_eq!(
-        pod["volumes"][1],
+        state,
         json!({ "name": "state", "emptyDir": { "sizeLimit": "512Mi" } })
     );
 }
 
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
-fn the_collector_goes_where_the_exporter_goes() {
-    let with_collector = |feature: &str| {
-        objects(&format!(
+#[ignore = "needs helm"]
+fn the_collector_is_scheduled_like_the_exporter() {
+    for (feature, keys) in [
+        ("pod", "nodeSelector tolerations priorityClassName"),
+        ("image", "imagePullSecrets"),
+    ] {
+        let objects = objects(&format!(
             "{}collector: {{enabled: true}}\n",
             features()[feature]
-        ))
-    };
-    for (feature, keys) in [
-        (
-            "pod",
-            &["nodeSelector", "tolerations", "priorityClassName"] as &[&str],
-        ),
-        ("image", &["imagePullSecrets"]),
-    ] {
-        let objects = with_collector(feature);
+        ));
         let collector = objects
-            .values()
+            .iter()
             .find(|object| object["kind"] == "Deployment")
-            .expect("a Deployment");
-        for key in keys {
-            let [exporter, collector] =
-                [set(&objects), collector].map(|object| &object["spec"]["template"]["spec"][key]);
+            .unwrap();
+        for key in keys.split(' ') {
+            let (exporter, collector) = (
+                &pod(&objects)[key],
+                &collector["spec"]["template"]["spec"][key],
+            );
             assert!(
                 !exporter.is_null() && exporter == collector,
-                "{key}: {exporter} and {collector}"
+                "{key}: {exporter}, {collector}"
             );
         }
     }
 }
 
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
-fn names_fit_whatever_the_release_is_called() {
+#[ignore = "needs helm"]
+fn names_fit_and_old_clusters_are_refused() {
     let long = "a-release-with-a-name-as-long-as-helm-allows-it-to-be";
     for (release, name) in [
         ("audit", "audit-orgdata-exporter"),
-        ("orgdata-exporter", "orgdata-exporter"),
+        (NAME, NAME),
         ("my-orgdata-exporter", "my-orgdata-exporter"),
-        (long, "a-release-with-a-name-as-long-as-helm-allows-it-to-b"),
+        // The controller adds a hash of ten characters in a label of at most 63.
+        (long, &long[..52]),
     ] {
-        let objects = parsed(&helm(&["template", release], &root(), BASE).expect(release));
-        assert_eq!(set(&objects)["metadata"]["name"], name);
-        // A StatefulSet's controller adds a hash of ten characters to its name in a label of 63.
-        assert!(name.len() <= 52, "{name}");
+        let objects = parsed(&helm(&["template", release], &path(CHART), BASE).unwrap());
+        assert_eq!(
+            set(&objects)["metadata"]["name"],
+            name.trim_end_matches('-')
+        );
     }
-}
-
-#[test]
-#[ignore = "needs helm: run .ci/setup"]
-fn an_old_kubernetes_is_refused_and_a_providers_build_is_not() {
-    let on = |version: &str| helm(&["template", "x", "--kube-version", version], &root(), BASE);
+    let on = |version| {
+        helm(
+            &["template", "x", "--kube-version", version],
+            &path(CHART),
+            BASE,
+        )
+    };
     on("1.29.3-gke.100").expect("new enough");
-    assert!(
-        on("1.28.9").expect_err("too old").contains("1.29"),
-        "it says which is needed"
-    );
+    assert!(on("1.28.9").expect_err("too old").contains("1.29"));
 }
 
 #[test]
-#[ignore = "needs helm: run .ci/setup"]
+#[ignore = "needs helm"]
 fn the_package_has_what_the_templates_read_and_no_examples() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let packed = Command::new(parts::binary("helm"))
+    let dir = tempfile::tempdir().unwrap();
+    let mut package = Command::new(binary("helm"));
+    package
         .arg("package")
-        .arg(root())
-        .current_dir(dir.path())
-        .output()
-        .expect("it can be run");
+        .arg(path(CHART))
+        .arg("--destination")
+        .arg(dir.path());
+    output(&mut package, "").unwrap();
+    let archive = dir
+        .path()
+        .join(format!("{NAME}-{}.tgz", env!("CARGO_PKG_VERSION")));
+    let listed = output(Command::new("tar").arg("tzf").arg(&archive), "").unwrap();
     assert!(
-        packed.status.success(),
-        "{}",
-        String::from_utf8_lossy(&packed.stderr)
-    );
-    let archive = dir.path().join("orgdata-exporter-0.1.0.tgz");
-    let listed = Command::new("tar")
-        .arg("tzf")
-        .arg(&archive)
-        .output()
-        .expect("tar can be run");
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(
-        !listed.contains("/ci/")
-            && listed.contains("files/alerts.yaml")
-            && listed.contains("values.schema.json"),
+        !listed.contains("/ci/") && listed.contains("values.schema.json"),
         "{listed}"
     );
-    let all = &features()["prometheus-rule"];
+    let values = &features()["prometheus-rule"];
     assert_eq!(
-        helm(&["template", "orgdata-exporter"], &archive, all),
-        rendered(all)
+        helm(&["template", NAME], &archive, values),
+        rendered(values)
     );
-    // Helm keeps the chart with each release in a Secret, which may have 1 MiB.
-    assert!(fs::metadata(&archive).expect("a file").len() < 300_000);
+    // Helm keeps the chart with each release in a Secret of at most 1 MiB.
+    assert!(fs::metadata(&archive).unwrap().len() < 300_000);
 }

@@ -1,0 +1,146 @@
+//! Servers that do not speak HTTP, or too much of it: each takes a bounded time.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use orgdata_api::Settings;
+
+use crate::peer::{NO_ENTRIES, NO_TICKETS, Peer, Reply, head, json};
+use crate::support::{Subject, settings};
+
+/// The time limit of a request.
+const LIMIT: Duration = Duration::from_millis(150);
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_http_takes_a_bounded_time() {
+    let bytes = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
+    let endless = |first: &str, again: &str| Reply::Endless(first.into(), again.into());
+    let cases = [
+        (bytes("SSH-2.0-OpenSSH_9.2\r\n"), "connect"),
+        (bytes("\x15\x03\x01\x00\x02\x02\x46"), "connect"),
+        (bytes("HTTP/9.9 200 OK\r\n\r\n"), "connect"),
+        (bytes("HTTP/1.1 999999 What\r\n\r\n"), "connect"),
+        (
+            bytes("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"),
+            "connect",
+        ),
+        (
+            bytes("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}"),
+            "truncated",
+        ),
+        (bytes(""), "connect"),
+        (
+            endless("HTTP/1.1 200 OK\r\n", "x-more: of this\r\n"),
+            "connect",
+        ),
+        (
+            endless("", "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"),
+            "timeout",
+        ),
+        (
+            endless(
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+                "1;extension=x\r\n \r\n",
+            ),
+            "truncated",
+        ),
+        (Reply::Held(Vec::new()), "timeout"),
+        (Reply::Held(b"HTTP/1.1 200 OK\r\n\r\n{".to_vec()), "timeout"),
+        (
+            Reply::Drip(
+                b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
+                b" ".to_vec(),
+                LIMIT / 10,
+            ),
+            "timeout",
+        ),
+    ];
+    join_all(cases.map(|(reply, reason)| async move {
+        let peer = Peer::always(reply.clone()).await;
+        let subject = Subject::with(Settings {
+            timeout: LIMIT,
+            ..settings(&peer.url())
+        });
+        let error = tokio::time::timeout(Duration::from_secs(10), subject.refused())
+            .await
+            .unwrap_or_else(|_| panic!("hangs: {reply:?}"));
+        // On a busy machine the time limit may come first.
+        let found = error.reason().as_str();
+        assert!(found == reason || found == "timeout", "{reply:?}: {error}");
+        assert!(error.to_string().len() < 500, "{error}");
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn interim_answers_are_skipped() {
+    let page = head(
+        "200 OK",
+        &["content-type: application/json"],
+        NO_ENTRIES.len(),
+    ) + NO_ENTRIES;
+    let hints = format!(
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n{page}"
+    );
+    let peer = Peer::always(Reply::Bytes(hints.into_bytes())).await;
+    assert!(
+        Subject::new(&peer.url())
+            .audit()
+            .await
+            .expect("a page")
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_by_centuries_does_no_harm() {
+    for date in [
+        "Thu, 01 Jan 1970 00:00:00 GMT",
+        "Fri, 31 Dec 9999 23:59:59 GMT",
+        "yesterday",
+        "",
+    ] {
+        let bytes = head("200 OK", &[&format!("date: {date}")], NO_ENTRIES.len()) + NO_ENTRIES;
+        let peer = Peer::always(Reply::Bytes(bytes.into_bytes())).await;
+        Subject::new(&peer.url()).audit().await.expect(date);
+    }
+}
+
+#[tokio::test]
+async fn nesting_of_any_depth_does_no_harm() {
+    let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    let page = format!(r#"{{"items":[{{"id":"a","metadata":{{"x":{deep}}}}}],"more":{deep}}}"#);
+    let peer = Peer::always(json("200 OK", page)).await;
+    let subject = Subject::new(&peer.url());
+    assert_eq!(subject.audit().await.expect("a page").len(), 1);
+    let peer = Peer::always(json(
+        "400 Bad Request",
+        format!(r#"{{"error":"deep","issues":[{{"path":{deep}}}]}}"#),
+    ))
+    .await;
+    assert!(
+        Subject::new(&peer.url())
+            .refused()
+            .await
+            .to_string()
+            .starts_with("HTTP 400")
+    );
+}
+
+#[tokio::test]
+async fn odd_counts_are_ignored() {
+    for (total, known) in [
+        ("1e400", false),
+        ("-1", false),
+        ("0.5", false),
+        ("18446744073709551616", false),
+        ("3.0", true),
+    ] {
+        let body = NO_TICKETS.replace("\"totalCount\":0", &format!("\"totalCount\":{total}"));
+        let peer = Peer::always(json("200 OK", body)).await;
+        match Subject::new(&peer.url()).client.ticket_page(100, 0).await {
+            Ok(page) => assert_eq!(page.total_count.is_some(), known, "{total}"),
+            Err(error) => assert_eq!(error.reason().as_str(), "malformed", "{total}: {error}"),
+        }
+    }
+}

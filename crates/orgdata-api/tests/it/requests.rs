@@ -1,0 +1,121 @@
+//! Requests: the address, the query, and the key in one header only.
+
+use orgdata_api::{AuditQuery, Cursor, Filters, KeySource, Priority, Settings};
+
+use crate::peer::{NO_ENTRIES, NO_TICKETS, Peer, json};
+use crate::support::{KEY, Subject, settings};
+
+async fn peer() -> Peer {
+    Peer::start(|seen, _| {
+        json(
+            "200 OK",
+            if seen.target().contains("tickets") {
+                NO_TICKETS
+            } else {
+                NO_ENTRIES
+            },
+        )
+    })
+    .await
+}
+
+fn texts(values: &[&str]) -> Vec<String> {
+    values.iter().map(|&value| value.to_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_key_is_a_header_and_nothing_else() {
+    let peer = peer().await;
+    let subject = Subject::new(&format!("{}/base/", peer.url()));
+    subject.audit().await.expect("a page");
+    subject.client.ticket_page(7, 14).await.expect("a page");
+    let seen = peer.seen();
+    assert_eq!(
+        (seen[0].target(), seen[1].target()),
+        (
+            "/base/v1/audit-logs?limit=100",
+            "/base/v1/tickets?limit=7&offset=14"
+        )
+    );
+    for request in seen {
+        assert_eq!(request.header("x-api-key"), Some(KEY));
+        assert_eq!(request.head.matches(KEY).count(), 1, "{}", request.head);
+        assert!(
+            request
+                .header("user-agent")
+                .is_some_and(|agent| agent.starts_with("orgdata-exporter/"))
+        );
+        assert_eq!(request.header("authorization"), None);
+    }
+}
+
+#[tokio::test]
+async fn filters_and_cursors_arrive_unchanged() {
+    let peer = peer().await;
+    let filters = Filters {
+        activity_types: texts(&["A&B", "C=D"]),
+        deal_ids: texts(&["42"]),
+        actor_emails: texts(&["ada+audit@example.com"]),
+        target_emails: texts(&["ünï@example.com", "100%@example.com"]),
+    };
+    let subject = Subject::with(Settings {
+        filters,
+        ..settings(&peer.url())
+    });
+    let query = AuditQuery {
+        limit: 5,
+        before: None,
+        after: Some(Cursor::new("a+b/c==&x#y z")),
+    };
+    let page = subject.client.audit_page(&query, Priority::Live).await;
+    page.expect("a page");
+    let target = peer.seen()[0].target().to_owned();
+    let url = url::Url::parse(&format!("{}{target}", peer.url())).expect("a URL");
+    let query: Vec<_> = url.query_pairs().collect();
+    let query: Vec<(&str, &str)> = query
+        .iter()
+        .map(|(name, value)| (&**name, &**value))
+        .collect();
+    assert_eq!(
+        query,
+        [
+            ("limit", "5"),
+            ("after", "a+b/c==&x#y z"),
+            ("activityTypes[]", "A&B"),
+            ("activityTypes[]", "C=D"),
+            ("dealIds", "42"),
+            ("actorUserEmails", "ada+audit@example.com"),
+            ("targetUserEmails[]", "ünï@example.com"),
+            ("targetUserEmails[]", "100%@example.com"),
+        ]
+    );
+    assert!(
+        target.contains("actorUserEmails=ada%2Baudit%40example.com"),
+        "{target}"
+    );
+}
+
+#[tokio::test]
+async fn a_rotated_key_file_is_read_for_the_next_request() {
+    let peer = peer().await;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let subject = Subject::with(Settings {
+        key: KeySource::File(file.path().to_owned()),
+        ..settings(&peer.url())
+    });
+    for key in ["first\n", "second\r\n", "  third"] {
+        std::fs::write(file.path(), key).expect("writable");
+        subject.audit().await.expect("a page");
+        assert_eq!(
+            peer.seen().last().and_then(|seen| seen.header("x-api-key")),
+            Some(key.trim())
+        );
+    }
+    std::fs::write(file.path(), "sec\u{7}ret").expect("writable");
+    let error = subject.refused().await;
+    assert!(
+        error.reason().as_str() == "key" && !error.to_string().contains("ret "),
+        "{error}"
+    );
+    assert_eq!((peer.count(), subject.failures("key")), (3, 1));
+}

@@ -1,0 +1,329 @@
+//! Retries: for transient errors only, a bounded number of times, and never sooner than the service asked.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use orgdata_api::ApiError;
+use tokio::time;
+
+use crate::peer::{NO_ENTRIES, NO_TICKETS, Peer, Reply, answer, json};
+use crate::support::fast;
+use crate::support::{Subject, settings};
+
+/// Requests of one call.
+const ATTEMPTS: usize = 4;
+
+/// Requests of one call if the service limits the rate.
+const ATTEMPTS_WHEN_LIMITED: usize = 8;
+
+/// Returns the delays between the requests of one call, in seconds, and its error, for a service that always answers this.
+async fn waits(reply: Reply) -> (Vec<f64>, ApiError) {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&times);
+    let peer = Peer::start(move |_, _| {
+        log.lock().expect("not poisoned").push(time::Instant::now());
+        reply.clone()
+    })
+    .await;
+    let error = Subject::new(&peer.url()).refused().await;
+    let times = times.lock().expect("not poisoned");
+    (
+        times
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]).as_secs_f64())
+            .collect(),
+        error,
+    )
+}
+
+#[tokio::test]
+async fn other_errors_are_not_retried() {
+    for reply in [
+        json("400 Bad Request", "{}"),
+        json("401 Unauthorized", "{}"),
+        json("403 Forbidden", "{}"),
+        json("404 Not Found", "{}"),
+        json("422 Unprocessable Content", r#"{"error":"e","issues":[]}"#),
+        json("200 OK", r#"{"items":7}"#),
+        answer("302 Found", &["location: http://127.0.0.1:1/"], ""),
+    ] {
+        let peer = Peer::always(reply.clone()).await;
+        Subject::new(&peer.url()).refused().await;
+        assert_eq!(peer.count(), 1, "{reply:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn transient_errors_are_retried_a_few_times() {
+    for (status, attempts) in [
+        ("500 Internal Server Error", ATTEMPTS),
+        ("503 Service Unavailable", ATTEMPTS),
+        ("429 Too Many Requests", ATTEMPTS_WHEN_LIMITED),
+    ] {
+        let peer = Peer::always(answer(status, &[], "{}")).await;
+        let subject = Subject::new(&peer.url());
+        let error = fast(subject.refused()).await;
+        assert_eq!(peer.count(), attempts, "{status}");
+        assert_eq!(
+            subject.failures(error.reason().as_str()),
+            attempts,
+            "{status}"
+        );
+        assert_eq!(subject.reported().requests, attempts);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_is_followed_by_growing_delays() {
+    let (waits, error) = fast(waits(json("429 Too Many Requests", "{}"))).await;
+    assert_eq!(error.reason().as_str(), "rate_limited");
+    assert_eq!(waits.len(), ATTEMPTS_WHEN_LIMITED - 1);
+    for (wait, expected) in waits.iter().zip([1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0]) {
+        // With jitter; the requests themselves take their time too.
+        assert!(
+            *wait >= expected && *wait < expected * 2.0 + 1.0,
+            "{wait} s instead of {expected} s: {waits:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_of_zero_does_not_shorten_the_delays() {
+    let past = "retry-after: Wed, 21 Oct 2015 07:28:00 GMT";
+    for (status, first) in [
+        ("503 Service Unavailable", 0.25),
+        ("429 Too Many Requests", 1.0),
+    ] {
+        for header in ["retry-after: 0", past] {
+            let (waits, _) = fast(waits(answer(status, &[header], "{}"))).await;
+            assert!(
+                waits.iter().all(|wait| *wait >= first / 2.0) && waits[2] >= first * 2.0,
+                "{status}, {header}: {waits:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_is_obeyed_whatever_the_body_is() {
+    let html = ["retry-after: 5", "content-type: text/html"];
+    for (status, reason) in [
+        ("502 Bad Gateway", "server_error"),
+        ("503 Service Unavailable", "server_error"),
+        ("429 Too Many Requests", "rate_limited"),
+        ("401 Unauthorized", "unauthorized"),
+        ("403 Forbidden", "forbidden"),
+        ("404 Not Found", "not_found"),
+    ] {
+        let peer = Peer::start(move |_, number| {
+            if number == 1 {
+                answer(status, &html, "<h1>Back soon")
+            } else {
+                json("200 OK", NO_ENTRIES)
+            }
+        })
+        .await;
+        let subject = Subject::new(&peer.url());
+        let took = fast(async {
+            let started = time::Instant::now();
+            // Other errors are not retried by the same call.
+            while subject.audit().await.is_err() {}
+            started.elapsed()
+        })
+        .await;
+        assert!(
+            (5..8).contains(&took.as_secs()) && peer.count() == 2,
+            "{status}: {took:?}, {} requests",
+            peer.count()
+        );
+        assert_eq!(subject.failures(reason), 1, "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_recovers_in_time_is_not_an_error() {
+    let at_once = |status| answer(status, &["retry-after: 0"], "{}");
+    let replies = [
+        json("200 OK", r#"{"items":["#),
+        at_once("500 Error"),
+        at_once("429 Slow"),
+        json("200 OK", NO_ENTRIES),
+    ];
+    let peer = Peer::start(move |_, number| replies[number - 1].clone()).await;
+    assert!(
+        fast(Subject::new(&peer.url()).audit())
+            .await
+            .expect("a page")
+            .is_empty()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_s_own_delay_is_obeyed_in_both_forms() {
+    // By the service's clock it is 2030, so a date compared with this machine's would be years away.
+    let date = "date: Tue, 01 Jan 2030 00:00:00 GMT";
+    for wait in [
+        "retry-after: 5",
+        "retry-after: Tue, 01 Jan 2030 00:00:05 GMT",
+    ] {
+        let limited = answer("429 Too Many Requests", &[date, wait], "{}");
+        let peer = Peer::start(move |_, number| match number {
+            1 => limited.clone(),
+            _ => json("200 OK", NO_ENTRIES),
+        })
+        .await;
+        let subject = Subject::new(&peer.url());
+        let started = time::Instant::now();
+        fast(subject.audit()).await.expect("a page, in the end");
+        assert!((5..7).contains(&started.elapsed().as_secs()), "{wait}");
+        assert_eq!(peer.count(), 2);
+        assert!(subject.reported().throttled >= 4.9);
+    }
+}
+
+#[tokio::test]
+async fn a_long_delay_is_an_error_at_once_and_holds_both_listings() {
+    let peer = Peer::always(answer(
+        "503 Service Unavailable",
+        &["retry-after: 1800"],
+        "{}",
+    ))
+    .await;
+    let subject = Subject::new(&peer.url());
+    let text = subject.refused().await.to_string();
+    assert!(text.contains("HTTP 503, asked to wait 30m"), "{text}");
+    // The other listing fails without a request.
+    let error = subject
+        .client
+        .ticket_page(100, 0)
+        .await
+        .expect_err("a pause");
+    assert_eq!(
+        error.to_string(),
+        "the service asked for a pause; the next request is in 30m"
+    );
+    assert_eq!(
+        (
+            error.reason().as_str(),
+            error.is_transient(),
+            error.may_be_the_request()
+        ),
+        ("rate_limited", true, false)
+    );
+    assert_eq!((peer.count(), subject.failures("rate_limited")), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_long_delay_counts_as_throttled_while_it_passes() {
+    let peer = Peer::start(|seen, number| match number {
+        1 => answer("429 Too Many Requests", &["retry-after: 600"], "{}"),
+        _ if seen.target().starts_with("/v1/tickets") => json("200 OK", NO_TICKETS),
+        _ => json("200 OK", NO_ENTRIES),
+    })
+    .await;
+    let subject = Subject::new(&peer.url());
+    fast(async {
+        subject.refused().await;
+        for asked in 0..19_u32 {
+            // Each loop asks twice a minute.
+            let error = subject.refused().await;
+            assert!(
+                matches!(error, ApiError::Paused(left) if left <= Duration::from_secs(600)),
+                "{error}"
+            );
+            assert!(subject.client.ticket_page(100, 0).await.is_err());
+            let throttled = subject.reported().throttled;
+            assert!(
+                (throttled - f64::from(asked) * 30.0).abs() < 3.0,
+                "{throttled} s after {asked} half minutes"
+            );
+            time::sleep(Duration::from_secs(30)).await;
+        }
+        time::sleep(Duration::from_secs(25)).await;
+        subject
+            .audit()
+            .await
+            .expect("the delay is over within seconds");
+        subject
+            .client
+            .ticket_page(100, 0)
+            .await
+            .expect("and nothing is left of it");
+    })
+    .await;
+    let throttled = subject.reported().throttled;
+    assert!(
+        (throttled - 600.0).abs() < 3.0 && peer.count() == 3,
+        "{throttled}"
+    );
+}
+
+#[tokio::test]
+async fn a_delay_of_years_is_cut_to_an_hour() {
+    for years in ["86400000", "Fri, 31 Dec 9999 23:59:59 GMT"] {
+        let peer = Peer::always(answer(
+            "429 Too Many Requests",
+            &[&format!("retry-after: {years}")],
+            "{}",
+        ))
+        .await;
+        let text = Subject::new(&peer.url()).refused().await.to_string();
+        assert!(
+            text.contains("the next request is in 1h") && !text.contains("year"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_cannot_be_parsed_is_ignored() {
+    let checks = [
+        "-5",
+        "soon",
+        "1e400",
+        "NaN",
+        "",
+        "99999999999999999999999 s",
+    ]
+    .map(|nonsense| async move {
+        let reply = answer(
+            "429 Too Many Requests",
+            &[&format!("retry-after: {nonsense}")],
+            "{}",
+        );
+        let peer = Peer::start(move |_, number| {
+            if number == 1 {
+                reply.clone()
+            } else {
+                json("200 OK", NO_ENTRIES)
+            }
+        })
+        .await;
+        Subject::new(&peer.url()).audit().await.expect(nonsense);
+        assert_eq!(peer.count(), 2);
+    });
+    fast(join_all(checks)).await;
+}
+
+#[tokio::test]
+async fn requests_never_come_faster_than_the_limit() {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&times);
+    let peer = Peer::start(move |_, _| {
+        log.lock().expect("not poisoned").push(Instant::now());
+        json("200 OK", NO_ENTRIES)
+    })
+    .await;
+    let subject = Subject::with(orgdata_api::Settings {
+        max_requests_per_second: 10.0,
+        ..settings(&peer.url())
+    });
+    let started = Instant::now();
+    join_all((0..16).map(|_| async { subject.audit().await.expect("a page") })).await;
+    let times = times.lock().expect("not poisoned").clone();
+    assert_eq!(times.len(), 16);
+    // Ten at once, then one every 100 ms: the sixteenth not before 600 ms.
+    let took = times[15] - started;
+    assert!(took >= Duration::from_millis(550), "{took:?}");
+}

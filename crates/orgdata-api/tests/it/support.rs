@@ -1,0 +1,135 @@
+//! A client with a key, what it reported, and a clock that can be fast.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::time::Duration;
+
+use orgdata_api::{
+    ApiError, AuditPage, AuditQuery, BaseUrl, Client, Endpoint, FailureReason, Filters, KeySource,
+    Observer, Priority, Settings,
+};
+
+/// The key of every test, long enough to be removed from messages.
+pub(crate) const KEY: &str = "demo-key";
+
+/// What a client reported.
+#[derive(Debug, Default)]
+pub(crate) struct Reported {
+    pub(crate) requests: usize,
+    pub(crate) bytes: u64,
+    pub(crate) throttled: f64,
+    pub(crate) unknown_fields: u64,
+    failures: BTreeMap<&'static str, usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorder(Arc<Mutex<Reported>>);
+
+/// A client and what it reported.
+pub(crate) struct Subject {
+    pub(crate) client: Client,
+    recorder: Recorder,
+}
+
+/// Settings for a service, with a budget that is never used up.
+pub(crate) fn settings(base_url: &str) -> Settings {
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    Settings {
+        base_url: BaseUrl::parse(base_url).expect("a base address"),
+        key: KeySource::Value(KEY.into()),
+        timeout: Duration::from_secs(10),
+        max_requests_per_second: 1000.0,
+        ca_file: None,
+        filters: Filters::default(),
+    }
+}
+
+/// Runs a future on a runtime with a paused clock, which advances in small steps: if it jumped to the next timer, every
+/// answer would be too late.
+pub(crate) async fn fast<F: Future>(future: F) -> F::Output {
+    // A blocking task keeps the clock from jumping.
+    let (hold, held) = mpsc::channel::<()>();
+    let held = tokio::task::spawn_blocking(move || {
+        let _ = held.recv();
+    });
+    let mut future = pin!(future);
+    let output = loop {
+        tokio::select! {
+            biased;
+            output = &mut future => break output,
+            () = tokio::time::advance(Duration::from_millis(10)) => {}
+        }
+    };
+    drop(hold);
+    let _ = held.await;
+    output
+}
+
+// === impl Recorder ===
+
+impl Observer for Recorder {
+    fn response(&self, _: Endpoint, _: Duration, bytes: u64) {
+        let mut reported = self.0.lock().unwrap();
+        reported.requests += 1;
+        reported.bytes += bytes;
+    }
+
+    fn failure(&self, _: Endpoint, reason: FailureReason) {
+        *self
+            .0
+            .lock()
+            .unwrap()
+            .failures
+            .entry(reason.as_str())
+            .or_default() += 1;
+    }
+
+    fn throttled(&self, waited: Duration) {
+        self.0.lock().unwrap().throttled += waited.as_secs_f64();
+    }
+
+    fn unknown_fields(&self, count: u64) {
+        self.0.lock().unwrap().unknown_fields += count;
+    }
+}
+
+// === impl Subject ===
+
+impl Subject {
+    pub(crate) fn new(base_url: &str) -> Self {
+        Self::with(settings(base_url))
+    }
+
+    pub(crate) fn with(settings: Settings) -> Self {
+        let recorder = Recorder::default();
+        let client = Client::new(settings, recorder.clone()).expect("a client");
+        Self { client, recorder }
+    }
+
+    /// Requests the newest audit log page.
+    pub(crate) async fn audit(&self) -> Result<AuditPage, ApiError> {
+        let query = AuditQuery {
+            limit: 100,
+            ..AuditQuery::default()
+        };
+        self.client.audit_page(&query, Priority::Live).await
+    }
+
+    /// Requests an audit log page that fails.
+    pub(crate) async fn refused(&self) -> ApiError {
+        self.audit().await.expect_err("no page")
+    }
+
+    pub(crate) fn reported(&self) -> MutexGuard<'_, Reported> {
+        self.recorder.0.lock().unwrap()
+    }
+
+    /// The number of failures with this reason.
+    pub(crate) fn failures(&self, reason: &str) -> usize {
+        self.reported().failures.get(reason).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,182 @@
+//! The audit log listing (sections 2.2 and 4.1).
+//!
+//! Silent spots of the specification, as read here (see [`Readings`] for those with settings):
+//!
+//! - The newest entry of a page comes first. `startCursor` is the cursor of the newest entry, `endCursor` that of the
+//!   oldest.
+//! - `before` and `after` together return the entries between the two, those next to `before` first.
+//! - `hasPrevious` and `hasMore` say whether newer and older entries match the filter. Above and below an empty page
+//!   means above and below the cursor.
+//! - On an empty page `endCursor` is null and `startCursor` repeats `after`.
+//! - A cursor that this simulator did not write is a validation error.
+//! - Filters combine with AND, the values of one filter with OR. "Invalid ids are silently ignored": a deal id that is
+//!   not a number or not known is as if it had not been sent, so a filter without any valid id filters nothing. An
+//!   unknown e-mail address matches nothing. An unknown activity type is a validation error.
+
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+use crate::data;
+use crate::dice::{Purpose, hash};
+use crate::entry::View;
+use crate::query::{Query, issue};
+use crate::readings::{AfterReading, CursorReading, FlagReading, Readings};
+use crate::world::{Key, Row, World};
+
+/// The parameters with one value.
+const SINGLE: &str = "limit before after";
+/// The parameters with any number of values.
+const ARRAYS: &str = "activityTypes dealIds actorUserEmails targetUserEmails";
+
+/// Writes and reads cursors, which are opaque and checked. A cursor names a place and not an entry, so it stays valid if
+/// retention removes the entry.
+struct Cursors {
+    seed: u64,
+    engine: GeneralPurpose,
+}
+
+/// The filters of a request. `None` means all.
+#[derive(Debug)]
+struct Filter {
+    kinds: Option<HashSet<String>>,
+    deals: Option<HashSet<i64>>,
+    actors: Option<HashSet<i64>>,
+    targets: Option<HashSet<i64>>,
+}
+
+/// Returns the page for a request, or the body of a validation error.
+pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<Value, Value> {
+    query.check(SINGLE, ARRAYS)?;
+    let cap = readings.page_cap.unwrap_or(u64::MAX);
+    let limit = query.limit()?.min(cap) as usize;
+    let cursors = Cursors {
+        seed: world.seed,
+        engine: match readings.cursor {
+            CursorReading::UrlSafe => URL_SAFE_NO_PAD,
+            CursorReading::Reserved => STANDARD,
+        },
+    };
+    let cursor = |name: &str| match query.get(name) {
+        None => Ok(None),
+        Some(text) => {
+            let refused = || issue(name, "invalid_cursor", "Malformed or expired cursor", text);
+            cursors.read(text).ok_or_else(refused).map(Some)
+        }
+    };
+    let (before, after) = (cursor("before")?, cursor("after")?);
+    let filter = Filter::parse(query, world)?;
+
+    let rows = &world.rows;
+    let low = after.map_or(0, |key| world.count_below(key, !readings.after_inclusive));
+    let high = before.map_or(rows.len(), |key| {
+        world.count_below(key, readings.before_inclusive)
+    });
+    let between = rows[low.min(high)..high].iter();
+    let matches = |row: &&Row| filter.is_empty() || filter.matches(&world.view(row));
+    let is_adjacent = readings.after == AfterReading::Adjacent && before.is_none();
+    let page: Vec<&Row> = if after.is_some() && is_adjacent {
+        let mut page: Vec<&Row> = between.filter(matches).take(limit).collect();
+        page.reverse();
+        page
+    } else {
+        between.rev().filter(matches).take(limit).collect()
+    };
+
+    let (newest, oldest) = (
+        page.first().map(|row| row.key),
+        page.last().map(|row| row.key),
+    );
+    let above = newest.map_or(high.max(low), |key| world.count_below(key, true));
+    let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
+    let items: Vec<Value> = page.iter().map(|row| world.entry(row)).collect();
+    let start_cursor = newest.map(|key| cursors.write(key));
+    Ok(json!({
+        "items": items,
+        "startCursor": start_cursor.as_deref().or(query.get("after")),
+        "endCursor": oldest.map(|key| cursors.write(key)),
+        "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
+        "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
+    }))
+}
+
+fn flag(reading: FlagReading, right: impl FnOnce() -> bool) -> bool {
+    match reading {
+        FlagReading::Right => right(),
+        FlagReading::AlwaysFalse => false,
+        FlagReading::AlwaysTrue => true,
+    }
+}
+
+// === impl Cursors ===
+
+impl Cursors {
+    fn write(&self, key: Key) -> String {
+        let check = hash(self.seed, Purpose::Cursor, key.created as u64, key.number);
+        let numbers = [key.created as u64, key.number, check].map(u64::to_be_bytes);
+        // One more byte brings padding, which is reserved in a URL.
+        self.engine.encode([numbers.as_flattened(), &[0]].concat())
+    }
+
+    /// Returns the place, or nothing if this simulator did not write the cursor.
+    fn read(&self, text: &str) -> Option<Key> {
+        let bytes = self.engine.decode(text).ok()?;
+        let number = |at| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let key = Key {
+            created: number(0)? as i64,
+            number: number(8)?,
+        };
+        (self.write(key) == text).then_some(key)
+    }
+}
+
+// === impl Filter ===
+
+impl Filter {
+    fn parse(query: &Query, world: &World) -> Result<Self, Value> {
+        for kind in query.all("activityTypes") {
+            if !data::kinds().any(|known| known == kind) && !world.was_given("type", kind) {
+                let (code, message) = ("invalid_enum_value", "Invalid enum value");
+                let mut refused = issue("activityTypes", code, message, kind);
+                refused["issues"][0]["options"] = data::kinds().collect();
+                return Err(refused);
+            }
+        }
+        let kinds: HashSet<String> = query.all("activityTypes").map(str::to_owned).collect();
+        let deals = query.all("dealIds").filter_map(|id| id.parse().ok());
+        let deals: HashSet<i64> = deals
+            .filter(|&id| data::is_deal(id) || world.was_given("dealId", id))
+            .collect();
+        let users = |name| {
+            query.all(name).next()?;
+            Some(query.all(name).filter_map(data::user_of).collect())
+        };
+        Ok(Self {
+            kinds: (!kinds.is_empty()).then_some(kinds),
+            deals: (!deals.is_empty()).then_some(deals),
+            actors: users("actorUserEmails"),
+            targets: users("targetUserEmails"),
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        let ids = [&self.deals, &self.actors, &self.targets];
+        self.kinds.is_none() && ids.iter().all(|wanted| wanted.is_none())
+    }
+
+    fn matches(&self, view: &View) -> bool {
+        let matches = |wanted: &Option<HashSet<i64>>, id: Option<i64>| {
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| id.is_some_and(|id| wanted.contains(&id)))
+        };
+        let kinds = self.kinds.as_ref();
+        kinds.is_none_or(|kinds| kinds.contains(view.kind.as_ref()))
+            && matches(&self.deals, view.deal)
+            && matches(&self.actors, view.actor)
+            && matches(&self.targets, view.target)
+    }
+}

@@ -1,0 +1,160 @@
+//! The control endpoint: shows what is set, and changes it while the simulator runs. It needs no key.
+//!
+//! A command is a JSON object with one field, as in `{"late": {"count": 3, "behind": "10m"}}`. Durations are written
+//! `90s` or `1h 30m`, times as in RFC 3339. A refused command is answered with 400 and a message.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use http::StatusCode;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::answer::message;
+use crate::fault::{Fault, duration};
+use crate::fields::Fields;
+use crate::server::Server;
+use crate::sim::{Requests, Simulator};
+use crate::truth::Truth;
+
+/// The most entries or changes per second.
+const MAX_RATE: f64 = 1e6;
+
+/// What the simulator can do, for a reader.
+const INDEX: &str = include_str!("index.txt");
+
+/// A change of the simulator.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum Command {
+    Events(u64),
+    Entry(Fields),
+    Late {
+        count: u64,
+        #[serde(with = "duration")]
+        behind: Duration,
+    },
+    Retain(u64),
+    Restore(u64),
+    Rate(f64),
+    Fault(Fault),
+    ClearFaults,
+    Readings(Fields),
+    Ticket(Fields),
+    TicketChangeRate(f64),
+    Advance(#[serde(with = "duration")] Duration),
+    Clock(Timestamp),
+}
+
+/// Returns the routes apart from the listings.
+pub(crate) fn routes() -> Router<Server> {
+    Router::new()
+        .route("/", get(|| async { INDEX }))
+        .route("/control/", get(show).post(change))
+        .route("/control/truth", get(truth))
+        .route("/control/requests", get(requests))
+}
+
+async fn show(State(server): State<Server>) -> Json<Value> {
+    Json(settings(&server.sim))
+}
+
+async fn change(State(server): State<Server>, body: Bytes) -> Response {
+    let command = serde_json::from_slice(&body).map_err(text);
+    match command.and_then(|command| run(&server.sim, command)) {
+        Ok(()) => Json(settings(&server.sim)).into_response(),
+        Err(error) => message(StatusCode::BAD_REQUEST, &error),
+    }
+}
+
+async fn truth(State(server): State<Server>) -> Json<Value> {
+    Json(true_numbers(&server.sim))
+}
+
+async fn requests(State(server): State<Server>) -> Json<Requests> {
+    Json(server.sim.requests())
+}
+
+fn run(sim: &Simulator, command: Command) -> Result<(), String> {
+    match command {
+        Command::Events(count) => sim.add_events(count),
+        Command::Entry(fields) => drop(sim.add_entry(&fields).map_err(text)?),
+        Command::Late { count, behind } => sim.add_late(count, behind),
+        Command::Retain(keep) => drop(sim.retain(keep)),
+        Command::Restore(count) => drop(sim.restore(count)),
+        Command::Rate(rate) => sim.set_rate(checked_rate(rate)?),
+        Command::Fault(fault) => drop(sim.fault(fault)),
+        Command::ClearFaults => sim.clear_faults(),
+        Command::Readings(changes) => {
+            let mut readings = json!(sim.readings());
+            changes.apply(&mut readings);
+            let readings = serde_json::from_value(readings).map_err(text)?;
+            sim.change_readings(|held| *held = readings);
+        }
+        Command::Ticket(fields) => drop(sim.add_ticket(fields).map_err(text)?),
+        Command::TicketChangeRate(rate) => {
+            let (now, rate) = (sim.millis(), checked_rate(rate)?);
+            sim.state().tickets.set_rate(now, rate);
+        }
+        Command::Advance(by) => sim.advance(by),
+        Command::Clock(at) => sim.set_clock(at),
+    }
+    Ok(())
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Returns the rate, or why it is not usable.
+pub(crate) fn checked_rate(rate: f64) -> Result<f64, String> {
+    if (0.0..=MAX_RATE).contains(&rate) {
+        return Ok(rate);
+    }
+    Err("a rate is a number from 0 to a million per second".to_owned())
+}
+
+/// Returns what is set now.
+fn settings(sim: &Simulator) -> Value {
+    let (now, state) = (sim.now(), sim.state());
+    let fault = |(id, fault)| json!({ "id": id, "fault": fault });
+    let faults: Vec<Value> = state.faults.list().into_iter().map(fault).collect();
+    json!({
+        "now": now,
+        "events": state.world.rows.len(),
+        "rate": state.world.rate,
+        "tickets": state.tickets.all.len(),
+        "ticket-change-rate": state.tickets.rate,
+        "readings": state.readings,
+        "faults": faults,
+        "statuses": state.requests.statuses,
+    })
+}
+
+/// Returns the true numbers of both listings.
+fn true_numbers(sim: &Simulator) -> Value {
+    let Truth { total, counts } = sim.truth();
+    let count = |((kind, actor), count)| json!({ "type": kind, "actor": actor, "count": count });
+    let counts: Vec<Value> = counts.into_iter().map(count).collect();
+    let tickets = sim.ticket_truth(&["OPEN"]);
+    let groups = tickets.groups.iter().map(|(group, sums)| {
+        json!({
+            "state": group.state,
+            "type": group.ticket_type,
+            "priority": group.priority,
+            "tickets": sums.tickets,
+            // A string: a JSON number does not hold so many digits.
+            "cents": sums.cents.to_string(),
+            "overdue": sums.overdue,
+        })
+    });
+    json!({
+        "audit": { "total": total, "counts": counts },
+        "tickets": { "total": tickets.total, "groups": groups.collect::<Vec<Value>>() },
+    })
+}

@@ -1,0 +1,400 @@
+//! The audit log listing: pages, cursors, filters, keys, and the readings of silent spots.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use orgdata_simulator::{AfterReading, ApiKey, CursorReading, Fields, FlagReading, KeyReading};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{all_ids, audit, client, get, ids, text, with_history};
+
+#[tokio::test]
+async fn a_page_has_the_newest_entries_and_100_by_default() {
+    let sim = with_history(1_500, |_| ()).await;
+    let page = audit(&sim, "").await;
+    assert_eq!(page["items"].as_array().unwrap().len(), 100);
+    assert_eq!(
+        (&page["hasPrevious"], &page["hasMore"]),
+        (&json!(false), &json!(true))
+    );
+    assert_eq!(page.as_object().unwrap().len(), 5);
+    let created: Vec<_> = page["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["createdAt"].as_str().unwrap())
+        .collect();
+    assert!(created.is_sorted_by(|newer, older| newer >= older));
+    assert_eq!(ids(&audit(&sim, "limit=1000").await).len(), 1_000);
+}
+
+#[tokio::test]
+async fn walking_down_sees_every_entry_once_at_any_page_size() {
+    let sim = with_history(250, |_| ()).await;
+    let whole = ids(&audit(&sim, "limit=1000").await);
+    assert_eq!(whole.len(), 250);
+    for limit in [1, 7, 250] {
+        assert_eq!(all_ids(&sim, &format!("limit={limit}")).await, whole);
+    }
+}
+
+#[tokio::test]
+async fn after_returns_the_page_next_to_the_cursor() {
+    let sim = with_history(10, |_| ()).await;
+    let top = audit(&sim, "limit=3").await;
+    let cursor = text(&top, "startCursor").to_owned();
+    let quiet = audit(&sim, &format!("after={cursor}")).await;
+    assert_eq!(
+        (
+            quiet["items"].as_array().unwrap().len(),
+            text(&quiet, "startCursor")
+        ),
+        (0, cursor.as_str())
+    );
+    assert_eq!(
+        (
+            &quiet["endCursor"],
+            &quiet["hasPrevious"],
+            &quiet["hasMore"]
+        ),
+        (&Value::Null, &json!(false), &json!(true))
+    );
+
+    sim.add_events(25);
+    let new: Vec<_> = ids(&audit(&sim, "limit=25").await);
+    let mut seen = Vec::new();
+    let mut page = audit(&sim, &format!("limit=10&after={cursor}")).await;
+    while !page["items"].as_array().unwrap().is_empty() {
+        seen.splice(0..0, ids(&page));
+        let next = text(&page, "startCursor").to_owned();
+        page = audit(&sim, &format!("limit=10&after={next}")).await;
+    }
+    assert_eq!(seen, new);
+}
+
+#[tokio::test]
+async fn after_can_return_the_newest_page_with_a_hole_beneath() {
+    let sim = with_history(10, |config| config.readings.after = AfterReading::Newest).await;
+    let cursor = text(&audit(&sim, "").await, "startCursor").to_owned();
+    sim.add_events(25);
+    let newest = ids(&audit(&sim, "limit=10").await);
+    let page = audit(&sim, &format!("limit=10&after={cursor}")).await;
+    assert_eq!(ids(&page), newest);
+    assert_eq!(
+        (&page["hasPrevious"], &page["hasMore"]),
+        (&json!(false), &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn after_can_be_inclusive() {
+    let sim = with_history(10, |config| config.readings.after_inclusive = true).await;
+    let top = audit(&sim, "limit=1").await;
+    let again = audit(&sim, &format!("after={}", text(&top, "startCursor"))).await;
+    assert_eq!(ids(&again), ids(&top));
+}
+
+#[tokio::test]
+async fn before_and_after_together_give_what_lies_between() {
+    let sim = with_history(30, |_| ()).await;
+    let all = ids(&audit(&sim, "").await);
+    let (top, bottom) = (audit(&sim, "limit=5").await, audit(&sim, "limit=20").await);
+    let query = format!(
+        "before={}&after={}",
+        text(&top, "endCursor"),
+        text(&bottom, "endCursor")
+    );
+    assert_eq!(ids(&audit(&sim, &query).await), all[5..19]);
+    let upside_down = format!(
+        "after={}&before={}",
+        text(&top, "endCursor"),
+        text(&bottom, "endCursor")
+    );
+    assert!(ids(&audit(&sim, &upside_down).await).is_empty());
+}
+
+#[tokio::test]
+async fn a_cursor_survives_its_entry() {
+    let sim = with_history(100, |_| ()).await;
+    let middle = audit(&sim, "limit=50").await;
+    let cursor = text(&middle, "endCursor").to_owned();
+    assert_eq!(sim.retain(20), 80);
+    assert_eq!(
+        ids(&audit(&sim, &format!("after={cursor}")).await).len(),
+        20
+    );
+    assert!(ids(&audit(&sim, &format!("before={cursor}")).await).is_empty());
+    assert_eq!(sim.restore(5), 5);
+    assert_eq!(ids(&audit(&sim, "").await).len(), 15);
+    sim.advance(Duration::from_secs(1));
+    sim.add_events(3);
+    assert_eq!(ids(&audit(&sim, "").await).len(), 18);
+    assert_eq!(sim.retain(3), 15);
+    assert_eq!(sim.retain(0), 3);
+    let empty = audit(&sim, "").await;
+    assert_eq!(
+        empty,
+        json!({ "items": [], "startCursor": null, "endCursor": null, "hasPrevious": false, "hasMore": false })
+    );
+}
+
+#[tokio::test]
+async fn late_rows_fall_behind_the_cursor_or_come_on_top_as_the_key_says() {
+    for (key, on_top) in [(KeyReading::CreatedAt, false), (KeyReading::Arrival, true)] {
+        let sim = with_history(1_000, |config| config.readings.key = key).await;
+        let cursor = text(&audit(&sim, "").await, "startCursor").to_owned();
+        let before: HashSet<_> = all_ids(&sim, "limit=1000").await.into_iter().collect();
+        sim.add_late(3, Duration::from_secs(3600));
+        let polled = ids(&audit(&sim, &format!("after={cursor}")).await);
+        assert_eq!(polled.len(), if on_top { 3 } else { 0 });
+        let after: HashSet<_> = all_ids(&sim, "limit=1000").await.into_iter().collect();
+        assert_eq!((after.difference(&before).count(), after.len()), (3, 1_003));
+    }
+}
+
+#[tokio::test]
+async fn events_come_with_the_clock_and_stay_when_it_goes_back() {
+    let sim = with_history(0, |config| config.rate = 10.0).await;
+    assert!(ids(&audit(&sim, "").await).is_empty());
+    sim.advance(Duration::from_secs(60));
+    let count = ids(&audit(&sim, "limit=1000").await).len();
+    assert!((590..=605).contains(&count), "{count}");
+    let now = sim.now();
+    sim.set_clock(now - jiff::SignedDuration::from_secs(30));
+    sim.add_events(1);
+    assert_eq!(ids(&audit(&sim, "limit=1000").await).len(), count + 1);
+    sim.set_rate(0.0);
+    sim.advance(Duration::from_secs(600));
+    assert_eq!(ids(&audit(&sim, "limit=1000").await).len(), count + 1);
+}
+
+#[tokio::test]
+async fn an_entry_can_be_given_field_by_field() {
+    let sim = with_history(5, |_| ()).await;
+    let fields = Fields::new()
+        .with("type", "DEAL_WON")
+        .with("dealId", 5007)
+        .with("actorUserId", 99)
+        .with("targetUserId", Value::Null);
+    let id = sim.add_entry(&fields).unwrap();
+    let page = audit(&sim, "limit=1").await;
+    let entry = &page["items"][0];
+    assert_eq!(
+        (&entry["id"], &entry["type"], &entry["deal"]["id"]),
+        (&json!(id), &json!("DEAL_WON"), &json!(5007))
+    );
+    assert_eq!(
+        (&entry["actorUser"]["id"], &entry["targetUser"]),
+        (&json!(99), &Value::Null)
+    );
+    let future = Fields::new()
+        .with("id", "from-the-future")
+        .with("createdAt", "2031-01-01T00:00:00Z")
+        .with("type", "BRAND_NEW");
+    sim.add_entry(&future).unwrap();
+    assert_eq!(ids(&audit(&sim, "limit=1").await), ["from-the-future"]);
+    assert_eq!(ids(&audit(&sim, "activityTypes=BRAND_NEW").await).len(), 1);
+    let error = sim.add_entry(&Fields::new().with("typ", "X")).unwrap_err();
+    assert!(error.to_string().contains("typ"), "{error}");
+    sim.add_entry(
+        &Fields::new()
+            .with("id", Value::Null)
+            .with("odd", 7)
+            .unchecked(),
+    )
+    .unwrap();
+    let page = audit(&sim, "limit=2").await;
+    assert_eq!(
+        (&page["items"][1]["id"], &page["items"][1]["odd"]),
+        (&Value::Null, &json!(7))
+    );
+}
+
+#[tokio::test]
+async fn filters_combine_with_and_and_their_values_with_or() {
+    let sim = with_history(1_000, |_| ()).await;
+    let all = audit(&sim, "limit=1000").await;
+    let all = all["items"].as_array().unwrap();
+    let expect = |keep: &dyn Fn(&Value) -> bool| -> Vec<String> {
+        all.iter()
+            .filter(|entry| keep(entry))
+            .map(|entry| entry["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let created = expect(&|entry| entry["type"] == "TASK_CREATED");
+    assert!(!created.is_empty());
+    for query in [
+        "activityTypes=TASK_CREATED",
+        "activityTypes[]=TASK_CREATED",
+        "activityTypes%5B%5D=TASK_CREATED",
+    ] {
+        assert_eq!(
+            ids(&audit(&sim, &format!("limit=1000&{query}")).await),
+            created
+        );
+    }
+    let both = expect(&|entry| entry["type"] == "TASK_CREATED" || entry["type"] == "DEAL_UPDATED");
+    assert_eq!(
+        ids(&audit(
+            &sim,
+            "limit=1000&activityTypes[]=TASK_CREATED&activityTypes[]=DEAL_UPDATED"
+        )
+        .await),
+        both
+    );
+    let actor = expect(&|entry| entry["type"] == "TASK_CREATED" && entry["actorUserId"] == 1004);
+    assert!(!actor.is_empty());
+    let query = "limit=1000&activityTypes=TASK_CREATED&actorUserEmails=user%2B1004@example.com";
+    assert_eq!(ids(&audit(&sim, query).await), actor);
+    let target = expect(&|entry| entry["targetUserId"] == 1002 || entry["targetUserId"] == 1003);
+    let query = "limit=1000&targetUserEmails[]=user1002%40example.com&targetUserEmails[]=USER1003@example.com";
+    assert_eq!(ids(&audit(&sim, query).await), target);
+    let deal = expect(&|entry| entry["dealId"] == 5001);
+    assert_eq!(
+        ids(&audit(
+            &sim,
+            "limit=1000&dealIds[]=5001&dealIds[]=nonsense&dealIds[]=1"
+        )
+        .await),
+        deal
+    );
+    assert_eq!(
+        ids(&audit(&sim, "limit=1000&dealIds=nonsense").await).len(),
+        1_000
+    );
+    assert!(ids(&audit(&sim, "actorUserEmails=nobody@example.com").await).is_empty());
+    assert_eq!(
+        all_ids(&sim, "limit=3&activityTypes=TASK_CREATED").await,
+        created
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_refused_with_its_issues() {
+    let sim = with_history(5, |_| ()).await;
+    for (query, path, code) in [
+        ("limit=0", "limit", "too_small"),
+        ("limit=1001", "limit", "too_big"),
+        ("limit=many", "limit", "invalid_type"),
+        ("limit=1.5", "limit", "invalid_type"),
+        ("sort=up", "sort", "unrecognized_keys"),
+        ("before=nonsense", "before", "invalid_cursor"),
+        ("after=", "after", "invalid_cursor"),
+        (
+            "activityTypes[]=TASK_CREATED&activityTypes[]=NOT_A_TYPE",
+            "activityTypes",
+            "invalid_enum_value",
+        ),
+    ] {
+        let (status, body) = get(&sim, &format!("/v1/audit-logs?{query}")).await;
+        assert_eq!(status, 400, "{query}");
+        assert!(body["error"].is_string());
+        let issue = &body["issues"][0];
+        assert_eq!(
+            (&issue["path"], &issue["code"]),
+            (&json!([path]), &json!(code)),
+            "{query}"
+        );
+        assert!(issue["message"].is_string() && issue.get("received").is_some());
+        assert_eq!(issue["options"].is_array(), code == "invalid_enum_value");
+    }
+    for query in ["offset=x", "offset=-1", "limit=0", "offset=1.5"] {
+        assert_eq!(
+            get(&sim, &format!("/v1/tickets?{query}")).await.0,
+            400,
+            "{query}"
+        );
+    }
+    assert_eq!(get(&sim, "/v1/tickets?skip=1").await.0, 400);
+}
+
+#[tokio::test]
+async fn a_key_needs_the_scope_of_the_listing() {
+    let keys = [
+        "full",
+        "read=*:read",
+        "logs=activity_logs:read",
+        "tickets=tickets:read",
+        "none=",
+    ];
+    let sim = with_history(5, |config| {
+        config.keys = keys
+            .iter()
+            .map(|key| key.parse::<ApiKey>().unwrap())
+            .collect()
+    })
+    .await;
+    for (key, audit, tickets) in [
+        (None, 401, 401),
+        (Some("wrong"), 401, 401),
+        (Some("full"), 200, 200),
+        (Some("read"), 200, 200),
+        (Some("logs"), 200, 403),
+        (Some("tickets"), 403, 200),
+        (Some("none"), 403, 403),
+    ] {
+        for (path, expected) in [("/v1/audit-logs", audit), ("/v1/tickets", tickets)] {
+            let mut request = client().get(format!("{}{path}", sim.base_url()));
+            if let Some(key) = key {
+                request = request.header("x-api-key", key);
+            }
+            let response = request.send().await.unwrap();
+            assert_eq!(response.status(), expected, "{key:?} {path}");
+            if expected != 200 {
+                let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+                assert!(body["message"].is_string());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_refused_in_json() {
+    let sim = with_history(5, |_| ()).await;
+    assert_eq!(get(&sim, "/v1/users").await.0, 404);
+    assert_eq!(get(&sim, "/v2/audit-logs").await.0, 404);
+    let response = client()
+        .post(format!("{}/v1/tickets", sim.base_url()))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (response.status(), &response.headers()["allow"]),
+        (StatusCode::METHOD_NOT_ALLOWED, &"GET".parse().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn flags_cursors_and_page_sizes_follow_the_readings() {
+    let sim = with_history(10, |config| {
+        config.readings.has_more = FlagReading::AlwaysFalse;
+        config.readings.has_previous = FlagReading::AlwaysTrue;
+        config.readings.cursor = CursorReading::Reserved;
+        config.readings.page_cap = Some(3);
+        config.tickets = 5;
+    })
+    .await;
+    let page = audit(&sim, "limit=5").await;
+    assert_eq!(
+        (ids(&page).len(), &page["hasMore"], &page["hasPrevious"]),
+        (3, &json!(false), &json!(true))
+    );
+    let cursor = text(&page, "startCursor").to_owned();
+    assert!(cursor.ends_with('='), "{cursor}");
+    let url = url::Url::parse_with_params(
+        &format!("{}/v1/audit-logs", sim.base_url()),
+        [("after", &cursor)],
+    )
+    .unwrap();
+    let (_, empty) = get(&sim, &format!("/v1/audit-logs?{}", url.query().unwrap())).await;
+    assert_eq!(empty["startCursor"], json!(cursor));
+    let tickets = get(&sim, "/v1/tickets?limit=100").await.1;
+    assert_eq!(
+        (
+            tickets["items"].as_array().unwrap().len(),
+            &tickets["limit"]
+        ),
+        (3, &json!(3))
+    );
+}

@@ -1,0 +1,138 @@
+//! What a test holds on to: the truth, the hook, start and stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orgdata_simulator::{Fields, Scope};
+use reqwest::Client;
+
+use crate::support::{all_ids, audit, client, ids, raw, with_history};
+
+#[tokio::test]
+async fn a_hook_sees_every_request_and_can_change_the_world_before_it_is_answered() {
+    let sim = with_history(0, |_| ()).await;
+    sim.on_request(Box::new(|info, sim| {
+        assert_eq!(info.param("limit"), Some("7"));
+        sim.add_events(2);
+        None
+    }));
+    assert_eq!(ids(&audit(&sim, "limit=7").await).len(), 2);
+    assert_eq!(ids(&audit(&sim, "limit=7").await).len(), 4);
+    let requests = sim.requests();
+    assert_eq!(
+        (requests.audit, requests.tickets, requests.statuses[&200]),
+        (2, 0, 2)
+    );
+    assert_eq!(
+        (requests.last[1].raw_query.as_str(), requests.last[1].status),
+        ("limit=7", Some(200))
+    );
+}
+
+#[tokio::test]
+async fn answers_carry_the_date_of_the_clock_and_are_compressed_when_asked() {
+    let sim = with_history(200, |config| config.compression = true).await;
+    sim.advance(Duration::from_secs(60));
+    client();
+    let plain = Client::builder().no_proxy().no_gzip().build().unwrap();
+    let request = plain
+        .get(format!("{}/v1/audit-logs?limit=200", sim.base_url()))
+        .header("x-api-key", "demo-key");
+    let response = request
+        .header("accept-encoding", "gzip")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.headers()["date"], "Tue, 01 Jan 2030 00:01:00 GMT");
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    assert!(response.bytes().await.unwrap().starts_with(&[0x1f, 0x8b]));
+    assert_eq!(ids(&audit(&sim, "limit=200").await).len(), 200);
+    sim.change_readings(|readings| readings.no_date = true);
+    let response = raw(&sim, "/v1/tickets").await.unwrap();
+    assert!(response.headers().get("date").is_none());
+}
+
+#[tokio::test]
+async fn a_stopped_server_can_be_started_again_on_the_same_port() {
+    let sim = with_history(5, |_| ()).await;
+    let (address, world) = (sim.address(), Arc::clone(sim.simulator()));
+    sim.stop().await;
+    let url = format!("http://{address}/v1/tickets");
+    assert!(client().get(&url).send().await.unwrap_err().is_connect());
+    let _again = world.run_on(address).await.unwrap();
+    assert_eq!(client().get(&url).send().await.unwrap().status(), 401);
+}
+
+#[tokio::test]
+async fn the_truth_counts_what_is_served_and_what_was_taken_away() {
+    let sim = with_history(300, |_| ()).await;
+    let start = sim.mark();
+    let listed = all_ids(&sim, "limit=100").await;
+    let entries: Vec<_> = sim.entries().collect();
+    assert!(
+        entries
+            .iter()
+            .rev()
+            .map(|entry| entry.id.clone())
+            .eq(listed)
+    );
+    let truth = sim.truth();
+    assert_eq!(
+        (truth.total, truth.counts.values().sum::<u64>()),
+        (300, 300)
+    );
+    let busiest = truth
+        .counts
+        .iter()
+        .max_by_key(|(_, count)| **count)
+        .unwrap();
+    let counted = entries
+        .iter()
+        .filter(|entry| (&entry.activity_type, entry.actor) == (&busiest.0.0, busiest.0.1))
+        .count();
+    assert_eq!(counted as u64, *busiest.1);
+
+    sim.advance(Duration::from_secs(5));
+    sim.add_events(10);
+    sim.add_late(4, Duration::from_secs(7200));
+    sim.add_entry(
+        &Fields::new()
+            .with("actorUserId", 77)
+            .with("type", "DEAL_WON"),
+    )
+    .unwrap();
+    sim.restore(6);
+    let since = Scope {
+        since: Some(start),
+        ..Scope::default()
+    };
+    assert_eq!(sim.truth_of(since).total, 9);
+    assert_eq!(sim.truth_of(Scope::arrived_since(start)).total, 15);
+    assert_eq!(
+        sim.truth_of(Scope::arrived_since(start)).counts[&("DEAL_WON".to_owned(), Some(77))],
+        1
+    );
+    assert_eq!(sim.entries_of(Scope::arrived_since(start)).count(), 15);
+}
+
+#[tokio::test]
+async fn the_seed_decides_what_is_served() {
+    let served = |seed: u64| async move {
+        let sim = with_history(200, |config| {
+            config.seed = seed;
+            config.rate = 3.0;
+            config.tickets = 50;
+            config.ticket_change_rate = 1.0;
+        })
+        .await;
+        sim.advance(Duration::from_secs(100));
+        sim.add_late(2, Duration::from_secs(60));
+        (
+            sim.entries().map(|entry| entry.json).collect::<Vec<_>>(),
+            sim.tickets(),
+        )
+    };
+    let (first, again, other) = (served(1).await, served(1).await, served(2).await);
+    assert!(first == again);
+    assert!(first.0 != other.0 && first.1 != other.1);
+}

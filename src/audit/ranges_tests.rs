@@ -1,0 +1,642 @@
+//! [`Ranges`] against a model of the service, in random histories.
+//!
+//! Between any two requests and before or after any commit, events arrive, pages fail or are empty, cursors expire, rows
+//! are deleted, the disk is full, or the process is killed. Every event is taken once in all of them. `RANGES_SEEDS`
+//! says how many histories are tried, and `RANGES_SEED` runs a single one.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+use super::Start;
+use super::ranges::{Limits, Page, Ranges, Request, Row, Task};
+use crate::ledger::{Disposition, EventId, STRIDE, TailState};
+
+const SEEDS: u64 = 5_000;
+
+/// Seconds between the epoch and the start of each history.
+const EPOCH: i64 = 1_800_000_000;
+
+/// An expired cursor is only taken for a valid one in its first minute.
+const MINUTE: i64 = 61;
+
+/// The position of an entry in the listing.
+type Key = (i64, u64);
+
+/// The process was killed.
+struct Killed;
+
+/// How the service answers an expired cursor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Expired {
+    Refused,
+    Ignored,
+    Empty,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key: Key,
+    created: i64,
+    id: u64,
+    /// It was the newest of the listing when it arrived.
+    on_top: bool,
+}
+
+/// Why a page is not served.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Failure {
+    Temporary,
+    Refused,
+}
+
+/// An implementation of the listing, newest entry first.
+#[derive(Debug)]
+struct Service {
+    entries: Vec<Entry>,
+    clock: i64,
+    arrivals: u64,
+    /// The listing is in order of arrival, not of creation.
+    by_arrival: bool,
+    /// A cursor includes its entry.
+    inclusive: bool,
+    /// Entries of one second share a cursor.
+    shared: bool,
+    /// The last page has no cursor.
+    ends: bool,
+    /// The maximum number of entries in a page.
+    cap: usize,
+    expired: Expired,
+    generation: u64,
+    /// Pages below the newest that are still going to fail.
+    failing: u32,
+    empty_next: bool,
+    /// Requests whose last answer was empty by accident.
+    emptied: Vec<Task>,
+    purged: HashSet<u64>,
+    /// Entries that were the newest when they arrived.
+    on_top: HashSet<u64>,
+}
+
+/// The exporter: what is on disk, and what is in memory.
+struct Exporter {
+    limits: Limits,
+    state: TailState,
+    known: HashSet<u64>,
+    taken: HashMap<u64, Disposition>,
+    gaps: u32,
+    /// The highest place that may have been sent, and those that wait for a range.
+    sent: i64,
+    unsent: Vec<i64>,
+    ranges: Ranges,
+    /// Cursors of ranges that were used, while each page should be requested once.
+    used: Option<HashSet<String>>,
+}
+
+/// What happens between two requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Weather {
+    /// Nothing.
+    Still,
+    /// Events arrive, some of them late.
+    Calm,
+    /// Everything may go wrong, but nothing is deleted.
+    Rough,
+    /// Rows are deleted too.
+    Lossy,
+}
+
+struct World {
+    rng: Rng,
+    service: Service,
+    exporter: Exporter,
+    weather: Weather,
+    /// How many entries there were at the first sync.
+    there: u64,
+    trace: bool,
+}
+
+// === impl Service ===
+
+impl Service {
+    fn random(rng: &mut Rng) -> Self {
+        let by_arrival = rng.u8(..5) == 0;
+        let inclusive = rng.u8(..10) < 3;
+        let shared = inclusive && !by_arrival && rng.bool();
+        let caps: &[usize] = match (inclusive, shared) {
+            (_, true) => &[100],
+            (true, _) => &[2, 3, 5, 100],
+            _ => &[1, 2, 3, 5, 100],
+        };
+        // The newest page cannot be told from an older one if times are in no order.
+        let expired = [Expired::Refused, Expired::Empty, Expired::Ignored];
+        let expired = expired[rng.usize(..if by_arrival { 2 } else { 3 })];
+        Self {
+            entries: Vec::new(),
+            clock: 1000,
+            arrivals: 0,
+            by_arrival,
+            inclusive,
+            shared,
+            ends: rng.bool(),
+            cap: caps[rng.usize(..caps.len())],
+            expired,
+            generation: 0,
+            failing: 0,
+            empty_next: false,
+            emptied: Vec::new(),
+            purged: HashSet::new(),
+            on_top: HashSet::new(),
+        }
+    }
+
+    fn time(&self) -> Timestamp {
+        at(self.clock)
+    }
+
+    /// Adds an entry that was created `age` seconds ago.
+    fn add(&mut self, age: i64) {
+        self.arrivals += 1;
+        let (id, created) = (self.arrivals, self.clock - age);
+        let key = if self.by_arrival {
+            (id.cast_signed(), 0)
+        } else {
+            (created, id)
+        };
+        let place = self.entries.partition_point(|entry| entry.key > key);
+        let entry = Entry {
+            key,
+            created,
+            id,
+            on_top: place == 0,
+        };
+        if place == 0 {
+            self.on_top.insert(id);
+        }
+        self.entries.insert(place, entry);
+    }
+
+    /// Adds an event, now.
+    fn event(&mut self, rng: &mut Rng, group: usize) {
+        self.clock += [0, 0, 1, 1, 2][rng.usize(..5)];
+        let newest = self.entries.iter();
+        if self.shared
+            && newest
+                .take_while(|entry| entry.created == self.clock)
+                .count()
+                >= group
+        {
+            self.clock += 1;
+        }
+        self.add(0);
+    }
+
+    /// Deletes the last entries of the listing: a loss is only noticed below something new.
+    fn purge(&mut self, count: usize) {
+        let keep = self.entries.len().saturating_sub(count).max(1);
+        let gone = self.entries.drain(keep.min(self.entries.len())..);
+        self.purged.extend(gone.map(|entry| entry.id));
+    }
+
+    fn cursor(&self, entry: &Entry) -> String {
+        let (major, minor) = entry.key;
+        let minor = if self.shared { 0 } else { minor };
+        format!("{} {major} {minor}", self.generation)
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<Page, Failure> {
+        let mut from = 0;
+        let mut is_empty = false;
+        if let Some(before) = &request.before {
+            if self.failing > 0 {
+                self.failing -= 1;
+                return Err(Failure::Temporary);
+            }
+            let parts: Vec<i64> = before
+                .split(' ')
+                .map(|part| part.parse().unwrap())
+                .collect();
+            let key = (parts[1], parts[2].cast_unsigned());
+            match self.expired {
+                _ if parts[0].cast_unsigned() == self.generation => {
+                    from =
+                        self.entries
+                            .partition_point(|entry| match (self.inclusive, self.shared) {
+                                (true, true) => entry.key.0 > key.0,
+                                (true, false) => entry.key > key,
+                                (false, _) => entry.key >= key,
+                            });
+                }
+                Expired::Refused => return Err(Failure::Refused),
+                Expired::Ignored => {}
+                Expired::Empty => is_empty = true,
+            }
+        }
+        if self.empty_next && !self.emptied.contains(&request.task) {
+            self.empty_next = false;
+            is_empty = true;
+        }
+        let limit = self.cap.min(request.limit as usize);
+        let below = &self.entries[from..];
+        let shown = if is_empty {
+            &[]
+        } else {
+            &below[..limit.min(below.len())]
+        };
+        if shown.is_empty() {
+            self.emptied.push(request.task);
+        }
+        let is_last = self.ends && shown.len() == below.len();
+        Ok(Page {
+            rows: shown
+                .iter()
+                .map(|entry| Row {
+                    id: EventId(entry.id),
+                    created_at: at(entry.created),
+                    known: false,
+                })
+                .collect(),
+            end_cursor: shown
+                .last()
+                .filter(|_| !is_last)
+                .map(|entry| self.cursor(entry)),
+            server_time: self.time(),
+        })
+    }
+}
+
+// === impl Exporter ===
+
+impl Exporter {
+    fn new(page_size: u32, start: Start, window: i64) -> Self {
+        let limits = Limits {
+            until: None,
+            page_size,
+            start,
+            reread_window: SignedDuration::from_secs(window),
+            started: std::time::Instant::now(),
+        };
+        Self {
+            limits,
+            state: TailState::default(),
+            known: HashSet::new(),
+            taken: HashMap::new(),
+            gaps: 0,
+            sent: i64::MIN,
+            unsent: Vec::new(),
+            ranges: Ranges::new(TailState::default(), limits, None, false),
+            used: None,
+        }
+    }
+
+    /// Begins anew with what is on disk.
+    fn restart(&mut self) {
+        let has_known = !self.known.is_empty();
+        self.ranges = Ranges::new(self.state.clone(), self.limits, None, has_known);
+    }
+
+    /// Writes what memory has to disk.
+    fn save(&mut self) {
+        let places = self
+            .state
+            .ranges
+            .iter()
+            .map(|range| (range.id, range.place));
+        let places: Vec<(i64, i64)> = places.collect();
+        self.state = self.ranges.state.clone();
+        self.ranges.saved();
+        for range in &self.state.ranges {
+            assert!(range.place > range.id - STRIDE, "a range left its places");
+            let before = places.iter().find(|(id, _)| *id == range.id);
+            assert!(before.is_none_or(|(_, place)| *place >= range.place));
+        }
+    }
+
+    /// Notes what may be sent after a commit.
+    fn send(&mut self, place: i64) {
+        self.unsent.push(place);
+        let open = self.state.ranges.iter();
+        let held = open.map(|range| range.id - STRIDE).min();
+        let is_sendable = |place: &mut i64| held.is_none_or(|held| *place <= held);
+        self.sent = self
+            .unsent
+            .extract_if(.., is_sendable)
+            .fold(self.sent, i64::max);
+    }
+}
+
+// === impl World ===
+
+impl World {
+    fn random(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let service = Service::random(&mut rng);
+        let page_size = if service.shared {
+            [4, 7, 50][rng.usize(..3)]
+        } else {
+            [1, 2, 3, 7, 50][rng.usize(..5)]
+        };
+        let start = match rng.u8(..4) {
+            0 | 1 => Start::Now,
+            2 => Start::Ago(Duration::from_secs(5)),
+            _ => Start::Oldest,
+        };
+        let weather = match rng.u8(..10) {
+            0 | 1 => Weather::Lossy,
+            2 | 3 => Weather::Calm,
+            _ => Weather::Rough,
+        };
+        let mut world = Self {
+            exporter: Exporter::new(page_size, start, 40),
+            service,
+            rng,
+            weather: Weather::Still,
+            there: 0,
+            trace: std::env::var_os("RANGES_SEED").is_some(),
+        };
+        for _ in 0..world.rng.u8(..20) {
+            world.event();
+        }
+        if weather == Weather::Calm && !world.service.inclusive {
+            world.exporter.used = Some(HashSet::new());
+        }
+        world.weather = weather;
+        world
+    }
+
+    fn event(&mut self) {
+        // A page of each limit must reach below the entries that share a cursor.
+        let group = self.exporter.limits.page_size as usize / 2
+            - usize::from(self.exporter.limits.page_size > 3);
+        self.service.event(&mut self.rng, group.max(1));
+    }
+
+    /// Something happens, or not.
+    fn chaos(&mut self) -> Result<(), Killed> {
+        let dice = self.rng.u32(..1000);
+        if self.weather == Weather::Still {
+            return Ok(());
+        }
+        let rng = &mut self.rng;
+        match dice {
+            0..150 => {
+                for _ in 0..[1, 1, 1, 2, 3, 12][rng.usize(..6)] {
+                    self.event();
+                }
+            }
+            150..190 if self.service.by_arrival => {
+                if self.exporter.state.first_sync.is_none() {
+                    return Ok(());
+                }
+                for _ in 0..rng.u8(1..8) {
+                    self.service.add(1_000_000);
+                }
+            }
+            // A late row below a loss hides that it is one.
+            150..190 if self.weather == Weather::Lossy || self.service.shared => {}
+            150..190 => self.service.add(rng.i64(1..30)),
+            _ if self.weather == Weather::Calm => {}
+            200..210 if self.weather == Weather::Lossy => {
+                self.service.clock += rng.i64(MINUTE..200);
+                self.service.purge(rng.usize(1..8));
+            }
+            210..216 => {
+                self.service.clock += MINUTE;
+                self.service.generation += 1;
+                // The newest page is only recognized by newer entries.
+                self.event();
+            }
+            216..226 if self.weather != Weather::Lossy => self.service.empty_next = true,
+            226..236 => self.service.failing = rng.u32(1..12),
+            236..240 => self.service.clock += rng.i64(1..100),
+            240..270 => return Err(Killed),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// One request and one commit; returns whether anything was due.
+    fn round(&mut self, poll: bool, reread: bool) -> Result<bool, Killed> {
+        let Some(request) = self.exporter.ranges.request(poll, reread) else {
+            return Ok(false);
+        };
+        assert!(request.limit >= 1 && request.limit <= self.exporter.limits.page_size.max(2));
+        self.chaos()?;
+        let answer = self.service.answer(&request);
+        let there = self.service.arrivals;
+        self.chaos()?;
+        if self.trace {
+            let ids = answer
+                .as_ref()
+                .map(|page| page.rows.iter().map(|row| row.id.0).collect::<Vec<_>>());
+            eprintln!("{} {request:?}: {ids:?}", self.service.clock);
+        }
+        let exporter = &mut self.exporter;
+        match answer {
+            Err(failure) => {
+                let refused = failure == Failure::Refused;
+                let gap = exporter.ranges.failed(&request, refused, Timestamp::now());
+                assert!(gap.is_none(), "an error became a gap");
+            }
+            Ok(mut page) => {
+                for row in &mut page.rows {
+                    row.known = exporter.known.contains(&row.id.0);
+                }
+                self.once(&request, &page);
+                let step = self.exporter.ranges.page(&request, &page);
+                self.chaos()?;
+                let has_changes = !step.take.is_empty() || step.gap.is_some();
+                let full = self.weather != Weather::Still && self.rng.u8(..40) == 0;
+                let exporter = &mut self.exporter;
+                let (old, mut new) = (&exporter.ranges.state, step.next);
+                let has_changes = has_changes
+                    || old.ranges != new.state.ranges
+                    || old.first_sync != new.state.first_sync
+                    || old.reread_at != new.state.reread_at
+                    || new.is_poll_unsaved();
+                if full && has_changes && self.weather != Weather::Calm {
+                    // The commit fails: neither file nor memory changes.
+                    return Ok(true);
+                }
+                if request.task == Task::FirstSync {
+                    self.there = there;
+                }
+                std::mem::swap(&mut exporter.ranges, &mut new);
+                if !page.rows.is_empty() {
+                    self.service.emptied.retain(|task| *task != request.task);
+                }
+                if self.trace {
+                    let open = exporter.ranges.state.ranges.iter();
+                    let open: Vec<_> = open
+                        .map(|range| (range.kind, range.cursor.as_deref(), range.end))
+                        .collect();
+                    eprintln!(
+                        "    takes {:?}, gap {:?}, open {open:?}",
+                        step.take, step.gap
+                    );
+                }
+                for (row, disposition) in &step.take {
+                    let id = page.rows[*row].id.0;
+                    assert!(exporter.known.insert(id), "{id} was taken twice");
+                    if *disposition != Disposition::Ignored {
+                        exporter.taken.insert(id, *disposition);
+                        assert!(step.place > exporter.sent, "{id} is sent out of order");
+                    }
+                }
+                exporter.gaps += u32::from(step.gap.is_some());
+                if has_changes {
+                    exporter.save();
+                    exporter.send(if step.take.is_empty() {
+                        i64::MIN
+                    } else {
+                        step.place
+                    });
+                    self.chaos()?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Checks that no page of a range is requested twice while nothing fails and cursors are valid.
+    fn once(&mut self, request: &Request, page: &Page) {
+        let open = self.exporter.ranges.state.ranges.iter();
+        let fresh = open
+            .filter(|range| {
+                page.server_time.duration_since(range.received_at).as_secs() < MINUTE - 1
+            })
+            .any(|range| request.task == Task::Range(range.id));
+        if let (Some(used), true, Some(cursor)) = (&mut self.exporter.used, fresh, &request.before)
+        {
+            let is_end = page.rows.is_empty() || page.end_cursor.is_none();
+            assert!(
+                is_end || used.insert(cursor.clone()),
+                "a page was requested twice"
+            );
+        }
+    }
+
+    /// Makes random rounds.
+    fn rounds(&mut self, count: u32) {
+        for _ in 0..count {
+            let dice = self.rng.u8(..10);
+            if self.round(dice < 4, dice > 7).is_err() {
+                self.exporter.restart();
+            }
+        }
+    }
+
+    /// Polls and reads until nothing is missing but late rows.
+    fn catch_up(&mut self) {
+        self.weather = Weather::Still;
+        (self.service.failing, self.service.empty_next) = (0, false);
+        let most = 500 + 100 * self.service.entries.len();
+        let mut rounds = 0;
+        self.round(true, false).ok();
+        while let Ok(true) = self.round(false, false) {
+            rounds += 1;
+            assert!(rounds < most, "it never ends: {:?}", self.exporter.ranges);
+        }
+        assert!(self.exporter.ranges.state.ranges.is_empty());
+    }
+
+    /// Re-reads everything.
+    fn reread(&mut self) {
+        self.exporter.limits.reread_window = SignedDuration::from_hours(10_000);
+        self.exporter.restart();
+        self.service.clock += 1;
+        let before = self.exporter.ranges.state.reread_at;
+        let most = 500 + 10 * self.service.entries.len();
+        let mut rounds = 0;
+        while self.exporter.ranges.state.reread_at == before {
+            self.round(false, true).ok();
+            rounds += 1;
+            assert!(rounds < most, "it never ends: {:?}", self.exporter.ranges);
+        }
+    }
+
+    fn is_taken(&self, entry: &Entry) -> bool {
+        self.exporter.taken.contains_key(&entry.id)
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(EPOCH + second).unwrap()
+}
+
+/// Plays one history.
+fn play(seed: u64) {
+    let mut world = World::random(seed);
+    while world.exporter.state.first_sync.is_none() {
+        world.rounds(1);
+    }
+    let (first, there) = (
+        world.exporter.state.first_sync.clone().unwrap(),
+        world.there,
+    );
+    let has_known = !world.exporter.known.is_empty();
+    let count = world.rng.u32(3..60);
+    world.rounds(count);
+
+    world.catch_up();
+    let new = |entry: &&Entry| entry.id > there;
+    let entries = |world: &World| world.service.entries.clone();
+    for entry in entries(&world).iter().filter(new) {
+        assert!(
+            !entry.on_top || world.is_taken(entry),
+            "{entry:?} was missed"
+        );
+    }
+
+    world.reread();
+    for entry in entries(&world) {
+        let is_wanted = if entry.id > there {
+            entry.on_top || Some(at(entry.created)) > first.count_floor
+        } else {
+            let floor = first.history_floor;
+            let start = world.exporter.limits.start;
+            start != Start::Now && floor.is_none_or(|floor| at(entry.created) >= floor)
+        };
+        assert!(!is_wanted || world.is_taken(&entry), "{entry:?} was missed");
+    }
+    for (id, disposition) in &world.exporter.taken {
+        // A re-read also meets new entries that share its cursor.
+        let is_counted = *disposition == Disposition::Live
+            || (world.service.shared && *disposition == Disposition::Late);
+        match (*id > there, world.service.on_top.contains(id)) {
+            (true, true) => assert!(is_counted, "{id} is {disposition:?}"),
+            (true, false) => {}
+            (false, _) => assert_eq!(*disposition, Disposition::History, "{id}"),
+        }
+    }
+    let purged = &world.service.purged;
+    let is_lost = |id: &&u64| {
+        **id > there && world.service.on_top.contains(id) && !world.exporter.taken.contains_key(id)
+    };
+    if has_known && !world.service.by_arrival && purged.iter().any(|id| is_lost(&id)) {
+        assert!(world.exporter.gaps > 0, "a loss was not reported");
+    }
+    assert!(
+        world.exporter.gaps == 0 || !purged.is_empty(),
+        "a gap without a loss"
+    );
+}
+
+#[test]
+fn every_history_takes_every_event_once() {
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    let seeds = match number("RANGES_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("RANGES_SEEDS").unwrap_or(SEEDS),
+    };
+    let failed: Vec<u64> = seeds
+        .filter(|seed| std::panic::catch_unwind(|| play(*seed)).is_err())
+        .collect();
+    assert!(failed.is_empty(), "{} failed: {failed:?}", failed.len());
+}

@@ -1,0 +1,232 @@
+//! The command `dead-letters`: lists, replays and deletes what could not be delivered or read, also beside a running exporter.
+
+use std::io::{self, Write};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{Failure, one_line, printed};
+use crate::cli::{DEFAULT_STATE_PATH, with_variable};
+use crate::ledger::{
+    DeadLetters, DeadReason, OpenError, RecordKind, Selection, StatePath, StoredLetter,
+};
+
+/// The maximum length of a message in the table, in characters.
+const MAX_MESSAGE: usize = 100;
+
+/// `dead-letters`.
+#[derive(Clone, Debug, Args)]
+pub struct DeadLettersArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// List them, oldest first
+    List(ListArgs),
+    /// Queue them for another delivery: the running exporter sends them within seconds, otherwise the next one to start
+    Replay(ChangeArgs),
+    /// Delete them
+    Drop(ChangeArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(mut_args = with_variable)]
+struct ListArgs {
+    /// The exporter's state file
+    #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]
+    path: String,
+    /// Only those with this reason
+    #[arg(long, value_parser = reason())]
+    reason: Option<DeadReason>,
+    /// A table, or one JSON object with the whole record per line
+    #[arg(long, default_value = "table")]
+    format: Format,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(mut_args = with_variable)]
+struct ChangeArgs {
+    /// The exporter's state file
+    #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]
+    path: String,
+    /// Their numbers, as `list` shows them
+    #[arg(value_name = "NUMBER")]
+    ids: Vec<i64>,
+    /// All of them
+    #[arg(long, conflicts_with_all = ["ids", "reason"])]
+    all: bool,
+    /// Those with this reason
+    #[arg(long, value_parser = reason(), conflicts_with = "ids")]
+    reason: Option<DeadReason>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// A line of `--format json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    id: i64,
+    rejected_at: String,
+    arrived_at: String,
+    reason: &'a str,
+    message: &'a str,
+    kind: &'a str,
+    queued: bool,
+    record: Record<'a>,
+}
+
+/// The record as it is, or a string if it is not JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Record<'a> {
+    Json(&'a RawValue),
+    Text(&'a str),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the file cannot be opened or changed, or the output cannot be written.
+pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match args.action {
+        Action::List(args) => list(&args, &mut out),
+        Action::Replay(args) => {
+            let (letters, selection) = select(args)?;
+            let queued = letters.replay(&selection).map_err(failure)?;
+            let when = "the running exporter sends them within seconds, or the next one to start";
+            printed(writeln!(out, "{queued} queued; {when}"))
+        }
+        Action::Drop(args) => {
+            let (letters, selection) = select(args)?;
+            let deleted = letters.drop_letters(&selection).map_err(failure)?;
+            printed(writeln!(out, "{deleted} deleted"))
+        }
+    }
+}
+
+fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
+    PossibleValuesParser::new(DeadReason::ALL.map(DeadReason::as_str))
+        .try_map(|word| DeadReason::parse(&word).ok_or("unknown reason"))
+}
+
+fn failure(error: OpenError) -> Failure {
+    match error {
+        OpenError::Sqlite { .. } => Failure::at_run_time(error.to_string()),
+        _ => Failure::in_settings(error.to_string()),
+    }
+}
+
+fn open(path: &str) -> Result<DeadLetters, Failure> {
+    match StatePath::parse(path) {
+        StatePath::File(path) => DeadLetters::open(&path).map_err(failure),
+        StatePath::Memory => Err(Failure::in_settings(
+            "--state.path :memory: is inside the exporter's process, where this command cannot see it; give the exporter a file",
+        )),
+    }
+}
+
+/// Opens the file. A number that does not exist is an error, so that a typing error does not go unnoticed.
+fn select(mut args: ChangeArgs) -> Result<(DeadLetters, Selection), Failure> {
+    let letters = open(&args.path)?;
+    if let Some(reason) = args.reason {
+        return Ok((letters, Selection::Reason(reason)));
+    }
+    if args.all {
+        return Ok((letters, Selection::All));
+    }
+    if args.ids.is_empty() {
+        return Err(Failure::in_settings(
+            "no dead letters are named; give their numbers, --reason REASON or --all",
+        ));
+    }
+    args.ids.sort_unstable();
+    args.ids.dedup();
+    let (asked, mut found) = (args.ids.len(), 0);
+    let selection = Selection::Ids(args.ids);
+    let count = |_| {
+        found += 1;
+        true
+    };
+    letters.list(&selection, count).map_err(failure)?;
+    if found < asked {
+        return Err(Failure::in_settings(format!(
+            "only {found} of these {asked} numbers exist, so nothing was changed; see `orgdata-exporter dead-letters list`"
+        )));
+    }
+    Ok((letters, selection))
+}
+
+fn list(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let selection = args.reason.map_or(Selection::All, Selection::Reason);
+    let (mut result, mut count) = (Ok(()), 0_u64);
+    let print = |stored: StoredLetter| {
+        count += 1;
+        result = match args.format {
+            Format::Json => json_line(&stored, out),
+            Format::Table => row(&stored, count == 1, out),
+        };
+        result.is_ok()
+    };
+    open(&args.path)?.list(&selection, print).map_err(failure)?;
+    if count == 0 && args.format == Format::Table {
+        result = writeln!(out, "There are no dead letters.");
+    }
+    printed(result)
+}
+
+fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()> {
+    if first {
+        writeln!(
+            out,
+            "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  MESSAGE",
+            "NUMBER", "REJECTED AT", "REASON", "QUEUED", "RECORD"
+        )?;
+    }
+    let letter = &stored.letter;
+    let record: serde_json::Value = serde_json::from_str(&letter.raw).unwrap_or_default();
+    let id = record["id"].to_string();
+    let rejected_at = stored.rejected_at.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let queued = if stored.queued { "yes" } else { "no" };
+    let short = |text: &str| -> String { one_line(text).chars().take(MAX_MESSAGE).collect() };
+    writeln!(
+        out,
+        "{:>6}  {:<20}  {:<15}  {queued:<6}  {:<36}  {}",
+        stored.id,
+        rejected_at.to_string(),
+        letter.reason.as_str(),
+        short(id.trim_matches('"')),
+        short(&letter.message),
+    )
+}
+
+fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
+    let letter = &stored.letter;
+    // In JSON, a line break can stand only between tokens, where a space does as well.
+    let raw = letter.raw.replace(['\n', '\r'], " ");
+    let record = serde_json::from_str(&raw).map_or(Record::Text(&letter.raw), Record::Json);
+    let line = Line {
+        id: stored.id,
+        rejected_at: stored.rejected_at.to_string(),
+        arrived_at: letter.arrived_at.to_string(),
+        reason: letter.reason.as_str(),
+        message: &letter.message,
+        kind: if letter.kind == RecordKind::Gap {
+            "gap"
+        } else {
+            "entry"
+        },
+        queued: stored.queued,
+        record,
+    };
+    serde_json::to_writer(&mut *out, &line)?;
+    writeln!(out)
+}

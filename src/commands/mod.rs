@@ -1,0 +1,114 @@
+//! The commands of the binary. Each one defines its arguments; [`cli`](crate::cli) lists them.
+
+pub mod backfill;
+pub mod check;
+pub mod completions;
+pub mod dead_letters;
+pub mod demo;
+pub mod healthcheck;
+pub mod simulate;
+
+use std::io;
+
+use crate::app::RunError;
+use crate::cli::Given;
+
+/// Why a command failed: the line for standard error and the exit status.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    message: String,
+    status: u8,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// A failure at run time.
+    pub fn at_run_time(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            status: 1,
+        }
+    }
+
+    /// A wrong flag or setting.
+    pub fn in_settings(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            status: 2,
+        }
+    }
+
+    /// Another process holds the file.
+    pub(crate) fn locked(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            status: 3,
+        }
+    }
+
+    /// Adds to the message.
+    #[must_use]
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.message = format!("{}; {more}", self.message);
+        self
+    }
+
+    /// A failure whose reasons are in a report on standard output.
+    pub(crate) fn reported(status: u8) -> Self {
+        Self {
+            message: String::new(),
+            status,
+        }
+    }
+
+    /// Returns whether there is no line for standard error.
+    pub fn is_reported(&self) -> bool {
+        self.message.is_empty()
+    }
+
+    /// Names the variable that the wrong value came from, if it came from one.
+    #[must_use]
+    pub fn with_origin(self, given: &Given) -> Self {
+        Self {
+            message: given.with_origin(&self.message),
+            status: self.status,
+        }
+    }
+
+    /// Returns the process's exit status.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self {
+            message: error.to_string(),
+            status: error.exit_status(),
+        }
+    }
+}
+
+/// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.
+pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::at_run_time(
+            format!("cannot write to standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Prints text to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    use io::Write as _;
+    printed(io::stdout().write_all(text.as_bytes()))
+}
+
+/// Makes text of a peer safe for one line of a terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control(), " ")
+}

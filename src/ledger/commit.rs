@@ -1,0 +1,581 @@
+//! One transaction per page.
+//!
+//! Before the transaction, records are encoded. In it, the known ids, the tail's state, the counters, the outbox and
+//! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
+//! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use tokio::sync::watch;
+
+use super::dead_letters::{self, DeadLetter, DeadReason};
+use super::open::{self, OpenError, StatePath};
+use super::outbox::{OpenPage, PageWriter, RawRecord};
+use super::series::{Labels, Undo};
+use super::tail_state::TailState;
+use super::types::{Changes, Commit, Disposition, EventId, NewEntry, RecordKind, Total};
+use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
+
+/// The ids of this many entries at the top of the listing are never pruned.
+const MIN_IDS: i64 = 10_000;
+
+/// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
+const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
+
+/// What an open ledger holds for the tail.
+#[derive(Clone, Debug)]
+pub struct LedgerState {
+    /// `service.instance.id`.
+    pub instance_id: String,
+    /// The organization's id, once known.
+    pub organization: Option<String>,
+    /// When the file was created.
+    pub created_at: Timestamp,
+    /// When it took the place of a damaged file.
+    pub recreated_at: Option<Timestamp>,
+    /// No late row is older than the ids that are kept.
+    pub prune_floor: Option<Timestamp>,
+    /// The tail's state.
+    pub tail: TailState,
+    /// Everything that was counted, to be published.
+    pub counted: Changes,
+    /// The number of events counted, under labels that are shown or not.
+    pub events: u64,
+}
+
+/// The open file and what is kept of it in memory.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) connection: Connection,
+    lock: Option<std::fs::File>,
+    pub(super) settings: Settings,
+    pub(super) known: Arc<RwLock<HashSet<EventId>>>,
+    labels: Labels,
+    pub(super) status: watch::Sender<Status>,
+    pub(super) size: Arc<Size>,
+    /// Records at places above this one wait until their range is closed or released.
+    pub(super) held_above: Option<i64>,
+    /// The page of the outbox that was read last: a request rarely ends with a page.
+    pub(super) open_page: Option<OpenPage>,
+    /// Counted outside of a commit; returned with the next one.
+    pub(super) pending: Vec<(Total, u64)>,
+    /// SQLite's version of the data when queued dead letters were looked for last.
+    pub(super) looked_at: Option<i64>,
+    fence: i64,
+    reread_at: Option<Timestamp>,
+    prune_floor: Option<Timestamp>,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    pub(super) fn open(settings: Settings) -> Result<(Self, LedgerState), OpenError> {
+        let path = settings.path.clone();
+        let opened = open::open(&path)?;
+        let recreated = opened.recreated;
+        let mut ledger = Self::new(opened, settings);
+        let error = match ledger.load(recreated) {
+            Ok(state) => return Ok((ledger, state)),
+            Err(error) => error,
+        };
+        let (StatePath::File(path), Some(lock)) = (&path, ledger.lock.take()) else {
+            return Err(OpenError::sqlite(path.to_string().as_ref(), error));
+        };
+        if recreated || !open::is_unusable(&error) {
+            return Err(OpenError::sqlite(path, error));
+        }
+        let Self {
+            connection,
+            settings,
+            ..
+        } = ledger;
+        drop(connection);
+        let mut ledger = Self::new(open::recreate(path, lock, &error)?, settings);
+        let state = ledger
+            .load(true)
+            .map_err(|error| OpenError::sqlite(path, error))?;
+        Ok((ledger, state))
+    }
+
+    fn new(opened: open::Opened, settings: Settings) -> Self {
+        Self {
+            connection: opened.connection,
+            lock: opened.lock,
+            labels: Labels::new(&settings),
+            size: Arc::new(Size::new(&settings)),
+            settings,
+            known: Arc::default(),
+            status: watch::Sender::default(),
+            held_above: None,
+            open_page: None,
+            pending: Vec::new(),
+            looked_at: None,
+            fence: 0,
+            reread_at: None,
+            prune_floor: None,
+        }
+    }
+
+    /// Reads everything into memory, and writes a new fencing token.
+    fn load(&mut self, recreated: bool) -> rusqlite::Result<LedgerState> {
+        let (base_url, filters) = (&self.settings.base_url, &self.settings.filters);
+        schema::insert_state(&self.connection, base_url, filters, recreated)?;
+        let found: String = self
+            .connection
+            .query_row("SELECT base_url FROM state", [], |row| row.get(0))?;
+        if found != *base_url {
+            tracing::info!(from = found, to = base_url, "the base address has changed");
+        }
+        // A full disk must not prevent the start: the old token stays valid then.
+        let fence = fastrand::i64(1..);
+        let written = self.connection.execute(
+            "UPDATE state SET fence = ?1, base_url = ?2",
+            params![fence, base_url],
+        );
+        self.fence = match written {
+            Ok(_) => fence,
+            Err(error) if open::is_damage(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "cannot write the state file; the exporter shows what it has");
+                self.connection
+                    .query_row("SELECT fence FROM state", [], |row| row.get(0))?
+            }
+        };
+        let counted = self.labels.restore(&self.connection)?;
+        let mut state = self.read_state()?;
+        state.counted.introduced = counted.introduced;
+        state.counted.names = counted.names;
+        self.reread_at = state.tail.reread_at;
+        self.held_above = state.tail.held_above();
+        self.prune_floor = state.prune_floor;
+        let mut known = HashSet::new();
+        let mut pages = self.connection.prepare("SELECT ids FROM pages")?;
+        let mut rows = pages.query([])?;
+        while let Some(row) = rows.next()? {
+            let ids = row.get_ref(0)?;
+            known.extend(unpack_ids(ids.as_blob().map_err(rusqlite::Error::from)?));
+        }
+        drop(rows);
+        drop(pages);
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        let backlog: i64 = self.connection.query_row(
+            "SELECT coalesce(sum(records - acknowledged), 0) FROM outbox",
+            [],
+            |row| row.get(0),
+        )?;
+        let organization = self.connection.query_row(
+            "SELECT organization, organization_name FROM state",
+            [],
+            |row| {
+                let (id, name): (Option<String>, Option<String>) = (row.get(0)?, row.get(1)?);
+                Ok(id.map(|id| (id, name)))
+            },
+        )?;
+        self.status.send_modify(|status| {
+            status.backlog = backlog.cast_unsigned();
+            status.organization = organization;
+        });
+        self.count_dead_letters();
+        self.update_status(|_| {});
+        Ok(state)
+    }
+
+    pub(super) fn read_state(&self) -> rusqlite::Result<LedgerState> {
+        let mut counted = Changes::default();
+        let mut totals = self.connection.prepare("SELECT name, value FROM totals")?;
+        let mut rows = totals.query([])?;
+        while let Some(row) = rows.next()? {
+            let (name, value): (String, i64) = (row.get(0)?, row.get(1)?);
+            let total = Total::ALL.into_iter().find(|total| total.as_str() == name);
+            counted
+                .totals
+                .extend(total.map(|total| (total, value.cast_unsigned())));
+        }
+        let tail = schema::read_tail(&self.connection)?;
+        self.connection.query_row(
+            "SELECT instance_id, organization, created_at, recreated_at, prune_floor, newest_at,
+                    (SELECT coalesce(sum(count), 0) FROM events) FROM state",
+            [],
+            |row| {
+                let time = |column| -> rusqlite::Result<_> {
+                    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+                };
+                counted.newest = time(5)?;
+                Ok(LedgerState {
+                    instance_id: row.get(0)?,
+                    organization: row.get(1)?,
+                    created_at: timestamp(row.get(2)?),
+                    recreated_at: time(3)?,
+                    prune_floor: time(4)?,
+                    tail,
+                    counted,
+                    events: row.get::<_, i64>(6)?.cast_unsigned(),
+                })
+            },
+        )
+    }
+
+    /// Sets the file aside and creates a new one, which the next process, or the next `open`, goes on with.
+    pub(super) fn set_aside(&mut self, why: &str) -> Result<(), OpenError> {
+        let (StatePath::File(path), Some(lock)) = (self.settings.path.clone(), self.lock.take())
+        else {
+            return Ok(());
+        };
+        let sqlite = |error| OpenError::sqlite(&path, error);
+        // Closed before it is renamed: SQLite finds what it keeps beside the file by name.
+        self.connection = Connection::open_in_memory().map_err(sqlite)?;
+        let opened = open::recreate(&path, lock, &why)?;
+        let (base_url, filters) = (&self.settings.base_url, &self.settings.filters);
+        schema::insert_state(&opened.connection, base_url, filters, true).map_err(sqlite)
+    }
+
+    /// Writes one commit.
+    pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
+        let (mut changes, mut undo) = (self.changes(&commit), Undo::default());
+        match self.write(&commit, &mut changes, &mut undo) {
+            Ok(records) => {
+                self.committed(commit, records);
+                changes.prune_floor = self.prune_floor;
+                Ok(changes)
+            }
+            Err(error) => {
+                self.labels.undo(undo);
+                self.status
+                    .send_modify(|status| status.commit_failures += 1);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the changes that do not depend on the file.
+    fn changes(&mut self, commit: &Commit) -> Changes {
+        let count = |f: &dyn Fn(&NewEntry) -> bool| {
+            commit.entries.iter().filter(|entry| f(entry)).count() as u64
+        };
+        let is_malformed = |entry: &NewEntry| {
+            entry.is_taken() && entry.event.as_ref().map_or(true, |event| event.malformed)
+        };
+        let mut totals = vec![
+            (
+                Total::Late,
+                count(&|entry| entry.disposition == Disposition::Late),
+            ),
+            (Total::Duplicate, commit.duplicates),
+            (Total::Malformed, count(&is_malformed)),
+            (Total::Recoveries, u64::from(commit.recovered)),
+            (Total::Gaps, commit.gaps.len() as u64),
+            (Total::Filtered, commit.filtered),
+        ];
+        totals.retain(|(_, increase)| *increase > 0);
+        let now = present(commit);
+        let live = commit
+            .entries
+            .iter()
+            .filter(|entry| entry.disposition == Disposition::Live && entry.event.is_ok());
+        Changes {
+            totals,
+            newest: commit.entries.iter().map(|entry| entry.created_at).max(),
+            delays: live
+                .map(|entry| now.duration_since(entry.created_at).as_secs_f64().max(0.0))
+                .collect(),
+            trace: commit.trace,
+            ..Changes::default()
+        }
+    }
+
+    /// Returns how many records were added to the outbox.
+    fn write(
+        &mut self,
+        commit: &Commit,
+        changes: &mut Changes,
+        undo: &mut Undo,
+    ) -> Result<u64, LedgerError> {
+        let page = self.encode(commit);
+        let transaction = begin(&self.connection, self.fence)?;
+        if let Some(tail) = &commit.tail {
+            schema::write_tail(&transaction, tail)?;
+        }
+        if let Some((id, name)) = &commit.organization {
+            transaction
+                .prepare_cached("UPDATE state SET organization = ?1, organization_name = ?2")?
+                .execute(params![id, name])?;
+        }
+        write_ids(&transaction, commit)?;
+        self.labels.count(&transaction, commit, changes, undo)?;
+        add_totals(&transaction, &changes.totals)?;
+        if let Some(page) = page.as_ref().filter(|page| page.records() > 0) {
+            page.write(&transaction, commit.place, commit.arrived_at)?;
+        }
+        let unusable: Vec<DeadLetter> = commit
+            .entries
+            .iter()
+            .filter(|entry| entry.is_taken())
+            .filter_map(|entry| Some((entry, entry.event.as_ref().err()?)))
+            .map(|(entry, message)| DeadLetter {
+                reason: DeadReason::Malformed,
+                message: message.clone(),
+                kind: RecordKind::Entry,
+                arrived_at: commit.arrived_at,
+                raw: self.settings.encoder.redact(&entry.raw),
+            })
+            .collect();
+        dead_letters::insert(&transaction, &unusable)?;
+        transaction.commit()?;
+        self.dead_letters_added(unusable.len());
+        // What was counted since the last commit is in the file already.
+        changes.totals.append(&mut self.pending);
+        Ok(page.map_or(0, |page| page.records().into()))
+    }
+
+    fn encode(&self, commit: &Commit) -> Option<PageWriter> {
+        if !self.settings.outbox {
+            return None;
+        }
+        let encoder = &*self.settings.encoder;
+        let mut page = PageWriter::default();
+        let mut push = |kind, json: &str| {
+            page.push(
+                encoder,
+                &RawRecord {
+                    kind,
+                    json,
+                    arrived_at: commit.arrived_at,
+                    trace: commit.trace,
+                },
+            );
+        };
+        for entry in &commit.entries {
+            if entry.is_taken() && entry.event.is_ok() {
+                push(RecordKind::Entry, &entry.raw);
+            }
+        }
+        for gap in &commit.gaps {
+            push(RecordKind::Gap, &gap.to_json(commit.server_time));
+        }
+        Some(page)
+    }
+
+    /// After the transaction: memory follows the file.
+    fn committed(&mut self, commit: Commit, records: u64) {
+        let ids = commit.entries.iter().map(|entry| entry.id);
+        self.known
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(ids);
+        let mut prune = false;
+        if let Some(tail) = &commit.tail {
+            self.held_above = tail.held_above();
+            prune = tail.ranges.is_empty() && tail.reread_at != self.reread_at;
+            self.reread_at = tail.reread_at;
+        }
+        if prune && let Err(error) = self.prune() {
+            tracing::warn!(%error, "cannot prune old ids");
+        }
+        self.update_status(|status| {
+            status.commits += 1;
+            status.backlog += records;
+            if commit.organization.is_some() {
+                status.organization = commit.organization;
+            }
+        });
+    }
+
+    /// Deletes ids that no re-read can meet again: older than its window, and not at the top of the listing.
+    fn prune(&mut self) -> rusqlite::Result<()> {
+        let window =
+            SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
+        let Some(reread_at) = self.reread_at else {
+            return Ok(());
+        };
+        let cutoff = micros(reread_at.checked_sub(window).unwrap_or(Timestamp::MIN));
+        let top: Option<i64> = self
+            .connection
+            .prepare_cached(
+                "SELECT place FROM (SELECT place, sum(length(ids) / 8) OVER (ORDER BY place DESC) AS ids FROM pages WHERE top = 1)
+                 WHERE ids >= ?1 ORDER BY place DESC LIMIT 1",
+            )?
+            .query_row([MIN_IDS], |row| row.get(0))
+            .optional()?;
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut gone: Vec<EventId> = Vec::new();
+        let mut floor = None;
+        {
+            let mut delete = transaction.prepare_cached(
+                "DELETE FROM pages WHERE at < ?1 AND newest < ?1 AND (top = 0 OR place < ?2) RETURNING newest, ids",
+            )?;
+            let mut rows = delete.query(params![cutoff, top.unwrap_or(i64::MIN)])?;
+            while let Some(row) = rows.next()? {
+                floor = floor.max(Some(row.get::<_, i64>(0)?));
+                let ids = row.get_ref(1)?;
+                gone.extend(unpack_ids(ids.as_blob().map_err(rusqlite::Error::from)?));
+            }
+        }
+        let Some(floor) = floor else { return Ok(()) };
+        transaction.execute(
+            "UPDATE state SET prune_floor = max(coalesce(prune_floor, ?1), ?1)",
+            [floor],
+        )?;
+        transaction.commit()?;
+        self.prune_floor = self.prune_floor.max(Some(timestamp(floor)));
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        for id in gone {
+            known.remove(&id);
+        }
+        known.shrink_to_fit();
+        Ok(())
+    }
+
+    /// Begins a transaction of the relay.
+    pub(super) fn begin(&self) -> Result<Transaction<'_>, LedgerError> {
+        begin(&self.connection, self.fence)
+    }
+
+    /// Checks that no other process has opened the file.
+    pub(super) fn check_fence(&self) -> Result<(), LedgerError> {
+        check_fence(&self.connection, self.fence)
+    }
+
+    /// Changes the status, and reads the size of the file and the age of the outbox.
+    pub(super) fn update_status(&self, change: impl FnOnce(&mut Status)) {
+        let read = || -> rusqlite::Result<_> {
+            self.update_sizes()?;
+            let oldest: Option<i64> = self
+                .connection
+                .prepare_cached("SELECT arrived FROM outbox ORDER BY page LIMIT 1")?
+                .query_row([], |row| row.get(0))
+                .optional()?;
+            Ok(oldest.map(timestamp))
+        };
+        let oldest = read();
+        if let Err(error) = &oldest {
+            tracing::warn!(%error, "cannot read the size of the state file");
+        }
+        self.status.send_modify(|status| {
+            change(status);
+            status.size_bytes = self.size.used();
+            status.oldest = oldest.unwrap_or(status.oldest);
+        });
+        if self.size.is_log_large() {
+            self.truncate_log();
+        }
+    }
+
+    /// Makes the file shorter where possible.
+    pub(super) fn tidy(&self) {
+        let shrink = || -> rusqlite::Result<()> {
+            let free: i64 = self
+                .connection
+                .pragma_query_value(None, "freelist_count", |row| row.get(0))?;
+            if free * 4096 > i64::try_from(self.size.page()).unwrap_or(i64::MAX) {
+                // A part at a time, so that no caller waits for long.
+                let mut step = self
+                    .connection
+                    .prepare_cached("PRAGMA incremental_vacuum(2048)")?;
+                let mut pages = step.query([])?;
+                while pages.next()?.is_some() {}
+            }
+            Ok(())
+        };
+        if let Err(error) = shrink() {
+            tracing::debug!(%error, "cannot shrink the state file yet");
+        }
+        self.truncate_log();
+    }
+
+    fn update_sizes(&self) -> rusqlite::Result<()> {
+        let pragma = |name| {
+            self.connection
+                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+                .map(i64::cast_unsigned)
+        };
+        let (pages, free) = (pragma("page_count")?, pragma("freelist_count")?);
+        let size = pragma("page_size")?;
+        self.size.update(pages * size, (pages - free) * size);
+        Ok(())
+    }
+
+    fn truncate_log(&self) {
+        let truncate = || -> rusqlite::Result<bool> {
+            // Not now is soon enough.
+            self.connection.busy_timeout(std::time::Duration::ZERO)?;
+            let blocked = self
+                .connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            self.connection.busy_timeout(super::BUSY)?;
+            blocked
+        };
+        match truncate() {
+            Ok(false) => drop(self.update_sizes()),
+            Ok(true) => tracing::warn!(
+                "a reader prevented WAL truncation; close other programs that have the state file open"
+            ),
+            Err(error) => tracing::debug!(%error, "cannot truncate the write-ahead log yet"),
+        }
+    }
+}
+
+/// Begins a transaction that may write, and checks the fencing token in it.
+fn begin(connection: &Connection, fence: i64) -> Result<Transaction<'_>, LedgerError> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    check_fence(&transaction, fence)?;
+    Ok(transaction)
+}
+
+fn check_fence(connection: &Connection, fence: i64) -> Result<(), LedgerError> {
+    let found: i64 = connection
+        .prepare_cached("SELECT fence FROM state")?
+        .query_row([], |row| row.get(0))?;
+    if found == fence {
+        Ok(())
+    } else {
+        Err(LedgerError::Fenced)
+    }
+}
+
+fn write_ids(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
+    let Some(newest) = commit.entries.iter().map(|entry| entry.created_at).max() else {
+        return Ok(());
+    };
+    let ids: Vec<EventId> = commit.entries.iter().map(|entry| entry.id).collect();
+    transaction
+        .prepare_cached(
+            "INSERT INTO pages (place, at, newest, top, ids) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![
+            commit.place,
+            micros(commit.server_time),
+            micros(newest),
+            commit.top,
+            pack_ids(&ids)
+        ])?;
+    transaction
+        .prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?
+        .execute([micros(newest)])?;
+    Ok(())
+}
+
+pub(super) fn add_totals(
+    transaction: &Transaction<'_>,
+    totals: &[(Total, u64)],
+) -> rusqlite::Result<()> {
+    let mut upsert = transaction.prepare_cached(
+        "INSERT INTO totals (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+    )?;
+    for (total, increase) in totals {
+        upsert.execute(params![total.as_str(), increase.cast_signed()])?;
+    }
+    Ok(())
+}
+
+/// Returns the present by the service's clock. If this machine's clock agrees with it, it has the fractions.
+fn present(commit: &Commit) -> Timestamp {
+    let ahead = commit.arrived_at.duration_since(commit.server_time);
+    if ahead >= SignedDuration::ZERO && ahead <= CLOCKS_AGREE {
+        commit.arrived_at
+    } else {
+        commit.server_time
+    }
+}

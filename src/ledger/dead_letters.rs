@@ -1,0 +1,349 @@
+//! Dead letters: entries that cannot be counted and records that the collector rejected, kept for an operator.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rusqlite::{Connection, Transaction, params, params_from_iter};
+
+use super::commit::Ledger;
+use super::open::{OpenError, open_beside};
+use super::outbox::{self, PageWriter, RawRecord};
+use super::types::RecordKind;
+use super::{LedgerError, micros, timestamp};
+
+/// Dead letters take at most this part of `--state.max-size`.
+const SHARE: u64 = 4;
+
+/// How many dead letters go back to the outbox in one transaction.
+const REPLAYED_AT_ONCE: i64 = 256;
+
+/// Why something is a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadReason {
+    /// An entry that cannot be counted.
+    Malformed,
+    /// The collector rejected this record.
+    Refused,
+    /// The record alone is larger than the collector accepts.
+    TooLarge,
+    /// The collector rejected a part of the request without saying which.
+    PartlyRejected,
+}
+
+/// Something that could not be counted or delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeadLetter {
+    /// Why.
+    pub reason: DeadReason,
+    /// What the collector or the parser said.
+    pub message: String,
+    /// What the record stands for.
+    pub kind: RecordKind,
+    /// When its page arrived.
+    pub arrived_at: Timestamp,
+    /// The JSON, redacted like records.
+    pub raw: String,
+}
+
+/// A dead letter in the state file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredLetter {
+    /// Its number.
+    pub id: i64,
+    /// When it became a dead letter.
+    pub rejected_at: Timestamp,
+    /// Whether it will be sent again.
+    pub queued: bool,
+    /// The letter.
+    pub letter: DeadLetter,
+}
+
+/// A choice of dead letters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// All of them.
+    All,
+    /// Those with these numbers.
+    Ids(Vec<i64>),
+    /// Those with this reason.
+    Reason(DeadReason),
+}
+
+/// The dead letters of a state file that another process may have open.
+#[derive(Debug)]
+pub struct DeadLetters {
+    connection: Connection,
+    path: PathBuf,
+}
+
+// === impl DeadReason ===
+
+impl DeadReason {
+    /// All reasons.
+    pub const ALL: [Self; 4] = [
+        Self::Malformed,
+        Self::Refused,
+        Self::TooLarge,
+        Self::PartlyRejected,
+    ];
+
+    /// Returns its name in the file and in listings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Refused => "refused",
+            Self::TooLarge => "too_large",
+            Self::PartlyRejected => "partly_rejected",
+        }
+    }
+
+    /// Parses the name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
+}
+
+// === impl Selection ===
+
+impl Selection {
+    /// Returns an SQL condition and its values.
+    fn condition(&self) -> (String, Vec<rusqlite::types::Value>) {
+        match self {
+            Self::All => ("1".to_owned(), Vec::new()),
+            Self::Reason(reason) => (
+                "reason = ?".to_owned(),
+                vec![reason.as_str().to_owned().into()],
+            ),
+            Self::Ids(ids) => (
+                format!("id IN ({})", vec!["?"; ids.len()].join(",")),
+                ids.iter().map(|id| (*id).into()).collect(),
+            ),
+        }
+    }
+}
+
+// === impl DeadLetters ===
+
+impl DeadLetters {
+    /// Opens the state file of an exporter, running or not. Nothing is created.
+    ///
+    /// # Errors
+    /// If the file is missing, not ours, of another version, or cannot be read.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Ok(Self {
+            connection: open_beside(path)?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Passes each selected letter to `each`, oldest first, until `each` returns `false`.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn list(
+        &self,
+        selection: &Selection,
+        mut each: impl FnMut(StoredLetter) -> bool,
+    ) -> Result<(), OpenError> {
+        let (condition, values) = selection.condition();
+        self.guard(|connection| {
+            let sql = format!("SELECT id, at, arrived, reason, message, kind, raw, queued FROM dead_letters WHERE {condition} ORDER BY id");
+            let mut letters = connection.prepare(&sql)?;
+            let mut rows = letters.query(params_from_iter(values))?;
+            while let Some(row) = rows.next()? {
+                let reason: String = row.get(3)?;
+                let letter = DeadLetter {
+                    arrived_at: timestamp(row.get(2)?),
+                    reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Refused),
+                    message: row.get(4)?,
+                    kind: RecordKind::from_code(row.get(5)?),
+                    raw: row.get(6)?,
+                };
+                let stored = StoredLetter {
+                    id: row.get(0)?,
+                    rejected_at: timestamp(row.get(1)?),
+                    queued: row.get(7)?,
+                    letter,
+                };
+                if !each(stored) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Queues the selected letters to be sent again; a running exporter does so within seconds. Returns how many.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn replay(&self, selection: &Selection) -> Result<usize, OpenError> {
+        self.change("UPDATE dead_letters SET queued = 1", selection)
+    }
+
+    /// Deletes the selected letters. Returns how many.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn drop_letters(&self, selection: &Selection) -> Result<usize, OpenError> {
+        self.change("DELETE FROM dead_letters", selection)
+    }
+
+    fn change(&self, statement: &str, selection: &Selection) -> Result<usize, OpenError> {
+        let (condition, values) = selection.condition();
+        self.guard(|connection| {
+            connection.execute(
+                &format!("{statement} WHERE {condition}"),
+                params_from_iter(values),
+            )
+        })
+    }
+
+    fn guard<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, OpenError> {
+        f(&self.connection).map_err(|error| OpenError::sqlite(&self.path, error))
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// After a commit that added `count` dead letters: deletes the oldest if there are too many.
+    pub(super) fn dead_letters_added(&self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let evicted = self.evict().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot delete the oldest dead letters");
+            0
+        });
+        if evicted > 0 {
+            tracing::error!(
+                dead_letters = evicted,
+                "deleted the oldest dead letters to make room; run `orgdata-exporter dead-letters list`"
+            );
+        }
+        self.status.send_modify(|status| {
+            status.dead_lettered += count as u64;
+            status.evicted += evicted as u64;
+        });
+        self.count_dead_letters();
+    }
+
+    /// Reads how many dead letters there are.
+    pub(super) fn count_dead_letters(&self) {
+        let count = self
+            .connection
+            .prepare_cached("SELECT count(*) FROM dead_letters")
+            .and_then(|mut count| count.query_row([], |row| row.get::<_, i64>(0)));
+        match count {
+            Ok(count) => self
+                .status
+                .send_modify(|status| status.dead_letters = count.cast_unsigned()),
+            Err(error) => tracing::debug!(%error, "cannot count the dead letters"),
+        }
+    }
+
+    /// Returns how many were deleted; the newest one always stays.
+    fn evict(&self) -> rusqlite::Result<usize> {
+        let max_bytes = i64::try_from(self.settings.max_size / SHARE).unwrap_or(i64::MAX);
+        self.connection
+            .prepare_cached(
+                "DELETE FROM dead_letters WHERE id IN (
+                    SELECT id FROM (
+                        SELECT id, row_number() OVER newest_first AS place,
+                               sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
+                        FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
+                    ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
+            )?
+            .execute(params![self.settings.max_dead_letters, max_bytes])
+    }
+
+    /// Moves queued letters to the end of the outbox.
+    pub(super) fn replay_queued(&mut self) -> Result<u64, LedgerError> {
+        // Changes only if another connection has written.
+        let version: i64 = self
+            .connection
+            .pragma_query_value(None, "data_version", |row| row.get(0))?;
+        if self.looked_at == Some(version) {
+            return Ok(0);
+        }
+        let mut replayed = 0;
+        loop {
+            let moved = if self.settings.outbox {
+                self.move_queued()? as u64
+            } else {
+                0
+            };
+            if moved == 0 {
+                break;
+            }
+            replayed += moved;
+            self.update_status(|status| {
+                status.commits += 1;
+                status.replayed += moved;
+                status.backlog += moved;
+            });
+        }
+        self.looked_at = Some(version);
+        self.count_dead_letters();
+        // Deleted letters made room, and the tail may be waiting for it.
+        self.update_status(|_| {});
+        if replayed > 0 {
+            tracing::info!(records = replayed, "sending dead letters again");
+        }
+        Ok(replayed)
+    }
+
+    fn move_queued(&self) -> Result<usize, LedgerError> {
+        let transaction = self.begin()?;
+        let mut letters: Vec<(i64, i64, i64, String)> = transaction
+            .prepare_cached(
+                "DELETE FROM dead_letters WHERE id IN (SELECT id FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1)
+                 RETURNING id, arrived, kind, raw",
+            )?
+            .query_map([REPLAYED_AT_ONCE], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })?
+            .collect::<Result<_, _>>()?;
+        letters.sort_unstable_by_key(|(id, ..)| *id);
+        // A page has one time of arrival.
+        for page in letters.chunk_by(|(_, one, ..), (_, other, ..)| one == other) {
+            let arrived_at = timestamp(page[0].1);
+            let mut writer = PageWriter::default();
+            for (_, _, kind, json) in page {
+                writer.push(
+                    &*self.settings.encoder,
+                    &RawRecord {
+                        kind: RecordKind::from_code(*kind),
+                        json,
+                        arrived_at,
+                        trace: None,
+                    },
+                );
+            }
+            writer.write(&transaction, outbox::end(&transaction)?, arrived_at)?;
+        }
+        transaction.commit()?;
+        Ok(letters.len())
+    }
+}
+
+/// Adds dead letters to a transaction.
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    letters: &[DeadLetter],
+) -> rusqlite::Result<()> {
+    for letter in letters {
+        transaction
+            .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+                micros(Timestamp::now()),
+                micros(letter.arrived_at),
+                letter.reason.as_str(),
+                letter.message,
+                letter.kind as i64,
+                letter.raw
+            ])?;
+    }
+    Ok(())
+}

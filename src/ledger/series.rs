@@ -1,0 +1,405 @@
+//! Under which label an event is counted. What was counted under a label stays there.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use ring::hmac;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use super::types::{ActorRef, Changes, Commit, Disposition, Series, Total};
+use super::{Settings, micros, timestamp};
+
+/// The label of an event without an actor.
+pub const NO_ACTOR: &str = "none";
+
+/// The label of actors beyond `--metrics.max-actors`, and of activity types beyond [`MAX_ACTIVITY_TYPES`].
+pub const OTHER_ACTORS: &str = "other";
+
+/// The maximum length of a label value, in characters.
+pub const MAX_LABEL: usize = 200;
+
+/// The activity type of an event with an empty one: an empty label is the same as none.
+pub const UNKNOWN_TYPE: &str = "unknown";
+
+/// The maximum number of activity types with series of their own.
+pub const MAX_ACTIVITY_TYPES: usize = 1000;
+
+/// The file keeps the counts of at least this many actors, with a series or not.
+const MIN_STORED: usize = 10_000;
+
+/// The file keeps the counts of this many times `--metrics.max-actors`.
+const STORED_PER_SLOT: usize = 10;
+
+/// How the label `actor` is made (`--metrics.actor-label`).
+#[derive(Clone, Debug)]
+pub enum ActorLabel {
+    /// The user's id.
+    Id,
+    /// First and last name; the id if there is none.
+    Name,
+    /// A keyed hash of the id.
+    Hash(hmac::Key),
+    /// No label.
+    None,
+}
+
+/// The labels in use.
+#[derive(Debug)]
+pub(super) struct Labels {
+    actor_label: ActorLabel,
+    /// Values counted under one way of making labels are never shown under another.
+    scheme: String,
+    max_actors: usize,
+    idle: SignedDuration,
+    /// The actors with series of their own, and when each was last active.
+    actors: HashMap<Arc<str>, Timestamp>,
+    activity_types: HashSet<Arc<str>>,
+    /// The last time at which no actor was idle for long enough to lose its series.
+    none_idle_at: Option<Timestamp>,
+}
+
+/// What a transaction changed in [`Labels`], to be undone if it fails.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    added: Vec<Arc<str>>,
+    removed: Vec<(Arc<str>, Timestamp)>,
+}
+
+// === impl ActorLabel ===
+
+impl ActorLabel {
+    /// Returns a name for this way of making labels.
+    pub fn scheme(&self) -> String {
+        match self {
+            Self::Id => "id".to_owned(),
+            Self::Name => "name".to_owned(),
+            Self::Hash(key) => format!("hash:{}", hex(&hmac::sign(key, b"scheme").as_ref()[..4])),
+            Self::None => "none".to_owned(),
+        }
+    }
+
+    /// Returns the label of an actor; `None` if no label is made.
+    pub fn label(&self, actor: Option<&ActorRef>) -> Option<String> {
+        let Some(actor) = actor else {
+            return (!matches!(self, Self::None)).then(|| NO_ACTOR.to_owned());
+        };
+        match self {
+            Self::Id => Some(truncate(&actor.id)),
+            // An actor whose name is one of our labels is shown by id.
+            Self::Name => Some(truncate(
+                actor
+                    .name
+                    .as_deref()
+                    .filter(|name| !is_reserved(name))
+                    .unwrap_or(&actor.id),
+            )),
+            Self::Hash(key) => Some(hex(&hmac::sign(key, actor.id.as_bytes()).as_ref()[..8])),
+            Self::None => None,
+        }
+    }
+}
+
+// === impl Labels ===
+
+impl Labels {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            scheme: settings.actor_label.scheme(),
+            actor_label: settings.actor_label.clone(),
+            max_actors: settings.max_actors,
+            idle: settings
+                .actor_idle
+                .try_into()
+                .unwrap_or(SignedDuration::MAX),
+            actors: HashMap::new(),
+            activity_types: HashSet::new(),
+            none_idle_at: None,
+        }
+    }
+
+    /// Reads the series of an earlier process: the most recently active actors, and all activity types.
+    pub(super) fn restore(&mut self, connection: &Connection) -> rusqlite::Result<Changes> {
+        let mut changes = Changes::default();
+        let newest: Option<i64> = connection.query_row(
+            "SELECT max(last_at) FROM actors WHERE scheme = ?1",
+            [&self.scheme],
+            |row| row.get(0),
+        )?;
+        // By the service's clock, which may be far from this machine's.
+        let now = newest.map_or_else(Timestamp::now, timestamp);
+        let mut actors = connection.prepare(
+            "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
+        )?;
+        let mut rows = actors.query(params![self.scheme, to_i64(self.max_actors)])?;
+        while let Some(row) = rows.next()? {
+            let (actor, name): (String, Option<String>) = (row.get(0)?, row.get(1)?);
+            let (actor, last_at): (Arc<str>, _) = (actor.into(), timestamp(row.get(2)?));
+            if now.duration_since(last_at) > self.idle {
+                break;
+            }
+            if let (Some(name), "id") = (name, self.scheme.as_str()) {
+                changes.names.push((actor.clone(), truncate(&name)));
+            }
+            self.actors.insert(actor, last_at);
+        }
+        let mut events = connection.prepare(
+            "SELECT activity_type, actor, count FROM events WHERE scheme = ?1 ORDER BY activity_type, actor",
+        )?;
+        let mut rows = events.query([&self.scheme])?;
+        while let Some(row) = rows.next()? {
+            let (activity_type, actor): (String, String) = (row.get(0)?, row.get(1)?);
+            let activity_type: Arc<str> = activity_type.into();
+            let is_shown = self.actors.contains_key(actor.as_str()) || is_reserved(&actor);
+            // Also types of actors without a series: they are introduced when the actor comes back.
+            let is_known = &*activity_type == OTHER_ACTORS || self.learn(&activity_type);
+            if is_shown && is_known {
+                let actor = (self.scheme != "none").then(|| actor.into());
+                let count: i64 = row.get(2)?;
+                let series = Series {
+                    activity_type,
+                    actor,
+                };
+                changes.introduced.push((series, count.cast_unsigned()));
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Undoes the changes of a transaction that failed.
+    pub(super) fn undo(&mut self, undo: Undo) {
+        for actor in undo.added {
+            self.actors.remove(&actor);
+        }
+        self.actors.extend(undo.removed);
+    }
+
+    /// Adds the events of a commit to the counts. A series seen for the first time is introduced with its stored value.
+    pub(super) fn count(
+        &mut self,
+        transaction: &Transaction<'_>,
+        commit: &Commit,
+        changes: &mut Changes,
+        undo: &mut Undo,
+    ) -> rusqlite::Result<()> {
+        let now = commit.server_time;
+        let mut counts: BTreeMap<Series, u64> = BTreeMap::new();
+        let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
+        let mut folded = 0;
+        for entry in commit.entries.iter().filter(|entry| entry.is_counted()) {
+            let Ok(event) = &entry.event else { continue };
+            let is_late = entry.disposition == Disposition::Late;
+            let actor = match (self.actor_label.label(event.actor.as_ref()), &event.actor) {
+                (Some(label), Some(actor)) if !is_reserved(&label) => {
+                    match self.slot(transaction, &label, now, changes, undo)? {
+                        Some(label) => {
+                            let name = names.entry(label.clone()).or_default();
+                            // A late entry may have an old name.
+                            let current = actor.name.as_deref().filter(|_| !is_late);
+                            *name = current.map(truncate).or(name.take());
+                            Some(label)
+                        }
+                        None => {
+                            folded += 1;
+                            Some(OTHER_ACTORS.into())
+                        }
+                    }
+                }
+                (label, _) => label.map(Into::into),
+            };
+            let activity_type = self.activity_type(&event.activity_type);
+            *counts
+                .entry(Series {
+                    activity_type,
+                    actor,
+                })
+                .or_default() += 1;
+        }
+        let mut upsert = transaction.prepare_cached(
+            "INSERT INTO actors (scheme, actor, name, last_at) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (scheme, actor) DO UPDATE SET name = coalesce(excluded.name, name), last_at = max(last_at, excluded.last_at)",
+        )?;
+        for (actor, name) in names {
+            upsert.execute(params![self.scheme, &*actor, name, micros(now)])?;
+            if let (Some(name), "id") = (name, self.scheme.as_str()) {
+                changes.names.push((actor, name));
+            }
+        }
+        let mut upsert = transaction.prepare_cached(
+            "INSERT INTO events (scheme, activity_type, actor, count) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (scheme, activity_type, actor) DO UPDATE SET count = count + excluded.count",
+        )?;
+        for (series, increase) in &counts {
+            let actor = series.actor.as_deref().unwrap_or_default();
+            upsert.execute(params![
+                self.scheme,
+                &*series.activity_type,
+                actor,
+                increase.cast_signed()
+            ])?;
+        }
+        if folded > 0 {
+            changes.totals.push((Total::Folded, folded));
+        }
+        changes
+            .introduced
+            .extend(counts.keys().map(|series| (series.clone(), 0)));
+        changes.events.extend(counts);
+        if !undo.added.is_empty() {
+            self.forget(transaction)?;
+        }
+        Ok(())
+    }
+
+    /// Returns an actor's label if it has, or gets, a series of its own.
+    fn slot(
+        &mut self,
+        transaction: &Transaction<'_>,
+        label: &str,
+        now: Timestamp,
+        changes: &mut Changes,
+        undo: &mut Undo,
+    ) -> rusqlite::Result<Option<Arc<str>>> {
+        if let Some((label, _)) = self.actors.get_key_value(label) {
+            let label = label.clone();
+            self.actors.insert(label.clone(), now);
+            return Ok(Some(label));
+        }
+        if self.actors.len() >= self.max_actors {
+            if self.none_idle_at == Some(now) {
+                return Ok(None);
+            }
+            let longest_idle = self.actors.iter().min_by_key(|(_, last_at)| **last_at);
+            let Some((idle, last_at)) = longest_idle
+                .filter(|(_, last_at)| now.duration_since(**last_at) > self.idle)
+                .map(|(actor, last_at)| (actor.clone(), *last_at))
+            else {
+                self.none_idle_at = Some(now);
+                return Ok(None);
+            };
+            self.actors.remove(&idle);
+            changes.retired.push(idle.clone());
+            undo.removed.push((idle, last_at));
+        }
+        let label: Arc<str> = label.into();
+        self.actors.insert(label.clone(), now);
+        undo.added.push(label.clone());
+        self.introduce(transaction, &label, changes)?;
+        Ok(Some(label))
+    }
+
+    /// Introduces what is stored under an actor's label.
+    fn introduce(
+        &self,
+        transaction: &Transaction<'_>,
+        actor: &Arc<str>,
+        changes: &mut Changes,
+    ) -> rusqlite::Result<()> {
+        let known = transaction
+            .prepare_cached("SELECT 1 FROM actors WHERE scheme = ?1 AND actor = ?2")?
+            .exists(params![self.scheme, &**actor])?;
+        if !known {
+            return Ok(());
+        }
+        // One look-up per type: by actor alone it would read the whole table for each actor of a flood.
+        let mut count = transaction.prepare_cached(
+            "SELECT count FROM events WHERE scheme = ?1 AND activity_type = ?2 AND actor = ?3",
+        )?;
+        let other: Arc<str> = OTHER_ACTORS.into();
+        for activity_type in self.activity_types.iter().chain([&other]) {
+            let count: Option<i64> = count
+                .query_row(params![self.scheme, &**activity_type, &**actor], |row| {
+                    row.get(0)
+                })
+                .optional()?;
+            if let Some(count) = count {
+                let series = Series {
+                    activity_type: activity_type.clone(),
+                    actor: Some(actor.clone()),
+                };
+                changes.introduced.push((series, count.cast_unsigned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the stored counts of the longest-idle actors if the file holds too many.
+    fn forget(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let limit = to_i64(
+            self.max_actors
+                .saturating_mul(STORED_PER_SLOT)
+                .max(MIN_STORED),
+        );
+        let stored: i64 = transaction
+            .prepare_cached("SELECT count(*) FROM actors WHERE scheme = ?1")?
+            .query_row([&self.scheme], |row| row.get(0))?;
+        if stored <= limit {
+            return Ok(());
+        }
+        // A tenth more than needed, so that a flood does not repeat this for every page.
+        let excess = stored - limit + limit / 10;
+        let mut oldest = transaction.prepare_cached(
+            "SELECT actor FROM actors WHERE scheme = ?1 ORDER BY last_at LIMIT ?2",
+        )?;
+        let oldest = oldest.query_map(params![self.scheme, excess], |row| row.get(0))?;
+        let oldest: Vec<String> = oldest.collect::<Result<_, _>>()?;
+        for actor in oldest
+            .iter()
+            .filter(|actor| !self.actors.contains_key(actor.as_str()))
+        {
+            transaction
+                .prepare_cached("DELETE FROM actors WHERE scheme = ?1 AND actor = ?2")?
+                .execute(params![self.scheme, actor])?;
+        }
+        transaction.execute(
+            "DELETE FROM events WHERE scheme = ?1 AND actor NOT IN (SELECT actor FROM actors WHERE scheme = ?1) AND actor NOT IN ('none', 'other', '')",
+            [&self.scheme],
+        )?;
+        Ok(())
+    }
+
+    fn activity_type(&mut self, name: &str) -> Arc<str> {
+        let name = truncate(if name.is_empty() { UNKNOWN_TYPE } else { name });
+        if let Some(known) = self.activity_types.get(name.as_str()) {
+            return known.clone();
+        }
+        let name: Arc<str> = name.into();
+        if self.learn(&name) {
+            name
+        } else {
+            OTHER_ACTORS.into()
+        }
+    }
+
+    /// Adds an activity type if there is room for it; reports whether it is known now.
+    fn learn(&mut self, activity_type: &Arc<str>) -> bool {
+        self.activity_types.contains(activity_type)
+            || (self.activity_types.len() < MAX_ACTIVITY_TYPES
+                && self.activity_types.insert(activity_type.clone()))
+    }
+}
+
+/// Returns a label value of bounded length.
+pub(crate) fn truncate(text: &str) -> String {
+    match text.char_indices().nth(MAX_LABEL) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// Reports whether a label is one of ours.
+fn is_reserved(label: &str) -> bool {
+    [NO_ACTOR, OTHER_ACTORS, ""].contains(&label)
+}
+
+fn to_i64(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,92 @@
+//! How full the state file is, known without asking the file.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::schema::WAL_BYTES;
+use super::{Settings, StatePath, open};
+
+/// A page of entries is at most this part of the limit.
+const PAGE_SHARE: u64 = 64;
+
+/// A page of entries need not be smaller than this, in bytes.
+const MIN_PAGE: u64 = 512 * 1024;
+
+/// The size of the file against `--state.max-size`.
+#[derive(Debug)]
+pub(super) struct Size {
+    max: u64,
+    page: u64,
+    /// Whether the records that wait are delivered.
+    outbox: bool,
+    wal: Option<PathBuf>,
+    /// Bytes of the file, those of them in use, and bytes of the write-ahead log.
+    bytes: AtomicU64,
+    used: AtomicU64,
+    wal_bytes: AtomicU64,
+    tidying: AtomicBool,
+}
+
+// === impl Size ===
+
+impl Size {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            max: settings.max_size,
+            page: (settings.max_size / PAGE_SHARE).max(MIN_PAGE),
+            outbox: settings.outbox,
+            wal: match &settings.path {
+                StatePath::Memory => None,
+                StatePath::File(path) => Some(open::with_suffix(path, "-wal")),
+            },
+            bytes: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            wal_bytes: AtomicU64::new(0),
+            tidying: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn page(&self) -> usize {
+        usize::try_from(self.page).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Notes the size of the file, and reads the size of the write-ahead log.
+    pub(super) fn update(&self, bytes: u64, used: u64) {
+        let wal = self.wal.as_ref().and_then(|wal| wal.metadata().ok());
+        self.wal_bytes
+            .store(wal.map_or(0, |wal| wal.len()), Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.used.store(used, Ordering::Relaxed);
+    }
+
+    /// Reports whether the write-ahead log is larger than the space reserved for it.
+    pub(super) fn is_log_large(&self) -> bool {
+        self.wal_bytes.load(Ordering::Relaxed) > self.log()
+    }
+
+    /// Reports whether one more page might not fit while `waiting` records wait. Known ids alone do not fill the file,
+    /// because they are pruned: only what goes away again may pause the tail.
+    pub(super) fn is_full(&self, waiting: u64) -> bool {
+        let file = (self.used.load(Ordering::Relaxed) + 2 * self.page)
+            .max(self.bytes.load(Ordering::Relaxed));
+        let log = self.wal_bytes.load(Ordering::Relaxed).max(self.log());
+        ((self.outbox && waiting > 0) || self.is_log_large()) && file + log > self.max
+    }
+
+    pub(super) fn start_tidying(&self) -> bool {
+        !self.tidying.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn end_tidying(&self) {
+        self.tidying.store(false, Ordering::Relaxed);
+    }
+
+    /// Space reserved for the write-ahead log: it exceeds the size at which it is written back by one transaction.
+    fn log(&self) -> u64 {
+        (WAL_BYTES.cast_unsigned() + 2 * self.page).min(self.max / 2)
+    }
+}

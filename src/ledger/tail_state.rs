@@ -1,0 +1,137 @@
+//! The tail's durable state: how the ledger began, and what is known to be missing.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::types::EventId;
+
+/// The distance between two live pages in the order of delivery. The pages of a range take the places below the
+/// page that opened it.
+pub const STRIDE: i64 = 1 << 24;
+
+/// What the tail keeps, written with every commit that changes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TailState {
+    /// How the ledger began; `None` before the first response of the service.
+    pub first_sync: Option<FirstSync>,
+    /// The filters in use.
+    pub filters: String,
+    /// No late row is older than the last change of the filters.
+    pub filter_floor: Option<Timestamp>,
+    /// No poll has succeeded since the filters changed: what is not newer than the floor counts as known.
+    pub filters_changed: bool,
+    /// The service's clock at the last successful poll.
+    pub last_poll_at: Option<Timestamp>,
+    /// The service's clock when the last completed re-read started.
+    pub reread_at: Option<Timestamp>,
+    /// The place of the next live page. Pages are delivered in ascending order of their places.
+    pub next_place: i64,
+    /// What is known to be missing, oldest first.
+    pub ranges: Vec<Range>,
+    /// The first page of a history range that an older version did not finish.
+    pub first_page: Option<String>,
+}
+
+/// The first response of the service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstSync {
+    /// The service's clock.
+    pub at: Timestamp,
+    /// Late rows that are not newer are ignored.
+    pub count_floor: Option<Timestamp>,
+    /// Where history ends; `None` if it has no end.
+    pub history_floor: Option<Timestamp>,
+    /// History is before this time; `None` if it ends with the newest entry.
+    #[serde(default)]
+    pub history_until: Option<Timestamp>,
+}
+
+/// Whether a range is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RangeKind {
+    /// Live events between a page and the known entries below it.
+    CatchUp,
+    /// Log records of what existed before the first sync.
+    History,
+}
+
+/// A part of the listing that is not read yet: everything below `end` down to the first known entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// The place of the page that opened it.
+    pub id: i64,
+    /// Whether it is counted.
+    pub kind: RangeKind,
+    /// The cursor of the last page; `None` to start from the top.
+    pub cursor: Option<String>,
+    /// When the cursor was received, by the service's clock.
+    pub received_at: Timestamp,
+    /// The last entry of the last page.
+    pub end: Option<EventId>,
+    /// The oldest creation time read so far.
+    pub oldest: Option<Timestamp>,
+    /// The ids of the last page: cursors may be inclusive, and several entries may share one.
+    #[serde(skip)]
+    pub page: Vec<EventId>,
+    /// This machine's clock when the range was opened.
+    pub opened_at: Timestamp,
+    /// The last successful poll before the range was opened.
+    pub last_contact: Option<Timestamp>,
+    /// Whether a known entry is expected below.
+    pub expected: bool,
+    /// Consecutive pages that were entirely older than the floor.
+    pub older_pages: u8,
+    /// Whether its records may be sent although it is open.
+    pub released: bool,
+    /// The lowest place used.
+    pub place: i64,
+}
+
+// === impl EventId ===
+
+impl Serialize for EventId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for EventId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u64::deserialize(deserializer).map(Self)
+    }
+}
+
+// === impl RangeKind ===
+
+impl RangeKind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::CatchUp, Self::History];
+
+    /// Returns the value of the label `kind`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CatchUp => "catch_up",
+            Self::History => "history",
+        }
+    }
+}
+
+// === impl TailState ===
+
+impl TailState {
+    /// Returns the place below which records may be sent; `None` if all of them may.
+    pub(super) fn held_above(&self) -> Option<i64> {
+        self.ranges
+            .iter()
+            .filter(|range| !range.released)
+            .map(|range| range.id - STRIDE)
+            .min()
+    }
+
+    /// Reserves the place of a live page.
+    pub fn take_place(&mut self) -> i64 {
+        self.next_place += STRIDE;
+        self.next_place
+    }
+}

@@ -1,0 +1,144 @@
+//! A counter whose first increase in a process stays hidden until Prometheus has seen the value before it.
+//!
+//! `increase()` needs two samples, so it misses the first increase of a series. A series therefore shows the value it was
+//! introduced with (0 if it is new, the stored value after a restart) and adds its increases `--metrics.zero-hold` after the
+//! first scrape that showed it.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::exemplar::CounterWithExemplar;
+use tokio::time::Instant;
+
+/// The trace of the poll that brought an event; it becomes an exemplar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// As in `traceparent`.
+    pub trace_id: [u8; 16],
+    /// As in `traceparent`.
+    pub span_id: [u8; 8],
+}
+
+/// One counter. It is small because there are thousands.
+#[derive(Debug)]
+pub(super) struct Series {
+    total: u64,
+    /// Until the increases are visible.
+    hold: Option<Box<Hold>>,
+    last_rise: Option<Box<Rise>>,
+}
+
+#[derive(Debug)]
+struct Hold {
+    /// The value that is shown.
+    introduced: u64,
+    introduced_at: Instant,
+    /// When the first scrape that showed it began.
+    scraped_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Rise {
+    by: u64,
+    trace: Trace,
+    at: SystemTime,
+}
+
+/// The sample of a series.
+pub(super) struct Sample<'a> {
+    value: u64,
+    exemplar: Option<&'a Rise>,
+}
+
+// === impl Series ===
+
+impl Default for Series {
+    fn default() -> Self {
+        Self::introduced(0)
+    }
+}
+
+impl Series {
+    pub(super) fn introduced(value: u64) -> Self {
+        Self {
+            total: value,
+            hold: Some(Box::new(Hold {
+                introduced: value,
+                introduced_at: Instant::now(),
+                scraped_at: None,
+            })),
+            last_rise: None,
+        }
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(super) fn rise(&mut self, by: u64, trace: Option<Trace>) {
+        self.total += by;
+        if let Some(trace) = trace {
+            let at = SystemTime::now();
+            self.last_rise = Some(Box::new(Rise { by, trace, at }));
+        }
+    }
+
+    /// Notes a complete scrape that began at `began`. A series introduced later was not in it.
+    pub(super) fn scraped(&mut self, began: Instant, zero_hold: Duration) {
+        if let Some(hold) = &mut self.hold
+            && hold.introduced_at <= began
+        {
+            hold.scraped_at.get_or_insert(began);
+        }
+        if self.is_visible(began, zero_hold) {
+            self.hold = None;
+        }
+    }
+
+    /// Returns what a scrape at `now` shows.
+    pub(super) fn sample(&self, now: Instant, zero_hold: Duration) -> Sample<'_> {
+        match &self.hold {
+            // An exemplar would describe an increase that is not visible.
+            Some(hold) if !self.is_visible(now, zero_hold) => Sample {
+                value: hold.introduced,
+                exemplar: None,
+            },
+            _ => Sample {
+                value: self.total,
+                exemplar: self.last_rise.as_deref(),
+            },
+        }
+    }
+
+    fn is_visible(&self, now: Instant, zero_hold: Duration) -> bool {
+        let scraped_at = self.hold.as_ref().map(|hold| hold.scraped_at);
+        zero_hold.is_zero()
+            || scraped_at.is_none_or(|at| {
+                at.is_some_and(|at| now.saturating_duration_since(at) >= zero_hold)
+            })
+    }
+}
+
+// === impl Sample ===
+
+impl EncodeMetric for Sample<'_> {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        let Some(rise) = self.exemplar else {
+            return ConstCounter::new(self.value).encode(encoder);
+        };
+        let counter = CounterWithExemplar::<[(&str, String); 2]>::default();
+        counter.inc_by(self.value.saturating_sub(rise.by), None, None);
+        let trace_id = format!("{:032x}", u128::from_be_bytes(rise.trace.trace_id));
+        let span_id = format!("{:016x}", u64::from_be_bytes(rise.trace.span_id));
+        let labels = [("trace_id", trace_id), ("span_id", span_id)];
+        counter.inc_by(rise.by, Some(labels), Some(rise.at));
+        counter.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
+}

@@ -1,0 +1,473 @@
+//! Writes JSON as the bytes of an OTLP `AnyValue`, in one pass.
+//!
+//! A serde visitor appends each value to the buffer while serde_json parses. A container's length is written when it
+//! ends. The same pass remembers the members that become attributes ([`Fields`]), removes what [`Redaction`] names, and
+//! bounds depth and size.
+//!
+//! serde_json rejects half of a surrogate pair and rounds numbers beyond 64 bits. Both are rare: then [`repair`] rewrites
+//! the JSON, and the pass is repeated.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use prost::encoding::{encode_varint, encoded_len_varint};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::fields::{Fields, Place, Scalar};
+
+/// The maximum nesting. Deeper containers become strings with their JSON: a map costs three protobuf messages, and
+/// decoders commonly stop at a hundred.
+const MAX_DEPTH: usize = 30;
+
+/// The size to which a value is cut, in bytes: with attributes and resource it fits a request of 3 MiB.
+const MAX_BYTES: usize = 2_750_000;
+
+/// The room that a member or element needs beside its text.
+const OVERHEAD: usize = 64;
+
+/// From here on, neighbouring integers are the same double.
+const INEXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Marks a place where something was cut.
+const CUT: &str = "[cut: ";
+
+/// Replaces a redacted value.
+pub(super) const REDACTED: &str = "[REDACTED]";
+
+/// What is removed from entries before they are stored or sent.
+#[derive(Clone, Debug, Default)]
+pub struct Redaction {
+    /// Names and pictures of users become null (`--otlp.user-names=false`).
+    pub hide_user_names: bool,
+    /// Paths below `metadata`, with dots (`--otlp.redact`). Every element of an array is searched.
+    pub paths: Vec<String>,
+}
+
+/// The JSON cannot be written without loss.
+#[derive(Debug)]
+pub(super) struct Lossy;
+
+/// What one pass has to know and finds.
+struct Pass<'a, 'r> {
+    out: &'r mut Vec<u8>,
+    /// The length of `out` at which cutting begins.
+    end: usize,
+    redaction: Option<&'r Redaction>,
+    fields: Fields<'a>,
+    inexact: bool,
+}
+
+/// The next value.
+struct Value<'p, 'a, 'r> {
+    pass: &'p mut Pass<'a, 'r>,
+    depth: usize,
+    place: Place,
+    /// What is left of the paths that lead here.
+    paths: &'p [&'r str],
+}
+
+/// A member's name, borrowed unless it has escapes.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Field numbers of `AnyValue`, `ArrayValue`, `KeyValueList` and `KeyValue`.
+mod field {
+    pub(super) const STRING: u8 = 1;
+    pub(super) const BOOL: u8 = 2;
+    pub(super) const INT: u8 = 3;
+    pub(super) const DOUBLE: u8 = 4;
+    pub(super) const ARRAY: u8 = 5;
+    pub(super) const MAP: u8 = 6;
+    pub(super) const VALUES: u8 = 1;
+    pub(super) const KEY: u8 = 1;
+    pub(super) const VALUE: u8 = 2;
+}
+
+/// Appends JSON as an `AnyValue` and returns the members that become attributes. An error leaves `out` unchanged.
+///
+/// # Errors
+/// If `json` is not JSON or, unless it was repaired, contains a number that a double changes.
+pub(super) fn json<'a>(
+    json: &'a str,
+    is_repaired: bool,
+    redaction: Option<&Redaction>,
+    out: &mut Vec<u8>,
+) -> Result<Fields<'a>, Lossy> {
+    let start = out.len();
+    let mut pass = Pass {
+        end: start + MAX_BYTES,
+        out,
+        redaction,
+        fields: Fields::default(),
+        inexact: false,
+    };
+    let value = Value {
+        pass: &mut pass,
+        depth: 0,
+        place: Place::Entry,
+        paths: &[],
+    };
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let written = value
+        .deserialize(&mut deserializer)
+        .and_then(|()| deserializer.end());
+    if written.is_ok() && (is_repaired || !pass.inexact) {
+        return Ok(pass.fields);
+    }
+    out.truncate(start);
+    Err(Lossy)
+}
+
+/// Appends a text as an `AnyValue`, cut if it is too long.
+pub(super) fn plain(text: &str, out: &mut Vec<u8>) -> Fields<'static> {
+    let mut fields = Fields::default();
+    fields.is_cut = text.len() > MAX_BYTES;
+    string(field::STRING, &shortened(text, MAX_BYTES), out);
+    fields
+}
+
+/// Replaces halves of surrogate pairs by U+FFFD, and numbers that neither an `i64` nor a double holds by strings.
+pub(super) fn repair(json: &str) -> String {
+    let mut repaired = String::with_capacity(json.len() + 16);
+    let mut rest = json;
+    while let Some(at) = rest.find(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
+        repaired.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(text) = rest.strip_prefix('"') {
+            repaired.push('"');
+            rest = repair_string(text, &mut repaired);
+            continue;
+        }
+        let is_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
+        let end = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
+        let number = &rest[..end];
+        let fits = if number.contains(['.', 'e', 'E']) {
+            number.parse().is_ok_and(f64::is_finite)
+        } else {
+            number.parse::<i64>().is_ok()
+        };
+        let quote = if fits { "" } else { "\"" };
+        repaired.extend([quote, number, quote]);
+        rest = &rest[end..];
+    }
+    repaired + rest
+}
+
+/// Repairs a string without its first quote, and returns what follows it.
+fn repair_string<'t>(text: &'t str, repaired: &mut String) -> &'t str {
+    let unit = |text: &str| {
+        let digits = text.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut rest = text;
+    while let Some(at) = rest.find(['"', '\\']) {
+        repaired.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(after) = rest.strip_prefix('"') {
+            repaired.push('"');
+            return after;
+        }
+        let length = match unit(rest) {
+            Some(0xd800..=0xdbff) => match rest.get(6..).and_then(unit) {
+                Some(0xdc00..=0xdfff) => 12,
+                _ => 0,
+            },
+            Some(0xdc00..=0xdfff) => 0,
+            // The escaped character may be a quote.
+            _ => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        if length == 0 {
+            repaired.push(char::REPLACEMENT_CHARACTER);
+            rest = &rest[6..];
+        } else {
+            repaired.push_str(&rest[..length]);
+            rest = &rest[length..];
+        }
+    }
+    repaired.push_str(rest);
+    ""
+}
+
+/// Returns a text of at most `max` bytes and a mark that says how much is missing.
+pub(super) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    let mut end = max;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let missing = text.len() - end;
+    Cow::Owned(format!("{}{CUT}{missing} more bytes]", &text[..end]))
+}
+
+/// Begins a length-delimited field. [`close`] writes its length.
+pub(super) fn open(field: u8, out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[field << 3 | 2, 0]);
+    out.len()
+}
+
+/// Ends the field whose content begins at `start`.
+pub(super) fn close(start: usize, out: &mut Vec<u8>) {
+    let length = out.len() - start;
+    if let Ok(length @ ..0x80) = u8::try_from(length) {
+        out[start - 1] = length;
+        return;
+    }
+    let mut varint = [0; 10];
+    encode_varint(length as u64, &mut &mut varint[..]);
+    let varint = &varint[..encoded_len_varint(length as u64)];
+    out.splice(start - 1..start, varint.iter().copied());
+}
+
+/// Writes a string or bytes field.
+pub(super) fn bytes(field: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(field << 3 | 2);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+fn string(field: u8, text: &str, out: &mut Vec<u8>) {
+    bytes(field, text.as_bytes(), out);
+}
+
+/// Writes an integer field.
+pub(super) fn varint(field: u8, value: u64, out: &mut Vec<u8>) {
+    out.push(field << 3);
+    encode_varint(value, out);
+}
+
+/// Writes a field of eight bytes.
+pub(super) fn fixed64(field: u8, value: u64, out: &mut Vec<u8>) {
+    out.push(field << 3 | 1);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Writes an `AnyValue` with a scalar.
+pub(super) fn scalar(value: &Scalar<'_>, out: &mut Vec<u8>) {
+    match value {
+        Scalar::Absent => {}
+        Scalar::Text(text) => string(field::STRING, text, out),
+        Scalar::Bool(value) => varint(field::BOOL, u64::from(*value), out),
+        Scalar::Int(value) => varint(field::INT, value.cast_unsigned(), out),
+        Scalar::Double(value) => fixed64(field::DOUBLE, value.to_bits(), out),
+    }
+}
+
+/// Writes a `KeyValue` with a scalar.
+pub(super) fn key_value(field: u8, key: &str, value: &Scalar<'_>, out: &mut Vec<u8>) {
+    let start = open(field, out);
+    string(field::KEY, key, out);
+    let inner = open(field::VALUE, out);
+    scalar(value, out);
+    close(inner, out);
+    close(start, out);
+}
+
+// === impl Redaction ===
+
+impl Redaction {
+    /// Returns whether nothing is removed.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.hide_user_names && self.paths.is_empty()
+    }
+
+    fn paths(&self) -> Vec<&str> {
+        let path = |path| str::strip_prefix(path, "metadata.").unwrap_or(path);
+        self.paths.iter().map(String::as_str).map(path).collect()
+    }
+}
+
+// === impl Pass ===
+
+impl<'a, 'r> Pass<'a, 'r> {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.out.len() + bytes + OVERHEAD <= self.end
+    }
+
+    fn hides(&self, place: Place) -> bool {
+        place.is_personal() && self.redaction.is_some_and(|rules| rules.hide_user_names)
+    }
+
+    fn text(&mut self, text: &str) {
+        let room = self.end.saturating_sub(self.out.len() + OVERHEAD);
+        self.fields.is_cut |= text.len() > room;
+        string(field::STRING, &shortened(text, room), self.out);
+    }
+
+    /// Returns what is left of `paths` below `key`; `None` if one of them ends there.
+    fn below(&self, place: Place, paths: &[&'r str], key: &str) -> Option<Vec<&'r str>> {
+        if place == Place::Metadata {
+            return Some(self.redaction.map(Redaction::paths).unwrap_or_default());
+        }
+        let mut below = Vec::new();
+        for path in paths {
+            match path.strip_prefix(key) {
+                Some("") => return None,
+                Some(rest) => below.extend(rest.strip_prefix('.')),
+                None => {}
+            }
+        }
+        Some(below)
+    }
+}
+
+// === impl Value ===
+
+impl<'a> Value<'_, 'a, '_> {
+    fn scalar<E>(self, value: Scalar<'a>) -> Result<(), E> {
+        match &value {
+            Scalar::Text(text) => self.pass.text(text),
+            value => scalar(value, self.pass.out),
+        }
+        self.pass.fields.set(self.place, value);
+        Ok(())
+    }
+
+    fn string<E>(self, text: Cow<'a, str>) -> Result<(), E> {
+        // A user who is a string may be the name itself.
+        if self.place.is_user() && self.pass.redaction.is_some_and(|r| r.hide_user_names) {
+            return Ok(());
+        }
+        self.scalar(Scalar::Text(text))
+    }
+
+    /// Writes a value that must not be nested further.
+    fn deepest<E: Error>(self, json: &'a str) -> Result<(), E> {
+        if !json.starts_with(['{', '[']) {
+            let mut deserializer = serde_json::Deserializer::from_str(json);
+            return deserializer.deserialize_any(self).map_err(E::custom);
+        }
+        self.pass.fields.is_cut = true;
+        if self.paths.is_empty() {
+            let mark = format!("{CUT}nested deeper than {MAX_DEPTH} levels] {json}");
+            self.pass.text(&mark);
+        } else {
+            self.pass.text(REDACTED);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> DeserializeSeed<'a> for Value<'_, 'a, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.depth < MAX_DEPTH {
+            return deserializer.deserialize_any(self);
+        }
+        let json = <&RawValue>::deserialize(deserializer)?;
+        self.deepest(json.get())
+    }
+}
+
+impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        self.scalar(Scalar::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        self.scalar(Scalar::Int(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        match i64::try_from(value) {
+            Ok(value) => self.visit_i64(value),
+            Err(_) => self.scalar(Scalar::Text(value.to_string().into())),
+        }
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        self.pass.inexact |= value.abs() >= INEXACT;
+        self.scalar(Scalar::Double(value))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'a str) -> Result<(), E> {
+        self.string(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.string(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<(), A::Error> {
+        let Self { pass, paths, .. } = self;
+        if self.place.is_user() && pass.redaction.is_some_and(|r| r.hide_user_names) {
+            while elements.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(());
+        }
+        let start = open(field::ARRAY, pass.out);
+        while pass.has_room(0) {
+            let element = open(field::VALUES, pass.out);
+            let seed = Value {
+                pass: &mut *pass,
+                depth: self.depth + 1,
+                place: Place::Other,
+                paths,
+            };
+            if elements.next_element_seed(seed)?.is_none() {
+                pass.out.truncate(element - 2);
+                close(start, pass.out);
+                return Ok(());
+            }
+            close(element, pass.out);
+        }
+        while elements.next_element::<IgnoredAny>()?.is_some() {
+            pass.fields.is_cut = true;
+        }
+        close(start, pass.out);
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<(), A::Error> {
+        let Self { pass, .. } = self;
+        let start = open(field::MAP, pass.out);
+        while let Some(Key(key)) = members.next_key()? {
+            if !pass.has_room(key.len()) {
+                members.next_value::<IgnoredAny>()?;
+                pass.fields.is_cut = true;
+                continue;
+            }
+            let member = open(field::VALUES, pass.out);
+            if !key.is_empty() {
+                string(field::KEY, &key, pass.out);
+            }
+            let value = open(field::VALUE, pass.out);
+            let place = Place::below(self.place, &key);
+            let paths = pass.below(place, self.paths, &key);
+            if pass.hides(place) {
+                members.next_value::<IgnoredAny>()?;
+            } else if let Some(paths) = paths {
+                members.next_value_seed(Value {
+                    pass: &mut *pass,
+                    depth: self.depth + 1,
+                    place,
+                    paths: &paths,
+                })?;
+            } else {
+                members.next_value::<IgnoredAny>()?;
+                pass.text(REDACTED);
+            }
+            close(value, pass.out);
+            close(member, pass.out);
+        }
+        close(start, pass.out);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "encode_tests.rs"]
+mod tests;

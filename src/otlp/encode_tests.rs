@@ -1,0 +1,317 @@
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use proptest::prelude::*;
+use prost::Message;
+
+use super::*;
+
+/// A JSON value that is known to be mapped as [`Json::expected`].
+#[derive(Clone, Debug)]
+enum Json {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    /// An integer that no 64 bits hold.
+    Digits(String),
+    Text(String),
+    Array(Vec<Self>),
+    Map(Vec<(String, Self)>),
+}
+
+impl Json {
+    fn any() -> impl Strategy<Value = Self> {
+        let leaf = prop_oneof![
+            Just(Self::Null),
+            any::<bool>().prop_map(Self::Bool),
+            any::<i64>().prop_map(Self::Int),
+            (-300_i64..300).prop_map(Self::Int),
+            any::<i32>().prop_map(|number| Self::Double(f64::from(number) / 1024.0)),
+            "-?[1-9][0-9]{19,30}"
+                .prop_filter("too small", |digits| digits.parse::<i64>().is_err())
+                .prop_map(Self::Digits),
+            ".{0,20}".prop_map(Self::Text),
+            "[a-z]{120,140}".prop_map(Self::Text),
+        ];
+        leaf.prop_recursive(8, 64, 8, |inner| {
+            let members = proptest::collection::vec(("[a-c\"é]{0,2}", inner.clone()), 0..8);
+            prop_oneof![
+                proptest::collection::vec(inner, 0..8).prop_map(Self::Array),
+                members.prop_map(Self::Map)
+            ]
+        })
+    }
+
+    fn text(&self) -> String {
+        let quoted = |text: &String| serde_json::to_string(text).expect("text");
+        match self {
+            Self::Null => "null".to_owned(),
+            Self::Bool(value) => value.to_string(),
+            Self::Int(number) => number.to_string(),
+            Self::Double(number) => format!("{number:?}"),
+            Self::Digits(digits) => digits.clone(),
+            Self::Text(text) => quoted(text),
+            Self::Array(items) => format!(
+                "[{}]",
+                items.iter().map(Self::text).collect::<Vec<_>>().join(" , ")
+            ),
+            Self::Map(members) => {
+                let members: Vec<_> = members
+                    .iter()
+                    .map(|(key, value)| format!("{} : {}", quoted(key), value.text()))
+                    .collect();
+                format!("{{{}}}", members.join(","))
+            }
+        }
+    }
+
+    fn expected(self) -> AnyValue {
+        let value = match self {
+            Self::Null => return AnyValue { value: None },
+            Self::Bool(value) => Value::BoolValue(value),
+            Self::Int(number) => Value::IntValue(number),
+            Self::Double(number) => Value::DoubleValue(number),
+            Self::Digits(text) | Self::Text(text) => Value::StringValue(text),
+            Self::Array(items) => Value::ArrayValue(ArrayValue {
+                values: items.into_iter().map(Self::expected).collect(),
+            }),
+            Self::Map(members) => {
+                let member = |(key, value): (String, Self)| KeyValue {
+                    key,
+                    value: Some(value.expected()),
+                    ..KeyValue::default()
+                };
+                Value::KvlistValue(KeyValueList {
+                    values: members.into_iter().map(member).collect(),
+                })
+            }
+        };
+        AnyValue { value: Some(value) }
+    }
+}
+
+/// Encodes, and returns the value that a collector reads and whether something was cut.
+fn written(json: &str, redaction: Option<&Redaction>) -> Option<(AnyValue, bool)> {
+    let mut bytes = Vec::new();
+    let mut is_cut = super::json(json, false, redaction, &mut bytes).map(|fields| fields.is_cut);
+    if is_cut.is_err() {
+        assert!(bytes.is_empty());
+        let repaired = repair(json);
+        is_cut = super::json(&repaired, true, redaction, &mut bytes).map(|fields| fields.is_cut);
+    }
+    let value = AnyValue::decode(bytes.as_slice()).expect("decodes");
+    assert!(value.encode_to_vec() == bytes, "{value:?}");
+    Some((value, is_cut.ok()?))
+}
+
+fn map(json: &str) -> AnyValue {
+    written(json, None).expect("JSON").0
+}
+
+/// The value as text: maps in braces, strings in quotes, absent values as null.
+fn show(value: &AnyValue) -> String {
+    match &value.value {
+        None => "null".to_owned(),
+        Some(Value::StringValue(text)) => format!("{text:?}"),
+        Some(Value::BoolValue(value)) => value.to_string(),
+        Some(Value::IntValue(value)) => value.to_string(),
+        Some(Value::DoubleValue(value)) => format!("{value:?}f"),
+        Some(Value::ArrayValue(array)) => format!(
+            "[{}]",
+            array.values.iter().map(show).collect::<Vec<_>>().join(",")
+        ),
+        Some(Value::KvlistValue(list)) => {
+            let members: Vec<_> = list
+                .values
+                .iter()
+                .map(|member| {
+                    format!(
+                        "{}:{}",
+                        member.key,
+                        show(&member.value.clone().unwrap_or_default())
+                    )
+                })
+                .collect();
+            format!("{{{}}}", members.join(","))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn order_nulls_nesting_and_unicode_are_kept() {
+    let json = r#"{"z":null,"a":[1,null,{"b":true,"a":"ä\u00e9😀"}],"m":{},"e":[]}"#;
+    assert_eq!(
+        show(&map(json)),
+        r#"{z:null,a:[1,null,{b:true,a:"äé😀"}],m:{},e:[]}"#
+    );
+}
+
+#[test]
+fn an_integer_that_does_not_fit_stays_as_its_digits() {
+    for (json, shown) in [
+        ("9223372036854775807", "9223372036854775807"),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("9223372036854775808", "\"9223372036854775808\""),
+        ("18446744073709551615", "\"18446744073709551615\""),
+        (
+            "123456789012345678901234567890",
+            "\"123456789012345678901234567890\"",
+        ),
+        ("-9223372036854775809", "\"-9223372036854775809\""),
+        ("1.5", "1.5f"),
+        ("1e300", "1e300f"),
+        ("1e400", "\"1e400\""),
+    ] {
+        assert_eq!(show(&map(json)), shown);
+        assert_eq!(
+            show(&map(&format!("{{\"a\":[{json}]}}"))),
+            format!("{{a:[{shown}]}}")
+        );
+    }
+}
+
+#[test]
+fn half_a_surrogate_pair_becomes_a_replacement_character() {
+    for (json, shown) in [
+        (r#""x\ud800y""#, "x\u{fffd}y"),
+        (r#""Launch \ud83d""#, "Launch \u{fffd}"),
+        (
+            r#""\udc00\ud83d\ude00\ud800\ud800""#,
+            "\u{fffd}😀\u{fffd}\u{fffd}",
+        ),
+        (r#""\\ud800 \"\ud800\u00e9""#, "\\ud800 \"\u{fffd}é"),
+        (
+            r#""1 12345678901234567890 \ud800""#,
+            "1 12345678901234567890 \u{fffd}",
+        ),
+    ] {
+        assert_eq!(show(&map(json)), format!("{shown:?}"));
+        assert_eq!(
+            show(&map(&format!(r#"{{"a":{json},"b":1e400,"c":[2.5]}}"#))),
+            format!("{{a:{shown:?},b:\"1e400\",c:[2.5f]}}")
+        );
+    }
+    assert_eq!(show(&map(r#"{"\ud800":1}"#)), "{\u{fffd}:1}");
+}
+
+#[test]
+fn what_is_too_deep_is_a_string_of_its_json() {
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        let json = format!("{}1{}", open.repeat(5000), close.repeat(5000));
+        let (value, is_cut) = written(&json, None).expect("JSON");
+        assert!(is_cut && show(&value).contains("cut: nested deeper than 30 levels] "));
+        // Decoders refuse a hundred levels; the record itself is five deep.
+        let body = Some(value);
+        let record = LogRecord {
+            body,
+            ..Default::default()
+        };
+        assert!(LogRecord::decode(record.encode_to_vec().as_slice()).is_ok());
+    }
+}
+
+#[test]
+fn what_is_too_large_is_cut_where_it_stands() {
+    let big = "é".repeat(3_000_000);
+    let json = format!(r#"{{"a":1,"big":"{big}","c":[1,2],"d":2}}"#);
+    let (value, is_cut) = written(&json, None).expect("JSON");
+    assert!(is_cut && value.encoded_len() < 2_800_000);
+    let shown = show(&value);
+    assert!(shown.starts_with("{a:1,big:\"éé"));
+    assert!(shown.ends_with(" more bytes]\"}"));
+
+    let (value, is_cut) = written(&format!("[{}1]", "1,".repeat(2_000_000)), None).expect("JSON");
+    assert!(is_cut && value.encoded_len() < 2_800_000);
+}
+
+#[test]
+fn what_is_not_json_is_refused() {
+    for text in [
+        "",
+        "{",
+        "{\"a\":1} x",
+        "nope",
+        "{\"a\":\"\\ud800",
+        "\"\\",
+        "\"\\u",
+    ] {
+        assert_eq!(written(text, None), None, "{text}");
+    }
+}
+
+fn redacted(json: &str, paths: &[&str]) -> String {
+    let redaction = Redaction {
+        hide_user_names: true,
+        paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+    };
+    show(&written(json, Some(&redaction)).expect("JSON").0)
+}
+
+#[test]
+fn a_path_is_redacted_in_every_element_of_an_array() {
+    let json = r#"{"metadata":{"people":[{"email":"a"},[{"email":null}],7,{"email":{"x":1}}]}}"#;
+    let expected = r#"{metadata:{people:[{email:"[REDACTED]"},[{email:"[REDACTED]"}],7,{email:"[REDACTED]"}]}}"#;
+    for path in ["people.email", "metadata.people.email"] {
+        assert_eq!(redacted(json, &[path]), expected);
+    }
+    assert_eq!(redacted(json, &["email", "people.mail"]), show(&map(json)));
+}
+
+#[test]
+fn keys_with_dots_and_escapes_are_found_and_paths_may_overlap() {
+    assert_eq!(
+        redacted(
+            r#"{"metadata":{"contact.email":1,"a":{"b.c":{"d":2}},"\u0065mail":3}}"#,
+            &["contact.email", "a.b.c.d", "a", "email"]
+        ),
+        r#"{metadata:{contact.email:"[REDACTED]",a:"[REDACTED]",email:"[REDACTED]"}}"#
+    );
+    assert_eq!(
+        redacted(r#"{"metadata":{"a":{"b.c":{"d":2}}}}"#, &["a.b.c.d"]),
+        r#"{metadata:{a:{b.c:{d:"[REDACTED]"}}}}"#
+    );
+}
+
+#[test]
+fn names_and_pictures_of_users_become_null() {
+    assert_eq!(
+        redacted(
+            r#"{"actorUser":{"id":1,"firstName":"A","profileImageUrl":"u"},"targetUser":{"lastName":"B"},"task":"T"}"#,
+            &[]
+        ),
+        r#"{actorUser:{id:1,firstName:null,profileImageUrl:null},targetUser:{lastName:null},task:"T"}"#
+    );
+    // Not an object: it may be the name itself.
+    assert_eq!(
+        redacted(
+            r#"{"actorUser":"Ada","targetUser":[{"firstName":"B"}],"modifiedTargetUser":null}"#,
+            &[]
+        ),
+        "{actorUser:null,targetUser:null,modifiedTargetUser:null}"
+    );
+}
+
+#[test]
+fn what_is_too_deep_to_search_is_redacted_as_a_whole() {
+    let json = format!(
+        r#"{{"metadata":{}1{}}}"#,
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    assert!(redacted(&json, &["a"]).contains("[[\"[REDACTED]\"]]"));
+}
+
+proptest! {
+    #[test]
+    fn every_json_is_what_the_types_of_the_protocol_write(json in Json::any()) {
+        prop_assert_eq!(map(&json.text()), json.expected());
+    }
+
+    #[test]
+    fn any_text_is_encoded_or_refused(text in r#"[\[\]{},:"\\ud8c01-9eE.\-a ]{0,40}"#) {
+        let is_json = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+        prop_assert!(written(&text, None).is_some() || !is_json);
+    }
+}

@@ -1,0 +1,325 @@
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::AnyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use prost::Message;
+
+use super::*;
+use crate::ledger::TraceContext;
+
+const ENTRY: &str = include_str!("../../tests/golden/entry.json");
+
+fn raw(json: &str) -> RawRecord<'_> {
+    RawRecord {
+        kind: RecordKind::Entry,
+        json,
+        arrived_at: "2026-03-01T10:00:05Z".parse().expect("a time"),
+        trace: Some(TraceContext {
+            trace_id: [7; 16],
+            span_id: [9; 8],
+        }),
+    }
+}
+
+/// The record that a collector reads. The types of the protocol write the same bytes.
+fn decoded(encoder: &RecordEncoder, record: &RawRecord<'_>) -> LogRecord {
+    let mut bytes = Vec::new();
+    encoder.encode(record, &mut bytes);
+    let mut scope = ScopeLogs::decode(bytes.as_slice()).expect("decodes");
+    assert!(scope.encode_to_vec() == bytes, "{scope:?}");
+    scope.log_records.pop().expect("a record")
+}
+
+fn map(json: &str) -> LogRecord {
+    decoded(&RecordEncoder::default(), &raw(json))
+}
+
+fn keys(record: &LogRecord) -> Vec<&str> {
+    record
+        .attributes
+        .iter()
+        .map(|attribute| attribute.key.as_str())
+        .collect()
+}
+
+fn show(record: &LogRecord, key: &str) -> String {
+    let attribute = record
+        .attributes
+        .iter()
+        .find(|attribute| attribute.key == key);
+    attribute
+        .map(|attribute| {
+            format!(
+                "{:?}",
+                attribute
+                    .value
+                    .as_ref()
+                    .and_then(|value| value.value.as_ref())
+            )
+        })
+        .unwrap_or_default()
+}
+
+/// The record as text, a field a line: what a reviewer reads, and bytes that must not change by themselves.
+fn golden(record: &LogRecord) -> String {
+    use std::fmt::Write;
+
+    fn value(any: Option<&AnyValue>, out: &mut String) {
+        let _ = match any.and_then(|any| any.value.as_ref()) {
+            None => write!(out, "null"),
+            Some(Value::StringValue(text)) => write!(out, "{text:?}"),
+            Some(Value::IntValue(number)) => write!(out, "{number}"),
+            Some(Value::DoubleValue(number)) => write!(out, "{number:?} (double)"),
+            Some(Value::BoolValue(value)) => write!(out, "{value}"),
+            Some(Value::ArrayValue(items)) => {
+                for (index, item) in items.values.iter().enumerate() {
+                    out.push_str(if index == 0 { "[" } else { ", " });
+                    value(Some(item), out);
+                }
+                write!(out, "]")
+            }
+            Some(Value::KvlistValue(members)) => {
+                for (index, member) in members.values.iter().enumerate() {
+                    let _ = write!(
+                        out,
+                        "{}{}: ",
+                        if index == 0 { "{" } else { ", " },
+                        member.key
+                    );
+                    value(member.value.as_ref(), out);
+                }
+                write!(out, "}}")
+            }
+            other => write!(out, "{other:?}"),
+        };
+    }
+
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "Timestamp: {}\nObservedTimestamp: {}",
+        record.time_unix_nano, record.observed_time_unix_nano
+    );
+    let _ = writeln!(
+        out,
+        "EventName: {}\nSeverity: {} {}",
+        record.event_name, record.severity_number, record.severity_text
+    );
+    let _ = writeln!(
+        out,
+        "TraceId: {}\nSpanId: {}\nFlags: {}",
+        hex(&record.trace_id),
+        hex(&record.span_id),
+        record.flags
+    );
+    for attribute in &record.attributes {
+        let _ = write!(out, "  {}: ", attribute.key);
+        value(attribute.value.as_ref(), &mut out);
+        out.push('\n');
+    }
+    out.push_str("Body:\n");
+    let Some(Value::KvlistValue(body)) = record.body.as_ref().and_then(|body| body.value.as_ref())
+    else {
+        return out;
+    };
+    for member in &body.values {
+        let _ = write!(out, "  {}: ", member.key);
+        value(member.value.as_ref(), &mut out);
+        out.push('\n');
+    }
+    let bytes = record.encode_to_vec();
+    let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let _ = writeln!(out, "Encoded: {} bytes, FNV-1a {sum:016x}", bytes.len());
+    out
+}
+
+#[track_caller]
+fn assert_golden(name: &str, record: &LogRecord) {
+    let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    let actual = golden(record);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &actual).expect("written");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        actual, expected,
+        "{name} differs; UPDATE_GOLDEN=1 writes it anew"
+    );
+}
+
+#[test]
+fn a_full_entry_is_the_table_of_the_interface() {
+    assert_golden("log-record.txt", &map(ENTRY));
+}
+
+#[test]
+fn without_user_names_none_is_left_anywhere() {
+    let encoder = RecordEncoder::new(Redaction {
+        hide_user_names: true,
+        paths: vec!["a.x".to_owned(), "text".to_owned()],
+    });
+    let record = decoded(&encoder, &raw(ENTRY));
+    let shown = format!("{record:?}{}", encoder.redact(ENTRY));
+    for name in [
+        "Ada",
+        "Lovelace",
+        "img.example",
+        "\"B\"",
+        "\"C\"",
+        "größe",
+        "user.full_name",
+    ] {
+        assert!(!shown.contains(name), "{name}");
+    }
+    assert_golden("log-record-without-names.txt", &record);
+    assert_eq!(
+        encoder.redact(r#"{"actorUser":{"firstName":"Ada""#),
+        "\"[REDACTED] 31 bytes that are not JSON\""
+    );
+}
+
+#[test]
+fn a_gap_is_a_warning_of_its_own() {
+    let json = r#"{"id":"gap-1","type":"gap","detectedAt":"2026-03-01T09:00:00Z","reason":"retention","from":"2026-02-01T00:00:00Z",
+            "to":null,"message":"entries were removed by the service before they were read"}"#;
+    let gap = RawRecord {
+        kind: RecordKind::Gap,
+        ..raw(json)
+    };
+    assert_golden(
+        "log-record-gap.txt",
+        &decoded(&RecordEncoder::default(), &gap),
+    );
+}
+
+#[test]
+fn a_dead_letter_is_encoded_again_as_the_same_record() {
+    let encoder = RecordEncoder::default();
+    for (kind, json) in [
+        (RecordKind::Entry, ENTRY),
+        (RecordKind::Gap, r#"{"id":"gap-1","reason":"retention"}"#),
+        (
+            RecordKind::Entry,
+            r#"{"a":1.0,"a":[1e300,null],"b":"\ud800","c":12345678901234567890}"#,
+        ),
+        (RecordKind::Entry, "not JSON"),
+    ] {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        encoder.encode(&RawRecord { kind, ..raw(json) }, &mut first);
+        let (kind_again, body) = encoder.decode(&first);
+        assert_eq!(kind_again, kind);
+        encoder.encode(&RawRecord { kind, ..raw(&body) }, &mut second);
+        assert_eq!(first, second, "{body}");
+    }
+}
+
+#[test]
+fn a_request_is_what_the_types_of_the_protocol_write() {
+    let envelope = Envelope::new(&[("service.name".to_owned(), "orgdata-exporter".to_owned())]);
+    for count in [0, 1, 3, 300] {
+        let mut record = Vec::new();
+        RecordEncoder::default().encode(&raw(ENTRY), &mut record);
+        let records = vec![Bytes::from(record); count];
+        let request = envelope.request(records.iter());
+        let decoded = ExportLogsServiceRequest::decode(request.clone()).expect("decodes");
+        assert_eq!(decoded.encode_to_vec(), request);
+        let scope_logs = &decoded.resource_logs[0].scope_logs[0];
+        assert_eq!(scope_logs.log_records.len(), count);
+        assert_eq!(scope_logs.scope.as_ref().expect("a scope").name, SCOPE);
+        let size: usize = records.iter().map(Bytes::len).sum();
+        assert!(request.len() <= envelope.size() + size);
+    }
+}
+
+#[test]
+fn null_means_absent_and_ids_are_found_in_either_place() {
+    let record = map(
+        r#"{"id":"a","type":"X","dealId":null,"deal":{"id":5,"name":null},"actorUser":{"id":1.5},"task":{"id":null}}"#,
+    );
+    assert_eq!(
+        keys(&record),
+        [
+            "log.record.uid",
+            "orgdata.activity.type",
+            "user.id",
+            "orgdata.deal.id"
+        ]
+    );
+    assert_eq!(show(&record, "orgdata.deal.id"), "Some(IntValue(5))");
+    assert_eq!(show(&record, "user.id"), "Some(StringValue(\"1.5\"))");
+}
+
+#[test]
+fn wrong_types_are_skipped_and_the_body_keeps_them() {
+    let record = map(
+        r#"{"id":["a"],"type":7,"occurredAt":true,"createdAt":"nonsense","actorUserId":{"x":1},"deal":"none","actorUser":[]}"#,
+    );
+    assert_eq!(keys(&record), Vec::<&str>::new());
+    assert_eq!(
+        (record.event_name.as_str(), record.time_unix_nano),
+        ("orgdata.audit.unknown", record.observed_time_unix_nano)
+    );
+    assert!(format!("{:?}", record.body).contains("nonsense"));
+}
+
+#[test]
+fn an_entry_that_is_no_object_or_no_json_is_delivered_all_the_same() {
+    for raw in ["", "[1", "\"x\"", "null", "{\"id\":\"a\""] {
+        let record = map(raw);
+        assert_eq!(record.event_name, "orgdata.audit.unknown");
+        assert!(
+            record.body.is_some() && record.observed_time_unix_nano > 0,
+            "{raw}"
+        );
+    }
+}
+
+#[test]
+fn the_time_is_the_first_that_can_be_read() {
+    let time = |raw| map(raw).time_unix_nano;
+    assert_eq!(
+        time(r#"{"occurredAt":"1970-01-01T00:00:01Z","createdAt":"1970-01-01T00:00:02Z"}"#),
+        1_000_000_000
+    );
+    assert_eq!(
+        time(r#"{"occurredAt":null,"createdAt":"1970-01-01T00:00:02Z"}"#),
+        2_000_000_000
+    );
+    assert_eq!(
+        time(r#"{"occurredAt":"1969-12-31T00:00:00Z","createdAt":"1970-01-01T00:00:02Z"}"#),
+        2_000_000_000
+    );
+}
+
+#[test]
+fn event_names_are_tame_and_bounded() {
+    assert_eq!(
+        event_name("Task.Moved-to Länder_2"),
+        "orgdata.audit.task.moved_to_l_nder_2"
+    );
+    assert_eq!(event_name(&"x".repeat(1000)).len(), MAX_EVENT_NAME);
+}
+
+#[test]
+fn a_long_title_is_cut_in_the_attribute_only() {
+    let record = map(&format!(
+        r#"{{"evaluation":{{"title":"{}"}}}}"#,
+        "é".repeat(5000)
+    ));
+    let shown = show(&record, "orgdata.evaluation.title");
+    assert!(
+        shown.contains("[cut: 5904 more bytes]"),
+        "{}",
+        &shown[shown.len() - 60..]
+    );
+    assert!(!format!("{:?}", record.body).contains("cut"));
+    assert!(keys(&record).iter().all(|key| *key != "orgdata.record.cut"));
+}

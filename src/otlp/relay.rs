@@ -1,0 +1,600 @@
+//! Delivers records from the outbox to the collector, oldest first, until each is accepted or a dead letter.
+//!
+//! One request is under way at a time. Its outcome is written to the outbox before the next one is sent, so a crash
+//! repeats at most one request. What follows from an answer:
+//!
+//! - Accepted: the records leave the outbox, and requests may become twice as large again.
+//! - Partly rejected: the collector does not say which records, and they must not be sent again: dead letters.
+//! - Too large, or a record may be bad: half of the records next, down to a single one.
+//! - A single record is rejected, and becomes a dead letter, only if another record was accepted after it was refused.
+//!   If it was refused before any other was accepted, the newest record, the witness, is sent. If that is refused too, or
+//!   there is no other record, the collector is broken.
+//! - Everything else, and a broken collector: wait and repeat, forever. The delay of the server wins.
+//!
+//! An empty request, at the start and once a minute while nothing waits, shows whether the collector answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
+
+use super::record::Envelope;
+use super::sender::Export;
+use super::settings::Settings;
+use super::text::Backoff;
+use super::verdict::{FailureReason, Refusal, Verdict};
+use crate::health::Health;
+use crate::ledger::{
+    Backlog, DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
+};
+use crate::metrics::{Loop, Loops, OtlpMetrics};
+
+/// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
+const MAX_REQUEST: usize = 3 * 1024 * 1024;
+
+/// The number of successes after which a size that was too much is tried again. Limits rarely change, and an attempt
+/// costs a refused request.
+const TRY_AGAIN: u32 = 256;
+
+/// How often a record is refused alone with a server error, which may have another cause, before it is rejected.
+const STRIKES: u32 = 3;
+
+/// The interval of empty requests while nothing waits.
+const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The maximum time to write the last outcome after the grace period.
+const LAST_SETTLEMENT: Duration = Duration::from_secs(1);
+
+/// The outbox of the ledger; tests make it fail.
+pub trait Outbox: Send + Sync {
+    /// Why a call failed.
+    type Error: fmt::Display + Send;
+
+    /// Returns the oldest records, at least one if there is any.
+    fn batch(
+        &self,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
+
+    /// Returns the newest record.
+    fn newest(&self) -> impl Future<Output = Result<Option<OutboxRecord>, Self::Error>> + Send;
+
+    /// Writes the outcome of a request in one transaction.
+    fn settle(&self, settled: Settled) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Returns how much waits.
+    fn backlog(&self) -> Backlog;
+
+    /// Completes when records were added since the last call.
+    fn changed(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// What to do after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another round, at once.
+    Now,
+    /// Nothing waits.
+    Idle,
+    /// Another round, after a delay.
+    After(Duration),
+}
+
+/// The loop that delivers.
+#[derive(Debug)]
+pub struct Relay<O, S> {
+    outbox: O,
+    sender: Arc<S>,
+    envelope: Envelope,
+    metrics: Arc<OtlpMetrics>,
+    loops: Arc<Loops>,
+    /// The maximum number of records in a request.
+    records: Limit,
+    /// The maximum size of a request.
+    bytes: Limit,
+    search: Search,
+    /// The outcome of the last request, until it is written.
+    unsettled: Option<Settled>,
+    /// Writing the outcome was interrupted: it may have happened.
+    in_doubt: bool,
+    backoff: Backoff,
+    /// Why the last request failed.
+    failure: Option<FailureReason>,
+    /// The state file cannot be read or written.
+    ledger_failed: bool,
+    /// Partial rejections since the last acceptance.
+    rejections: u32,
+    /// The last warning of the collector.
+    warning: Option<String>,
+    /// When the collector answered last.
+    answered_at: Option<Instant>,
+}
+
+/// A request and its records.
+#[derive(Debug)]
+struct Batch {
+    records: Vec<OutboxRecord>,
+    /// The newest record, ahead of its turn.
+    is_witness: bool,
+}
+
+/// The search for a bad record.
+#[derive(Debug, Default)]
+struct Search {
+    /// The number of oldest records that contain a bad one; 0 if there is no search.
+    suspects: usize,
+    /// Another record was accepted since the search began or was interrupted.
+    accepted: bool,
+    /// How often the oldest record was refused alone, with another one accepted.
+    strikes: u32,
+    /// The oldest record was refused alone, and the witness is next.
+    refused_alone: Option<(OutboxPosition, Refusal)>,
+}
+
+/// A limit of requests that shrinks when one is too much for the collector, and grows again.
+#[derive(Debug)]
+struct Limit {
+    max: usize,
+    now: usize,
+    /// A request of this size was too much.
+    too_much: Option<usize>,
+    successes: u32,
+}
+
+// === impl Relay ===
+
+impl<O: Outbox, S: Export + 'static> Relay<O, S> {
+    /// Returns a relay. `instance_id` becomes `service.instance.id`.
+    pub fn new(
+        outbox: O,
+        instance_id: &str,
+        sender: S,
+        settings: &Settings,
+        metrics: Arc<OtlpMetrics>,
+        loops: Arc<Loops>,
+    ) -> Self {
+        Self {
+            outbox,
+            sender: Arc::new(sender),
+            envelope: Envelope::new(&settings.resource(instance_id)),
+            metrics,
+            loops,
+            records: Limit::new(settings.batch_size),
+            bytes: Limit::new(MAX_REQUEST),
+            search: Search::default(),
+            unsettled: None,
+            in_doubt: false,
+            backoff: Backoff::default(),
+            failure: None,
+            ledger_failed: false,
+            rejections: 0,
+            warning: None,
+            answered_at: None,
+        }
+    }
+
+    /// Delivers until `shutdown`, and then for at most `grace`. What is left stays in the outbox.
+    pub async fn run(mut self, health: Health, shutdown: CancellationToken, grace: Duration) {
+        let _watched = health.watched(Loop::Otlp);
+        let deadline = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(grace).await;
+        };
+        tokio::select! {
+            biased;
+            () = deadline => {}
+            () = self.drive(&health, &shutdown) => {}
+        }
+        if !self.in_doubt {
+            // What is not written in time is sent again: `log.record.uid` identifies the copies.
+            let _ = tokio::time::timeout(LAST_SETTLEMENT, self.settle()).await;
+        }
+        self.publish_backlog();
+        let waiting_records = self.outbox.backlog().records;
+        if waiting_records > 0 {
+            tracing::info!(waiting_records, "log records are sent after the next start");
+        }
+    }
+
+    async fn drive(&mut self, health: &Health, shutdown: &CancellationToken) {
+        loop {
+            // A round that fails after the signal is the last one.
+            let is_last = shutdown.is_cancelled();
+            if is_last && self.outbox.backlog().records == 0 && self.unsettled.is_none() {
+                return;
+            }
+            let next = health.round(Loop::Otlp, self.round()).await;
+            self.publish_backlog();
+            let (wait, changes) = match next {
+                Next::Now => continue,
+                _ if is_last => return,
+                Next::Idle => (PROBE_INTERVAL, true),
+                Next::After(wait) => (wait, false),
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.outbox.changed(), if changes => {}
+                () = health.waiting(Loop::Otlp, tokio::time::sleep(wait)) => {}
+            }
+        }
+    }
+
+    /// Sends at most one request.
+    pub async fn round(&mut self) -> Next {
+        if let Err(error) = self.settle().await {
+            return self.ledger_failed("write to", &error);
+        }
+        let batch = match self.next_batch().await {
+            Ok(Ok(batch)) => batch,
+            Ok(Err(next)) => return next,
+            Err(error) => return self.ledger_failed("read from", &error),
+        };
+        if batch.records.is_empty() {
+            return self.idle().await;
+        }
+        let body = self
+            .envelope
+            .request(batch.records.iter().map(|record| &record.bytes));
+        let verdict = self.send(body).await;
+        let next = self.act(batch, verdict);
+        match self.settle().await {
+            Ok(()) => next,
+            Err(error) => self.ledger_failed("write to", &error),
+        }
+    }
+
+    /// Returns the records of the next request, or what to do without one.
+    async fn next_batch(&mut self) -> Result<Result<Batch, Next>, O::Error> {
+        if let Some((oldest, refusal)) = self.search.refused_alone.take() {
+            let newest = self.outbox.newest().await?;
+            return Ok(match newest.filter(|newest| newest.position != oldest) {
+                Some(witness) => Ok(Batch {
+                    records: vec![witness],
+                    is_witness: true,
+                }),
+                None => Err(self.hold(&refusal)),
+            });
+        }
+        let records = match self.search.suspects {
+            0 => self.records.now,
+            suspects => (suspects / 2).clamp(1, self.records.now),
+        };
+        let bytes = self.bytes.now.saturating_sub(self.envelope.size());
+        Ok(Ok(Batch {
+            records: self.outbox.batch(records, bytes).await?,
+            is_witness: false,
+        }))
+    }
+
+    async fn send(&self, body: Bytes) -> Verdict {
+        self.metrics.requests.inc();
+        let sender = self.sender.clone();
+        let request = async move { sender.export(body).await };
+        // A panic in a library must not end the loop: tonic panics on a malformed `grpc-status-details-bin`.
+        let request = AbortOnDropHandle::new(tokio::spawn(request.in_current_span()));
+        let verdict = request.await.unwrap_or_else(|_| {
+            let message = "the OTLP client panicked, probably on a malformed answer";
+            Verdict::Hold(Refusal::new(FailureReason::Other, message))
+        });
+        if let Some(reason) = verdict.reason() {
+            self.metrics.failed(reason.as_str());
+        }
+        verdict
+    }
+
+    async fn idle(&mut self) -> Next {
+        self.search = Search::default();
+        let is_recent = |at: Instant| at.elapsed() < PROBE_INTERVAL;
+        if self.answered_at.is_some_and(is_recent) {
+            return Next::Idle;
+        }
+        match self.send(Bytes::new()).await {
+            Verdict::Hold(refusal) => self.hold(&refusal),
+            // Some collectors refuse a request without records: it was an answer.
+            _ => {
+                self.answered();
+                Next::Idle
+            }
+        }
+    }
+
+    fn act(&mut self, batch: Batch, verdict: Verdict) -> Next {
+        let count = batch.records.len();
+        match verdict {
+            Verdict::Acknowledged { warning } => self.accepted(batch, warning),
+            Verdict::PartlyRejected { rejected, message } => {
+                self.partly_rejected(batch, rejected, &message)
+            }
+            // The witness is refused like the oldest record: the collector is broken.
+            Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) if batch.is_witness => {
+                self.hold(&refusal)
+            }
+            Verdict::TooLarge(refusal) if count == 1 => {
+                self.bytes = Limit::new(MAX_REQUEST);
+                self.refused_alone(batch, refusal, DeadReason::TooLarge)
+            }
+            Verdict::TooLarge(_) => {
+                let size = batch.records.iter().map(|record| record.bytes.len());
+                self.bytes.exceeded(size.sum());
+                Next::Now
+            }
+            Verdict::Suspect(refusal) if count == 1 => {
+                self.refused_alone(batch, refusal, DeadReason::Refused)
+            }
+            Verdict::Suspect(_) => {
+                self.search.begin_or_continue(count);
+                self.records.shrink(count / 2);
+                Next::Now
+            }
+            Verdict::Hold(refusal) => {
+                if refusal.reason == FailureReason::Timeout && !batch.is_witness {
+                    // A collector that is slow answers half of the records in time. A silent one does not answer to one
+                    // record either, which says nothing about larger requests.
+                    self.records.exceeded(count);
+                }
+                self.search.interrupt();
+                self.hold(&refusal)
+            }
+        }
+    }
+
+    fn accepted(&mut self, batch: Batch, warning: Option<String>) -> Next {
+        // Some collectors repeat a warning with every request.
+        if let Some(warning) = warning.filter(|warning| self.warning.as_ref() != Some(warning)) {
+            tracing::warn!("the collector accepted log records with a warning: {warning}");
+            self.warning = Some(warning);
+        }
+        self.answered();
+        self.rejections = 0;
+        let now = Timestamp::now();
+        for page in batch.records.chunk_by(|a, b| a.arrived_at == b.arrived_at) {
+            let delay = now.duration_since(page[0].arrived_at);
+            let delay = Duration::try_from(delay).unwrap_or_default();
+            self.metrics.acknowledged(page.len() as u64, delay);
+        }
+        self.search.accepted = true;
+        let positions = batch.records.iter().map(|record| record.position);
+        if batch.is_witness {
+            self.unsettled = Some(Settled {
+                witness: positions.last(),
+                ..Settled::default()
+            });
+        } else {
+            self.search.leave(batch.records.len());
+            self.records.succeeded();
+            self.bytes.succeeded();
+            self.unsettled = Some(Settled {
+                delivered: positions.collect(),
+                ..Settled::default()
+            });
+        }
+        Next::Now
+    }
+
+    fn partly_rejected(&mut self, batch: Batch, rejected: u64, message: &str) -> Next {
+        let count = batch.records.len();
+        let rejected = rejected.min(count as u64);
+        self.metrics.records_rejected.inc_by(rejected);
+        tracing::warn!(
+            "the collector rejected {rejected} of {count} log records without saying which; all of them are now dead letters: {message}"
+        );
+        if !batch.is_witness {
+            self.search.leave(count);
+            self.records.shrink(count / 4);
+        }
+        self.reject(batch, DeadReason::PartlyRejected, message);
+        self.rejections += 1;
+        // One rejection may be an accident. A collector that rejects everything must not empty the outbox at full speed.
+        if self.rejections == 1 {
+            return Next::Now;
+        }
+        let message = format!("the collector rejects log records again and again: {message}");
+        self.hold(&Refusal::new(FailureReason::PartlyRejected, message))
+    }
+
+    /// The oldest record was refused alone.
+    fn refused_alone(&mut self, batch: Batch, refusal: Refusal, reason: DeadReason) -> Next {
+        self.search.begin_or_continue(1);
+        if !self.search.accepted {
+            let oldest = batch.records[0].position;
+            self.search.refused_alone = Some((oldest, refusal));
+            return Next::Now;
+        }
+        self.search.strikes += 1;
+        if refusal.reason == FailureReason::ServerError && self.search.strikes < STRIKES {
+            return self.hold(&refusal);
+        }
+        tracing::warn!(
+            reason = reason.as_str(),
+            "the collector rejected a log record, which is now a dead letter: {}",
+            refusal.message
+        );
+        self.search = Search::default();
+        self.records.succeeded();
+        self.reject(batch, reason, &refusal.message);
+        Next::Now
+    }
+
+    /// The records become dead letters.
+    fn reject(&mut self, batch: Batch, reason: DeadReason, message: &str) {
+        let newest = batch.records.last().map(|record| record.position);
+        let rejected = batch.records.into_iter().map(|record| Rejected {
+            position: record.position,
+            arrived_at: record.arrived_at,
+            reason,
+            message: message.to_owned(),
+            bytes: record.bytes,
+        });
+        self.unsettled = Some(Settled {
+            rejected: rejected.collect(),
+            witness: newest.filter(|_| batch.is_witness),
+            ..Settled::default()
+        });
+    }
+
+    /// Writes the outcome of the last request.
+    async fn settle(&mut self) -> Result<(), O::Error> {
+        let Some(settled) = self.unsettled.clone() else {
+            return Ok(());
+        };
+        self.in_doubt = true;
+        let written = self.outbox.settle(settled).await;
+        self.in_doubt = false;
+        written?;
+        self.unsettled = None;
+        if std::mem::take(&mut self.ledger_failed) {
+            tracing::info!("the state file is written again");
+            self.loops.success(Loop::Otlp);
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self) {
+        self.answered_at = Some(Instant::now());
+        self.backoff.reset();
+        self.loops.success(Loop::Otlp);
+        if self.failure.take().is_some() {
+            tracing::info!("log records are delivered again");
+        }
+    }
+
+    /// Returns the delay before the next attempt.
+    fn hold(&mut self, refusal: &Refusal) -> Next {
+        let wait = self.backoff.next(refusal.retry_after);
+        let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
+        let waiting_records = self.outbox.backlog().records;
+        if self.failure.replace(refusal.reason) != Some(refusal.reason) {
+            let next = if refusal.reason.is_configuration() {
+                "a setting here or at the collector must change"
+            } else {
+                "the exporter tries again"
+            };
+            tracing::warn!(
+                reason,
+                waiting_records,
+                next_attempt_in = ?wait,
+                "log records not delivered: {message}; they wait in the state file; {next}"
+            );
+        } else {
+            tracing::debug!(reason, next_attempt_in = ?wait, "log records not delivered: {message}");
+        }
+        // The landing page shows this message: nothing that the collector said.
+        let message = format!(
+            "log records not delivered: {} ({reason})",
+            refusal.summary()
+        );
+        self.loops.failure(Loop::Otlp, message);
+        Next::After(wait)
+    }
+
+    fn ledger_failed(&mut self, verb: &'static str, error: &O::Error) -> Next {
+        let wait = self.backoff.next(None);
+        let message = format!("cannot {verb} the state file: {error}");
+        if !std::mem::replace(&mut self.ledger_failed, true) {
+            tracing::warn!(next_attempt_in = ?wait, "{message}; no log record is lost or sent twice");
+        }
+        self.loops.failure(Loop::Otlp, message);
+        Next::After(wait)
+    }
+
+    fn publish_backlog(&self) {
+        let backlog = self.outbox.backlog();
+        self.metrics.backlog(backlog.records, backlog.oldest);
+    }
+}
+
+// === impl Search ===
+
+impl Search {
+    /// The oldest `suspects` records were refused together.
+    fn begin_or_continue(&mut self, suspects: usize) {
+        self.accepted &= self.suspects > 0;
+        self.suspects = suspects;
+    }
+
+    /// The oldest records left the outbox.
+    fn leave(&mut self, records: usize) {
+        self.suspects = self.suspects.saturating_sub(records);
+        self.strikes = 0;
+    }
+
+    /// Something else failed: what was accepted before says nothing about later refusals.
+    fn interrupt(&mut self) {
+        self.accepted = false;
+        self.strikes = 0;
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    fn new(max: usize) -> Self {
+        Self {
+            max,
+            now: max,
+            too_much: None,
+            successes: 0,
+        }
+    }
+
+    fn succeeded(&mut self) {
+        self.successes += 1;
+        let doubled = (self.now * 2).min(self.max);
+        if self.too_much.is_some_and(|size| doubled >= size - 1) {
+            if self.successes < TRY_AGAIN {
+                return;
+            }
+            self.too_much = None;
+            self.successes = 0;
+        }
+        self.now = doubled;
+    }
+
+    fn shrink(&mut self, to: usize) {
+        self.now = to.max(1);
+        self.successes = 0;
+    }
+
+    /// A request of this size was too much.
+    fn exceeded(&mut self, size: usize) {
+        self.shrink(size / 2);
+        self.too_much = Some(size).filter(|size| *size > 1);
+    }
+}
+
+// === impl LedgerHandle ===
+
+impl Outbox for LedgerHandle {
+    type Error = LedgerError;
+
+    async fn batch(&self, records: usize, bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
+        self.outbox_batch(records, bytes).await
+    }
+
+    async fn newest(&self) -> Result<Option<OutboxRecord>, LedgerError> {
+        self.outbox_newest().await
+    }
+
+    async fn settle(&self, settled: Settled) -> Result<(), LedgerError> {
+        self.outbox_settle(settled).await
+    }
+
+    fn backlog(&self) -> Backlog {
+        LedgerHandle::backlog(self)
+    }
+
+    async fn changed(&self) {
+        self.outbox_changed().await;
+    }
+}
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;

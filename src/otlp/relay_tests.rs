@@ -1,0 +1,702 @@
+//! The relay against a scripted collector and an outbox in memory that can fail, on paused time.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use prometheus_client::registry::Registry;
+use prost::Message;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::health::LONGEST_RELAY_ROUND;
+use crate::ledger::{Encode, RawRecord, RecordKind};
+use crate::otlp::{Flags, RecordEncoder};
+use crate::telemetry::captured::Captured;
+
+/// Records by their number, which is also their id and their index in page 1.
+#[derive(Default)]
+struct Memory {
+    records: Mutex<Vec<OutboxRecord>>,
+    dead: Mutex<Vec<Rejected>>,
+    changed: Notify,
+    fails_to_write: Mutex<bool>,
+    fails_to_read: Mutex<bool>,
+    writes: Mutex<usize>,
+}
+
+/// A collector.
+#[derive(Default)]
+struct Collector {
+    /// Records that it refuses with `refusal`, alone or among others.
+    bad: Mutex<BTreeSet<usize>>,
+    refusal: Mutex<Option<Verdict>>,
+    /// The answer to every request.
+    always: Mutex<Option<Verdict>>,
+    /// The maximum size of a request.
+    largest: Mutex<Option<usize>>,
+    /// The number of records that take longer than the timeout.
+    slow: Mutex<Option<usize>>,
+    panics: Mutex<bool>,
+    /// The ids of each request, and when it came.
+    requests: Mutex<Vec<(Instant, Vec<usize>)>>,
+    received: Mutex<Vec<usize>>,
+}
+
+struct Bench {
+    outbox: Arc<Memory>,
+    collector: Arc<Collector>,
+    relay: Relay<Arc<Memory>, Arc<Collector>>,
+    metrics: Arc<OtlpMetrics>,
+    loops: Arc<Loops>,
+}
+
+fn encoded(json: &str) -> Bytes {
+    let mut bytes = Vec::new();
+    let record = RawRecord {
+        kind: RecordKind::Entry,
+        json,
+        arrived_at: Timestamp::now(),
+        trace: None,
+    };
+    RecordEncoder::default().encode(&record, &mut bytes);
+    bytes.into()
+}
+
+// === impl Memory ===
+
+impl Memory {
+    fn add(&self, numbers: std::ops::Range<usize>) {
+        let record = |number: usize| OutboxRecord {
+            position: OutboxPosition {
+                page: 1,
+                index: u32::try_from(number).expect("small"),
+            },
+            arrived_at: Timestamp::now(),
+            bytes: encoded(&format!(r#"{{"id":"{number}","type":"X"}}"#)),
+        };
+        let mut records = self.records.lock().expect("lock");
+        records.extend(numbers.map(record));
+        self.changed.notify_one();
+    }
+
+    fn waiting(&self) -> usize {
+        self.records.lock().expect("lock").len()
+    }
+
+    fn dead_ids(&self) -> Vec<usize> {
+        let dead = self.dead.lock().expect("lock");
+        dead.iter().map(|d| d.position.index as usize).collect()
+    }
+}
+
+impl Outbox for Arc<Memory> {
+    type Error = &'static str;
+
+    async fn batch(&self, max: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, &'static str> {
+        if *self.fails_to_read.lock().expect("lock") {
+            return Err("disk gone");
+        }
+        let records = self.records.lock().expect("lock");
+        let mut bytes = 0;
+        let fits = |(index, record): &(usize, &OutboxRecord)| {
+            bytes += record.bytes.len();
+            *index == 0 || bytes <= max_bytes
+        };
+        let batch = records.iter().take(max).enumerate().take_while(fits);
+        Ok(batch.map(|(_, record)| record.clone()).collect())
+    }
+
+    async fn newest(&self) -> Result<Option<OutboxRecord>, &'static str> {
+        Ok(self.records.lock().expect("lock").last().cloned())
+    }
+
+    async fn settle(&self, settled: Settled) -> Result<(), &'static str> {
+        *self.writes.lock().expect("lock") += 1;
+        if *self.fails_to_write.lock().expect("lock") {
+            return Err("disk full");
+        }
+        let rejected = settled.rejected.iter().map(|rejected| rejected.position);
+        let gone = settled.delivered.iter().copied().chain(settled.witness);
+        let gone: BTreeSet<OutboxPosition> = gone.chain(rejected).collect();
+        let mut records = self.records.lock().expect("lock");
+        records.retain(|record| !gone.contains(&record.position));
+        self.dead.lock().expect("lock").extend(settled.rejected);
+        Ok(())
+    }
+
+    fn backlog(&self) -> Backlog {
+        let records = self.records.lock().expect("lock");
+        Backlog {
+            records: records.len() as u64,
+            oldest: records.first().map(|record| record.arrived_at),
+        }
+    }
+
+    async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+// === impl Collector ===
+
+impl Export for Arc<Collector> {
+    async fn export(&self, body: Bytes) -> Verdict {
+        let bytes = body.len();
+        let request = ExportLogsServiceRequest::decode(body).expect("a request");
+        let scopes = request.resource_logs.iter().flat_map(|r| &r.scope_logs);
+        let ids: Vec<usize> = scopes
+            .flat_map(|scope| &scope.log_records)
+            .map(|record| {
+                let id = format!("{:?}", record.attributes[0].value);
+                let digits = id.chars().filter(char::is_ascii_digit);
+                digits.collect::<String>().parse().expect("a number")
+            })
+            .collect();
+        assert!(!ids.is_empty() || bytes == 0, "an envelope without records");
+        let is_probe = ids.is_empty();
+        let mut requests = self.requests.lock().expect("lock");
+        requests.push((Instant::now(), ids.clone()));
+        drop(requests);
+        assert!(!*self.panics.lock().expect("lock"), "a library panics");
+        let is_at_least = |limit: &Mutex<Option<usize>>, value| {
+            limit
+                .lock()
+                .expect("lock")
+                .is_some_and(|limit| value >= limit)
+        };
+        if let Some(verdict) = self.always.lock().expect("lock").clone() {
+            return verdict;
+        }
+        if is_at_least(&self.largest, bytes) && !is_probe {
+            return Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, "HTTP 413"));
+        }
+        if is_at_least(&self.slow, ids.len()) && !is_probe {
+            return hold(FailureReason::Timeout);
+        }
+        let bad = self.bad.lock().expect("lock");
+        if ids.iter().any(|id| bad.contains(id)) {
+            let refusal = self.refusal.lock().expect("lock").clone();
+            return refusal.unwrap_or(suspect(FailureReason::BadRecord));
+        }
+        self.received.lock().expect("lock").extend(ids);
+        Verdict::Acknowledged { warning: None }
+    }
+}
+
+// === impl Bench ===
+
+impl Bench {
+    fn new(records: usize, batch_size: usize) -> Self {
+        let flags = Flags {
+            endpoint: None,
+            protocol: None,
+            batch_size,
+            user_names: true,
+            redact: Vec::new(),
+        };
+        let settings = Settings::stdout(&flags, &|_| None).expect("settings");
+        let mut registry = Registry::default();
+        let metrics = Arc::new(OtlpMetrics::register(&mut registry));
+        let loops = Arc::new(Loops::default());
+        let (outbox, collector) = (Arc::new(Memory::default()), Arc::new(Collector::default()));
+        outbox.add(0..records);
+        let relay = Relay::new(
+            outbox.clone(),
+            "instance",
+            collector.clone(),
+            &settings,
+            metrics.clone(),
+            loops.clone(),
+        );
+        Self {
+            outbox,
+            collector,
+            relay,
+            metrics,
+            loops,
+        }
+    }
+
+    fn bad(self, bad: impl IntoIterator<Item = usize>) -> Self {
+        self.collector.bad.lock().expect("lock").extend(bad);
+        self
+    }
+
+    fn always(self, verdict: impl Into<Option<Verdict>>) -> Self {
+        *self.collector.always.lock().expect("lock") = verdict.into();
+        self
+    }
+
+    fn refuses_with(self, verdict: Verdict) -> Self {
+        *self.collector.refusal.lock().expect("lock") = Some(verdict);
+        self
+    }
+
+    fn heal(&self) {
+        *self.collector.always.lock().expect("lock") = None;
+    }
+
+    async fn until_idle(&mut self) {
+        for _ in 0..10_000 {
+            match self.relay.round().await {
+                Next::Now => {}
+                Next::After(wait) => tokio::time::sleep(wait).await,
+                Next::Idle => return,
+            }
+        }
+        panic!("never idle");
+    }
+
+    /// Runs rounds for so long, and returns the number of requests.
+    async fn run_for(&mut self, seconds: u64) -> usize {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        let before = self.requests().len();
+        while Instant::now() < end {
+            match self.relay.round().await {
+                Next::Now => tokio::time::advance(Duration::from_millis(1)).await,
+                Next::After(wait) => tokio::time::sleep(wait).await,
+                Next::Idle => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+        self.requests().len() - before
+    }
+
+    fn requests(&self) -> Vec<(Instant, Vec<usize>)> {
+        self.collector.requests.lock().expect("lock").clone()
+    }
+
+    fn received(&self) -> Vec<usize> {
+        self.collector.received.lock().expect("lock").clone()
+    }
+
+    fn received_sorted(&self) -> Vec<usize> {
+        let mut received = self.received();
+        received.sort_unstable();
+        received
+    }
+
+    fn up(&self) -> Option<bool> {
+        self.loops.state(Loop::Otlp).up
+    }
+}
+
+fn suspect(reason: FailureReason) -> Verdict {
+    Verdict::Suspect(Refusal::new(reason, "refused"))
+}
+
+fn hold(reason: FailureReason) -> Verdict {
+    Verdict::Hold(Refusal::new(reason, "HTTP 503: try later"))
+}
+
+fn partly(rejected: u64) -> Verdict {
+    let message = "no such index".to_owned();
+    Verdict::PartlyRejected { rejected, message }
+}
+
+fn all_but(records: usize, bad: &[usize]) -> Vec<usize> {
+    (0..records).filter(|id| !bad.contains(id)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_arrives_once_and_in_order() {
+    let mut bench = Bench::new(1000, 300);
+    bench.until_idle().await;
+    assert_eq!(bench.received(), all_but(1000, &[]));
+    assert_eq!((bench.requests().len(), bench.outbox.waiting()), (4, 0));
+    assert_eq!(
+        (bench.metrics.records_sent.get(), bench.up()),
+        (1000, Some(true))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_warning_is_logged_once() {
+    let log = Captured::begin();
+    let warning = Some("an old protocol".to_owned());
+    let mut bench = Bench::new(500, 100).always(Verdict::Acknowledged { warning });
+    bench.until_idle().await;
+    assert_eq!((bench.requests().len(), bench.outbox.waiting()), (5, 0));
+    let lines = log.lines();
+    let warnings = lines.iter().filter(|line| line.contains("an old protocol"));
+    assert_eq!(warnings.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_record_is_rejected_with_few_requests_and_no_other() {
+    for (reason, dead) in [
+        (FailureReason::BadRecord, DeadReason::Refused),
+        (FailureReason::ServerError, DeadReason::Refused),
+        (FailureReason::TooLarge, DeadReason::TooLarge),
+    ] {
+        for position in [0, 1, 255, 300, 510, 511] {
+            let refusal = match reason {
+                FailureReason::TooLarge => Verdict::TooLarge(Refusal::new(reason, "HTTP 413")),
+                reason => suspect(reason),
+            };
+            let mut bench = Bench::new(1024, 512).bad([position]).refuses_with(refusal);
+            bench.until_idle().await;
+            assert_eq!(bench.outbox.dead_ids(), [position]);
+            assert_eq!(bench.outbox.dead.lock().expect("lock")[0].reason, dead);
+            let requests = bench.requests();
+            let most = if dead == DeadReason::TooLarge { 40 } else { 26 };
+            assert!(
+                requests.len() <= most,
+                "{position}: {} requests",
+                requests.len()
+            );
+            assert_eq!(
+                bench.received_sorted(),
+                all_but(1024, &[position]),
+                "each once"
+            );
+            // A server error may have another cause.
+            let alone = requests
+                .iter()
+                .filter(|(_, ids)| *ids == [position])
+                .count();
+            let doubtful = reason == FailureReason::ServerError;
+            assert!(
+                (1..=4).contains(&alone) && (alone >= 3 || !doubtful),
+                "{alone}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn order_is_kept_while_a_bad_record_is_searched() {
+    let mut bench = Bench::new(512, 512).bad([300]);
+    bench.until_idle().await;
+    assert_eq!(bench.received(), all_but(512, &[300]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_bad_records_are_all_found() {
+    let bad: Vec<usize> = (0..600).filter(|id| id % 97 < 2).collect();
+    let mut bench = Bench::new(600, 256).bad(bad.clone());
+    bench.until_idle().await;
+    assert_eq!(bench.outbox.dead_ids(), bad);
+    assert_eq!(bench.received_sorted(), all_but(600, &bad));
+    assert!(bench.requests().len() < 140, "{}", bench.requests().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_record_is_found_if_requests_have_one_record_each() {
+    for position in [0, 10, 59] {
+        let mut bench = Bench::new(60, 1).bad([position]);
+        // The last record has no witness yet.
+        bench.run_for(60).await;
+        bench.outbox.add(60..62);
+        bench.until_idle().await;
+        assert_eq!(bench.outbox.dead_ids(), [position]);
+        assert_eq!(bench.received_sorted(), all_but(62, &[position]));
+        assert!(bench.requests().len() < 80, "{}", bench.requests().len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_refused_record_waits_for_a_witness() {
+    for verdict in [
+        suspect(FailureReason::BadRecord),
+        suspect(FailureReason::ServerError),
+        Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, "HTTP 413")),
+    ] {
+        let mut bench = Bench::new(1, 512).bad([0]).refuses_with(verdict);
+        bench.run_for(600).await;
+        assert_eq!((bench.outbox.waiting(), bench.up()), (1, Some(false)));
+        bench.outbox.add(1..3);
+        bench.until_idle().await;
+        assert_eq!(bench.outbox.dead_ids(), [0]);
+        assert_eq!(bench.received_sorted(), [1, 2]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collector_that_refuses_everything_rejects_nothing() {
+    for verdict in [
+        suspect(FailureReason::BadRecord),
+        suspect(FailureReason::ServerError),
+        Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, "HTTP 413")),
+    ] {
+        let mut bench = Bench::new(1000, 512).always(verdict);
+        let first = bench.run_for(1).await;
+        assert!(first <= 24, "{first} requests at first");
+        let hour = bench.run_for(3600).await;
+        assert!((60..500).contains(&hour), "{hour} requests in an hour");
+        assert_eq!((bench.outbox.waiting(), bench.up()), (1000, Some(false)));
+        bench.heal();
+        let before = bench.requests().len();
+        bench.until_idle().await;
+        assert!(bench.requests().len() - before < 15);
+        assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
+        assert_eq!(
+            (bench.received(), bench.up()),
+            (all_but(1000, &[]), Some(true))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_during_a_search_rejects_nothing_else() {
+    let mut bench = Bench::new(100, 100).bad([50]);
+    for _ in 0..4 {
+        bench.relay.round().await;
+    }
+    let mut bench = bench.always(hold(FailureReason::Connect));
+    bench.run_for(60).await;
+    bench.heal();
+    bench.until_idle().await;
+    assert_eq!(bench.outbox.dead_ids(), [50]);
+    assert_eq!(bench.received_sorted(), all_but(100, &[50]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_collector_gets_requests_that_it_can_answer_in_time() {
+    let mut bench = Bench::new(5000, 512);
+    *bench.collector.slow.lock().expect("lock") = Some(200);
+    bench.until_idle().await;
+    assert_eq!(bench.received(), all_but(5000, &[]));
+    // 40 are needed. What takes too long is sent again, so it must be rare.
+    assert!(bench.requests().len() <= 44, "{}", bench.requests().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_silence_or_a_quota_requests_are_full_again() {
+    for (silent, most) in [(true, 30), (false, 10)] {
+        let mut bench = Bench::new(5000, 512);
+        if silent {
+            *bench.collector.slow.lock().expect("lock") = Some(0);
+        } else {
+            bench = bench.always(hold(FailureReason::RateLimited));
+        }
+        bench.run_for(3600).await;
+        *bench.collector.slow.lock().expect("lock") = None;
+        bench.heal();
+        let before = bench.requests().len();
+        bench.until_idle().await;
+        assert_eq!(bench.received(), all_but(5000, &[]));
+        let requests = bench.requests().len() - before;
+        assert!(requests <= most, "{requests} requests");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_too_large_is_halved_and_stays_smaller() {
+    let mut bench = Bench::new(2000, 500);
+    *bench.collector.largest.lock().expect("lock") = Some(8 * 1024);
+    bench.until_idle().await;
+    assert_eq!(bench.received(), all_but(2000, &[]));
+    let requests = bench.requests();
+    let refused = requests.iter().filter(|(_, ids)| ids.len() > 60).count();
+    assert!(
+        refused <= 5 && requests.len() < 80,
+        "{refused} of {}",
+        requests.len()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partial_rejection_is_never_sent_again_and_the_next_request_is_smaller() {
+    let mut bench = Bench::new(1000, 400).always(partly(2));
+    assert_eq!(bench.relay.round().await, Next::Now);
+    bench.heal();
+    bench.until_idle().await;
+    assert_eq!(bench.outbox.dead_ids(), (0..400).collect::<Vec<_>>());
+    assert_eq!(bench.received(), (400..1000).collect::<Vec<_>>());
+    assert_eq!(bench.requests()[1].1.len(), 100);
+    assert_eq!(bench.metrics.records_rejected.get(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collector_that_always_rejects_a_part_makes_few_dead_letters() {
+    let mut bench = Bench::new(5000, 512).always(partly(1));
+    bench.run_for(3600).await;
+    let dead = bench.outbox.dead_ids().len();
+    assert!(dead < 1000, "{dead} dead letters in an hour");
+    assert_eq!(bench.up(), Some(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_retried_forever_and_nothing_is_lost() {
+    let log = Captured::begin();
+    let mut bench = Bench::new(30, 20).always(hold(FailureReason::Unavailable));
+    let day = bench.run_for(86_400).await;
+    assert!((2800..6000).contains(&day), "{day} requests in a day");
+    let shown = bench.loops.state(Loop::Otlp).last_failure.expect("failed");
+    assert_eq!(
+        shown.message,
+        "log records not delivered: HTTP 503 (unavailable)"
+    );
+    bench.heal();
+    bench.until_idle().await;
+    assert_eq!(bench.received(), all_but(30, &[]));
+    let lines = log.lines();
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    let message = "log records not delivered: HTTP 503: try later; they wait";
+    assert_eq!(count(message), 1);
+    assert_eq!(count("log records are delivered again"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_library_is_a_failed_request() {
+    let mut bench = Bench::new(30, 20);
+    *bench.collector.panics.lock().expect("lock") = true;
+    bench.run_for(60).await;
+    assert_eq!((bench.outbox.waiting(), bench.up()), (30, Some(false)));
+    *bench.collector.panics.lock().expect("lock") = false;
+    bench.until_idle().await;
+    assert_eq!(bench.received(), all_but(30, &[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_delay_of_the_server_wins() {
+    let busy = Refusal::new(FailureReason::RateLimited, "HTTP 429");
+    let busy = busy.after(Some(Duration::from_secs(300)));
+    let mut bench = Bench::new(1, 512).always(Verdict::Hold(busy));
+    bench.run_for(3000).await;
+    for pair in bench.requests().windows(2) {
+        let delay = (pair[1].0 - pair[0].0).as_secs();
+        assert!((300..330).contains(&delay), "{delay}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_request_shows_whether_the_collector_answers() {
+    for (verdict, up) in [
+        (None, true),
+        (Some(suspect(FailureReason::BadRecord)), true),
+        (Some(hold(FailureReason::Connect)), false),
+    ] {
+        let mut bench = Bench::new(0, 512).always(verdict);
+        bench.relay.round().await;
+        assert_eq!((bench.requests().len(), bench.up()), (1, Some(up)));
+        let hour = bench.run_for(3600).await;
+        let expected = if up { 59..=60 } else { 110..=300 };
+        assert!(expected.contains(&hour), "{hour} requests in an hour");
+        bench.heal();
+        bench.run_for(60).await;
+        assert_eq!(bench.up(), Some(true));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_file_that_cannot_be_written_makes_nothing_go_out_twice() {
+    let mut bench = Bench::new(1000, 100);
+    *bench.outbox.fails_to_write.lock().expect("lock") = true;
+    bench.run_for(600).await;
+    assert_eq!(bench.received(), all_but(100, &[]), "one request");
+    let writes = *bench.outbox.writes.lock().expect("lock");
+    assert!(writes < 60, "{writes} attempts to write in ten minutes");
+    assert_eq!((bench.outbox.waiting(), bench.up()), (1000, Some(false)));
+    *bench.outbox.fails_to_write.lock().expect("lock") = false;
+    bench.run_for(60).await;
+    assert_eq!(
+        (bench.received(), bench.up()),
+        (all_but(1000, &[]), Some(true))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_file_that_cannot_be_read_is_read_again_after_a_delay() {
+    let mut bench = Bench::new(10, 100);
+    *bench.outbox.fails_to_read.lock().expect("lock") = true;
+    for _ in 0..10 {
+        let next = bench.relay.round().await;
+        assert!(matches!(next, Next::After(wait) if wait >= Duration::from_secs(1)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_sends_what_is_there() {
+    let bench = Bench::new(1000, 100);
+    let shutdown = CancellationToken::new();
+    shutdown.cancel();
+    let grace = Duration::from_secs(10);
+    bench.relay.run(Health::default(), shutdown, grace).await;
+    assert_eq!(bench.collector.received.lock().expect("lock").len(), 1000);
+    assert_eq!(bench.outbox.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_does_not_wait_for_a_collector_that_is_down() {
+    let bench = Bench::new(1000, 100).always(hold(FailureReason::Connect));
+    let (health, shutdown) = (Health::default(), CancellationToken::new());
+    let run = bench
+        .relay
+        .run(health, shutdown.clone(), Duration::from_secs(10));
+    let task = tokio::spawn(run);
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    let signal = Instant::now();
+    shutdown.cancel();
+    task.await.expect("no panic");
+    assert!(signal.elapsed() < Duration::from_secs(1));
+    assert_eq!(bench.outbox.waiting(), 1000, "what is left stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_relay_and_an_outage_are_healthy() {
+    for always in [None, Some(hold(FailureReason::Connect))] {
+        let bench = Bench::new(10, 100).always(always);
+        let (health, shutdown) = (Health::default(), CancellationToken::new());
+        let grace = Duration::from_secs(10);
+        let run = bench.relay.run(health.clone(), shutdown.clone(), grace);
+        let task = tokio::spawn(run);
+        for _ in 0..48 {
+            tokio::time::sleep(Duration::from_secs(1800)).await;
+            assert_eq!(health.stuck(), []);
+        }
+        shutdown.cancel();
+        task.await.expect("no panic");
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(health.stuck(), [], "a loop that ended is healthy");
+    }
+}
+
+/// A request that never ends.
+struct Endless;
+
+impl Export for Endless {
+    async fn export(&self, _: Bytes) -> Verdict {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_whose_request_never_ends_is_stuck() {
+    let bench = Bench::new(10, 100);
+    let flags = Flags {
+        endpoint: None,
+        protocol: None,
+        batch_size: 100,
+        user_names: true,
+        redact: Vec::new(),
+    };
+    let settings = Settings::stdout(&flags, &|_| None).expect("settings");
+    let (metrics, loops) = (bench.metrics.clone(), bench.loops.clone());
+    let relay = Relay::new(bench.outbox, "i", Endless, &settings, metrics, loops);
+    let health = Health::default();
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(relay.run(health.clone(), shutdown, Duration::from_secs(10)));
+    tokio::time::sleep(LONGEST_RELAY_ROUND).await;
+    assert_eq!(health.stuck(), []);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(health.stuck().len(), 1);
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_records_wake_the_relay() {
+    let bench = Bench::new(0, 100);
+    let shutdown = CancellationToken::new();
+    let run = bench
+        .relay
+        .run(Health::default(), shutdown.clone(), Duration::from_secs(10));
+    let task = tokio::spawn(run);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bench.outbox.add(0..3);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(bench.collector.received.lock().expect("lock").len(), 3);
+    shutdown.cancel();
+    task.await.expect("no panic");
+}

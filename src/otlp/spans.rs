@@ -1,0 +1,108 @@
+//! The exporter's own spans, sent with the same endpoint, headers and certificates as log records.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
+
+use super::settings::{Connection, Protocol, SERVICE_NAME, Signal};
+use super::text::{error_chain, sanitize};
+use super::{grpc, http};
+
+/// An exporter that logs the first failure of many in a row.
+#[derive(Debug)]
+struct Logged {
+    exporter: SpanExporter,
+    connection: Connection,
+    is_failing: AtomicBool,
+}
+
+/// Returns a provider for spans; `None` without an endpoint, or if `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none`
+/// turns spans off. Headers, timeout and compression are read by the exporter itself. Call it inside a tokio runtime.
+///
+/// # Errors
+/// If a variable or a certificate is wrong.
+pub fn span_provider(
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<SdkTracerProvider>, String> {
+    let is_disabled = |value: String| value.trim().eq_ignore_ascii_case("true");
+    if env("OTEL_SDK_DISABLED").is_some_and(is_disabled) {
+        return Ok(None);
+    }
+    let connection = Connection::from_env(Signal::Traces, None, None, env);
+    let Some(connection) = connection.map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
+    let mut resource = Resource::builder();
+    if env("OTEL_SERVICE_NAME").is_none_or(|name| name.trim().is_empty()) {
+        resource = resource.with_service_name(SERVICE_NAME);
+    }
+    let exporter = Logged {
+        exporter: exporter(&connection)?,
+        connection,
+        is_failing: AtomicBool::default(),
+    };
+    let provider = SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(resource.build());
+    Ok(Some(provider.build()))
+}
+
+fn exporter(connection: &Connection) -> Result<SpanExporter, String> {
+    let exporter = match connection.protocol {
+        Protocol::Grpc => {
+            let channel = grpc::channel(connection).map_err(|error| error.to_string())?;
+            let builder = SpanExporter::builder().with_tonic().with_channel(channel);
+            builder.with_timeout(connection.timeout).build()
+        }
+        Protocol::HttpProtobuf => {
+            let client = http::client(connection).map_err(|error| error.to_string())?;
+            let client = reqwest::blocking::ClientBuilder::from(client);
+            let client = client.timeout(connection.timeout);
+            // A blocking client must not be built by a thread of the runtime.
+            let client = std::thread::spawn(|| client.build()).join();
+            let client = client.map_err(|_| "cannot start a thread".to_owned())?;
+            let client = client.map_err(|error| error_chain(&error))?;
+            let builder = SpanExporter::builder().with_http();
+            let builder = builder.with_endpoint(connection.endpoint.as_str());
+            builder.with_http_client(client).build()
+        }
+    };
+    exporter.map_err(|error| error_chain(&error))
+}
+
+// === impl Logged ===
+
+impl opentelemetry_sdk::trace::SpanExporter for Logged {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let result = self.exporter.export(batch).await;
+        let was_failing = self.is_failing.swap(result.is_err(), Ordering::Relaxed);
+        match &result {
+            Err(error) if !was_failing => {
+                let error = sanitize(&error.to_string(), &self.connection.secrets());
+                tracing::warn!(
+                    endpoint = self.connection.place(),
+                    "cannot export spans: {error}"
+                );
+            }
+            Ok(()) if was_failing => tracing::info!("spans are exported again"),
+            _ => {}
+        }
+        result
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}

@@ -1,0 +1,165 @@
+use super::*;
+
+/// The kind and label of a verdict, as in "hold not_found".
+pub(crate) fn row(verdict: &Verdict) -> String {
+    let kind = match verdict {
+        Verdict::Acknowledged { .. } => "acknowledged",
+        Verdict::PartlyRejected { .. } => "partly",
+        Verdict::TooLarge(_) => "split",
+        Verdict::Suspect(_) => "suspect",
+        Verdict::Hold(_) => "hold",
+    };
+    let reason = verdict.reason().map_or("", FailureReason::as_str);
+    format!("{kind} {reason}").trim_end().to_owned()
+}
+
+#[test]
+fn every_http_status_has_a_verdict() {
+    for (statuses, expected) in [
+        (&[413][..], "split too_large"),
+        (&[400, 422], "suspect bad_record"),
+        (&[500], "suspect server_error"),
+        (&[401, 403, 407], "hold unauthorized"),
+        (&[301, 302, 307, 308, 404, 405, 410], "hold not_found"),
+        (&[408], "hold timeout"),
+        (&[429], "hold rate_limited"),
+        (&[200, 204, 415, 421, 426, 501, 505], "hold not_otlp"),
+        (&[502, 503, 504, 507, 599], "hold unavailable"),
+        (&[100, 402, 418, 451, 600, 999], "hold other"),
+    ] {
+        for status in statuses {
+            assert_eq!(
+                row(&of_http(*status, "no luck", None)),
+                expected,
+                "{status}"
+            );
+        }
+    }
+    let verdict = of_http(400, "http: request body too large", None);
+    assert_eq!(row(&verdict), "split too_large");
+}
+
+#[test]
+fn every_grpc_status_has_a_verdict() {
+    use Code as C;
+    for (codes, words, expected) in [
+        (&[C::InvalidArgument][..], "", "suspect bad_record"),
+        (&[C::Internal], "", "suspect server_error"),
+        (
+            &[C::Internal],
+            "h2 protocol error: http2 error",
+            "hold connect",
+        ),
+        (&[C::ResourceExhausted], "", "hold rate_limited"),
+        (
+            &[C::ResourceExhausted],
+            "rate limit exceeded",
+            "hold rate_limited",
+        ),
+        (
+            &[C::ResourceExhausted],
+            "ingestion limit exceeded",
+            "hold rate_limited",
+        ),
+        (
+            &[C::ResourceExhausted],
+            "received message larger than max (5 vs. 4)",
+            "split too_large",
+        ),
+        (
+            &[C::ResourceExhausted],
+            "message exceeds maximum size 4: 5",
+            "split too_large",
+        ),
+        (
+            &[C::OutOfRange],
+            "decoded message length too large",
+            "split too_large",
+        ),
+        (&[C::Cancelled, C::DeadlineExceeded], "", "hold timeout"),
+        (
+            &[C::Unavailable, C::Aborted, C::DataLoss],
+            "",
+            "hold unavailable",
+        ),
+        (
+            &[C::Unauthenticated, C::PermissionDenied],
+            "",
+            "hold unauthorized",
+        ),
+        (&[C::Unimplemented, C::NotFound], "", "hold not_found"),
+        (
+            &[C::Unknown],
+            "protocol error: missing grpc-status trailer",
+            "hold not_otlp",
+        ),
+        (
+            &[
+                C::Unknown,
+                C::OutOfRange,
+                C::FailedPrecondition,
+                C::AlreadyExists,
+            ],
+            "",
+            "hold other",
+        ),
+    ] {
+        for code in codes {
+            assert_eq!(
+                row(&of_grpc(*code, words, None)),
+                expected,
+                "{code:?} {words}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_success_may_be_partial() {
+    for (rejected, message, expected) in [
+        (0, "", Verdict::Acknowledged { warning: None }),
+        (-1, "", Verdict::Acknowledged { warning: None }),
+        (
+            0,
+            "old",
+            Verdict::Acknowledged {
+                warning: Some("old".to_owned()),
+            },
+        ),
+        (
+            2,
+            "bad",
+            Verdict::PartlyRejected {
+                rejected: 2,
+                message: "bad".to_owned(),
+            },
+        ),
+    ] {
+        assert_eq!(Verdict::of_success(rejected, message.to_owned()), expected);
+    }
+}
+
+#[test]
+fn the_summary_has_nothing_that_the_collector_said() {
+    for (message, expected) in [
+        ("HTTP 503: secret", "HTTP 503"),
+        ("Unavailable: secret: more", "Unavailable"),
+        ("connection failed: secret; does it", "connection failed"),
+        ("no answer within 10s", "no answer within 10s"),
+    ] {
+        let refusal = Refusal::new(FailureReason::Other, message);
+        assert_eq!(refusal.summary(), expected);
+    }
+    let refusal = Refusal::new(FailureReason::Other, "").after(Some(Duration::MAX));
+    assert_eq!(refusal.retry_after, Some(MAX_DELAY));
+}
+
+#[test]
+fn the_label_values_are_part_of_the_interface() {
+    let values = FailureReason::ALL.map(FailureReason::as_str).join(" ");
+    assert_eq!(
+        values,
+        "connect timeout unauthorized not_found rate_limited too_large bad_record server_error \
+         partly_rejected unavailable not_otlp other"
+    );
+}

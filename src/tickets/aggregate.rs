@@ -1,0 +1,244 @@
+//! Adds up tickets while their pages arrive; of the tickets themselves only hashes of their ids are kept.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use orgdata_api::{LinkedDeal, NumberText, Text, Ticket, parse_time};
+use rust_decimal::Decimal;
+use tokio::time::Instant;
+
+use super::Settings;
+use super::labels::{Labels, NONE, UNKNOWN};
+use super::pass::Doubt;
+use super::row::{Row, deal_key};
+use super::scan::{MAX_SCAN, MAX_TICKETS};
+use super::snapshot::{Clock, MIN_AGES, Snapshot};
+use crate::metrics::tickets::Label;
+
+/// The numbers of one scan so far.
+#[derive(Debug)]
+pub struct Aggregate {
+    snapshot: Snapshot,
+    states: Labels,
+    types: Labels,
+    priorities: Labels,
+    ids: HashSet<u64>,
+    /// Deals of open tickets, each with its highest priority.
+    deals: HashMap<u64, Label>,
+    /// The first ticket that could not be read as documented, and why.
+    example: Option<String>,
+    unknown_fields: u64,
+}
+
+// === impl Aggregate ===
+
+impl Aggregate {
+    /// Returns an empty one. `now` is the API's clock, `expected` the number of tickets to expect. The label values of an
+    /// `earlier` snapshot are kept before new ones.
+    pub fn new(
+        settings: &Settings,
+        earlier: Option<&Snapshot>,
+        now: Timestamp,
+        expected: u64,
+    ) -> Self {
+        let [states, types, priorities] = earlier.map(Snapshot::labels).unwrap_or_default();
+        let expected = usize::try_from(expected.min(MAX_TICKETS)).unwrap_or_default();
+        let lifetime = MAX_SCAN.saturating_add(settings.max_age);
+        let clock = Clock {
+            server: now,
+            at: Instant::now(),
+            lifetime: SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX),
+        };
+        Self {
+            snapshot: Snapshot::new(clock),
+            states: Labels::new(UNKNOWN, &settings.open_states, states),
+            types: Labels::new(UNKNOWN, &[], types),
+            priorities: Labels::new(NONE, &settings.priorities, priorities),
+            // Growing a set of a million ids would need twice the memory.
+            ids: HashSet::with_capacity(expected),
+            deals: HashMap::new(),
+            example: None,
+            unknown_fields: 0,
+        }
+    }
+
+    /// Adds a row as the API wrote it, unless its id is known. Returns a hash of the id.
+    pub fn add(&mut self, raw: &str) -> u64 {
+        let row = Row::read(raw);
+        if !self.ids.insert(row.key) {
+            return row.key;
+        }
+        self.unknown_fields += row.unknown_fields;
+        let mut problem = row.malformed;
+        self.count(&row.ticket, row.key, &mut problem);
+        if let Some(problem) = problem {
+            self.snapshot.malformed += 1;
+            let id = row.ticket.id.map(|id| id.to_string());
+            let id = id.unwrap_or("without an id".to_owned());
+            let example = || format!("ticket {id}: {problem}");
+            self.example.get_or_insert_with(example);
+        }
+        row.key
+    }
+
+    /// Returns the number of distinct tickets.
+    pub fn tickets(&self) -> u64 {
+        self.ids.len() as u64
+    }
+
+    /// Returns the number of distinct deals of open tickets.
+    pub fn deals(&self) -> u64 {
+        self.deals.len() as u64
+    }
+
+    /// Returns the number of fields that the specification does not name.
+    pub fn unknown_fields(&self) -> u64 {
+        self.unknown_fields
+    }
+
+    /// Returns what is wrong with the first ticket that could not be read as documented, without its data.
+    pub fn example(&self) -> Option<&str> {
+        self.example.as_deref()
+    }
+
+    /// Returns the snapshot. Each combination of a type with an open state or a priority of the settings has a series, so
+    /// that a query answers 0 and not "no data"; without any ticket the type is [`UNKNOWN`].
+    pub fn finish(mut self, duration: Duration, doubt: Option<Doubt>) -> Snapshot {
+        let snapshot = &mut self.snapshot;
+        let mut states = self.states.configured().to_vec();
+        let types = snapshot.by_state.keys().map(|[_, kind]| kind.clone());
+        let mut types: BTreeSet<Label> = types.collect();
+        if types.is_empty() {
+            types.insert(self.types.missing());
+            if states.is_empty() {
+                states.push(self.states.missing());
+            }
+        }
+        let mut priorities = self.priorities.configured().to_vec();
+        priorities.push(self.priorities.missing());
+        for kind in types {
+            for state in &states {
+                let labels = [state.clone(), kind.clone()];
+                snapshot.by_state.entry(labels).or_default();
+            }
+            for priority in &priorities {
+                let labels = [kind.clone(), priority.clone()];
+                snapshot.open.entry(labels).or_default();
+            }
+            snapshot.times.entry(kind).or_default();
+        }
+        let priorities = priorities.into_iter();
+        snapshot.deals = priorities.map(|priority| (priority, 0)).collect();
+        for priority in self.deals.into_values() {
+            *snapshot.deals.entry(priority).or_default() += 1;
+        }
+        snapshot.taken_at = Timestamp::now();
+        (snapshot.duration, snapshot.doubt) = (duration, doubt);
+        snapshot.tickets = self.ids.len() as u64;
+        self.snapshot
+    }
+
+    fn count(&mut self, ticket: &Ticket<'_>, key: u64, problem: &mut Option<String>) {
+        let state = self.states.label(ticket.state.as_deref());
+        let kind = self.types.label(ticket.r#type.as_deref());
+        let amount = ticket.deal_amount_sum.and_then(|number| {
+            let amount = decimal(number);
+            if amount.is_none() {
+                problem.get_or_insert_with(|| "dealAmountSum is too large".to_owned());
+            }
+            amount
+        });
+        let is_open = self.states.configured().contains(&state);
+        let group = self.snapshot.by_state.entry([state, kind.clone()]);
+        group.or_default().add(amount);
+        if !is_open {
+            return;
+        }
+        let priority = self.link(ticket.linked_deals.as_deref().unwrap_or_default(), key);
+        let group = self.snapshot.open.entry([kind.clone(), priority]);
+        group.or_default().add(amount);
+        let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
+        let times = times.entry(kind).or_default();
+        if let Some(due) = time(ticket.target_due_date.as_ref(), "targetDueDate", problem) {
+            times.overdue.add(due, clock);
+        }
+        if let Some(created) = time(ticket.created_at.as_ref(), "createdAt", problem) {
+            for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
+                let moment = created.saturating_add(*min_age);
+                older.add(moment.unwrap_or(Timestamp::MAX), clock);
+            }
+            let oldest = times.oldest_created.get_or_insert(created);
+            *oldest = created.min(*oldest);
+        }
+    }
+
+    /// Notes the deals of an open ticket; returns the highest of their priorities.
+    fn link(&mut self, deals: &[LinkedDeal<'_>], ticket: u64) -> Label {
+        let mut highest = self.priorities.missing();
+        for (position, deal) in deals.iter().enumerate() {
+            let priority = self.priorities.label(deal.priority.as_deref());
+            // A deal is counted once, with the highest priority that any open ticket gives it.
+            let known = self.deals.entry(deal_key(deal, ticket, position));
+            let known = known.or_insert_with(|| priority.clone());
+            if self.priorities.rank(&priority) < self.priorities.rank(known) {
+                known.clone_from(&priority);
+            }
+            if self.priorities.rank(&priority) < self.priorities.rank(&highest) {
+                highest = priority;
+            }
+        }
+        highest
+    }
+}
+
+/// Returns an amount; `None` if it does not fit.
+fn decimal(number: NumberText<'_>) -> Option<Decimal> {
+    let text = number.as_str();
+    let exact = text.parse().or_else(|_| Decimal::from_scientific(text));
+    // Some texts with an exponent are only too precise.
+    let rounded = || Decimal::from_f64_retain(number.as_f64());
+    exact.ok().or_else(rounded)
+}
+
+/// Returns a time. The epoch, earlier times and the last day of the year 9999 are how some systems say that there is none.
+fn time(text: Option<&Text<'_>>, field: &str, problem: &mut Option<String>) -> Option<Timestamp> {
+    let text = text?.trim();
+    if text.is_empty() || text.starts_with("9999-12-31") {
+        return None;
+    }
+    let time = parse_time(text);
+    if time.is_none() {
+        problem.get_or_insert_with(|| format!("{field} is not a time"));
+    }
+    time.filter(|time| *time > Timestamp::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_from_the_digits_as_written() {
+        for (text, expected) in [
+            ("0", Some("0")),
+            ("-12.34", Some("-12.34")),
+            ("90000000000000.01", Some("90000000000000.01")),
+            ("18446744073709551615", Some("18446744073709551615")),
+            ("1.25e3", Some("1250")),
+            ("12.5e-3", Some("0.0125")),
+            ("1E+20", Some("100000000000000000000")),
+            ("1e-300", Some("0")),
+            ("5e-324", Some("0")),
+            ("1e300", None),
+            ("-1e300", None),
+            ("1e400", None),
+            ("1e9999999999999999999", None),
+            (&"9".repeat(400), None),
+        ] {
+            let number = serde_json::from_str(text).expect("a number");
+            let read = decimal(number).map(|amount| amount.normalize().to_string());
+            assert_eq!(read.as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! `tls_server_config`: the server's certificate, the policy for client certificates, and versions.
+//!
+//! rustls has only cipher suites and curves without known weaknesses, so they are not configurable.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedProtocolVersion,
+};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use x509_cert::der::{Decode as _, Encode as _};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+
+use super::config::{ConfigError, Reader};
+use crate::metrics::certificates::not_after;
+
+/// `tls_server_config`, as it is written.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TlsFields {
+    cert: Option<String>,
+    key: Option<String>,
+    client_ca: Option<String>,
+    cert_file: Option<String>,
+    key_file: Option<String>,
+    client_ca_file: Option<String>,
+    client_auth_type: Option<String>,
+    client_allowed_sans: Option<Vec<String>>,
+    min_version: Option<String>,
+    max_version: Option<String>,
+    cipher_suites: Option<IgnoredAny>,
+    prefer_server_cipher_suites: Option<IgnoredAny>,
+    curve_preferences: Option<IgnoredAny>,
+}
+
+/// TLS as the file asks for it.
+#[derive(Debug)]
+pub(super) struct Tls {
+    pub(super) server: Arc<ServerConfig>,
+    /// Whether a certificate of the client is required, must be signed by the authority, and must
+    /// contain an allowed name.
+    pub(super) protections: [bool; 3],
+    /// Whether the file contains cipher suites or curves, which are not configurable.
+    pub(super) ignored: bool,
+    /// When the first certificate of the chain expires.
+    pub(super) not_after: Option<Timestamp>,
+}
+
+/// A text in PEM form, and the field that it comes from.
+struct Pem {
+    field: &'static str,
+    text: String,
+}
+
+/// Verifies certificates of clients: Go's policies, and the allowed names.
+#[derive(Debug)]
+struct ClientVerifier {
+    required: bool,
+    /// `None` if any certificate is accepted.
+    chain: Option<Arc<dyn ClientCertVerifier>>,
+    /// `client_allowed_sans`.
+    names: Option<Vec<String>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+// === impl Tls ===
+
+impl Tls {
+    /// Builds the configuration; `None` if the section is empty.
+    pub(super) fn new(
+        fields: TlsFields,
+        http2: bool,
+        reader: &mut Reader,
+    ) -> Result<Option<Self>, ConfigError> {
+        let cert = pem(reader, "cert_file", fields.cert_file, "cert", fields.cert)?;
+        let key = pem(reader, "key_file", fields.key_file, "key", fields.key)?;
+        let (file, inline) = (fields.client_ca_file, fields.client_ca);
+        let authority = pem(reader, "client_ca_file", file, "client_ca", inline)?;
+        let policy = fields.client_auth_type.unwrap_or_default();
+        let (cert, key) = match (cert, key) {
+            (Some(cert), Some(key)) => (cert, key),
+            (None, None) if authority.is_none() && policy.is_empty() => return Ok(None),
+            (None, _) => {
+                let message = "missing cert or cert_file; give the server's certificate as PEM";
+                return Err(ConfigError::new("tls_server_config", message));
+            }
+            (_, None) => {
+                let message = "missing key or key_file; give the certificate's private key as PEM";
+                return Err(ConfigError::new("tls_server_config", message));
+            }
+        };
+        let names = fields.client_allowed_sans;
+        let (required, verified) = client_auth(&policy)?;
+        if names.is_some() && !required {
+            let message =
+                "it needs client_auth_type: RequireAnyClientCert or RequireAndVerifyClientCert";
+            return Err(error("client_allowed_sans", message));
+        }
+        let protections = [required, verified, names.is_some()];
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&versions(fields.min_version, fields.max_version)?)
+            .map_err(|failed| error("min_version", failed.to_string()))?;
+        let builder = match (policy.as_str(), &authority) {
+            ("" | "NoClientCert", None) => builder.with_no_client_auth(),
+            ("" | "NoClientCert", Some(authority)) => {
+                let message = "it has no effect without client_auth_type; write \
+                               client_auth_type: RequireAndVerifyClientCert, or remove it";
+                return Err(error(authority.field, message));
+            }
+            _ => {
+                let verifier = ClientVerifier::new(protections, authority, names, &provider)?;
+                builder.with_client_cert_verifier(Arc::new(verifier))
+            }
+        };
+        let chain = cert.certificates()?;
+        let not_after = not_after(&chain);
+        let certified = certified_key(chain, &cert, &key, &provider)?;
+        let mut server = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        if http2 {
+            server.alpn_protocols.push(b"h2".to_vec());
+        }
+        server.alpn_protocols.push(b"http/1.1".to_vec());
+        Ok(Some(Self {
+            server: Arc::new(server),
+            protections,
+            not_after,
+            ignored: fields.cipher_suites.is_some()
+                || fields.prefer_server_cipher_suites.is_some()
+                || fields.curve_preferences.is_some(),
+        }))
+    }
+}
+
+fn error(field: &str, message: impl Into<String>) -> ConfigError {
+    ConfigError::new(format!("tls_server_config.{field}"), message)
+}
+
+fn versions(
+    min: Option<String>,
+    max: Option<String>,
+) -> Result<Vec<&'static SupportedProtocolVersion>, ConfigError> {
+    let version = |field, given: Option<String>, default| match given.as_deref() {
+        None => Ok(default),
+        Some("TLS12") => Ok(12),
+        Some("TLS13") => Ok(13),
+        Some(other) => Err(error(
+            field,
+            format!("{other:?} is not supported; write TLS12 or TLS13"),
+        )),
+    };
+    let range = version("min_version", min, 12)?..=version("max_version", max, 13)?;
+    if range.is_empty() {
+        let message = "it is above max_version; remove one of them";
+        return Err(error("min_version", message));
+    }
+    let all = [(12, &rustls::version::TLS12), (13, &rustls::version::TLS13)];
+    let versions = all.into_iter().filter(|(number, _)| range.contains(number));
+    Ok(versions.map(|(_, version)| version).collect())
+}
+
+/// Parses `client_auth_type`, as Go's `tls.ClientAuthType`: whether a certificate is required, and
+/// whether it is verified.
+fn client_auth(policy: &str) -> Result<(bool, bool), ConfigError> {
+    Ok(match policy {
+        "" | "NoClientCert" | "RequestClientCert" => (false, false),
+        "RequireAnyClientCert" | "RequireClientCert" => (true, false),
+        "VerifyClientCertIfGiven" => (false, true),
+        "RequireAndVerifyClientCert" => (true, true),
+        other => {
+            let message = format!(
+                "{other:?} is not a policy; write NoClientCert, RequestClientCert, \
+                 RequireAnyClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert"
+            );
+            return Err(error("client_auth_type", message));
+        }
+    })
+}
+
+/// Pairs the certificate and the key. rustls does the same for version 3 of X.509 alone, but can
+/// serve version 1 too, which is what `openssl x509 -req` creates by default.
+fn certified_key(
+    chain: Vec<CertificateDer<'static>>,
+    cert: &Pem,
+    key: &Pem,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, ConfigError> {
+    let der = PrivateKeyDer::from_pem_slice(key.text.as_bytes()).map_err(|_| {
+        let message = "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an \
+                       encrypted key cannot be used";
+        error(key.field, message)
+    })?;
+    let signing_key = provider.key_provider.load_private_key(der);
+    let signing_key = signing_key.map_err(|failed| error(key.field, failed.to_string()))?;
+    let parsed = x509_cert::Certificate::from_der(&chain[0])
+        .and_then(|parsed| parsed.tbs_certificate.subject_public_key_info.to_der())
+        .map_err(|failed| error(cert.field, failed.to_string()))?;
+    let public_key = signing_key.public_key();
+    if public_key.is_some_and(|public_key| *public_key != *parsed) {
+        let field = cert.field;
+        let message = format!("it is not the private key of the certificate in {field}");
+        return Err(error(key.field, message));
+    }
+    Ok(CertifiedKey::new(chain, signing_key))
+}
+
+// === impl Pem ===
+
+/// Returns the content of a file, or the text in the configuration file. A file wins, as in the
+/// toolkit.
+fn pem(
+    reader: &mut Reader,
+    file_field: &'static str,
+    file: Option<String>,
+    inline_field: &'static str,
+    inline: Option<String>,
+) -> Result<Option<Pem>, ConfigError> {
+    if let Some(path) = file.filter(|path| !path.is_empty()) {
+        let text = reader
+            .read(&path)
+            .map_err(|failed| error(file_field, failed))?;
+        return Ok(Some(Pem {
+            field: file_field,
+            text,
+        }));
+    }
+    let inline = inline.filter(|text| !text.is_empty());
+    Ok(inline.map(|text| Pem {
+        field: inline_field,
+        text,
+    }))
+}
+
+impl Pem {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.text.as_bytes()).collect();
+        all.ok().filter(|all| !all.is_empty()).ok_or_else(|| {
+            let message = "it contains no certificate in PEM form (-----BEGIN CERTIFICATE-----)";
+            error(self.field, message)
+        })
+    }
+}
+
+// === impl ClientVerifier ===
+
+impl ClientVerifier {
+    fn new(
+        [required, verified, _]: [bool; 3],
+        authority: Option<Pem>,
+        names: Option<Vec<String>>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, ConfigError> {
+        let field = authority.as_ref().map_or("client_ca_file", |pem| pem.field);
+        let unusable = |failed: String| error(field, format!("no authority for clients: {failed}"));
+        let mut roots = RootCertStore::empty();
+        if let Some(authority) = &authority {
+            for certificate in authority.certificates()? {
+                roots
+                    .add(certificate)
+                    .map_err(|failed| unusable(failed.to_string()))?;
+            }
+        } else if verified {
+            // As in Go, the authorities of the system.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        let mut chain = None;
+        if verified {
+            let roots = Arc::new(roots);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+            chain = Some(
+                verifier
+                    .build()
+                    .map_err(|failed| unusable(failed.to_string()))?,
+            );
+        }
+        Ok(Self {
+            required,
+            chain,
+            names,
+            algorithms: provider.signature_verification_algorithms,
+        })
+    }
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.required
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain
+            .as_ref()
+            .map_or(&[], |chain| chain.root_hint_subjects())
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if let Some(chain) = &self.chain {
+            chain.verify_client_cert(end_entity, intermediates, now)?;
+        }
+        if let Some(allowed) = &self.names {
+            let names = names(end_entity).ok_or(CertificateError::BadEncoding)?;
+            if !names.iter().any(|name| allowed.contains(name)) {
+                return Err(CertificateError::ApplicationVerificationFailure.into());
+            }
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Returns the subject alternative names of a certificate: host names, e-mail addresses, IP
+/// addresses and URIs. `None` if it cannot be parsed.
+fn names(certificate: &[u8]) -> Option<Vec<String>> {
+    let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
+    let names = certificate.tbs_certificate.get::<SubjectAltName>().ok()?;
+    let Some((_, SubjectAltName(names))) = names else {
+        return Some(Vec::new());
+    };
+    let text = |name| match name {
+        GeneralName::DnsName(name) | GeneralName::Rfc822Name(name) => Some(name.to_string()),
+        GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
+        GeneralName::IpAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(bytes.as_bytes()).map(IpAddr::from);
+            let address = v4.or(<[u8; 16]>::try_from(bytes.as_bytes()).map(IpAddr::from));
+            // As Go writes it: an IPv4-mapped IPv6 address is an IPv4 address.
+            Some(address.ok()?.to_canonical().to_string())
+        }
+        _ => None,
+    };
+    Some(names.into_iter().filter_map(text).collect())
+}

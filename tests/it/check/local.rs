@@ -1,0 +1,242 @@
+//! What is on this machine: the state file, its disk, and the ports. Nothing is changed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use orgdata_exporter::simulator::{Config, Simulator};
+
+use super::{Checked, TLS, check, organization, service};
+use crate::support::binary::{Exporter, exporter, until};
+use crate::support::http_peer::{NO_TICKETS, Peer, json};
+
+/// An exporter that has read its first page into this file.
+async fn running(base_url: &str, file: &Path) -> Exporter {
+    let running = exporter(base_url)
+        .env("ORGDATA_STATE_PATH", &file.display().to_string())
+        .start();
+    running.until_value("orgdata_up{loop=\"audit\"}", 1.0).await;
+    running
+}
+
+async fn with_file(base_url: &str, file: &Path) -> Checked {
+    Checked::of(check(base_url).arg(&format!("--state.path={}", file.display()))).await
+}
+
+/// Every file of a directory with its bytes and the time of its last change.
+fn contents(dir: &Path) -> BTreeMap<String, (Vec<u8>, std::time::SystemTime)> {
+    let entries = std::fs::read_dir(dir).expect("readable");
+    let entry = |entry: std::fs::DirEntry| {
+        let changed = entry.metadata().expect("exists").modified().expect("known");
+        let bytes = std::fs::read(entry.path()).expect("readable");
+        (
+            entry.file_name().to_string_lossy().into_owned(),
+            (bytes, changed),
+        )
+    };
+    entries
+        .map(|found| entry(found.expect("readable")))
+        .collect()
+}
+
+/// As [`with_file`], and asserts that nothing beside the file changes.
+async fn unchanged(base_url: &str, file: &Path) -> Checked {
+    let dir = file.parent().expect("it has one");
+    let before = contents(dir);
+    let checked = with_file(base_url, file).await;
+    let after = contents(dir);
+    assert!(
+        after == before,
+        "{:?} became {:?}",
+        before.keys(),
+        after.keys()
+    );
+    checked
+}
+
+#[tokio::test]
+async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
+    let api = service().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    let database = rusqlite::Connection::open(at("foreign.db")).expect("opens");
+    database
+        .execute_batch("CREATE TABLE precious (it TEXT)")
+        .expect("made");
+    running(&api.base_url(), &at("newer.db")).await.stop().await;
+    let newer = rusqlite::Connection::open(at("newer.db")).expect("opens");
+    let sql = "UPDATE state SET schema_version = 99, oldest_reader = 99";
+    newer.execute(sql, []).expect("changed");
+    drop((database, newer));
+    std::fs::write(at("empty.db"), "").expect("writable");
+    let empty = unchanged(&api.base_url(), &at("empty.db")).await;
+    empty.assert_only(&[]);
+    std::fs::create_dir(at("directory")).expect("writable");
+    let table: [(&str, &str); 4] = [
+        ("foreign.db", "another program | --state.path"),
+        ("newer.db", "newer version (schema 99)"),
+        ("directory", "is a directory | --state.path"),
+        ("missing/state.db", "there is no directory | --state.path"),
+    ];
+    for (name, words) in table {
+        let checked = with_file(&api.base_url(), &at(name)).await;
+        checked.assert_only(&[&format!("bad state: {words}")]);
+    }
+    with_file(&api.base_url(), Path::new(":memory:"))
+        .await
+        .assert_good("state", "in memory");
+    let large = Checked::of(check(&api.base_url()).arg("--state.max-size=4000PB")).await;
+    large.assert_only(&["warning disk: free, but the state file may grow to | --state.max-size"]);
+}
+
+#[tokio::test]
+async fn a_directory_that_this_user_cannot_write_in_is_bad() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let api = service().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let read_only = std::fs::Permissions::from_mode(0o500);
+    std::fs::set_permissions(dir.path(), read_only).expect("changed");
+    let checked = with_file(&api.base_url(), &dir.path().join("state.db")).await;
+    // Root can write everywhere.
+    if std::fs::write(dir.path().join("probe"), "").is_err() {
+        let words = "cannot open state file | Permission denied | --state.path";
+        checked.assert_only(&[&format!("bad state: {words}")]);
+    }
+}
+
+#[tokio::test]
+async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
+    let api = service().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("state.db");
+    let missing = unchanged(&api.base_url(), &file).await;
+    missing.assert_good("state", "does not exist yet and can be created");
+    assert!(contents(dir.path()).is_empty());
+    running(&api.base_url(), &file).await.stop().await;
+    let stopped = unchanged(&api.base_url(), &file).await;
+    stopped.assert_only(&[]);
+    stopped.assert_good("state", "can be used; 0 log records wait, 0 dead letters");
+
+    let mut killed = running(&api.base_url(), &file).await;
+    killed.signal("KILL").await;
+    killed.ended().await;
+    assert!(dir.path().join("state.db-wal").exists());
+    let checked = unchanged(&api.base_url(), &file).await;
+    checked.assert_only(&[]);
+    checked.assert_good(
+        "organization",
+        "4711, that of the key and of the state file",
+    );
+
+    // The organization decides, not the address.
+    let moved = service().await;
+    let checked = unchanged(&moved.base_url(), &file).await;
+    checked.assert_only(&[]);
+    checked.assert_good(
+        "state",
+        &format!("though it was written with {}", api.base_url()),
+    );
+    let other = Config {
+        organization_id: 9,
+        ..organization()
+    };
+    let other = Simulator::spawn(other).await.expect("a free port");
+    let words = "belongs to organization 9, but the state file to 4711 | --state.path another file";
+    let checked = unchanged(&other.base_url(), &file).await;
+    checked.assert_only(&[&format!("bad organization: {words}")]);
+}
+
+#[tokio::test]
+async fn a_running_exporter_is_recognized_and_not_disturbed() {
+    let api = service().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("state.db");
+    let mut running = running(&api.base_url(), &file).await;
+    let address = running.url().await.replace("http://", "");
+    let at = |state: &str| {
+        check(&api.base_url())
+            .arg(&format!("--web.listen-address={address}"))
+            .arg(&format!("--state.path={state}"))
+    };
+    let own = Checked::of(at(&file.display().to_string())).await;
+    own.assert_only(&[]);
+    own.assert_good("state", "a running exporter uses it");
+    own.assert_good(
+        "listen",
+        &format!("the running exporter listens on {address}"),
+    );
+    let beside = Checked::of(at(":memory:")).await;
+    beside.assert_only(&["bad listen: the port is in use | --web.listen-address"]);
+    api.add_events(2);
+    until("the events", async || {
+        (running.sum("orgdata_audit_events_total").await == 2.0).then_some(())
+    })
+    .await;
+    assert_eq!(running.stop().await, Some(0), "{}", running.stderr().text());
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_or_wrong_is_bad() {
+    let api = service().await;
+    let stranger = Peer::always(json("200 OK", NO_TICKETS)).await;
+    let stranger = stranger.address().to_string();
+    let at = |address: &str| check(&api.base_url()).arg(&format!("--web.listen-address={address}"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("web.sock");
+    let socket = format!("unix:{}", path.display());
+    for free in ["127.0.0.1:0,[::1]:0", &socket] {
+        Checked::of(at(free)).await.assert_only(&[]);
+    }
+    assert!(!path.exists());
+    let live = std::os::unix::net::UnixListener::bind(&path).expect("it can be made");
+    let table: [(&str, &str); 5] = [
+        (
+            &stranger,
+            "the port is in use | stop what listens there | --web.listen-address",
+        ),
+        (
+            "192.0.2.1:80",
+            "no interface of this machine has that address",
+        ),
+        (
+            "no-such-host.invalid:80",
+            "the name is not known | give an IP address",
+        ),
+        (
+            &socket,
+            "another process listens there | choose another path",
+        ),
+        ("unix:/nonexistent/web.sock", "unix:/nonexistent/web.sock"),
+    ];
+    for (address, words) in table {
+        Checked::of(at(address))
+            .await
+            .assert_only(&[&format!("bad listen: {words}")]);
+    }
+    drop(live);
+    Checked::of(at(&socket)).await.assert_only(&[]);
+    assert!(path.exists());
+    // The sockets are there only when systemd starts the exporter.
+    Checked::of(at(&stranger).arg("--web.systemd-socket"))
+        .await
+        .assert_only(&[]);
+}
+
+#[tokio::test]
+async fn the_web_configuration_file_is_read() {
+    let api = service().await;
+    let with = |text: &str| {
+        let launch = check(&api.base_url()).arg("--web.config.file=web.yml");
+        std::fs::write(launch.dir().join("web.yml"), text).expect("writable");
+        launch
+    };
+    let broken = Checked::of(with("basic_auth_users:\n  alice: secret\n")).await;
+    broken.assert_only(&["bad settings: --web.config.file | web.yml | basic_auth_users.alice"]);
+    let text =
+        format!("tls_server_config:\n  cert_file: {TLS}server.pem\n  key_file: {TLS}server.key\n");
+    let valid = Checked::of(with(&text)).await;
+    valid.assert_only(&[]);
+    valid.assert_good(
+        "web-config",
+        "the web configuration file is valid, with TLS",
+    );
+}

@@ -1,0 +1,236 @@
+//! Help, and wrong settings: exit status 2 and one line that names the flag, the value, and what would be right.
+
+use clap::CommandFactory as _;
+use futures_util::future::join_all;
+use orgdata_exporter::cli::Cli;
+
+use super::{TICKETS_UP, UP, organization};
+use crate::support::binary::{KEY, Launch, client, exporter, launch};
+
+const URL: &str = "--api.base-url=https://api.example.com";
+
+/// Wrong command lines, and words of their errors.
+const WRONG: &str = "
+--audit.poll-interval=fast URL => --audit.poll-interval | fast | 15s
+--audit.poll-interval=1M URL => 1M | write 1m for a minute
+--audit.start=1M URL => --audit.start | write 1m for a minute
+--audit.start=yesterday URL => --audit.start | yesterday | oldest
+--api.timeout=0s URL => --api.timeout | 0s | longer than 0
+--audit.reread-interval=500000000000years URL => --audit.reread-interval | hundred years
+--api.page-size=1001 URL => --api.page-size | 1001 | between 1 and 1000
+--otlp.batch-size=0 URL => --otlp.batch-size | between 1 and 100000
+--api.max-requests-per-second=0 URL => --api.max-requests-per-second | 0.001 | 0.5
+--state.max-size=1 URL => --state.max-size | 1 | 8MiB
+--metrics.actor-label=mail URL => --metrics.actor-label | mail | id, name, hash, none
+--metrics.actor-label=hash URL => --metrics.hash-key-file
+--log.level=loud URL => --log.level | loud | info
+--web.listen-address=::1 URL => --web.listen-address | ::1 | [::1]:10917
+--web.telemetry-path=metrics URL => --web.telemetry-path | metrics
+--audit.deal-ids=nan URL => --audit.deal-ids | nan | 42
+--audit.enabled=perhaps URL => --audit.enabled | perhaps
+--audit.enabled=false --tickets.enabled=false URL => --audit.enabled | --tickets.enabled
+--tickets.open-states= URL => --tickets.open-states | OPEN
+--otlp.endpoint=collector URL => --otlp.endpoint | collector | http://
+--otlp.protocol=http/json --otlp.endpoint=http://[::1]:4318 URL => http/json | http/protobuf
+--api.timeout URL --api.timeout => --api.timeout | value
+ => --api.base-url | https://api.example.com | demo
+--api.base-url=api.example.com => --api.base-url | https://api.example.com
+--api.base-url=ftp://api.example.com => --api.base-url | ftp | http or https
+--api.base-url=http://10.0.0.1 => 10.0.0.1 | https:// | --api.allow-plain-http
+--api.ca-file=/nonexistent.pem --state.path=:memory: URL => --api.ca-file | /nonexistent.pem
+--audit.pol-interval=15s URL => --audit.pol-interval | --audit.poll-interval
+--log.level=debug demo => demo | --log.level
+dmo => dmo | demo
+demo --audit.poll-interval=fast => --audit.poll-interval | fast | 15s
+simulate --rate=fast => --rate | fast
+";
+
+/// The names of the exporter's flags, without dashes in front.
+fn flags() -> Vec<String> {
+    let command = Cli::command();
+    let flags = command.get_arguments().filter_map(|flag| flag.get_long());
+    flags
+        .filter(|flag| flag.contains('.'))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn variable(flag: &str) -> String {
+    format!("ORGDATA_{}", flag.to_uppercase().replace(['.', '-'], "_"))
+}
+
+/// A command line that would be right without what the test adds.
+fn with(arguments: &[&str]) -> Launch {
+    launch(arguments).env("ORGDATA_API_KEY", KEY)
+}
+
+/// Asserts that the line contains these words, which are separated by `|`.
+async fn refused(launch: Launch, words: &str) {
+    let finished = launch.run().await;
+    let line = finished.refusal(2);
+    for words in words.split(" | ") {
+        assert!(line.contains(words), "{words:?} is missing in: {line}");
+    }
+    assert!(!line.contains(KEY), "{line}");
+}
+
+#[tokio::test]
+async fn help_names_every_flag_with_its_variable_and_shows_no_values() {
+    for arguments in [&["--help"][..], &["demo", "--help"], &["check", "--help"]] {
+        let launch = launch(arguments)
+            .env("ORGDATA_API_KEY", KEY)
+            .env("ORGDATA_API_BASE_URL", "https://secret.example");
+        let help = launch.run().await;
+        assert_eq!((help.status, help.stderr.as_str()), (Some(0), ""));
+        for flag in flags() {
+            let shown = help.stdout.contains(&format!("--{flag} "));
+            assert!(shown && help.stdout.contains(&variable(&flag)), "{flag}");
+        }
+        assert!(!help.stdout.contains(KEY) && !help.stdout.contains("secret.example"));
+    }
+    let version = launch(&["--version"]).run().await.stdout;
+    assert_eq!(
+        version,
+        format!("orgdata-exporter {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_flag_is_named_with_its_value_and_what_would_be_right() {
+    let lines = WRONG.trim().lines();
+    let lines = lines.map(|line| line.split_once("=> ").expect("an arrow"));
+    join_all(lines.map(async |(arguments, words)| {
+        let arguments = arguments.replace("URL", URL);
+        let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        refused(with(&arguments), words).await;
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn a_wrong_variable_is_named() {
+    for (arguments, name, value, words) in [
+        ("URL", "ORGDATA_AUDIT_POLL_INTERVAL", "fast", "15s"),
+        ("", "ORGDATA_API_BASE_URL", "api.example.com", "https://"),
+        ("URL", "ORGDATA_WEB_LISTEN_ADDRESS", "10917", ":10917"),
+        ("URL", "ORGDATA_API_KEY_FILE", "/no/key", "--api.key-file"),
+        ("demo", "ORGDATA_LOG_FORMAT", "xml", "logfmt"),
+        (
+            "healthcheck",
+            "ORGDATA_WEB_LISTEN_ADDRESS",
+            "10917",
+            ":10917",
+        ),
+    ] {
+        let arguments = arguments.replace("URL", URL);
+        let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        let words = format!("{value} | {words} | from the variable {name}");
+        refused(with(&arguments).env(name, value), &words).await;
+    }
+    for (name, value, words) in [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "abc", "milliseconds"),
+        ("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", "brotli", "gzip"),
+        ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "ftp://x", "http"),
+    ] {
+        let launch = with(&[URL, "--state.path=:memory:"])
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+        let words = format!("{name} | {value} | {words}");
+        refused(launch.env(name, value), &words).await;
+    }
+    // The variable is not at fault if a flag overrides it.
+    let launch =
+        with(&[URL, "--audit.poll-interval=fast"]).env("ORGDATA_AUDIT_POLL_INTERVAL", "15s");
+    let finished = launch.run().await;
+    assert!(!finished.refusal(2).contains("variable"), "{finished:?}");
+}
+
+#[tokio::test]
+async fn an_empty_variable_is_unset_and_an_unknown_one_is_a_warning() {
+    let api = organization().await;
+    let given = [
+        "api.base-url",
+        "web.listen-address",
+        "audit.poll-interval",
+        "tickets.scan-interval",
+    ];
+    let launch = exporter(&api.base_url()).env("ORGDATA_AUDIT_POL_INTERVAL", "1s");
+    let launch = flags()
+        .iter()
+        .filter(|flag| !given.contains(&flag.as_str()))
+        .fold(launch, |launch, flag| launch.env(&variable(flag), ""));
+    let exporter = launch.start();
+    exporter.until_value(TICKETS_UP, 1.0).await;
+    exporter.until_value(UP, 1.0).await;
+    // No empty list of open states: some tickets are open.
+    assert!(exporter.sum("orgdata_open_tickets").await > 0.0);
+    let warns =
+        |line: &str| line.contains("level=warn") && line.contains("ORGDATA_AUDIT_POL_INTERVAL");
+    exporter.stderr().until("a warning", warns).await;
+    assert_eq!(
+        exporter.stderr().text().matches("unknown variable").count(),
+        1
+    );
+    let without_key = with(&[URL]).env("ORGDATA_API_KEY", "");
+    refused(without_key, "--api.key-file | ORGDATA_API_KEY").await;
+}
+
+#[tokio::test]
+async fn a_secret_in_the_base_url_is_refused_and_not_repeated() {
+    for url in [
+        "https://user:hunter2@api.example.com",
+        "https://api.example.com/?key=hunter2",
+        "user:hunter2@api.example.com",
+    ] {
+        let finished = with(&[&format!("--api.base-url={url}")]).run().await;
+        let line = finished.refusal(2);
+        let named = line.contains("--api.base-url") && line.contains("api.example.com");
+        assert!(named && !line.contains("hunter2"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_what_to_do() {
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = other.local_addr().expect("it is bound").to_string();
+    let flag = format!("--web.listen-address={address}");
+    let words = format!("{address} | in use | --web.listen-address");
+    refused(with(&[URL, "--state.path=:memory:", &flag]), &words).await;
+    refused(with(&["demo", &flag]), &words).await;
+    let listen = format!("--listen={address}");
+    let words = format!("--listen | {address} | port 0");
+    refused(with(&["simulate", &listen]), &words).await;
+}
+
+#[tokio::test]
+async fn the_simulator_prints_its_address_and_serves_until_a_signal() {
+    let flags = [
+        "simulate",
+        "--listen=127.0.0.1:0",
+        "--api-key=k1",
+        "--history=3",
+    ];
+    let mut simulator = launch(&flags).start();
+    let line = simulator
+        .stdout()
+        .until("its address", |line| line.contains("http://"))
+        .await;
+    let mut words = line.split_whitespace();
+    let url = words
+        .find(|word| word.starts_with("http://"))
+        .expect("an address");
+    for (path, key, status) in [
+        ("v1/audit-logs", "k1", 200),
+        ("v1/audit-logs", "k2", 401),
+        ("control/truth", "", 200),
+    ] {
+        let request = client()
+            .get(format!("{url}{path}"))
+            .header("X-API-Key", key);
+        assert_eq!(
+            request.send().await.expect("an answer").status(),
+            status,
+            "{path}"
+        );
+    }
+    assert_eq!(simulator.stop().await, Some(0));
+}

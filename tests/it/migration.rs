@@ -1,0 +1,315 @@
+//! State files of schema 2 are migrated: what they counted, delivered and remembered stays.
+
+use std::hash::Hasher as _;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use orgdata_exporter::api::{AuditPage, AuditQuery, Client, Priority};
+use orgdata_exporter::audit::{Settings, Start, Tail};
+use orgdata_exporter::ledger::{
+    Commit, DeadLetters, EventId, LedgerHandle, OpenError, RangeKind, Selection, Settled, StatePath,
+};
+use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::metrics::audit::Total;
+use orgdata_exporter::simulator::{Config, Simulator};
+use rusqlite::{Connection, params};
+use siphasher::sip::SipHasher13;
+
+use crate::support::settings;
+
+const SECOND: i64 = 1_000_000;
+const BORN: i64 = 1_800_000_000 * SECOND;
+
+/// Creates a file of schema 2 with something in every table.
+fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
+    let file = Connection::open(path).expect("opens");
+    file.execute_batch(include_str!("schema_2.sql"))
+        .expect("tables");
+    file.execute(
+        "INSERT INTO state (one, schema_version, oldest_reader, base_url, organization, instance_id, filters, born_at,
+             start_floor, count_floor, filter_floor, prune_floor, cursor, frontier_at, frontier_id, newest_at, reread_at)
+         VALUES (1, 2, 1, ?1, NULL, 'instance-1', ?2, ?3, ?3 - 9000000, ?3 - 1000000, ?3 - 8000000, ?3 - 7000000, 'c', ?3 + 5000000, 5,
+             ?3 + 6000000, ?3 + 4000000)",
+        params![base_url, filters, BORN],
+    )
+    .expect("a row");
+    file.execute_batch(
+        "INSERT INTO events VALUES ('id', 'A', '7', 40), ('id', 'B', 'none', 2), ('name', 'A', 'Ada', 9);
+         INSERT INTO actors VALUES ('id', '7', 'Ada L', 1800000000000000);
+         INSERT INTO totals VALUES ('late', 3), ('gaps', 1), ('malformed', 2);
+         INSERT INTO dead_letters (at, arrived, reason, message, kind, raw, queued)
+             VALUES (1, 1, 'refused', 'no', 0, '{\"id\":\"dead\"}', 0), (2, 2, 'too_large', 'big', 0, '{\"id\":\"again\"}', 1);
+         INSERT INTO shown VALUES ('id', 'A', '7', 1, 1);",
+    )
+    .expect("rows");
+    for page in 0..3u8 {
+        let mut block = Vec::new();
+        for index in 0..10 {
+            let json = format!(r#"{{"id":"{page}-{index}"}}"#);
+            block.push(0);
+            block.extend_from_slice(&u32::try_from(json.len()).expect("short").to_le_bytes());
+            block.extend_from_slice(json.as_bytes());
+        }
+        file.execute(
+            "INSERT INTO outbox (arrived, records, acknowledged, trace, block) VALUES (?1, 10, ?2, ?3, ?4)",
+            params![
+                BORN,
+                if page == 0 { 4 } else { 0 },
+                [page; 24],
+                lz4_flex::compress_prepend_size(&block)
+            ],
+        )
+        .expect("a page");
+    }
+    file
+}
+
+fn insert_ids(file: &Connection, ids: impl IntoIterator<Item = EventId>) {
+    file.execute_batch("BEGIN").expect("runs");
+    for (at, id) in (0..).zip(ids) {
+        file.execute(
+            "INSERT INTO seen VALUES (?1, ?2)",
+            params![BORN + at, id.0.cast_signed()],
+        )
+        .expect("a row");
+    }
+    file.execute_batch("COMMIT").expect("runs");
+}
+
+/// Sets a walk under way.
+fn set_walk(file: &Connection, kind: &str, direction: &str, top: Option<&str>) {
+    let top = top.map(|top| lz4_flex::compress_prepend_size(top.as_bytes()));
+    file.execute(
+        "UPDATE state SET walk = ?1, walk_direction = ?2, walk_started = ?3, walk_top = ?4",
+        params![kind, direction, BORN, top],
+    )
+    .expect("a row");
+    file.execute_batch("INSERT INTO walk_marks VALUES (0, NULL, 'c', 1), (1, 'c', 'd', 2)")
+        .expect("rows");
+}
+
+/// The identity of an entry, which is the same in every version.
+fn identity(id: &str) -> EventId {
+    let mut hasher = SipHasher13::new_with_keys(0x6f72_6764_6174_6131, 0x6175_6469_742d_6964);
+    hasher.write(b"id");
+    hasher.write_u8(0xff);
+    hasher.write(id.as_bytes());
+    EventId(hasher.finish())
+}
+
+#[tokio::test]
+async fn everything_in_an_old_file_stays() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    for (kind, direction, top) in [
+        (None, "", None),
+        (Some("catch_up"), "down", None),
+        (Some("catch_up"), "up", Some("{}")),
+        (Some("first_start"), "down", Some("the first page")),
+        (Some("first_start"), "up", Some("the first page")),
+    ] {
+        std::fs::remove_file(&path).ok();
+        let base_url = "https://api.example";
+        let file = old_file(&path, base_url, "[]");
+        insert_ids(&file, (0..2500).map(EventId));
+        if let Some(kind) = kind {
+            set_walk(&file, kind, direction, top);
+        }
+        drop(file);
+        let older = DeadLetters::open(&path).expect_err("not migrated yet");
+        assert!(
+            matches!(older, OpenError::Older { version: 2, .. }),
+            "{older}"
+        );
+
+        let state_path = StatePath::File(path.clone());
+        let open = || LedgerHandle::open(settings::ledger(state_path.clone(), base_url));
+        let (ledger, state) = open().expect("opens");
+
+        let at = |seconds: i64| Timestamp::from_microsecond(BORN + seconds * SECOND).ok();
+        let tail = &state.tail;
+        let first = tail.first_sync.clone().expect("it was synced");
+        assert_eq!(state.instance_id, "instance-1");
+        assert_eq!(
+            (Some(first.at), first.count_floor, first.history_floor),
+            (at(0), at(-1), at(-9))
+        );
+        assert_eq!(
+            (tail.filters.as_str(), tail.filter_floor, state.prune_floor),
+            ("[]", at(-8), at(-7))
+        );
+        assert_eq!(
+            (tail.last_poll_at, tail.reread_at, state.counted.newest),
+            (at(5), at(4), at(6))
+        );
+        let is_history = kind == Some("first_start");
+        assert_eq!(tail.first_page.as_deref(), top.filter(|_| is_history));
+        let kinds: Vec<_> = tail.ranges.iter().map(|range| range.kind).collect();
+        assert_eq!(kinds, vec![RangeKind::History; usize::from(is_history)]);
+
+        let series = state.counted.introduced.iter();
+        let series: Vec<_> = series
+            .map(|(series, count)| (&*series.activity_type, series.actor.as_deref(), *count))
+            .collect();
+        assert_eq!(series, [("A", Some("7"), 40), ("B", Some("none"), 2)]);
+        let mut totals = state.counted.totals.clone();
+        totals.sort_by_key(|(total, _)| *total as u8);
+        assert_eq!(
+            totals,
+            [
+                (orgdata_exporter::ledger::Total::Late, 3),
+                (orgdata_exporter::ledger::Total::Malformed, 2),
+                (orgdata_exporter::ledger::Total::Gaps, 1)
+            ]
+        );
+        let known = ledger.holds((0..2501).map(EventId));
+        assert_eq!(known.iter().filter(|known| **known).count(), 2500);
+
+        // Old pages are delivered first and in their order, whatever is open; then what is new.
+        let mut commit = Commit::new(Timestamp::now());
+        let mut next = state.tail.clone();
+        commit.place = next.take_place();
+        commit.tail = Some(next);
+        ledger.commit(commit).await.expect("written");
+        assert_eq!(ledger.status().backlog, 26);
+        let batch = ledger
+            .outbox_batch(100, usize::MAX)
+            .await
+            .expect("readable");
+        let expected = (4..30).map(|at| format!(r#"{{"id":"{}-{}"}}"#, at / 10, at % 10));
+        assert!(settings::entries(&batch).into_iter().eq(expected));
+        let delivered = batch
+            .iter()
+            .take(16)
+            .map(|record| record.position)
+            .collect();
+        let settled = Settled {
+            delivered,
+            ..Settled::default()
+        };
+        ledger.outbox_settle(settled).await.expect("written");
+        drop(ledger);
+
+        let (ledger, _) = open().expect("opens again");
+        assert_eq!(
+            (ledger.status().backlog, ledger.status().dead_letters),
+            (10, 2)
+        );
+        assert_eq!(ledger.replay_dead_letters().await.expect("moved"), 1);
+        let batch = ledger
+            .outbox_batch(100, usize::MAX)
+            .await
+            .expect("readable");
+        let ids = settings::entries(&batch);
+        assert_eq!(ids.last().map(String::as_str), Some(r#"{"id":"again"}"#));
+        let letters = DeadLetters::open(&path).expect("migrated");
+        let mut left = Vec::new();
+        letters
+            .list(&Selection::All, |letter| {
+                left.push(letter.letter.raw);
+                true
+            })
+            .expect("readable");
+        assert_eq!(left, [r#"{"id":"dead"}"#]);
+    }
+}
+
+/// The old version was stopped in the middle of a first start: its first page is stored, and it had taken the oldest
+/// entries. The new one takes the rest once, and counts what came since.
+#[tokio::test]
+async fn an_unfinished_history_is_finished() {
+    let config = Config {
+        history: 300,
+        ..Config::quiet()
+    };
+    let running = Simulator::spawn(config).await.expect("a free port");
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    let metrics = Metrics::new(Duration::ZERO);
+    let client =
+        Client::new(settings::api(&running.base_url()), metrics.api.clone()).expect("a client");
+    let query = AuditQuery {
+        limit: 100,
+        ..AuditQuery::default()
+    };
+    let page: AuditPage = client
+        .audit_page(&query, Priority::Live)
+        .await
+        .expect("a page");
+    let all: Vec<String> = running
+        .simulator()
+        .entries()
+        .map(|entry| entry.id)
+        .collect();
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("state.db");
+    let filters = client.settings().filters.fingerprint();
+    let file = old_file(&path, &running.base_url(), &filters);
+    file.execute_batch("DELETE FROM outbox; UPDATE state SET start_floor = NULL, filter_floor = NULL, prune_floor = NULL")
+        .expect("runs");
+    file.execute(
+        "UPDATE state SET born_at = ?1, count_floor = ?1, frontier_at = ?1, reread_at = ?1",
+        [running.simulator().now().as_microsecond()],
+    )
+    .expect("runs");
+    set_walk(&file, "first_start", "up", Some(page.body()));
+    insert_ids(&file, all[..100].iter().map(|id| identity(id)));
+    drop(file);
+
+    running.simulator().advance(Duration::from_secs(5));
+    running.simulator().add_events(40);
+    let ledger_settings = orgdata_exporter::ledger::Settings {
+        filters,
+        ..settings::ledger(StatePath::File(path), running.base_url())
+    };
+    let (ledger, state) = LedgerHandle::open(ledger_settings).expect("opens");
+    let tail_settings = Settings {
+        poll_interval: Duration::from_secs(3600),
+        start: Start::Oldest,
+        reread_interval: Duration::from_secs(3600),
+        reread_window: Duration::from_secs(3600),
+        page_size: 30,
+    };
+    let mut tail = Tail::new(
+        client,
+        ledger.clone(),
+        state,
+        metrics.clone(),
+        tail_settings,
+    );
+    for round in 0.. {
+        if tail.round().await > Duration::from_secs(60) {
+            break;
+        }
+        assert!(round < 500, "it does not come to rest: {:?}", tail.state());
+    }
+    let records = ledger
+        .outbox_batch(usize::MAX, usize::MAX)
+        .await
+        .expect("readable");
+    let mut delivered: Vec<String> = settings::entries(&records)
+        .iter()
+        .map(|entry| {
+            serde_json::from_str::<serde_json::Value>(entry).expect("JSON")["id"]
+                .as_str()
+                .expect("an id")
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(delivered.len(), 240, "each once");
+    delivered.sort();
+    let mut expected: Vec<String> = running
+        .simulator()
+        .entries()
+        .map(|entry| entry.id)
+        .skip(100)
+        .collect();
+    expected.sort();
+    assert_eq!(delivered, expected);
+    let counted: u64 = metrics.audit.events().iter().map(|(_, count)| count).sum();
+    assert_eq!((counted, metrics.audit.total(Total::Gaps)), (42 + 40, 1));
+    assert!(tail.state().ranges.is_empty() && tail.state().first_page.is_none());
+}

@@ -1,0 +1,147 @@
+//! The files of the repository, and Kubernetes objects as plain values.
+
+#![allow(dead_code, reason = "each test program uses what it needs")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Returns the path of a file in the repository.
+pub(crate) fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Reads a text file of the repository.
+pub(crate) fn file(name: &str) -> String {
+    fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Reads a YAML or JSON file of the repository.
+pub(crate) fn yaml(name: &str) -> Value {
+    serde_saphyr::from_str(&file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Returns the names in a directory of the repository, sorted.
+pub(crate) fn names(directory: &str) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(path(directory))
+        .unwrap_or_else(|error| panic!("{directory}: {error}"))
+        .map(|entry| text(&entry.unwrap().file_name().to_str().into()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Returns the text files below a directory, with their paths.
+pub(crate) fn below(directory: &str) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for name in names(directory) {
+        let name = format!("{directory}/{name}");
+        if path(&name).is_dir() {
+            files.extend(below(&name));
+        } else if let Ok(text) = fs::read_to_string(path(&name)) {
+            files.push((name, text));
+        }
+    }
+    files
+}
+
+/// Asserts that a generated file is up to date; with `UPDATE` in the environment it is written first.
+pub(crate) fn generated(name: &str, wanted: &str) {
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(path(name), wanted).unwrap();
+    }
+    let up_to_date = fs::read_to_string(path(name)).is_ok_and(|text| text == wanted);
+    assert!(
+        up_to_date,
+        "{name} is out of date: UPDATE=1 cargo test --test it"
+    );
+}
+
+/// Copies a directory and everything in it.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (from, to) = (
+            entry.as_ref().unwrap().path(),
+            to.join(entry.unwrap().file_name()),
+        );
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap();
+        }
+    }
+}
+
+/// Returns the targets of the Markdown links in a text.
+pub(crate) fn links(text: &str) -> Vec<&str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .collect()
+}
+
+/// Returns the documents of a YAML stream.
+pub(crate) fn documents(text: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// Returns the only object of this kind and name.
+pub(crate) fn object<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+    let found: Vec<&Value> = documents.iter().filter(is_it).collect();
+    assert_eq!(found.len(), 1, "{kind} {name}");
+    found[0]
+}
+
+/// Returns the entry of a list that has this name.
+pub(crate) fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let found = array(list).iter().find(|entry| entry["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {list}"))
+}
+
+/// Returns the elements of a list; none if the value is not one.
+pub(crate) fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns the text of a value; empty if it is not one.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Parses a duration such as `15s`.
+pub(crate) fn duration(value: &Value) -> Duration {
+    humantime::parse_duration(&text(value)).unwrap_or_else(|error| panic!("{value}: {error}"))
+}
+
+/// Parses a size as Kubernetes (`256Mi`) and the exporter (`256MiB`) write it.
+pub(crate) fn bytes(quantity: &Value) -> u64 {
+    let text = text(quantity);
+    let text = text.trim_end_matches('B');
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = ["", "Ki", "Mi", "Gi"]
+        .iter()
+        .position(|unit| *unit == &text[digits.len()..]);
+    let shift = 10 * unit.unwrap_or_else(|| panic!("unknown unit: {quantity}"));
+    digits.parse::<u64>().unwrap() << shift
+}
+
+/// Asserts that a value has everything of a JSON pattern: objects may have more keys, and null means absent.
+macro_rules! assert_has {
+    ($value:expr, $($pattern:tt)+) => {
+        assert_eq!($crate::support::files::missing(&$value, &serde_json::json!($($pattern)+), ""), None)
+    };
+}
+pub(crate) use assert_has;
+
+/// Returns the first difference between a value and what a pattern wants.
+pub(crate) fn missing(value: &Value, pattern: &Value, path: &str) -> Option<String> {
+    let Some(fields) = pattern.as_object() else {
+        return (value != pattern).then(|| format!("{path} is {value} instead of {pattern}"));
+    };
+    let mut fields = fields.iter();
+    fields.find_map(|(key, pattern)| missing(&value[key], pattern, &format!("{path}/{key}")))
+}

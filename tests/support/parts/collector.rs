@@ -1,0 +1,328 @@
+//! The OpenTelemetry Collector, and rotel, another vendor's collector.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use super::{Process, until};
+use crate::support::files::{array, text};
+
+/// An OpenTelemetry Collector that writes every record to a file before it acknowledges it.
+pub(crate) struct Collector {
+    process: Process,
+    ports: [u16; 3],
+    dir: TempDir,
+}
+
+/// A collector that prints every record.
+pub(crate) struct Rotel {
+    process: Process,
+    ports: [u16; 2],
+    _dir: TempDir,
+}
+
+/// A log record as a collector received it; attributes, body and resource are plain JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LogRecordJson {
+    pub(crate) attributes: Map<String, Value>,
+    pub(crate) body: Value,
+    pub(crate) resource: Map<String, Value>,
+    pub(crate) scope: [String; 2],
+    pub(crate) event_name: String,
+    pub(crate) time_unix_nano: u64,
+    pub(crate) observed_time_unix_nano: u64,
+    pub(crate) severity: (u64, String),
+    /// The trace id and the span id in lower-case hex; empty if there are none.
+    pub(crate) trace: (String, String),
+}
+
+/// Returns the endpoint for a protocol: `http://127.0.0.1:<port>`, without the path of the signal.
+fn endpoint(protocol: &str, grpc: u16, http: u16) -> String {
+    format!(
+        "http://127.0.0.1:{}",
+        if protocol == "grpc" { grpc } else { http }
+    )
+}
+
+// === impl Collector ===
+
+impl Collector {
+    /// Starts a collector that takes everything.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// Starts a collector that refuses every record for want of memory: 503 over HTTP, `UNAVAILABLE` over gRPC.
+    pub(crate) async fn start_refusing() -> Self {
+        let limit = json!({ "check_interval": "50ms", "limit_mib": 1, "spike_limit_mib": 0 });
+        let collector = Self::start_with(|config| {
+            config["processors"]["memory_limiter"] = limit.clone();
+            config["service"]["pipelines"]["logs"]["processors"] = json!(["memory_limiter"]);
+        })
+        .await;
+        // It takes records until it first looks at the memory.
+        until(async || {
+            let refuses = collector.process.log().contains("Refusing data");
+            refuses.then_some(()).ok_or("the collector does not refuse")
+        })
+        .await;
+        collector
+    }
+
+    /// Starts a collector with a changed configuration.
+    pub(crate) async fn start_with(change: impl Fn(&mut Value)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("otelcol.yaml");
+        let arguments = |ports: [u16; 3]| {
+            let mut config = Self::config(dir.path(), ports);
+            change(&mut config);
+            // JSON is YAML.
+            fs::write(&file, config.to_string()).unwrap();
+            vec![format!("--config=file:{}", file.display())]
+        };
+        let (process, ports) = Process::start("otelcol", dir.path(), arguments, Self::health).await;
+        Self {
+            process,
+            ports,
+            dir,
+        }
+    }
+
+    fn health([_, _, health]: [u16; 3]) -> String {
+        format!("http://127.0.0.1:{health}/")
+    }
+
+    fn config(dir: &Path, [grpc, http, health]: [u16; 3]) -> Value {
+        let listen = |port| json!({ "endpoint": format!("127.0.0.1:{port}") });
+        // A file that may rotate is written without a buffer, so a record is in it when it is acknowledged.
+        let file = |name| json!({ "path": dir.join(name), "rotation": { "max_megabytes": 4096 } });
+        let pipeline = |name| json!({ "receivers": ["otlp"], "exporters": ["debug", name] });
+        json!({
+            "extensions": { "health_check": listen(health) },
+            "receivers": { "otlp": { "protocols": { "grpc": listen(grpc), "http": listen(http) } } },
+            "exporters": {
+                "debug": { "verbosity": "basic" },
+                "file/logs": file("logs.jsonl"),
+                "file/traces": file("traces.jsonl"),
+            },
+            "service": {
+                "extensions": ["health_check"],
+                // Its own metrics would listen on a fixed port.
+                "telemetry": { "metrics": { "level": "none" } },
+                "pipelines": { "logs": pipeline("file/logs"), "traces": pipeline("file/traces") },
+            },
+        })
+    }
+
+    /// Returns the endpoint for `grpc` or `http/protobuf`.
+    pub(crate) fn endpoint(&self, protocol: &str) -> String {
+        endpoint(protocol, self.ports[0], self.ports[1])
+    }
+
+    /// Returns the endpoint for OTLP over gRPC.
+    pub(crate) fn grpc_endpoint(&self) -> String {
+        self.endpoint("grpc")
+    }
+
+    /// Returns the endpoint for OTLP over HTTP.
+    pub(crate) fn http_endpoint(&self) -> String {
+        self.endpoint("http/protobuf")
+    }
+
+    /// Returns the log records acknowledged so far, in the order in which they came.
+    pub(crate) fn records(&self) -> Vec<LogRecordJson> {
+        let requests = lines(&self.dir.path().join("logs.jsonl"));
+        requests
+            .iter()
+            .flat_map(LogRecordJson::from_request)
+            .collect()
+    }
+
+    /// Returns the ids of the records acknowledged so far, in the order in which they came.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.records()
+            .iter()
+            .map(|record| record.id().to_owned())
+            .collect()
+    }
+
+    /// Waits until at least `count` log records were acknowledged and returns all of them.
+    pub(crate) async fn records_at_least(&self, count: usize) -> Vec<LogRecordJson> {
+        until(async || {
+            let records = self.records();
+            let missing = format!("the collector has {} of {count} records", records.len());
+            if records.len() >= count {
+                Ok(records)
+            } else {
+                Err(missing)
+            }
+        })
+        .await
+    }
+
+    /// Returns the requests with spans acknowledged so far, as OTLP JSON.
+    pub(crate) fn traces(&self) -> Vec<Value> {
+        lines(&self.dir.path().join("traces.jsonl"))
+    }
+
+    /// Kills the collector; what it has written stays.
+    pub(crate) fn stop(&mut self) {
+        self.process.stop();
+    }
+
+    /// Starts a stopped collector on the ports it had.
+    pub(crate) async fn start_again(&mut self) {
+        self.process.start_again(&Self::health(self.ports)).await;
+    }
+}
+
+// === impl Rotel ===
+
+impl Rotel {
+    /// Starts it.
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = "start --exporter blackhole --debug-log logs --debug-log-verbosity detailed";
+        let arguments = |[grpc, http]: [u16; 2]| {
+            let mut arguments: Vec<String> = options.split(' ').map(str::to_owned).collect();
+            arguments.push(format!("--otlp-grpc-endpoint=127.0.0.1:{grpc}"));
+            arguments.push(format!("--otlp-http-endpoint=127.0.0.1:{http}"));
+            for name in ["pid", "log"] {
+                arguments.push(format!("--{name}-file={}", dir.path().join(name).display()));
+            }
+            arguments
+        };
+        // It has no page there, which is an answer.
+        let ready = |[_, http]: [u16; 2]| format!("http://127.0.0.1:{http}/");
+        let (process, ports) = Process::start("rotel-agent", dir.path(), arguments, ready).await;
+        Self {
+            process,
+            ports,
+            _dir: dir,
+        }
+    }
+
+    /// Returns the endpoint for `grpc` or `http/protobuf`.
+    pub(crate) fn endpoint(&self, protocol: &str) -> String {
+        endpoint(protocol, self.ports[0], self.ports[1])
+    }
+
+    /// Waits until it has printed at least `count` records and returns the text of each.
+    pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
+        until(async || {
+            let log = self.process.log();
+            let printed: Vec<String> = log
+                .split("\nLogRecord #")
+                .skip(1)
+                .map(str::to_owned)
+                .collect();
+            // `Flags` is the last line of a record.
+            let whole = printed
+                .last()
+                .is_some_and(|last| last.contains("\nFlags: "));
+            let missing = format!("rotel printed {} of {count} records", printed.len());
+            if whole && printed.len() >= count {
+                Ok(printed)
+            } else {
+                Err(missing)
+            }
+        })
+        .await
+    }
+}
+
+// === impl LogRecordJson ===
+
+impl LogRecordJson {
+    /// Returns the entry's id.
+    pub(crate) fn id(&self) -> &str {
+        self.attributes["log.record.uid"].as_str().unwrap()
+    }
+
+    /// Returns every record of one `ExportLogsServiceRequest` in OTLP's JSON form.
+    fn from_request(request: &Value) -> Vec<Self> {
+        let mut records = Vec::new();
+        for resource in array(&request["resourceLogs"]) {
+            for scope in array(&resource["scopeLogs"]) {
+                records.extend(array(&scope["logRecords"]).iter().map(|record| Self {
+                    attributes: attributes(&record["attributes"]),
+                    body: plain(&record["body"]),
+                    resource: attributes(&resource["resource"]["attributes"]),
+                    scope: ["name", "version"].map(|key| text(&scope["scope"][key])),
+                    event_name: text(&record["eventName"]),
+                    time_unix_nano: integer(&record["timeUnixNano"]),
+                    observed_time_unix_nano: integer(&record["observedTimeUnixNano"]),
+                    severity: (
+                        integer(&record["severityNumber"]),
+                        text(&record["severityText"]),
+                    ),
+                    trace: (text(&record["traceId"]), text(&record["spanId"])),
+                }));
+            }
+        }
+        records
+    }
+}
+
+/// Returns the JSON values of a file with one on each line; a line that is still being written is left out. A collector that was killed while
+/// it wrote leaves the beginning of a line, which it has not acknowledged; the next one continues on that line.
+fn lines(file: &Path) -> Vec<Value> {
+    let log = fs::read_to_string(file).unwrap_or_default();
+    let whole = log
+        .split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'));
+    whole
+        .map(|line| {
+            let starts = ["{\"resourceLogs\"", "{\"resourceSpans\""].map(|start| line.rfind(start));
+            let start = starts.into_iter().flatten().max().unwrap_or(0);
+            let value = serde_json::from_str(line);
+            value.unwrap_or_else(|_| serde_json::from_str(&line[start..]).unwrap())
+        })
+        .collect()
+}
+
+/// Parses a number, which is a string if it has 64 bits and left out if it is zero.
+fn integer(value: &Value) -> u64 {
+    let number = value
+        .as_str()
+        .map_or(value.as_u64(), |digits| digits.parse().ok());
+    number.unwrap_or_else(|| {
+        if value.is_null() {
+            0
+        } else {
+            panic!("not a number: {value}")
+        }
+    })
+}
+
+/// Returns a list of `KeyValue` as a map. The protocol wants the keys to be unique.
+fn attributes(list: &Value) -> Map<String, Value> {
+    let mut map = Map::new();
+    for pair in array(list) {
+        let twice = map.insert(text(&pair["key"]), plain(&pair["value"]));
+        assert!(
+            twice.is_none(),
+            "the attribute {} comes twice: {list}",
+            pair["key"]
+        );
+    }
+    map
+}
+
+/// Returns the value that an `AnyValue` stands for; bytes, which JSON does not have, stay as they are.
+fn plain(any: &Value) -> Value {
+    let Some((kind, value)) = any.as_object().and_then(|any| any.iter().next()) else {
+        return Value::Null;
+    };
+    match (kind.as_str(), value) {
+        ("intValue", Value::String(digits)) => digits.parse::<i64>().unwrap().into(),
+        ("arrayValue", _) => array(&value["values"]).iter().map(plain).collect(),
+        ("kvlistValue", _) => attributes(&value["values"]).into(),
+        // Whole doubles are written without a fraction.
+        ("doubleValue", _) => value.as_f64().into(),
+        ("bytesValue", _) => any.clone(),
+        _ => value.clone(),
+    }
+}

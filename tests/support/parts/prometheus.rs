@@ -1,0 +1,255 @@
+//! Prometheus, VictoriaMetrics and Alertmanager.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Process, client, until};
+use crate::support::files::{array, text};
+
+/// A server that scrapes and answers PromQL.
+pub(crate) struct Prometheus {
+    _process: Process,
+    base: String,
+    victoria_metrics: bool,
+    dir: TempDir,
+}
+
+/// An Alertmanager that sends every alert to one URL at once.
+pub(crate) struct Alertmanager {
+    _process: Process,
+    address: String,
+    _dir: TempDir,
+}
+
+/// Parses a sample's value, which Prometheus writes as a string.
+pub(crate) fn number(value: &Value) -> f64 {
+    let number = value.as_str().and_then(|text| text.parse().ok());
+    number.unwrap_or_else(|| panic!("not a sample: {value}"))
+}
+
+/// Returns whether a result is one series with this value.
+fn one(value: f64) -> impl Fn(&Value) -> bool {
+    move |result| array(result).len() == 1 && number(&result[0]["value"][1]) == value
+}
+
+// === impl Prometheus ===
+
+impl Prometheus {
+    /// Starts the oldest supported Prometheus (2.42) on targets given as `host:port`, with an interval such as `1s`.
+    pub(crate) async fn start(targets: &[&str], scrape_interval: &str) -> Self {
+        Self::start_program("prometheus", targets, scrape_interval).await
+    }
+
+    /// Starts the current Prometheus (3.x).
+    pub(crate) async fn start_current(targets: &[&str], scrape_interval: &str) -> Self {
+        Self::start_program("prometheus3", targets, scrape_interval).await
+    }
+
+    /// Starts `prometheus`, `prometheus3` or `victoria-metrics`.
+    pub(crate) async fn start_program(program: &str, targets: &[&str], interval: &str) -> Self {
+        let targets = json!([{ "targets": targets }]);
+        let jobs = json!([{ "job_name": "orgdata-exporter", "static_configs": targets }]);
+        Self::start_jobs(program, jobs, interval).await
+    }
+
+    /// Starts a server with these `scrape_configs`.
+    pub(crate) async fn start_jobs(program: &str, jobs: Value, interval: &str) -> Self {
+        let global = json!({ "scrape_interval": interval });
+        Self::start_with(program, json!({ "global": global, "scrape_configs": jobs })).await
+    }
+
+    /// Starts the current Prometheus with rules that are evaluated every second and send alerts to an Alertmanager.
+    pub(crate) async fn start_alerting(target: &str, rules: &Path, to: &Alertmanager) -> Self {
+        let targets = |address: &str| json!([{ "static_configs": [{ "targets": [address] }] }]);
+        let mut jobs = targets(target);
+        jobs[0]["job_name"] = "orgdata-exporter".into();
+        let config = json!({
+            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
+            "scrape_configs": jobs, "rule_files": [rules],
+            "alerting": { "alertmanagers": targets(&to.address) },
+        });
+        Self::start_with("prometheus3", config).await
+    }
+
+    async fn start_with(program: &str, config: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("prometheus.yml");
+        // JSON is YAML.
+        fs::write(&file, config.to_string()).unwrap();
+        let (file, data) = (file.display(), dir.path().join("data"));
+        let victoria_metrics = program == "victoria-metrics";
+        let arguments = |[port]: [u16; 1]| match victoria_metrics {
+            // By default answers are half a minute behind.
+            true => vec![
+                format!("-promscrape.config={file}"),
+                format!("-storageDataPath={}", data.display()),
+                format!("-httpListenAddr=127.0.0.1:{port}"),
+                "-search.latencyOffset=0s".to_owned(),
+                "-search.disableCache".to_owned(),
+            ],
+            // Only the debug level says why a scrape failed.
+            false => vec![
+                format!("--config.file={file}"),
+                format!("--storage.tsdb.path={}", data.display()),
+                format!("--web.listen-address=127.0.0.1:{port}"),
+                "--enable-feature=exemplar-storage".to_owned(),
+                "--log.level=debug".to_owned(),
+            ],
+        };
+        let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/-/ready");
+        let (process, [port]) = Process::start(program, dir.path(), arguments, ready).await;
+        let base = format!("http://127.0.0.1:{port}");
+        Self {
+            _process: process,
+            base,
+            victoria_metrics,
+            dir,
+        }
+    }
+
+    /// Returns the server's address, without a slash at the end.
+    pub(crate) fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// Returns its `--storage.tsdb.path`.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// Runs an instant query and returns the `result` array: one element for each series.
+    pub(crate) async fn query(&self, promql: &str) -> Value {
+        if self.victoria_metrics {
+            // It answers from what it has flushed.
+            let flush = client().get(format!("{}/internal/force_flush", self.base));
+            flush.send().await.unwrap();
+        }
+        self.api("query", &[("query", promql)]).await["result"].take()
+    }
+
+    /// Runs an instant query until its result is accepted.
+    pub(crate) async fn query_until(&self, promql: &str, accept: impl Fn(&Value) -> bool) -> Value {
+        until(async || {
+            let result = self.query(promql).await;
+            let accepted = accept(&result);
+            if accepted {
+                Ok(result)
+            } else {
+                Err(format!("`{promql}`; at last: {result}"))
+            }
+        })
+        .await
+    }
+
+    /// Waits until a query has one series with this value.
+    pub(crate) async fn shows(&self, promql: &str, value: f64) {
+        self.query_until(promql, one(value)).await;
+    }
+
+    /// Waits until a query's series have exemplars and returns them.
+    pub(crate) async fn exemplars(&self, promql: &str) -> Vec<Value> {
+        let parameters = [("query", promql), ("start", "0"), ("end", "9999999999")];
+        until(async || {
+            let series = self.api("query_exemplars", &parameters).await;
+            let exemplars = array(&series)
+                .iter()
+                .flat_map(|one| array(&one["exemplars"]).to_vec());
+            let exemplars: Vec<Value> = exemplars.collect();
+            if exemplars.is_empty() {
+                Err(format!("`{promql}` has no exemplars"))
+            } else {
+                Ok(exemplars)
+            }
+        })
+        .await
+    }
+
+    /// Runs an instant query and returns the value of each series by the values of these labels.
+    pub(crate) async fn by(&self, labels: &[&str], promql: &str) -> BTreeMap<Vec<String>, f64> {
+        let result = self.query(promql).await;
+        let mut series = BTreeMap::new();
+        for one in array(&result) {
+            let key = labels
+                .iter()
+                .map(|label| text(&one["metric"][label]))
+                .collect();
+            let twice = series.insert(key, number(&one["value"][1]));
+            assert!(
+                twice.is_none(),
+                "`{promql}` has two series for {}",
+                one["metric"]
+            );
+        }
+        series
+    }
+
+    /// Returns the samples of each series of `orgdata_audit_events_total`, or of another range query, by activity type and actor.
+    pub(crate) async fn samples(&self, range: &str, time: &str) -> BTreeMap<Vec<String>, Vec<f64>> {
+        let answer = self.api("query", &[("query", range), ("time", time)]).await;
+        let mut series = BTreeMap::new();
+        for one in array(&answer["result"]) {
+            let key = ["activity_type", "actor"]
+                .map(|label| text(&one["metric"][label]))
+                .to_vec();
+            let samples = array(&one["values"])
+                .iter()
+                .map(|sample| number(&sample[1]))
+                .collect();
+            let twice = series.insert(key, samples);
+            assert!(twice.is_none(), "{range}: two series for {}", one["metric"]);
+        }
+        series
+    }
+
+    /// Asks `/api/v1/<path>` and returns the `data` of the answer.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer with success.
+    pub(crate) async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
+        let request = client()
+            .get(format!("{}/api/v1/{path}", self.base))
+            .query(parameters);
+        let answer = request.send().await.unwrap().text().await.unwrap();
+        let mut answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(
+            answer["status"], "success",
+            "{path} {parameters:?}: {answer}"
+        );
+        answer["data"].take()
+    }
+}
+
+// === impl Alertmanager ===
+
+impl Alertmanager {
+    /// Starts it; `webhook` is the URL that it posts to.
+    pub(crate) async fn start(webhook: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = json!({
+            "route": { "receiver": "webhook", "group_by": ["alertname"], "group_wait": "1s", "group_interval": "1s", "repeat_interval": "1h" },
+            "receivers": [{ "name": "webhook", "webhook_configs": [{ "url": webhook }] }],
+        });
+        let file = dir.path().join("alertmanager.yml");
+        fs::write(&file, config.to_string()).unwrap();
+        let arguments = |[port]: [u16; 1]| {
+            vec![
+                format!("--config.file={}", file.display()),
+                format!("--storage.path={}", dir.path().join("data").display()),
+                format!("--web.listen-address=127.0.0.1:{port}"),
+                "--cluster.listen-address=".to_owned(),
+            ]
+        };
+        let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/-/ready");
+        let (process, [port]) = Process::start("alertmanager", dir.path(), arguments, ready).await;
+        Self {
+            _process: process,
+            address: format!("127.0.0.1:{port}"),
+            _dir: dir,
+        }
+    }
+}
