@@ -19,10 +19,10 @@ use crate::commands::completions::{CompletionsArgs, ManArgs};
 use crate::commands::dead_letters::DeadLettersArgs;
 use crate::commands::healthcheck::HealthcheckArgs;
 
+pub use flags::Flags;
 pub(crate) use flags::with_variable;
-pub use flags::{Flags, LogFormat};
 pub(crate) use resolve::without_secrets;
-pub use resolve::{DEFAULT_STATE_PATH, LogSettings, Settings, SettingsError};
+pub use resolve::{DEFAULT_STATE_PATH, Settings, SettingsError};
 
 /// The command line.
 #[derive(Debug, Parser)]

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
-use orgdata_exporter::cli::{self, Cli, Command, Flags, Given, LogSettings, Settings};
+use orgdata_exporter::cli::{self, Cli, Command, Flags, Given, Settings};
 use orgdata_exporter::commands::{
     Failure, backfill, check, completions, dead_letters, demo, healthcheck, simulate,
 };
-use orgdata_exporter::telemetry::Telemetry;
+use orgdata_exporter::telemetry::{LogSettings, Telemetry};
 use orgdata_exporter::{app, otlp, shutdown};
 use tokio::runtime::Runtime;
 

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use opentelemetry::trace::{TraceContextExt, TracerProvider};
+use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterExt, Targets};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer};
@@ -16,8 +15,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::cli::{LogFormat, LogSettings};
-use crate::ledger::TraceContext;
 use crate::util::throttle::Throttle;
 
 /// The targets of the exporter's own log lines.
@@ -25,6 +22,24 @@ const OWN_TARGETS: [&str; 3] = ["orgdata_exporter", "orgdata_api", "orgdata_simu
 
 /// The maximum time to export the last spans at the end.
 const FLUSH: Duration = Duration::from_secs(2);
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug)]
+pub struct LogSettings {
+    /// `--log.level`.
+    pub level: Level,
+    /// `--log.format`.
+    pub format: LogFormat,
+}
+
+/// `--log.format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// key=value
+    Logfmt,
+    /// One JSON object per line
+    Json,
+}
 
 /// Keeps the export of spans open. Dropping it exports the last spans and reports suppressed warnings.
 #[derive(Debug)]
@@ -87,17 +102,6 @@ impl Drop for Telemetry {
             let _ = spans.shutdown_with_timeout(FLUSH);
         }
     }
-}
-
-/// Returns the trace and span of the current work, if it is sampled.
-pub fn current_trace() -> Option<TraceContext> {
-    let context = tracing::Span::current().context();
-    let span = context.span();
-    let span = span.span_context();
-    (span.is_valid() && span.is_sampled()).then(|| TraceContext {
-        trace_id: span.trace_id().to_bytes(),
-        span_id: span.span_id().to_bytes(),
-    })
 }
 
 fn targets(level: Level) -> Targets {

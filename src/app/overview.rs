@@ -83,10 +83,18 @@ fn audit(metrics: &Metrics) -> AuditOverview {
         activity_types: sums(types),
         actors: sums(actors),
         paused: metrics.audit.is_paused(),
-        walk: RangeKind::ALL
-            .into_iter()
-            .find(|kind| metrics.audit.current_ranges(*kind).0 > 0)
-            .map(|kind| kind.as_str().replace('_', " ")),
+        reading: [
+            (RangeKind::CatchUp, "catching up"),
+            (RangeKind::History, "reading history"),
+        ]
+        .into_iter()
+        .find_map(
+            |(kind, phrase)| match metrics.audit.current_ranges(kind).0 {
+                0 => None,
+                1 => Some(phrase.to_owned()),
+                open => Some(format!("{phrase}, {open} open ranges")),
+            },
+        ),
         gaps: metrics.audit.total(Total::Gaps),
         late: metrics.audit.total(Total::Late),
         malformed: metrics.audit.total(Total::Malformed),

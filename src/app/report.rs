@@ -168,7 +168,9 @@ mod tests {
             log.lines()
         };
         metrics.otlp.records_sent.inc_by(7);
-        metrics.loops.failure(Loop::Audit, "HTTP 401");
+        metrics
+            .loops
+            .failure(Loop::Audit, "unauthorized, HTTP 401", "HTTP 401");
         let lines = run(HOUR + CHECK_INTERVAL).await;
         assert_eq!(lines.len(), 2, "{lines:?}");
         for part in [

@@ -28,34 +28,11 @@ pub(crate) struct Event {
     pub(crate) filtered: bool,
 }
 
-/// The fields in use, not yet interpreted.
+/// A JSON object, of which only the fields in use are kept, not yet interpreted. Of a repeated field the last one counts.
 #[derive(Default)]
-struct Fields<'a> {
-    id: Option<&'a RawValue>,
-    activity_type: Option<&'a RawValue>,
-    created_at: Option<&'a RawValue>,
-    occurred_at: Option<&'a RawValue>,
-    updated_at: Option<&'a RawValue>,
-    organization_id: Option<&'a RawValue>,
-    organization: Option<&'a RawValue>,
-    actor_user_id: Option<&'a RawValue>,
-    actor_user: Option<&'a RawValue>,
-    deal_id: Option<&'a RawValue>,
-    deal: Option<&'a RawValue>,
-    evaluation: Option<&'a RawValue>,
-}
+struct Object<'a>([Option<&'a RawValue>; Key::Other as usize]);
 
-/// The fields of a nested object that are in use.
-#[derive(Default)]
-struct Nested<'a> {
-    id: Option<&'a RawValue>,
-    name: Option<&'a RawValue>,
-    first_name: Option<&'a RawValue>,
-    last_name: Option<&'a RawValue>,
-    deal: Option<&'a RawValue>,
-}
-
-#[derive(serde::Deserialize)]
+#[derive(Clone, Copy, serde::Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
 enum Key {
     Id,
@@ -82,7 +59,7 @@ enum Key {
 impl Event {
     /// Reads an entry of a page that arrived at `arrived`.
     pub(crate) fn read(raw: &str, arrived: Timestamp, filters: &Filters) -> Self {
-        let Ok(fields) = serde_json::from_str::<Fields<'_>>(raw) else {
+        let Ok(entry) = serde_json::from_str::<Object<'_>>(raw) else {
             return Self {
                 id: identity(b"bytes", raw),
                 created_at: arrived,
@@ -91,18 +68,18 @@ impl Event {
                 filtered: false,
             };
         };
-        let id = fields.id.and_then(id_text);
-        let activity_type = fields.activity_type.and_then(string);
-        let created_at = [fields.created_at, fields.occurred_at, fields.updated_at]
+        let id = entry.get(Key::Id).and_then(id_text);
+        let activity_type = entry.text(Key::Type);
+        let created_at = [Key::CreatedAt, Key::OccurredAt, Key::UpdatedAt]
             .into_iter()
-            .find_map(|time| {
-                let raw = time?;
+            .find_map(|key| {
+                let raw = entry.get(key)?;
                 string(raw).map_or_else(|| parse_time(raw.get()), |text| parse_time(&text))
             });
-        let actor = fields.actor();
-        let is_actor_odd =
-            actor.is_none() && fields.actor_user_id.is_some_and(|id| id.get() != "null");
-        let filtered = !fields.matches(filters, activity_type.as_deref());
+        let actor = entry.actor();
+        let actor_id = entry.get(Key::ActorUserId);
+        let is_actor_odd = actor.is_none() && actor_id.is_some_and(|id| id.get() != "null");
+        let filtered = !entry.matches(filters, activity_type.as_deref());
         let event = match activity_type {
             Some(activity_type) => Ok(NewEvent {
                 malformed: id.is_none() || created_at.is_none() || is_actor_odd,
@@ -115,24 +92,40 @@ impl Event {
             id: id.map_or_else(|| identity(b"bytes", raw), |id| identity(b"id", &id)),
             created_at: created_at.unwrap_or(arrived),
             event,
-            organization: fields.organization(),
+            organization: entry.organization(),
             filtered,
         }
     }
 }
 
-// === impl Fields ===
+// === impl Object ===
 
-impl Fields<'_> {
+impl<'a> Object<'a> {
+    fn get(&self, key: Key) -> Option<&'a RawValue> {
+        self.0[key as usize]
+    }
+
+    /// Returns a nested object; an empty one if it is null or of another type.
+    fn object(&self, key: Key) -> Self {
+        let raw = self.get(key);
+        raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+            .unwrap_or_default()
+    }
+
+    fn text(&self, key: Key) -> Option<Cow<'a, str>> {
+        self.get(key).and_then(string)
+    }
+
+    fn number(&self, key: Key) -> Option<String> {
+        self.get(key).and_then(number)
+    }
+
     fn actor(&self) -> Option<ActorRef> {
-        let user: Nested<'_> = nested(self.actor_user);
-        let id = self
-            .actor_user_id
-            .and_then(number)
-            .or(user.id.and_then(number))?;
-        let names: Vec<_> = [user.first_name, user.last_name]
+        let user = self.object(Key::ActorUser);
+        let id = self.number(Key::ActorUserId).or(user.number(Key::Id))?;
+        let names: Vec<_> = [Key::FirstName, Key::LastName]
             .into_iter()
-            .filter_map(|name| string(name?))
+            .filter_map(|key| user.text(key))
             .map(|name| name.trim().to_owned())
             .filter(|name| !name.is_empty())
             .collect();
@@ -144,9 +137,9 @@ impl Fields<'_> {
 
     /// Returns the organization if its id is a number, as the specification has it.
     fn organization(&self) -> Option<(String, Option<String>)> {
-        let id = self.organization_id?;
+        let id = self.get(Key::OrganizationId)?;
         let id = number(id).filter(|_| !id.get().starts_with('"'))?;
-        let name = nested(self.organization).name.and_then(string);
+        let name = self.object(Key::Organization).text(Key::Name);
         Some((id, name.map(Cow::into_owned)))
     }
 
@@ -154,101 +147,45 @@ impl Fields<'_> {
     /// cannot be checked: entries have no addresses.
     fn matches(&self, filters: &Filters, activity_type: Option<&str>) -> bool {
         let types = &filters.activity_types;
-        let is_type = types.is_empty()
-            || types
-                .iter()
-                .any(|wanted| Some(wanted.as_str()) == activity_type);
+        let is_type = types.is_empty() || types.iter().any(|one| Some(&**one) == activity_type);
         let deals = || {
-            let evaluation: Nested<'_> = nested(self.evaluation);
-            let ids = [
-                self.deal_id,
-                nested(self.deal).id,
-                nested(evaluation.deal).id,
-            ];
-            ids.into_iter().filter_map(|id| number(id?))
+            let evaluated = self.object(Key::Evaluation).object(Key::Deal);
+            let deal = self.object(Key::Deal);
+            [
+                self.number(Key::DealId),
+                deal.number(Key::Id),
+                evaluated.number(Key::Id),
+            ]
         };
         let wanted = &filters.deal_ids;
-        is_type && (wanted.is_empty() || deals().any(|deal| wanted.contains(&deal)))
+        is_type
+            && (wanted.is_empty() || deals().into_iter().flatten().any(|id| wanted.contains(&id)))
     }
 }
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an entry")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = Fields::default();
-                while let Some(key) = map.next_key()? {
-                    let field = match key {
-                        Key::Id => &mut fields.id,
-                        Key::Type => &mut fields.activity_type,
-                        Key::CreatedAt => &mut fields.created_at,
-                        Key::OccurredAt => &mut fields.occurred_at,
-                        Key::UpdatedAt => &mut fields.updated_at,
-                        Key::OrganizationId => &mut fields.organization_id,
-                        Key::Organization => &mut fields.organization,
-                        Key::ActorUserId => &mut fields.actor_user_id,
-                        Key::ActorUser => &mut fields.actor_user,
-                        Key::DealId => &mut fields.deal_id,
-                        Key::Deal => &mut fields.deal,
-                        Key::Evaluation => &mut fields.evaluation,
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
-                        }
-                    };
-                    *field = Some(map.next_value()?);
-                }
-                Ok(fields)
-            }
-        }
-        deserializer.deserialize_map(Reader)
-    }
-}
-
-impl<'de> Deserialize<'de> for Nested<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Nested<'de>;
+            type Value = Object<'de>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut nested = Nested::default();
-                while let Some(key) = map.next_key()? {
-                    let field = match key {
-                        Key::Id => &mut nested.id,
-                        Key::Name => &mut nested.name,
-                        Key::FirstName => &mut nested.first_name,
-                        Key::LastName => &mut nested.last_name,
-                        Key::Deal => &mut nested.deal,
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
-                        }
-                    };
-                    *field = Some(map.next_value()?);
+                let mut object = Object::default();
+                while let Some(key) = map.next_key::<Key>()? {
+                    match object.0.get_mut(key as usize) {
+                        Some(field) => *field = Some(map.next_value()?),
+                        None => drop(map.next_value::<IgnoredAny>()?),
+                    }
                 }
-                Ok(nested)
+                Ok(object)
             }
         }
         deserializer.deserialize_map(Reader)
     }
-}
-
-/// Reads a nested object; empty if it is null or of another type.
-fn nested(raw: Option<&RawValue>) -> Nested<'_> {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
-        .unwrap_or_default()
 }
 
 /// Returns the text of a JSON string. A lone surrogate becomes U+FFFD.

@@ -1,6 +1,9 @@
 //! Shows in the metrics what the ledger has committed.
 
-use crate::ledger::{self, Changes, Series};
+use opentelemetry::trace::TraceContextExt as _;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use crate::ledger::{self, Changes, Series, TraceContext};
 use crate::metrics::Metrics;
 use crate::metrics::audit::{self, Delta, EventLabels, Trace};
 
@@ -53,4 +56,15 @@ fn total(total: ledger::Total) -> audit::Total {
         ledger::Total::Gaps => audit::Total::Gaps,
         ledger::Total::Filtered => audit::Total::Filtered,
     }
+}
+
+/// Returns the trace and span of the current work, if it is sampled.
+pub(super) fn current_trace() -> Option<TraceContext> {
+    let context = tracing::Span::current().context();
+    let span = context.span();
+    let span = span.span_context();
+    (span.is_valid() && span.is_sampled()).then(|| TraceContext {
+        trace_id: span.trace_id().to_bytes(),
+        span_id: span.span_id().to_bytes(),
+    })
 }

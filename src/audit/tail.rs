@@ -11,7 +11,7 @@ use tracing::Instrument;
 
 use super::Settings;
 use super::event::Event;
-use super::publish::{publish, restore};
+use super::publish::{current_trace, publish, restore};
 use super::ranges::{Limits, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
 use crate::ledger::{
@@ -72,6 +72,16 @@ pub enum TailError {
         /// The file's organization.
         expected: String,
     },
+}
+
+impl TailError {
+    fn summary(&self) -> String {
+        match self {
+            Self::Api(error) => error.summary(),
+            Self::Ledger(_) => "state file".to_owned(),
+            Self::OtherOrganization { .. } => "key of another organization".to_owned(),
+        }
+    }
 }
 
 /// A page with what it is made of.
@@ -198,7 +208,9 @@ impl Tail {
                 let wait = wait
                     .min(MAX_WAIT)
                     .min(self.settings.poll_interval.max(FIRST_WAIT));
-                self.metrics.loops.failure(Loop::Audit, error.to_string());
+                self.metrics
+                    .loops
+                    .failure(Loop::Audit, error.summary(), error.to_string());
                 if self.failures.is_power_of_two() {
                     tracing::warn!(%error, failures = self.failures, retry_in = %humantime::format_duration(wait), "audit poll failed");
                 }
@@ -333,7 +345,7 @@ impl Tail {
     /// Commits what a step takes.
     async fn apply(&mut self, fetched: &Fetched, step: Step) -> Result<(), TailError> {
         let mut commit = Commit::new(fetched.page.server_time);
-        commit.trace = crate::telemetry::current_trace();
+        commit.trace = current_trace();
         (commit.place, commit.top) = (step.place, step.top);
         // Oldest first: that is the order of delivery.
         for (index, disposition) in step.take.iter().rev() {
@@ -409,7 +421,7 @@ impl Tail {
         let changes_floor = changes.prune_floor;
         for gap in &gaps {
             tracing::error!(
-                reason = gap.reason.as_str(),
+                reason = gap.reason.as_ref(),
                 "gap in the audit logs: {}",
                 gap.message
             );
@@ -498,20 +510,17 @@ impl Tail {
     }
 
     fn show_ranges(&self) {
-        for kind in RangeKind::ALL {
+        let labels = [
+            (RangeKind::CatchUp, audit::RangeKind::CatchUp),
+            (RangeKind::History, audit::RangeKind::History),
+        ];
+        for (kind, label) in labels {
             let ranges = self.ranges.state.ranges.iter();
-            let opened: Vec<_> = ranges
+            let opened = ranges
                 .filter(|range| range.kind == kind)
-                .map(|range| range.opened_at)
-                .collect();
-            let label = match kind {
-                RangeKind::CatchUp => audit::RangeKind::CatchUp,
-                RangeKind::History => audit::RangeKind::History,
-            };
-            let oldest = opened.iter().min().copied();
-            self.metrics
-                .audit
-                .open_ranges(label, opened.len() as u64, oldest);
+                .map(|range| range.opened_at);
+            let (count, oldest) = (opened.clone().count() as u64, opened.min());
+            self.metrics.audit.open_ranges(label, count, oldest);
         }
     }
 }

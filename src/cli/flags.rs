@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, Args, ValueEnum};
 
 use super::values;
 use crate::audit::Start;
+use crate::telemetry::LogFormat;
 use crate::web::{ListenAddress, TelemetryPath};
 
 /// All flags of the exporter.
@@ -252,15 +253,6 @@ pub enum ActorLabelMode {
     Hash,
     /// No label
     None,
-}
-
-/// `--log.format`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// key=value
-    Logfmt,
-    /// One JSON object per line
-    Json,
 }
 
 /// Gives each flag with a dot in its name a variable: `--audit.start` is also `ORGDATA_AUDIT_START`.

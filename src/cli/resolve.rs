@@ -8,11 +8,10 @@ use std::time::Duration;
 use orgdata_api::{BaseUrl, Filters, KEY_VARIABLE, KeySource};
 use secrecy::SecretString;
 
-use super::flags::{ActorLabelMode, Flags, LogFormat};
+use super::flags::{ActorLabelMode, Flags};
 use crate::ledger::{self, ActorLabel, StatePath};
+use crate::telemetry::LogSettings;
 use crate::{audit, otlp, tickets, web};
-
-/// How long ids are kept at least.
 
 /// The maximum number of dead letters that are kept.
 const MAX_DEAD_LETTERS: u32 = 10_000;
@@ -45,15 +44,6 @@ pub struct Settings {
     pub zero_hold: Duration,
     /// `--shutdown.grace`.
     pub shutdown_grace: Duration,
-}
-
-/// How log lines are written.
-#[derive(Clone, Copy, Debug)]
-pub struct LogSettings {
-    /// `--log.level`.
-    pub level: tracing::Level,
-    /// `--log.format`.
-    pub format: LogFormat,
 }
 
 /// A wrong setting: one line with the flag, its value, and what would be right.

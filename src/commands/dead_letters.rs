@@ -6,6 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use strum::VariantNames as _;
 
 use super::{Failure, one_line, printed};
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
@@ -114,8 +115,7 @@ pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
 }
 
 fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
-    PossibleValuesParser::new(DeadReason::ALL.map(DeadReason::as_str))
-        .try_map(|word| DeadReason::parse(&word).ok_or("unknown reason"))
+    PossibleValuesParser::new(DeadReason::VARIANTS).try_map(|word| word.parse::<DeadReason>())
 }
 
 fn failure(error: OpenError) -> Failure {
@@ -202,7 +202,7 @@ fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()
         "{:>6}  {:<20}  {:<15}  {queued:<6}  {:<36}  {}",
         stored.id,
         rejected_at.to_string(),
-        letter.reason.as_str(),
+        letter.reason.as_ref(),
         short(id.trim_matches('"')),
         short(&letter.message),
     )
@@ -217,7 +217,7 @@ fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
         id: stored.id,
         rejected_at: stored.rejected_at.to_string(),
         arrived_at: letter.arrived_at.to_string(),
-        reason: letter.reason.as_str(),
+        reason: letter.reason.as_ref(),
         message: &letter.message,
         kind: if letter.kind == RecordKind::Gap {
             "gap"

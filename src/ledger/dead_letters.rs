@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params, params_from_iter};
+use strum::{AsRefStr, EnumString, VariantNames};
 
 use super::commit::Ledger;
 use super::open::{OpenError, open_beside};
@@ -17,8 +18,9 @@ const SHARE: u64 = 4;
 /// How many dead letters go back to the outbox in one transaction.
 const REPLAYED_AT_ONCE: i64 = 256;
 
-/// Why something is a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why something is a dead letter; as text, its name in the file and in listings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, AsRefStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum DeadReason {
     /// An entry that cannot be counted.
     Malformed,
@@ -76,33 +78,6 @@ pub struct DeadLetters {
     path: PathBuf,
 }
 
-// === impl DeadReason ===
-
-impl DeadReason {
-    /// All reasons.
-    pub const ALL: [Self; 4] = [
-        Self::Malformed,
-        Self::Refused,
-        Self::TooLarge,
-        Self::PartlyRejected,
-    ];
-
-    /// Returns its name in the file and in listings.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::Refused => "refused",
-            Self::TooLarge => "too_large",
-            Self::PartlyRejected => "partly_rejected",
-        }
-    }
-
-    /// Parses the name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
-    }
-}
-
 // === impl Selection ===
 
 impl Selection {
@@ -112,7 +87,7 @@ impl Selection {
             Self::All => ("1".to_owned(), Vec::new()),
             Self::Reason(reason) => (
                 "reason = ?".to_owned(),
-                vec![reason.as_str().to_owned().into()],
+                vec![reason.as_ref().to_owned().into()],
             ),
             Self::Ids(ids) => (
                 format!("id IN ({})", vec!["?"; ids.len()].join(",")),
@@ -154,7 +129,7 @@ impl DeadLetters {
                 let reason: String = row.get(3)?;
                 let letter = DeadLetter {
                     arrived_at: timestamp(row.get(2)?),
-                    reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Refused),
+                    reason: reason.parse().unwrap_or(DeadReason::Refused),
                     message: row.get(4)?,
                     kind: RecordKind::from_code(row.get(5)?),
                     raw: row.get(6)?,
@@ -339,7 +314,7 @@ pub(super) fn insert(
             .execute(params![
                 micros(Timestamp::now()),
                 micros(letter.arrived_at),
-                letter.reason.as_str(),
+                letter.reason.as_ref(),
                 letter.message,
                 letter.kind as i64,
                 letter.raw

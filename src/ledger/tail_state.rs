@@ -102,21 +102,6 @@ impl<'de> Deserialize<'de> for EventId {
     }
 }
 
-// === impl RangeKind ===
-
-impl RangeKind {
-    /// Both kinds.
-    pub const ALL: [Self; 2] = [Self::CatchUp, Self::History];
-
-    /// Returns the value of the label `kind`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::CatchUp => "catch_up",
-            Self::History => "history",
-        }
-    }
-}
-
 // === impl TailState ===
 
 impl TailState {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use strum::{AsRefStr, EnumString};
 
 use super::tail_state::TailState;
 
@@ -76,8 +77,9 @@ pub enum RecordKind {
     Gap,
 }
 
-/// Why the audit trail has a gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why the audit trail has a gap; as text, a value of the record attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsRefStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum GapReason {
     /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
     Retention,
@@ -131,8 +133,9 @@ pub struct Commit {
     pub recovered: bool,
 }
 
-/// A counter without labels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A counter without labels; as text, its name in the state file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, AsRefStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Total {
     /// Entries found by the re-read.
     Late,
@@ -194,20 +197,6 @@ impl RecordKind {
     }
 }
 
-// === impl GapReason ===
-
-impl GapReason {
-    /// Returns the value of the record attribute.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Retention => "retention",
-            Self::Unreadable => "unreadable",
-            Self::DamagedPage => "damaged_page",
-            Self::StateRecreated => "state_recreated",
-        }
-    }
-}
-
 // === impl Gap ===
 
 impl Gap {
@@ -217,7 +206,7 @@ impl Gap {
             "id": uuid::Uuid::new_v4().to_string(),
             "type": "gap",
             "detectedAt": detected_at.to_string(),
-            "reason": self.reason.as_str(),
+            "reason": self.reason.as_ref(),
             "from": self.from.map(|at| at.to_string()),
             "to": self.to.map(|at| at.to_string()),
             "message": self.message,
@@ -258,34 +247,6 @@ impl Commit {
             filtered: 0,
             gaps: Vec::new(),
             recovered: false,
-        }
-    }
-}
-
-// === impl Total ===
-
-impl Total {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Late,
-        Self::Duplicate,
-        Self::Malformed,
-        Self::Folded,
-        Self::Recoveries,
-        Self::Gaps,
-        Self::Filtered,
-    ];
-
-    /// Returns its name in the state file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Late => "late",
-            Self::Duplicate => "duplicate",
-            Self::Malformed => "malformed",
-            Self::Folded => "folded",
-            Self::Recoveries => "recoveries",
-            Self::Gaps => "gaps",
-            Self::Filtered => "filtered",
         }
     }
 }

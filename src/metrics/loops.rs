@@ -33,6 +33,8 @@ pub enum Loop {
 pub struct Failure {
     /// When it last happened.
     pub at: Timestamp,
+    /// What kind of failure it is: nothing that a peer said, so that every client may see it.
+    pub summary: String,
     /// What happened and what to do about it.
     pub message: String,
 }
@@ -86,12 +88,13 @@ impl Loops {
         state.last_success = Some(Timestamp::now());
     }
 
-    /// Reports that a round failed now; `message` says what happened and what to do about it.
-    pub fn failure(&self, which: Loop, message: impl Into<String>) {
+    /// Reports that a round failed now; the two texts are those of [`Failure`].
+    pub fn failure(&self, which: Loop, summary: impl Into<String>, message: impl Into<String>) {
         let state = &mut lock(&self.0)[which as usize];
         (state.enabled, state.up) = (true, Some(false));
         state.last_failure = Some(Failure {
             at: Timestamp::now(),
+            summary: summary.into(),
             message: message.into(),
         });
     }

@@ -412,7 +412,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             return self.hold(&refusal);
         }
         tracing::warn!(
-            reason = reason.as_str(),
+            reason = reason.as_ref(),
             "the collector rejected a log record, which is now a dead letter: {}",
             refusal.message
         );
@@ -485,12 +485,9 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         } else {
             tracing::debug!(reason, next_attempt_in = ?wait, "log records not delivered: {message}");
         }
-        // The landing page shows this message: nothing that the collector said.
-        let message = format!(
-            "log records not delivered: {} ({reason})",
-            refusal.summary()
-        );
-        self.loops.failure(Loop::Otlp, message);
+        let summary = format!("{} ({reason})", refusal.summary());
+        let message = format!("log records not delivered: {summary}");
+        self.loops.failure(Loop::Otlp, summary, message);
         Next::After(wait)
     }
 
@@ -500,7 +497,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         if !std::mem::replace(&mut self.ledger_failed, true) {
             tracing::warn!(next_attempt_in = ?wait, "{message}; no log record is lost or sent twice");
         }
-        self.loops.failure(Loop::Otlp, message);
+        self.loops.failure(Loop::Otlp, "state file", message);
         Next::After(wait)
     }
 

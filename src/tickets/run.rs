@@ -52,7 +52,7 @@ pub async fn run<S: PageSource>(
                 Err(error) => {
                     let message = message(&error, &published);
                     logged.failure(&error, &message);
-                    loops.failure(Loop::Tickets, message);
+                    loops.failure(Loop::Tickets, error.summary(), message);
                 }
             }
         }

@@ -72,6 +72,18 @@ pub enum ScanError {
     TooSlow,
 }
 
+impl ScanError {
+    /// Returns the kind of failure, and nothing that the service said.
+    pub fn summary(&self) -> String {
+        match self {
+            Self::Api(error) => error.summary(),
+            Self::Repeated { .. } => "pages do not advance".to_owned(),
+            Self::TooMany { .. } => "too many tickets".to_owned(),
+            Self::TooSlow => "too slow".to_owned(),
+        }
+    }
+}
+
 /// Scans the tickets, round after round.
 ///
 /// A snapshot without a doubt contains each ticket that existed during the whole scan exactly once, and no ticket that did

@@ -193,7 +193,7 @@ impl Landing<'_> {
                 @if let Some(stuck) = stuck { p.error { "No progress for " (duration(stuck.silent)) "." } }
                 @if let Some(at) = state.last_success { p.muted { "Last success " (self.ago(at)) "." } }
                 @if let Some(failure) = &state.last_failure {
-                    p.error { "Last failure " (self.ago(failure.at)) "; see the log for the reason." }
+                    p.error { "Last failure " (self.ago(failure.at)) ": " (failure.summary) "; the log says more." }
                 }
             }
         }
@@ -205,7 +205,7 @@ impl Landing<'_> {
                 div.head {
                     h2 { "Audit events" }
                     @if audit.paused { span."badge bad" { "paused: the state file is full" } }
-                    @else if let Some(walk) = &audit.walk { span."badge wait" { (walk) } }
+                    @else if let Some(reading) = &audit.reading { span."badge wait" { (reading) } }
                 }
                 dl {
                     @if let Some(at) = audit.newest { (figure("Newest event", self.ago(at))) }
@@ -342,6 +342,7 @@ mod tests {
             last_success: (up == Some(true)).then(|| seconds_ago(4)),
             last_failure: failure.map(|message| Failure {
                 at: seconds_ago(90),
+                summary: "unauthorized, HTTP 401".to_owned(),
                 message: message.to_owned(),
             }),
         }
@@ -370,7 +371,7 @@ mod tests {
                     newest: Some(seconds_ago(23)),
                     per_minute: vec![3, 1],
                     activity_types: types.collect(),
-                    walk: Some("catch-up, 12 pages".to_owned()),
+                    reading: Some("catching up, 2 open ranges".to_owned()),
                     late: 3,
                     ..AuditOverview::default()
                 }),
@@ -415,10 +416,10 @@ mod tests {
         let landing = landing();
         let text = text(&landing);
         for expected in [
-            "Audit logsworkingLast success 4 s ago.Last failure 90 s ago; see the log",
+            "Audit logsworkingLast success 4 s ago.Last failure 90 s ago: unauthorized, HTTP 401; the log says more.",
             "Ticketsstarting",
             "Log recordsfailing",
-            "catch-up, 12 pages",
+            "catching up, 2 open ranges",
             "Newest event23 s ago",
             "created1,234,567In the last hour4",
             "TYPE_1212,000",

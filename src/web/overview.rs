@@ -32,8 +32,8 @@ pub struct AuditOverview {
     pub actors: Vec<Count>,
     /// Whether a full ledger holds the tail.
     pub paused: bool,
-    /// The walk that is under way, as a phrase: `catch-up, 12 pages to go`.
-    pub walk: Option<String>,
+    /// What is being read besides new entries, as a phrase: `catching up, 2 open ranges`.
+    pub reading: Option<String>,
     /// Times that entries were lost before they could be read.
     pub gaps: u64,
     /// Events that only a later look found.

@@ -467,7 +467,7 @@ async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
 
 #[tokio::test]
 async fn expired_cursors_lose_nothing_and_are_no_gap() {
-    for fault in ["expired-cursor=empty,times=1", "expired-cursor=410,times=3"] {
+    for fault in ["expired-cursor-empty,times=1", "expired-cursor=410,times=3"] {
         let wish = Wish::oldest().page_size(10);
         let mut bench = Bench::new(400, Readings::default(), wish).await;
         bench.rounds(15).await;
@@ -711,8 +711,9 @@ async fn a_re_read_completes_while_events_arrive() {
     let mut bench = Bench::new(50, Readings::default(), Wish::default().page_size(100)).await;
     bench.settle().await;
     bench.sim().add_events(200);
-    bench.settle().await;
     bench.sim().advance(seconds(60));
+    bench.sim().add_events(1);
+    bench.settle().await;
     bench.sim().add_late(1, seconds(59));
     bench.sim().on_request(Box::new(|_, sim| {
         sim.advance(Duration::from_millis(100));

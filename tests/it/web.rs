@@ -384,10 +384,11 @@ async fn the_page_escapes_names_and_shows_no_text_of_a_peer() {
     };
     let server = Server::with(settings(&["127.0.0.1:0"]), overview).await;
     server.metrics.loops.enable(Loop::Audit);
-    server
-        .metrics
-        .loops
-        .failure(Loop::Audit, "the API answered: sk_live\\/abc");
+    server.metrics.loops.failure(
+        Loop::Audit,
+        "unauthorized, HTTP 401",
+        "the API answered: sk_live\\/abc",
+    );
     let response = server.get("/", &[]).await;
     assert_eq!(
         header(&response, "content-type"),

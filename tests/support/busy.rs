@@ -23,7 +23,9 @@ pub(crate) fn busy() -> Metrics {
     let at = |text: &str| text.parse::<Timestamp>().expect("a time");
     metrics.loops.enable(Loop::Tickets);
     metrics.loops.success(Loop::Audit);
-    metrics.loops.failure(Loop::Otlp, "the collector is away");
+    metrics
+        .loops
+        .failure(Loop::Otlp, "connect", "the collector is away");
 
     let labels = |kind: &str, actor: &str| EventLabels {
         activity_type: kind.into(),

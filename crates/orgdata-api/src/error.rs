@@ -190,6 +190,24 @@ impl ApiError {
         }
     }
 
+    /// Returns the reason and the status, and nothing that the service said.
+    pub fn summary(&self) -> String {
+        let status = match self {
+            Self::Unauthorized(_) => 401,
+            Self::Forbidden { .. } => 403,
+            Self::NotFound(_) => 404,
+            Self::RateLimited { .. } => 429,
+            Self::Validation { status, .. }
+            | Self::Server { status, .. }
+            | Self::Status { status, .. }
+            | Self::Redirect { status, .. }
+            | Self::NotJson { status, .. }
+            | Self::Empty { status } => *status,
+            _ => return self.reason().as_str().to_owned(),
+        };
+        format!("{}, HTTP {status}", self.reason().as_str())
+    }
+
     /// Returns whether the same request may succeed soon.
     pub fn is_transient(&self) -> bool {
         matches!(

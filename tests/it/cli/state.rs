@@ -81,7 +81,11 @@ async fn the_database_of_another_program_is_refused_and_left_alone() {
         exporter("http://127.0.0.1:1").env("ORGDATA_STATE_PATH", &file.display().to_string());
     let finished = launch.run().await;
     let line = finished.refusal(2);
-    for part in ["other.db", "another program", "--state.path"] {
+    for part in [
+        "other.db",
+        "not a state file of this program",
+        "--state.path",
+    ] {
         assert!(line.contains(part), "{part} is missing in: {line}");
     }
     assert_eq!(std::fs::read(&file).expect("readable"), before);

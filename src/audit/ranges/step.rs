@@ -1,0 +1,449 @@
+//! What a page means for each task.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    CONFIRM_AFTER, FRESH, Find, LATE_FIRST_RESPONSE, MIN_SILENCE, NEWEST_LIMIT, Page, Ranges,
+    Request, Reread, Row, Task,
+};
+use crate::audit::Start;
+use crate::ledger::{Disposition, EventId, FirstSync, Gap, GapReason, Range, RangeKind, TailState};
+
+/// What a page means.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The state after the step, to be used once it is committed.
+    pub next: Ranges,
+    /// Entries to take, as indices of rows in the order of the page.
+    pub take: Vec<(usize, Disposition)>,
+    /// Where the page stands in the order of delivery, if anything is taken.
+    pub place: i64,
+    /// The taken entries may stand at the top of the listing.
+    pub top: bool,
+    /// A gap was found.
+    pub gap: Option<Gap>,
+    /// A lost place was found again.
+    pub recovered: bool,
+    /// How long to wait before the next request.
+    pub wait: Duration,
+}
+
+// === impl Ranges ===
+
+impl Ranges {
+    /// Decides what a page means.
+    pub fn page(&self, request: &Request, page: &Page) -> Step {
+        let mut step = Step {
+            next: self.clone(),
+            take: Vec::new(),
+            place: 0,
+            top: false,
+            gap: None,
+            recovered: false,
+            wait: Duration::ZERO,
+        };
+        step.next.has_known |= page.rows.iter().any(|row| row.known);
+        if request.task != Task::Poll && request.task != Task::Newest {
+            step.next.failures = 0;
+            step.next.raise_limit();
+        }
+        match request.task {
+            Task::FirstSync => step.first_sync(page),
+            Task::Poll => step.poll(page),
+            Task::Newest => step.newest(request, page),
+            Task::Range(id) => step.range(request.task, id, &page.rows, page),
+            Task::Find(id) => step.find(id, page),
+            Task::Reread => step.reread(request, page),
+        }
+        step.next.has_known |= !step.take.is_empty();
+        step
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    fn first_sync(&mut self, page: &Page) {
+        if page.rows.is_empty() && !self.is_confirmed(Task::FirstSync) {
+            return;
+        }
+        let next = &mut self.next;
+        let waited = next.limits.started.elapsed();
+        // By the service's clock.
+        let started_at = SignedDuration::try_from(waited)
+            .ok()
+            .and_then(|waited| page.server_time.checked_sub(waited).ok())
+            .filter(|_| waited > LATE_FIRST_RESPONSE);
+        let (start, until) = (next.limits.start, next.limits.until);
+        let history_floor = start.floor(started_at.unwrap_or(page.server_time));
+        let is_live = |row: &Row| started_at.is_some_and(|at| row.created_at > at);
+        let place = next.state.take_place();
+        for (index, row) in page.rows.iter().enumerate() {
+            let wanted = start != Start::Now
+                && history_floor.is_none_or(|floor| row.created_at >= floor)
+                && until.is_none_or(|until| row.created_at < until);
+            let disposition = match (is_live(row), wanted) {
+                (true, _) => Disposition::Live,
+                (_, true) => Disposition::History,
+                (_, false) => Disposition::Ignored,
+            };
+            self.take.push((index, disposition));
+        }
+        let there = page.rows.iter().filter(|row| !is_live(row));
+        next.state.first_sync = Some(FirstSync {
+            at: page.server_time,
+            count_floor: there.map(|row| row.created_at).max(),
+            history_floor,
+            history_until: until,
+        });
+        if start != Start::Now && page.end_cursor.is_some() && !page.rows.is_empty() {
+            let range = range(RangeKind::History, place, page, false, None);
+            next.state.ranges.push(range);
+        }
+        (self.place, self.top) = (place, true);
+        next.state.reread_at = Some(page.server_time);
+        next.polled(page);
+    }
+
+    fn poll(&mut self, page: &Page) {
+        match page.rows.first() {
+            // An entry dated in the future stays at the top while new ones arrive below it.
+            Some(row) if !row.known || is_future(row, page) => self.next.newest_pending = true,
+            // After a silence, an empty listing may have had entries that were deleted.
+            None if self.next.has_known && self.next.was_silent(page) => {}
+            _ => self.next.polled(page),
+        }
+    }
+
+    fn newest(&mut self, request: &Request, page: &Page) {
+        let next = &mut self.next;
+        next.newest_pending = false;
+        if page.rows.is_empty() {
+            // The unknown entry is gone: not a successful poll.
+            return;
+        }
+        let floor = next
+            .state
+            .filter_floor
+            .filter(|_| next.state.filters_changed);
+        let is_joined = |row: &Row| row.known || floor.is_some_and(|floor| row.created_at <= floor);
+        let joined = page.rows.iter().position(is_joined);
+        let new = joined.unwrap_or(page.rows.len());
+        // Busy organizations need larger pages, so that their polls join without a range.
+        next.newest_limit = if joined.is_none() {
+            (request.limit * 2).min(next.limits.page_size)
+        } else if new * 4 < request.limit as usize {
+            (request.limit / 2).max(NEWEST_LIMIT.min(request.limit))
+        } else {
+            request.limit
+        };
+        let above = page.rows.iter().enumerate().take(new);
+        self.take.extend(
+            above
+                .filter(|(_, row)| !row.known)
+                .map(|(index, _)| (index, Disposition::Live)),
+        );
+        if floor.is_some() {
+            let below = page.rows.iter().enumerate().skip(new);
+            self.take.extend(
+                below
+                    .filter(|(_, row)| !row.known)
+                    .map(|(index, _)| (index, Disposition::Ignored)),
+            );
+        }
+        let place = next.state.take_place();
+        (self.place, self.top) = (place, true);
+        let last_contact = next.state.last_poll_at;
+        if joined.is_none() {
+            let expected = next.has_known && floor.is_none();
+            let range = range(RangeKind::CatchUp, place, page, expected, last_contact);
+            if page.end_cursor.is_some() {
+                next.state.ranges.push(range);
+            } else {
+                self.gap = lost(&range, page).filter(|_| range.expected);
+            }
+        }
+        next.polled(page);
+    }
+
+    /// Takes the rows of a page below a range's cursor.
+    fn range(&mut self, task: Task, id: i64, rows: &[Row], page: &Page) {
+        let Some(mut range) = range_of(&self.next.state, id).cloned() else {
+            return;
+        };
+        // With inclusive cursors, the page begins at or above the last entry of the last page.
+        let end = rows.iter().position(|row| Some(row.id) == range.end);
+        let rows = &rows[end.map_or(0, |end| end + 1)..];
+        let offset = page.rows.len() - rows.len();
+        let is_fresh = range.cursor.is_none() || is_fresh(range.received_at, page);
+        let seen: HashSet<EventId> = range.page.iter().copied().collect();
+        let known = rows
+            .iter()
+            .position(|row| row.known && !seen.contains(&row.id));
+        let is_repeated = rows.iter().all(|row| seen.contains(&row.id));
+        let newest = rows.iter().map(|row| row.created_at).max();
+        if !is_fresh && (is_repeated || known.is_some() || newest > range.oldest) {
+            // An expired cursor may be answered in any way: with nothing, or with the newest page.
+            self.next.find = Some(Find {
+                range: id,
+                cursor: None,
+                failed: false,
+            });
+            return;
+        }
+        if is_repeated && newest <= range.oldest {
+            // Many entries may share an inclusive cursor: a larger page reaches below them.
+            if !page.rows.is_empty() && self.next.raise_limit_now() {
+                return;
+            }
+            if self.is_confirmed(task) {
+                self.gap = lost(&range, page).filter(|_| range.expected);
+                self.next.close(id);
+            }
+            return;
+        }
+        let closing = known.filter(|_| range.kind == RangeKind::CatchUp);
+        let (floor, until) = self.history();
+        let kind = range.kind;
+        let is_wanted = |row: &Row| {
+            floor.is_none_or(|floor| row.created_at >= floor)
+                && until.is_none_or(|until| row.created_at < until)
+        };
+        let disposition = |row: &Row| match kind {
+            RangeKind::CatchUp => Disposition::Live,
+            RangeKind::History if is_wanted(row) => Disposition::History,
+            RangeKind::History => Disposition::Ignored,
+        };
+        let taken = &rows[..closing.unwrap_or(rows.len())];
+        for (index, row) in taken.iter().enumerate().filter(|(_, row)| !row.known) {
+            self.take.push((offset + index, disposition(row)));
+        }
+        range.place -= 1;
+        (self.place, self.top) = (range.place, kind == RangeKind::CatchUp);
+        let is_older = kind == RangeKind::History
+            && floor.is_some_and(|floor| rows.iter().all(|row| row.created_at < floor));
+        range.older_pages = if is_older { range.older_pages + 1 } else { 0 };
+        let oldest = taken.iter().map(|row| row.created_at).min();
+        range.oldest = [range.oldest, oldest].into_iter().flatten().min();
+        if closing.is_some() || range.older_pages >= 2 {
+            self.next.close(id);
+            return;
+        }
+        let Some(cursor) = &page.end_cursor else {
+            // The end of the listing, if the same page says so twice.
+            range.page.extend(rows.iter().map(|row| row.id));
+            if self.is_confirmed(task) {
+                self.gap = lost(&range, page).filter(|_| range.expected);
+                self.next.close(id);
+            } else {
+                self.next.replace(range);
+            }
+            return;
+        };
+        self.next.empty.retain(|other| *other != task);
+        if is_repeated {
+            // The service repeats a page.
+            self.wait = CONFIRM_AFTER;
+        }
+        range.cursor = Some(cursor.clone());
+        range.received_at = page.server_time;
+        range.end = rows.last().map(|row| row.id);
+        range.page = page.rows.iter().map(|row| row.id).collect();
+        self.next.replace(range);
+    }
+
+    /// Looks for the last known place of a range in a page.
+    fn find(&mut self, id: i64, page: &Page) {
+        let Some(mut range) = range_of(&self.next.state, id).cloned() else {
+            self.next.find = None;
+            return;
+        };
+        // No other entry of its last page would do: late rows may stand between the two.
+        let place = page.rows.iter().position(|row| Some(row.id) == range.end);
+        if let Some(at) = place {
+            range.received_at = page.server_time;
+            let below = &page.rows[at + 1..];
+            if let Some(cursor) = &page.end_cursor {
+                let find = self.next.find.take();
+                self.recovered = find.is_some_and(|find| find.failed);
+                if below.iter().all(|row| range.page.contains(&row.id)) {
+                    self.next.replace(Range {
+                        cursor: Some(cursor.clone()),
+                        end: page.rows.last().map(|row| row.id),
+                        ..range
+                    });
+                    return;
+                }
+            }
+            self.next.replace(range);
+            self.range(Task::Find(id), id, below, page);
+            return;
+        }
+        let old = self.next.find.as_ref().and_then(|find| find.cursor.clone());
+        let is_end = match (&page.end_cursor, &old) {
+            (Some(cursor), Some((old, _))) if cursor == old => !self.next.raise_limit_now(),
+            (Some(_), _) => page.rows.is_empty(),
+            (None, _) => true,
+        };
+        let is_stale = old.as_ref().is_some_and(|(_, at)| !is_fresh(*at, page));
+        if !is_end || is_stale {
+            self.next.empty.retain(|task| *task != Task::Find(id));
+            // An expired cursor leads back to the top.
+            let cursor = page.end_cursor.clone().filter(|_| !is_end);
+            if let Some(find) = &mut self.next.find {
+                find.cursor = cursor.map(|cursor| (cursor, page.server_time));
+            }
+        } else if self.is_confirmed(Task::Find(id)) {
+            // The place is gone, and with it everything below.
+            self.gap = lost(&range, page).filter(|_| range.expected);
+            self.next.close(id);
+        }
+    }
+
+    fn reread(&mut self, request: &Request, page: &Page) {
+        let window = self.next.limits.reread_window;
+        let from = self.next.state.reread_at.unwrap_or(page.server_time);
+        let count_floor = self
+            .next
+            .state
+            .first_sync
+            .as_ref()
+            .and_then(|first| first.count_floor);
+        let floor = from.checked_sub(window).unwrap_or(Timestamp::MIN);
+        let started = self.next.reread.take();
+        if started.is_none() && request.before.is_some() {
+            return;
+        }
+        // What is new at the top is live.
+        let joined = match started {
+            Some(_) => Some(0),
+            None => page.rows.iter().position(|row| row.known),
+        };
+        if joined.is_none() && !page.rows.is_empty() {
+            self.next.newest_pending = true;
+            return;
+        }
+        let new = joined.unwrap_or(0);
+        let mut reread = started.unwrap_or(Reread {
+            started_at: page.server_time,
+            floor: floor.max(count_floor.unwrap_or(Timestamp::MIN)),
+            before: String::new(),
+            received_at: page.server_time,
+            oldest: None,
+            older_pages: 0,
+        });
+        let is_above = |row: &Row| reread.oldest.is_some_and(|oldest| row.created_at > oldest);
+        if !is_fresh(reread.received_at, page)
+            && (page.rows.is_empty() || page.rows.iter().any(is_above))
+        {
+            // An expired cursor: the next re-read starts from the top.
+            return;
+        }
+        let late_floor = self.next.late_floor();
+        for (index, row) in page.rows.iter().enumerate() {
+            if index < new {
+                self.take.push((index, Disposition::Live));
+            } else if !row.known && late_floor.is_none_or(|floor| row.created_at > floor) {
+                self.take.push((index, Disposition::Late));
+            }
+        }
+        if !self.take.is_empty() {
+            (self.place, self.top) = (self.next.state.take_place(), new > 0);
+        }
+        let is_older = page.rows.iter().all(|row| row.created_at < reread.floor);
+        reread.older_pages = if is_older { reread.older_pages + 1 } else { 0 };
+        // The end of the listing is an empty page, or with inclusive cursors the same page again.
+        let is_end = match &page.end_cursor {
+            Some(cursor) if *cursor == reread.before => !self.next.raise_limit_now(),
+            Some(_) => page.rows.is_empty(),
+            None => true,
+        };
+        if reread.older_pages >= 2 || (is_end && self.is_confirmed(Task::Reread)) {
+            self.next.state.reread_at = Some(reread.started_at);
+            return;
+        }
+        if let Some(cursor) = page.end_cursor.as_ref().filter(|_| !is_end) {
+            self.next.empty.retain(|task| *task != Task::Reread);
+            reread.before.clone_from(cursor);
+            reread.received_at = page.server_time;
+            reread.oldest = page.rows.iter().map(|row| row.created_at).min();
+        }
+        self.next.reread = Some(reread).filter(|reread| !reread.before.is_empty());
+    }
+
+    /// Reports whether an empty page was empty before; if not, the request will be repeated.
+    fn is_confirmed(&mut self, task: Task) -> bool {
+        let empty = &mut self.next.empty;
+        if let Some(at) = empty.iter().position(|other| *other == task) {
+            empty.swap_remove(at);
+            return true;
+        }
+        empty.push(task);
+        self.wait = CONFIRM_AFTER;
+        false
+    }
+
+    /// Returns the limits of the history in time.
+    fn history(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        let first = self.next.state.first_sync.as_ref();
+        first.map_or((None, None), |first| {
+            (first.history_floor, first.history_until)
+        })
+    }
+}
+
+/// Returns a range that begins below a page.
+fn range(
+    kind: RangeKind,
+    place: i64,
+    page: &Page,
+    expected: bool,
+    last_contact: Option<Timestamp>,
+) -> Range {
+    Range {
+        id: place,
+        kind,
+        cursor: page.end_cursor.clone(),
+        end: page.rows.last().map(|row| row.id),
+        oldest: page.rows.iter().map(|row| row.created_at).min(),
+        page: page.rows.iter().map(|row| row.id).collect(),
+        received_at: page.server_time,
+        opened_at: Timestamp::now(),
+        last_contact,
+        expected,
+        older_pages: 0,
+        released: false,
+        place,
+    }
+}
+
+/// Reports whether an entry is dated later than the service's clock, which has whole seconds.
+fn is_future(row: &Row, page: &Page) -> bool {
+    row.created_at.duration_since(page.server_time) > SignedDuration::from_secs(2)
+}
+
+/// Reports whether a cursor that was received then is still valid.
+fn is_fresh(received_at: Timestamp, page: &Page) -> bool {
+    page.server_time.duration_since(received_at).abs() < FRESH
+}
+
+fn range_of(state: &TailState, id: i64) -> Option<&Range> {
+    state.ranges.iter().find(|range| range.id == id)
+}
+
+/// Returns the gap that a range is when the listing ends without a known entry; `None` if nothing can be missing.
+fn lost(range: &Range, page: &Page) -> Option<Gap> {
+    let may_be_missing = range.last_contact.is_none_or(|last| {
+        page.server_time.duration_since(last) >= MIN_SILENCE
+            && range.oldest.is_none_or(|oldest| last <= oldest)
+    });
+    may_be_missing.then(|| Gap {
+        reason: GapReason::Retention,
+        from: range.last_contact,
+        to: range.oldest,
+        message: "the listing ends before an entry that was read earlier; entries in between may have been deleted before they were read".to_owned(),
+    })
+}
