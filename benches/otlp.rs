@@ -9,6 +9,7 @@ mod settings;
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,10 +18,9 @@ use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsSe
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
 use orgdata_exporter::health::Health;
-use orgdata_exporter::ledger::next::{Encode, Encoded, RawRecord, RecordKind};
 use orgdata_exporter::ledger::{
-    Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
-    Settings as LedgerSettings, StatePath,
+    Commit, Disposition, Encode as _, EventId, LedgerHandle, NewEntry, NewEvent, RawRecord,
+    RecordKind, STRIDE, Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::otlp::{Envelope, Flags, RecordEncoder, Relay, Sender, Settings};
@@ -245,24 +245,21 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let metrics = Metrics::new(Duration::ZERO);
     let settings = LedgerSettings {
         max_size: 1 << 30,
+        encoder: Arc::new(RecordEncoder::default()),
         filters: String::new(),
         ..settings::ledger(
             StatePath::File(directory.path().join("state.db")),
             "http://localhost",
         )
     };
-    let (ledger, _) = LedgerHandle::open(settings, metrics.clone()).expect("a ledger");
-    let born_at = jiff::Timestamp::now();
+    let (ledger, _) = LedgerHandle::open(settings).expect("a ledger");
+    let now = jiff::Timestamp::now();
     for page in 0..pages {
-        let mut commit = Commit::new(born_at);
-        commit.birth = (page == 0).then_some(Birth {
-            born_at,
-            start_floor: None,
-            count_floor: None,
-        });
+        let mut commit = Commit::new(now);
+        commit.place = page as i64 * STRIDE;
         commit.entries = (page * PAGE as u64..)
             .zip(support::entries(page))
-            .map(|(number, raw)| entry(number, born_at, raw))
+            .map(|(number, raw)| entry(number, now, raw))
             .collect();
         ledger.commit(commit).await.expect("written");
     }
@@ -280,9 +277,8 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
         .expect("settings")
         .expect("an endpoint");
     let sender = Sender::new(&settings).expect("a sender");
-    let encoder = RecordEncoder::new(settings.redaction.clone());
     let relay = Relay::new(
-        Encoded::new(ledger.clone(), std::sync::Arc::new(encoder)),
+        ledger.clone(),
         &ledger.instance_id(),
         sender,
         &settings,

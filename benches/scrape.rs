@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings as TailSettings, Start, Tail};
 use orgdata_exporter::ledger::{
-    ActorRef, Birth, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
+    ActorRef, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
     Settings as LedgerSettings, StatePath,
 };
 use orgdata_exporter::metrics::audit::{Delta, EventLabels};
@@ -241,11 +241,8 @@ async fn over_http(series: usize) {
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let directory = tempfile::tempdir().expect("a directory");
     let path = StatePath::File(directory.path().join("state.db"));
-    let (ledger, state) = LedgerHandle::open(
-        ledger_settings(path, peer.base_url(), 1000),
-        metrics.clone(),
-    )
-    .expect("a ledger");
+    let (ledger, state) =
+        LedgerHandle::open(ledger_settings(path, peer.base_url(), 1000)).expect("a ledger");
     let settings = TailSettings {
         poll_interval: Duration::from_secs(3600),
         start: Start::Now,
@@ -496,15 +493,11 @@ fn settle(web: SocketAddr) {
 /// A ledger with 10,000 label sets, as an earlier process left it.
 async fn fill(path: &Path, base_url: &str) {
     let settings = ledger_settings(StatePath::File(path.to_owned()), base_url.to_owned(), 1000);
-    let (ledger, _) = LedgerHandle::open(settings, Metrics::new(Duration::ZERO)).expect("a ledger");
+    let (ledger, _) = LedgerHandle::open(settings).expect("a ledger");
     for (page, sets) in labels(10_000).chunks(PAGE).enumerate() {
         let now = Timestamp::now();
         let mut commit = Commit::new(now);
-        commit.birth = (page == 0).then_some(Birth {
-            born_at: now,
-            start_floor: None,
-            count_floor: None,
-        });
+        commit.place = page as i64;
         let entries = sets
             .iter()
             .enumerate()

@@ -10,6 +10,7 @@ mod settings;
 mod support;
 
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{
@@ -17,7 +18,6 @@ use orgdata_exporter::api::{
 };
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
-use orgdata_exporter::ledger::next::Encoded;
 use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings, StatePath};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
@@ -28,10 +28,10 @@ use support::{Entry, PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
 
 /// At least this share of the floor's speed, metrics only.
-const METRICS_ONLY: f64 = 0.5;
+const METRICS_ONLY: f64 = 0.9;
 
 /// At least this share, with every record acknowledged over gRPC.
-const WITH_RECORDS: f64 = 0.2;
+const WITH_RECORDS: f64 = 0.38;
 
 /// The poll interval of the measurement of delay.
 const LIVE_POLL: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ const METRICS_MODE: &str = "metrics only";
 const RECORDS_MODE: &str = "with log records over gRPC";
 
 /// Most memory above idle, in MiB.
-const MEMORY: f64 = 48.0;
+const MEMORY: f64 = 24.0;
 
 fn main() {
     if std::env::args().any(|argument| argument == support::SERVE) {
@@ -195,10 +195,11 @@ fn reader(
     let ledger_settings = LedgerSettings {
         filters: api.filters.fingerprint(),
         outbox,
+        encoder: Arc::new(RecordEncoder::default()),
         ..settings::ledger(StatePath::File(path.to_owned()), base_url)
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
-    let (ledger, state) = LedgerHandle::open(ledger_settings, metrics.clone()).expect("a ledger");
+    let (ledger, state) = LedgerHandle::open(ledger_settings).expect("a ledger");
     let settings = Settings {
         poll_interval,
         start: Start::Now,
@@ -288,9 +289,8 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
             .expect("settings")
             .expect("an endpoint");
         let sender = Sender::new(&settings).expect("a sender");
-        let encoder = RecordEncoder::new(settings.redaction.clone());
         let relay = Relay::new(
-            Encoded::new(ledger.clone(), std::sync::Arc::new(encoder)),
+            ledger.clone(),
             &ledger.instance_id(),
             sender,
             &settings,

@@ -51,6 +51,8 @@ struct Template {
     text: Vec<u8>,
     ids: Vec<usize>,
     times: Vec<usize>,
+    /// Where each entry ends.
+    ends: Vec<usize>,
 }
 
 #[derive(Clone)]
@@ -148,8 +150,9 @@ impl Drop for Peer {
 /// The entries of a page as the service wrote them, oldest first.
 pub(crate) fn entries(page: u64) -> Vec<String> {
     let started = jiff::Timestamp::now() - Duration::from_secs(1200);
-    let (page, _) =
-        AuditPage::parse(Template::new().page(page, started, page), started).expect("a page");
+    let newest = (page + 1) * PAGE as u64 - 1;
+    let text = Template::new().page(newest, PAGE, started);
+    let (page, _) = AuditPage::parse(text, started).expect("a page");
     page.items().rev().map(str::to_owned).collect()
 }
 
@@ -157,9 +160,9 @@ pub(crate) fn page_bytes() -> usize {
     Template::new().text.len()
 }
 
-/// The cursor whose newer page is number `page`.
+/// The cursor of the newest entry of a page.
 pub(crate) fn cursor(page: u64) -> String {
-    format!("c{page}")
+    ((page + 1) * PAGE as u64 - 1).to_string()
 }
 
 // === impl Template ===
@@ -168,7 +171,7 @@ impl Template {
     /// A page of entries like those of the simulator: 25 activity types, 40 actors, a metadata object each.
     fn new() -> Self {
         let mut text = Vec::new();
-        let (mut ids, mut times) = (Vec::new(), Vec::new());
+        let (mut ids, mut times, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         text.extend_from_slice(b"{\"items\":[");
         for index in 0..PAGE {
             if index > 0 {
@@ -198,28 +201,41 @@ impl Template {
                  \"targetUser\":null,\"modifiedTargetUser\":null,\"task\":{{\"id\":{index},\"title\":\"Task {index}\",\"type\":null}},\"requirement\":null,\"meeting\":null,\"ticket\":null,\"teamRequest\":null}}"
             )
             .expect("memory");
+            ends.push(text.len());
         }
-        text.extend_from_slice(b"],\"startCursor\":\"");
-        Self { text, ids, times }
+        Self {
+            text,
+            ids,
+            times,
+            ends,
+        }
     }
 
-    /// Page number `page`, newest entry first, or a part of it.
-    fn page(&self, page: u64, started: jiff::Timestamp, shown: u64) -> String {
-        let mut text = self.text.clone();
-        for (index, place) in self.ids.iter().enumerate() {
-            let number = page * PAGE as u64 + (PAGE - 1 - index) as u64;
+    /// The entries from number `newest` down, `count` of them.
+    fn page(&self, newest: u64, count: usize, started: jiff::Timestamp) -> String {
+        let end = count
+            .checked_sub(1)
+            .map_or("{\"items\":[".len(), |last| self.ends[last]);
+        let mut text = self.text[..end].to_vec();
+        for (index, place) in self.ids.iter().enumerate().take(count) {
+            let number = newest - index as u64;
             text[*place..*place + DIGITS].copy_from_slice(format!("{number:0DIGITS$}").as_bytes());
         }
-        for (index, place) in self.times.iter().enumerate() {
-            let number = page * PAGE as u64 + (PAGE - 1 - index / 3) as u64;
-            let at = started + Duration::from_millis(number);
+        for (index, place) in self.times.iter().enumerate().take(3 * count) {
+            let at = started + Duration::from_millis(newest - index as u64 / 3);
             text[*place..*place + 24].copy_from_slice(format!("{at:.3}").as_bytes());
         }
         let mut text = String::from_utf8(text).expect("JSON");
-        let (start, end) = (cursor(page + 1), format!("e{page}"));
+        let cursors = match count {
+            0 => "null,\"endCursor\":null".to_owned(),
+            _ => format!(
+                "\"{newest}\",\"endCursor\":\"{}\"",
+                newest + 1 - count as u64
+            ),
+        };
         text.push_str(&format!(
-            "{start}\",\"endCursor\":\"{end}\",\"hasPrevious\":{},\"hasMore\":true}}",
-            page < shown
+            "],\"startCursor\":{cursors},\"hasPrevious\":true,\"hasMore\":{}}}",
+            count as u64 <= newest
         ));
         text
     }
@@ -277,46 +293,27 @@ pub(crate) fn serve() {
 
 #[derive(serde::Deserialize)]
 struct Asked {
-    limit: usize,
-    after: Option<String>,
-    before: Option<String>,
+    limit: u64,
+    after: Option<u64>,
+    before: Option<u64>,
 }
 
-/// Page 0 is what was there before; pages 1 to `shown` are new.
+/// The entries of page 0 were there before; those of pages 1 to `shown` are new.
 async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) -> String {
     service.requests.fetch_add(1, Ordering::Relaxed);
-    let shown = service.shown.load(Ordering::Relaxed);
-    let number = |cursor: &str| cursor[1..].parse::<u64>().expect("a cursor");
-    // Below the newest entry of a page is the rest of that page; below its oldest one, the next.
-    let inside = asked
-        .before
-        .as_ref()
-        .is_some_and(|before| before.starts_with('c'));
-    let page = match (&asked.after, &asked.before) {
-        (Some(after), _) if number(after) > shown => return empty(after),
-        (Some(after), _) => number(after),
-        (None, Some(before)) if number(before) == 0 => return empty("c0"),
-        (None, Some(before)) => number(before) - 1,
-        (None, None) => shown,
+    let entries = (service.shown.load(Ordering::Relaxed) + 1) * PAGE as u64;
+    let limit = asked.limit.min(PAGE as u64);
+    // Entries from `lowest` to below `end`.
+    let (lowest, end) = match (asked.after, asked.before) {
+        (Some(after), _) => (after + 1, (after + 1 + limit).min(entries)),
+        (None, before) => {
+            let end = before.unwrap_or(entries);
+            (end.saturating_sub(limit), end)
+        }
     };
-    let mut text = service.template.page(page, service.started, shown);
-    if inside {
-        let second = text.find("},{\"id\"").expect("two entries") + 2;
-        text.replace_range("{\"items\":[".len()..second, "");
-    }
-    if asked.limit >= PAGE {
-        return text;
-    }
-    // Only the question what lies just below asks for less than a page.
-    let first_end = text.find("},{\"id\"").expect("two entries") + 1;
-    let tail = text.rfind("],\"startCursor\"").expect("an end");
-    format!("{}{}", &text[..first_end], &text[tail..])
-}
-
-fn empty(cursor: &str) -> String {
-    format!(
-        "{{\"items\":[],\"startCursor\":\"{cursor}\",\"endCursor\":null,\"hasPrevious\":false,\"hasMore\":false}}"
-    )
+    let count = end.saturating_sub(lowest) as usize;
+    let newest = end.saturating_sub(1);
+    service.template.page(newest, count, service.started)
 }
 
 async fn show(
