@@ -22,8 +22,8 @@ pub(crate) struct Event {
     pub(crate) created_at: Timestamp,
     /// What it counts as, or why it cannot be counted.
     pub(crate) event: Result<NewEvent, &'static str>,
-    /// The id and the name of its organization.
-    pub(crate) organization: Option<(String, Option<String>)>,
+    /// The id of its organization.
+    pub(crate) organization: Option<String>,
     /// It is outside the filters.
     pub(crate) filtered: bool,
 }
@@ -98,6 +98,13 @@ impl Event {
     }
 }
 
+/// Returns the name of an entry's organization.
+pub(crate) fn organization_name(raw: &str) -> Option<String> {
+    let entry: Object<'_> = serde_json::from_str(raw).ok()?;
+    let name = entry.object(Key::Organization).text(Key::Name)?;
+    Some(name.into_owned())
+}
+
 // === impl Object ===
 
 impl<'a> Object<'a> {
@@ -135,12 +142,10 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// Returns the organization if its id is a number, as the specification has it.
-    fn organization(&self) -> Option<(String, Option<String>)> {
+    /// Returns the organization's id if it is a number, as the specification has it.
+    fn organization(&self) -> Option<String> {
         let id = self.get(Key::OrganizationId)?;
-        let id = number(id).filter(|_| !id.get().starts_with('"'))?;
-        let name = self.object(Key::Organization).text(Key::Name);
-        Some((id, name.map(Cow::into_owned)))
+        number(id).filter(|_| !id.get().starts_with('"'))
     }
 
     /// Reports whether the entry is inside the filters for activity types and deals. The filters for e-mail addresses

@@ -1,6 +1,6 @@
 //! The loop that tails the audit logs: requests what [`Ranges`] asks for, and commits what it decides.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::Settings;
-use super::event::Event;
+use super::event::{Event, organization_name};
 use super::publish::{current_trace, publish, restore};
 use super::ranges::{Limits, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
@@ -377,7 +377,10 @@ impl Tail {
         commit.recovered = step.recovered;
         commit.gaps.extend(step.gap);
         if self.organization.is_none() {
-            commit.organization = fetched.organization();
+            commit.organization = fetched.organization().map(|(id, item)| {
+                let name = organization_name(fetched.page.item(item));
+                (id.to_owned(), name)
+            });
         }
         if let Some(at) = self.recreated_at
             && step.next.state.first_sync.is_some()
@@ -499,9 +502,9 @@ impl Tail {
     /// Refuses the pages of another organization. A single odd entry does not make it another organization's.
     fn check_organization(&self, fetched: &Fetched) -> Result<(), TailError> {
         match (&self.organization, fetched.organization()) {
-            (Some(expected), Some((found, _))) if *expected != found => {
+            (Some(expected), Some((found, _))) if expected != found => {
                 Err(TailError::OtherOrganization {
-                    found,
+                    found: found.to_owned(),
                     expected: expected.clone(),
                 })
             }
@@ -528,18 +531,16 @@ impl Tail {
 // === impl Fetched ===
 
 impl Fetched {
-    /// Returns the organization of most entries.
-    fn organization(&self) -> Option<(String, Option<String>)> {
-        let mut organizations: Vec<_> = self
-            .events
-            .iter()
-            .filter_map(|(_, event)| event.organization.clone())
-            .collect();
-        organizations.sort();
-        let most = organizations
-            .chunk_by(|one, other| one.0 == other.0)
-            .max_by_key(|same| same.len())?;
-        most.last().cloned()
+    /// Returns the id of the organization of most entries, and one of these.
+    fn organization(&self) -> Option<(&str, usize)> {
+        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for (item, event) in &self.events {
+            if let Some(id) = &event.organization {
+                counts.entry(id).or_insert((0, *item)).0 += 1;
+            }
+        }
+        let (id, (_, item)) = counts.into_iter().max_by_key(|(_, (count, _))| *count)?;
+        Some((id, item))
     }
 }
 

@@ -462,59 +462,6 @@ impl Ledger {
             self.truncate_log();
         }
     }
-
-    /// Makes the file shorter where possible.
-    pub(super) fn tidy(&self) {
-        let shrink = || -> rusqlite::Result<()> {
-            let free: i64 = self
-                .connection
-                .pragma_query_value(None, "freelist_count", |row| row.get(0))?;
-            if free * 4096 > i64::try_from(self.size.page()).unwrap_or(i64::MAX) {
-                // A part at a time, so that no caller waits for long.
-                let mut step = self
-                    .connection
-                    .prepare_cached("PRAGMA incremental_vacuum(2048)")?;
-                let mut pages = step.query([])?;
-                while pages.next()?.is_some() {}
-            }
-            Ok(())
-        };
-        if let Err(error) = shrink() {
-            tracing::debug!(%error, "cannot shrink the state file yet");
-        }
-        self.truncate_log();
-    }
-
-    fn update_sizes(&self) -> rusqlite::Result<()> {
-        let pragma = |name| {
-            self.connection
-                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
-                .map(i64::cast_unsigned)
-        };
-        let (pages, free) = (pragma("page_count")?, pragma("freelist_count")?);
-        let size = pragma("page_size")?;
-        self.size.update(pages * size, (pages - free) * size);
-        Ok(())
-    }
-
-    fn truncate_log(&self) {
-        let truncate = || -> rusqlite::Result<bool> {
-            // Not now is soon enough.
-            self.connection.busy_timeout(std::time::Duration::ZERO)?;
-            let blocked = self
-                .connection
-                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
-            self.connection.busy_timeout(super::BUSY)?;
-            blocked
-        };
-        match truncate() {
-            Ok(false) => drop(self.update_sizes()),
-            Ok(true) => tracing::warn!(
-                "a reader prevented WAL truncation; close other programs that have the state file open"
-            ),
-            Err(error) => tracing::debug!(%error, "cannot truncate the write-ahead log yet"),
-        }
-    }
 }
 
 /// Begins a transaction that may write, and checks the fencing token in it.

@@ -1,5 +1,6 @@
 //! Under which label an event is counted. What was counted under a label stays there.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -80,9 +81,9 @@ impl ActorLabel {
     }
 
     /// Returns the label of an actor; `None` if no label is made.
-    pub fn label(&self, actor: Option<&ActorRef>) -> Option<String> {
+    pub fn label<'a>(&self, actor: Option<&'a ActorRef>) -> Option<Cow<'a, str>> {
         let Some(actor) = actor else {
-            return (!matches!(self, Self::None)).then(|| NO_ACTOR.to_owned());
+            return (!matches!(self, Self::None)).then(|| NO_ACTOR.into());
         };
         match self {
             Self::Id => Some(truncate(&actor.id)),
@@ -94,7 +95,9 @@ impl ActorLabel {
                     .filter(|name| !is_reserved(name))
                     .unwrap_or(&actor.id),
             )),
-            Self::Hash(key) => Some(hex(&hmac::sign(key, actor.id.as_bytes()).as_ref()[..8])),
+            Self::Hash(key) => {
+                Some(hex(&hmac::sign(key, actor.id.as_bytes()).as_ref()[..8]).into())
+            }
             Self::None => None,
         }
     }
@@ -139,7 +142,9 @@ impl Labels {
                 break;
             }
             if let (Some(name), "id") = (name, self.scheme.as_str()) {
-                changes.names.push((actor.clone(), truncate(&name)));
+                changes
+                    .names
+                    .push((actor.clone(), truncate(&name).into_owned()));
             }
             self.actors.insert(actor, last_at);
         }
@@ -184,7 +189,7 @@ impl Labels {
     ) -> rusqlite::Result<()> {
         let now = commit.server_time;
         let mut counts: BTreeMap<Series, u64> = BTreeMap::new();
-        let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
+        let mut names: BTreeMap<Arc<str>, Option<Cow<'_, str>>> = BTreeMap::new();
         let mut folded = 0;
         for entry in commit.entries.iter().filter(|entry| entry.is_counted()) {
             let Ok(event) = &entry.event else { continue };
@@ -196,7 +201,9 @@ impl Labels {
                             let name = names.entry(label.clone()).or_default();
                             // A late entry may have an old name.
                             let current = actor.name.as_deref().filter(|_| !is_late);
-                            *name = current.map(truncate).or(name.take());
+                            if let Some(current) = current {
+                                *name = Some(truncate(current));
+                            }
                             Some(label)
                         }
                         None => {
@@ -222,7 +229,7 @@ impl Labels {
         for (actor, name) in names {
             upsert.execute(params![self.scheme, &*actor, name, micros(now)])?;
             if let (Some(name), "id") = (name, self.scheme.as_str()) {
-                changes.names.push((actor, name));
+                changes.names.push((actor, name.into_owned()));
             }
         }
         let mut upsert = transaction.prepare_cached(
@@ -360,7 +367,7 @@ impl Labels {
 
     fn activity_type(&mut self, name: &str) -> Arc<str> {
         let name = truncate(if name.is_empty() { UNKNOWN_TYPE } else { name });
-        if let Some(known) = self.activity_types.get(name.as_str()) {
+        if let Some(known) = self.activity_types.get(&*name) {
             return known.clone();
         }
         let name: Arc<str> = name.into();
@@ -380,10 +387,13 @@ impl Labels {
 }
 
 /// Returns a label value of bounded length.
-pub(crate) fn truncate(text: &str) -> String {
-    match text.char_indices().nth(MAX_LABEL) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
+pub(crate) fn truncate(text: &str) -> Cow<'_, str> {
+    // A character has at least one byte.
+    let is_short = text.len() <= MAX_LABEL;
+    let end = (!is_short).then(|| text.char_indices().nth(MAX_LABEL));
+    match end.flatten() {
+        None => text.into(),
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
     }
 }
 

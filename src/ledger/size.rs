@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::commit::Ledger;
 use super::schema::WAL_BYTES;
 use super::{Settings, StatePath, open};
 
@@ -54,6 +55,13 @@ impl Size {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Returns the bytes of the file that are not in use.
+    pub(super) fn unused(&self) -> u64 {
+        self.bytes
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.used())
+    }
+
     /// Notes the size of the file, and reads the size of the write-ahead log.
     pub(super) fn update(&self, bytes: u64, used: u64) {
         let wal = self.wal.as_ref().and_then(|wal| wal.metadata().ok());
@@ -88,5 +96,61 @@ impl Size {
     /// Space reserved for the write-ahead log: it exceeds the size at which it is written back by one transaction.
     fn log(&self) -> u64 {
         (WAL_BYTES.cast_unsigned() + 2 * self.page).min(self.max / 2)
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Makes the file shorter where possible.
+    pub(super) fn tidy(&self) {
+        let is_loose = self.size.unused() > self.size.page() as u64;
+        let shrink = || -> rusqlite::Result<()> {
+            // A part at a time, so that no caller waits for long.
+            let mut step = self
+                .connection
+                .prepare_cached("PRAGMA incremental_vacuum(2048)")?;
+            let mut pages = step.query([])?;
+            while pages.next()?.is_some() {}
+            Ok(())
+        };
+        if is_loose && let Err(error) = shrink() {
+            tracing::debug!(%error, "cannot shrink the state file yet");
+        }
+        // The file becomes shorter when the log is written back.
+        if is_loose || self.size.is_log_large() {
+            self.truncate_log();
+        }
+    }
+
+    pub(super) fn update_sizes(&self) -> rusqlite::Result<()> {
+        let pragma = |name| {
+            self.connection
+                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+                .map(i64::cast_unsigned)
+        };
+        let (pages, free) = (pragma("page_count")?, pragma("freelist_count")?);
+        let size = pragma("page_size")?;
+        self.size.update(pages * size, (pages - free) * size);
+        Ok(())
+    }
+
+    pub(super) fn truncate_log(&self) {
+        let truncate = || -> rusqlite::Result<bool> {
+            // Not now is soon enough.
+            self.connection.busy_timeout(std::time::Duration::ZERO)?;
+            let blocked = self
+                .connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            self.connection.busy_timeout(super::BUSY)?;
+            blocked
+        };
+        match truncate() {
+            Ok(false) => drop(self.update_sizes()),
+            Ok(true) => tracing::warn!(
+                "a reader prevented WAL truncation; close other programs that have the state file open"
+            ),
+            Err(error) => tracing::debug!(%error, "cannot truncate the write-ahead log yet"),
+        }
     }
 }

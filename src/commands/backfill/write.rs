@@ -1,5 +1,6 @@
 //! `--to openmetrics FILE`: the counters of the history as the exporter would have shown them; and `--dry-run`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -311,11 +312,12 @@ impl Encode for SpoolEncoder {
         let Ok(counted) = event.event else { return };
         let spooled = Spooled {
             at: event.created_at.as_microsecond(),
-            actor: self.0.label(counted.actor.as_ref()),
+            actor: self.0.label(counted.actor.as_ref()).map(Cow::into_owned),
             activity_type: ledger::truncate(match counted.activity_type.as_str() {
                 "" => UNKNOWN_TYPE,
                 name => name,
-            }),
+            })
+            .into_owned(),
         };
         let json = serde_json::to_vec(&spooled).unwrap_or_default();
         out.push(0x12);
