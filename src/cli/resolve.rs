@@ -12,8 +12,6 @@ use super::flags::{ActorLabelMode, Flags, LogFormat};
 use crate::ledger::{self, ActorLabel, StatePath};
 use crate::{audit, otlp, tickets, web};
 
-/// How long ids are kept at least.
-
 /// The maximum number of dead letters that are kept.
 const MAX_DEAD_LETTERS: u32 = 10_000;
 

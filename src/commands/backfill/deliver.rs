@@ -17,9 +17,10 @@ use crate::otlp::{Outbox, Relay, Sender};
 /// How often the progress is shown and the collector is checked.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// An outbox that is read at a limited rate (`--rate`).
+/// An outbox that is read at a limited rate (`--rate`), and not at all after the end.
 struct Paced {
     ledger: LedgerHandle,
+    stop: CancellationToken,
     rate: Option<f64>,
     started: Instant,
     initial_backlog: u64,
@@ -61,8 +62,10 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
     }
     metrics.loops.enable(Loop::Otlp);
     let total = ledger.status().backlog;
+    let stop = CancellationToken::new();
     let outbox = Paced {
         ledger: ledger.clone(),
+        stop: stop.clone(),
         rate: plan.args.rate,
         started: Instant::now(),
         initial_backlog: total,
@@ -75,7 +78,6 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
         metrics.otlp.clone(),
         Arc::clone(&metrics.loops),
     );
-    let stop = CancellationToken::new();
     let grace = plan.settings.shutdown_grace;
     let relay = tokio::spawn(relay.run(Health::default(), stop.clone(), grace));
     let result = watch(plan, &ledger, total, &mut progress, shutdown).await;
@@ -156,14 +158,18 @@ impl Outbox for Paced {
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
+        let mut max_records = max_records;
         if let Some(rate) = self.rate {
             let sent = self
                 .initial_backlog
                 .saturating_sub(self.ledger.status().backlog);
             let due = Duration::try_from_secs_f64(sent as f64 / rate).unwrap_or(Duration::MAX);
-            tokio::time::sleep(due.saturating_sub(self.started.elapsed())).await;
-            let max = max_records.min((rate.ceil() as usize).max(1));
-            return self.ledger.outbox_batch(max, max_bytes).await;
+            let wait = tokio::time::sleep(due.saturating_sub(self.started.elapsed()));
+            self.stop.run_until_cancelled(wait).await;
+            max_records = max_records.min((rate.ceil() as usize).max(1));
+        }
+        if self.stop.is_cancelled() {
+            return Ok(Vec::new());
         }
         self.ledger.outbox_batch(max_records, max_bytes).await
     }
@@ -177,6 +183,9 @@ impl Outbox for Paced {
     }
 
     fn backlog(&self) -> Backlog {
+        if self.stop.is_cancelled() {
+            return Backlog::default();
+        }
         Outbox::backlog(&self.ledger)
     }
 

@@ -26,7 +26,7 @@ use progress::Progress;
 use super::Failure;
 use crate::audit::{self, Start, Tail, TailError};
 use crate::cli::{Given, Settings};
-use crate::ledger::{self, Beginning, LedgerError, LedgerHandle, OpenError, StatePath};
+use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, OpenError, StatePath};
 use crate::metrics::Metrics;
 
 /// The default of `--api.max-requests-per-second` for this command: a running exporter uses the same API.
@@ -113,10 +113,17 @@ impl Plan {
         }
         let is_recent = end > now.checked_sub(PROMETHEUS_HEAD).unwrap_or(Timestamp::MIN);
         if args.to == Target::Openmetrics && !args.dry_run && is_recent && !args.allow_recent {
+            const HEAD: &str = "Prometheus keeps its last three hours in memory";
+            const ALLOW: &str = "use --allow-recent for a database that holds nothing of that time";
+            if let Some(Until::At(until)) = args.until {
+                return Err(Failure::in_settings(format!(
+                    "--until {until} is too late: {HEAD}; set it to 3h or earlier, or {ALLOW}"
+                )));
+            }
             let from = end.checked_add(PROMETHEUS_HEAD).unwrap_or(Timestamp::MAX);
+            let from = from.strftime("%Y-%m-%dT%H:%M:%SZ");
             return Err(Failure::at_run_time(format!(
-                "cannot write samples until {end}: Prometheus keeps its last three hours in memory; run this again from {} on, set --until to 3h or earlier, or use --allow-recent for a database that holds nothing of that time",
-                from.strftime("%Y-%m-%dT%H:%M:%SZ")
+                "it is too early: the exporter's counters begin at {end}, and {HEAD}; run this again from {from} on, or {ALLOW}"
             )));
         }
         let until_text = args
@@ -147,23 +154,15 @@ impl Plan {
         let client = Client::new(self.settings.api.clone(), metrics.api.clone())
             .map_err(|error| Failure::in_settings(format!("--api.ca-file: {error}")))?;
         let settings = ledger::Settings {
-            base_url: format!("{} (a backfill)", self.settings.ledger.base_url),
-            filters: self.name.clone(),
+            base_url: format!(
+                "{BACKFILL}{} of {}",
+                self.name, self.settings.ledger.base_url
+            ),
             // The file holds the whole history before the first record is sent.
             max_size: u64::MAX / 4,
             max_actors: 0,
             ..settings
         };
-        let path = settings.path.to_string();
-        if let StatePath::File(file) = &settings.path
-            && let Ok(Some(other)) = Beginning::read(file)
-            && (other.base_url != settings.base_url || other.filters != settings.filters)
-        {
-            return Err(Failure::in_settings(format!(
-                "{path} belongs to another exporter or backfill ({} {}), not to this one ({}); set --progress to another file, or repeat the same arguments",
-                other.base_url, other.filters, settings.filters
-            )));
-        }
         let (ledger, state) = LedgerHandle::open(settings).map_err(|error| {
             let text = error.to_string().replace("--state.path", "--progress");
             let text = text.replace("state file", "progress file");
