@@ -1,12 +1,11 @@
 //! The flags of `backfill`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::audit::{Start, StartError};
+use crate::audit::Start;
 use crate::cli::{Flags, values};
 use crate::commands::Failure;
 
@@ -20,11 +19,11 @@ pub struct BackfillArgs {
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The beginning: oldest, a duration ago like 30d, or an instant like 2026-01-31T00:00:00Z
-    #[arg(long, value_name = "WHEN", default_value = "oldest")]
+    #[arg(long, value_name = "WHEN", default_value = "oldest", value_parser = values::start)]
     pub from: Start,
     /// The end, excluded: now, a duration ago, an instant, or live: where the counters of the exporter of --state.path begin
     /// [default: live; now with --to otlp if there is no such state file]
-    #[arg(long, value_name = "WHEN")]
+    #[arg(long, value_name = "WHEN", value_parser = until)]
     pub until: Option<Until>,
     /// Only count the entries
     #[arg(long)]
@@ -136,24 +135,19 @@ impl BackfillArgs {
 
 // === impl Until ===
 
-impl FromStr for Until {
-    type Err = StartError;
-
-    fn from_str(text: &str) -> Result<Self, StartError> {
-        if text.trim() == "live" {
-            Ok(Self::Live)
-        } else {
-            text.parse().map(Self::At)
-        }
-    }
-}
-
 impl std::fmt::Display for Until {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Live => f.write_str("live"),
             Self::At(start) => start.fmt(f),
         }
+    }
+}
+
+fn until(text: &str) -> Result<Until, String> {
+    match text.trim() {
+        "live" => Ok(Until::Live),
+        text => values::start(text).map(Until::At),
     }
 }
 
