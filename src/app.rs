@@ -191,7 +191,7 @@ impl App {
         let web = tokio::spawn(web::serve(bound, state, stop_web.clone()));
 
         // Readers stop first, so that the relay's last records are the last there are.
-        let reading = shutdown.child_token();
+        let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
         if let Some(tail) = tail {
             let (health, token) = (health.clone(), reading.clone());

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use orgdata_exporter::cli::{self, Cli, Command, Flags, Given, Settings};
@@ -66,7 +65,7 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     };
     drop(context);
     // A thread that waits for a name server or a disk must not keep the process.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    runtime.shutdown_background();
     result.map_err(|failure| failure.with_origin(&given))
 }
 

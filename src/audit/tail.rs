@@ -113,6 +113,7 @@ impl Tail {
                 .try_into()
                 .unwrap_or(SignedDuration::MAX),
             started: std::time::Instant::now(),
+            gives_up: true,
         };
         let has_known = state.counted.newest.is_some();
         let (newest, now) = (state.counted.newest, Instant::now());
@@ -145,11 +146,12 @@ impl Tail {
         tail
     }
 
-    /// Makes this a backfill of the history before `until`: records wait until the history is complete, and nothing is
-    /// polled or read again.
+    /// Makes this a backfill of the history before `until`: records wait until the history is complete, nothing is
+    /// polled or read again, and the caller decides when to give up.
     pub fn for_backfill(mut self, until: Option<Timestamp>) -> Self {
         self.is_backfill = true;
         self.ranges.limits.until = until;
+        self.ranges.limits.gives_up = false;
         self
     }
 

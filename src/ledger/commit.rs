@@ -75,6 +75,7 @@ impl Ledger {
     pub(super) fn open(settings: Settings) -> Result<(Self, LedgerState), OpenError> {
         let path = settings.path.clone();
         let opened = open::open(&path)?;
+        opened.check_owner(&settings)?;
         let recreated = opened.recreated;
         let mut ledger = Self::new(opened, settings);
         let error = match ledger.load(recreated) {

@@ -43,6 +43,9 @@ use size::Size;
 /// How long to wait for a lock that another program holds on the file.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// How [`Settings::base_url`] of a backfill begins.
+pub const BACKFILL: &str = "backfill ";
+
 /// How the ledger is kept.
 #[derive(Clone)]
 pub struct Settings {
@@ -50,7 +53,7 @@ pub struct Settings {
     pub path: StatePath,
     /// `--state.max-size`, in bytes.
     pub max_size: u64,
-    /// The service's base address.
+    /// The service's base address; for a backfill [`BACKFILL`] with its arguments in front of it.
     pub base_url: String,
     /// The filters' fingerprint.
     pub filters: String,
@@ -144,6 +147,14 @@ pub enum LedgerError {
 }
 
 // === impl Settings ===
+
+impl Settings {
+    /// Reports whether a file that was written with this base URL may be used. One of a backfill is for it alone.
+    pub fn may_use(&self, base_url: &str) -> bool {
+        let is_backfill = |base_url: &str| base_url.starts_with(BACKFILL);
+        base_url == self.base_url || !is_backfill(base_url) && !is_backfill(&self.base_url)
+    }
+}
 
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -170,8 +170,12 @@ async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
         .execute_batch("CREATE TABLE theirs (x)")
         .expect("runs");
     for (file, arguments, words) in [
-        (&*missing, &["list"][..], "there is no state file"),
-        (&other, &["replay", "--all"], "another program"),
+        (&*missing, &["list"][..], "does not exist"),
+        (
+            &other,
+            &["replay", "--all"],
+            "not a state file of this program",
+        ),
         (Path::new(":memory:"), &["list"], ":memory:"),
         (&missing, &["drop", "--all", "7"], "--all"),
         (&missing, &["list", "--reason=odd"], "too_large"),

@@ -64,7 +64,7 @@ pub struct Args {
     pub history: u64,
 
     /// The time before the start over which they are spread
-    #[arg(long, value_name = "DURATION", default_value = "7days", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "7days", value_parser = crate::fault::duration::parse)]
     pub history_span: Duration,
 
     /// New audit log entries per second
@@ -80,7 +80,7 @@ pub struct Args {
     pub ticket_change_rate: f64,
 
     /// The minimum time that every response of the two listings takes
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::fault::duration::parse)]
     pub latency: Duration,
 
     /// What `after=` returns if more entries are new than fit on a page

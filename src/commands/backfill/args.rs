@@ -1,14 +1,13 @@
 //! The flags of `backfill`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use jiff::Timestamp;
 
-use crate::audit::{Start, StartError};
+use crate::audit::Start;
 use crate::cli::{Flags, values};
-use crate::commands::Failure;
 
 /// `backfill`.
 #[derive(Clone, Debug, Args)]
@@ -20,11 +19,11 @@ pub struct BackfillArgs {
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The beginning: oldest, a duration ago like 30d, or an instant like 2026-01-31T00:00:00Z
-    #[arg(long, value_name = "WHEN", default_value = "oldest")]
+    #[arg(long, value_name = "WHEN", default_value = "oldest", value_parser = values::start)]
     pub from: Start,
     /// The end, excluded: now, a duration ago, an instant, or live: where the counters of the exporter of --state.path begin
     /// [default: live; now with --to otlp if there is no such state file]
-    #[arg(long, value_name = "WHEN")]
+    #[arg(long, value_name = "WHEN", value_parser = until)]
     pub until: Option<Until>,
     /// Only count the entries
     #[arg(long)]
@@ -73,80 +72,68 @@ pub enum Until {
     At(Start),
 }
 
-/// Flags of the exporter that have no effect here. They are accepted, because an exporter's variables may be set.
-const NO_EFFECT: [&str; 15] = [
-    "audit.enabled",
-    "audit.poll-interval",
-    "audit.start",
-    "audit.reread-interval",
-    "audit.reread-window",
-    "tickets.enabled",
-    "tickets.scan-interval",
-    "tickets.max-age",
-    "tickets.open-states",
-    "tickets.priorities",
-    "metrics.zero-hold",
-    "web.listen-address",
-    "web.systemd-socket",
-    "web.config.file",
-    "web.telemetry-path",
-];
-
-/// Hides flags without effect from the help.
+/// Hides the exporter's flags that have no effect here. They are accepted, because an exporter's variables may be set.
 pub(crate) fn shown(argument: clap::Arg) -> clap::Arg {
-    let has_no_effect = NO_EFFECT.contains(&argument.get_id().as_str());
-    argument.hide(has_no_effect)
+    const NO_EFFECT: &str = "audit.enabled audit.poll-interval audit.start audit.reread-interval audit.reread-window metrics.zero-hold";
+    let id = argument.get_id().as_str();
+    let is_hidden = id.starts_with("tickets.")
+        || id.starts_with("web.")
+        || NO_EFFECT.split(' ').any(|name| name == id);
+    argument.hide(is_hidden)
 }
 
 // === impl BackfillArgs ===
 
 impl BackfillArgs {
+    pub(super) fn writes_samples(&self) -> bool {
+        self.to == Target::Openmetrics && !self.dry_run
+    }
+
     /// Checks what the parser cannot.
-    pub(super) fn check(&self, has_collector: bool) -> Result<(), Failure> {
-        let problem = match (self.to, self.dry_run, &self.file) {
-            (Target::Otlp, _, Some(_)) => {
-                "--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"
-            }
-            (Target::Openmetrics, false, None) => {
-                "--to openmetrics needs a file to write: --to openmetrics FILE"
-            }
-            (Target::Otlp, false, None) if !has_collector => {
-                "--to otlp needs a collector; set --otlp.endpoint"
-            }
-            (Target::Otlp, ..) if self.progress.as_os_str() == ":memory:" => {
-                "--progress :memory: would be lost with the process; name a file"
-            }
-            _ => {
-                let names: Vec<_> = self.label.iter().map(|(name, _)| name).collect();
-                let repeated = names
-                    .iter()
-                    .enumerate()
-                    .find(|(i, name)| names[..*i].contains(name));
-                let Some((_, name)) = repeated else {
-                    return Ok(());
-                };
-                return Err(Failure::in_settings(format!(
-                    "--label {name} is given twice; give each label once"
-                )));
-            }
+    pub(super) fn check(&self, has_collector: bool) -> Result<(), String> {
+        let is_otlp = self.to == Target::Otlp;
+        let mut names: Vec<_> = self.label.iter().map(|(name, _)| name).collect();
+        names.sort();
+        let problem = if is_otlp && self.file.is_some() {
+            "--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"
+        } else if self.writes_samples() && self.file.is_none() {
+            "--to openmetrics needs a file to write: --to openmetrics FILE"
+        } else if is_otlp && !self.dry_run && !has_collector {
+            "--to otlp needs a collector; set --otlp.endpoint"
+        } else if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!(
+                "--label {} is given twice; give each label once",
+                pair[0]
+            ));
+        } else {
+            return Ok(());
         };
-        Err(Failure::in_settings(problem))
+        Err(problem.to_owned())
+    }
+
+    /// Returns the end of the history; `None` if it is the newest entry. `live` is where the exporter's counters begin.
+    pub(super) fn end(
+        &self,
+        live: &Result<Timestamp, String>,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, String> {
+        match (self.until, live) {
+            (Some(Until::Live) | None, Ok(live)) => Ok(Some(*live)),
+            (Some(Until::Live), Err(error)) => Err(format!("--until live: {error}")),
+            (None, Err(error)) if self.writes_samples() => Err(format!(
+                "--until live: {error}; or set --until to an instant or a duration ago"
+            )),
+            (Some(Until::At(Start::Oldest)), _) => Err(
+                "--until oldest leaves nothing; write now, live, a duration ago, or an instant"
+                    .to_owned(),
+            ),
+            (None | Some(Until::At(Start::Now)), _) => Ok(None),
+            (Some(Until::At(start)), _) => Ok(start.floor(now)),
+        }
     }
 }
 
 // === impl Until ===
-
-impl FromStr for Until {
-    type Err = StartError;
-
-    fn from_str(text: &str) -> Result<Self, StartError> {
-        if text.trim() == "live" {
-            Ok(Self::Live)
-        } else {
-            text.parse().map(Self::At)
-        }
-    }
-}
 
 impl std::fmt::Display for Until {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -154,6 +141,13 @@ impl std::fmt::Display for Until {
             Self::Live => f.write_str("live"),
             Self::At(start) => start.fmt(f),
         }
+    }
+}
+
+fn until(text: &str) -> Result<Until, String> {
+    match text.trim() {
+        "live" => Ok(Until::Live),
+        text => values::start(text).map(Until::At),
     }
 }
 
@@ -166,28 +160,19 @@ fn step(text: &str) -> Result<Duration, String> {
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or("must be a name and a value, like job=orgdata-exporter")?;
-    let mut letters = name.chars();
-    let first = letters
-        .next()
-        .is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_');
-    if !first
-        || !letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
-        || name.starts_with("__")
-    {
-        return Err(format!(
-            "{name:?} is not a valid label name; use letters, digits and _, like job=orgdata-exporter"
-        ));
+    const EXAMPLE: &str = "write a name and a value, like job=orgdata-exporter";
+    let (name, value) = text.split_once('=').ok_or(EXAMPLE)?;
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let is_name = name.chars().all(is_letter)
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && !name.starts_with("__");
+    if name.is_empty() || !is_name || value.is_empty() {
+        return Err(EXAMPLE.to_owned());
     }
     if ["activity_type", "actor"].contains(&name) {
         return Err(format!(
             "{name} is a label of the metric itself; give labels that Prometheus adds, like job=orgdata-exporter"
         ));
-    }
-    if value.is_empty() {
-        return Err("a label needs a value, like job=orgdata-exporter".to_owned());
     }
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -1,8 +1,8 @@
 //! The command `backfill`: exports a part of the history once, to a collector as log records or to a file of samples
 //! for Prometheus.
 //!
-//! It is a process of its own with a file of its own. The history is read by the exporter's own tail, newest entry
-//! first, into that file. When all of it is there, it is exported oldest first.
+//! The history is read by the exporter's own tail, newest entry first. Log records are stored in a file of its own, and
+//! sent oldest first when all of them are there. For samples, entries are only counted.
 
 mod args;
 mod deliver;
@@ -10,12 +10,10 @@ mod progress;
 mod samples;
 mod write;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use backon::BackoffBuilder as _;
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{ApiError, Client};
-use tokio::time::Instant;
+use orgdata_api::{Backoff, Client, FailureReason};
 use tokio_util::sync::CancellationToken;
 
 pub use args::BackfillArgs;
@@ -24,9 +22,9 @@ use args::{Target, Until};
 use progress::Progress;
 
 use super::Failure;
-use crate::audit::{self, Start, Tail, TailError};
+use crate::audit::{self, Tail, TailError};
 use crate::cli::{Given, Settings};
-use crate::ledger::{self, Beginning, LedgerError, LedgerHandle, OpenError, StatePath};
+use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, OpenError, StatePath};
 use crate::metrics::Metrics;
 
 /// The default of `--api.max-requests-per-second` for this command: a running exporter uses the same API.
@@ -42,8 +40,6 @@ struct Plan {
     page_size: u32,
     /// The end; `None` if it is the newest entry.
     until: Option<Timestamp>,
-    /// The arguments by which a progress file is recognized.
-    name: String,
 }
 
 /// Reads the history and exports it.
@@ -63,6 +59,10 @@ pub async fn run(
     }
 }
 
+fn stopped() -> Failure {
+    Failure::at_run_time("stopped before the end")
+}
+
 // === impl Plan ===
 
 impl Plan {
@@ -80,27 +80,11 @@ impl Plan {
         flags.web.config_file = None;
         let settings = Settings::resolve(&flags, env)
             .map_err(|error| Failure::in_settings(error.to_string()))?;
-        args.check(settings.otlp.is_some())?;
+        args.check(settings.otlp.is_some())
+            .map_err(Failure::in_settings)?;
         let now = Timestamp::now();
         let live = live(&settings);
-        let until = match (args.until, &live) {
-            (Some(Until::Live), Err(error)) => {
-                return Err(Failure::in_settings(format!("--until live: {error}")));
-            }
-            (Some(Until::Live) | None, Ok(live)) => Some(*live),
-            (None, Err(error)) if args.to == Target::Openmetrics && !args.dry_run => {
-                return Err(Failure::in_settings(format!(
-                    "--until live: {error}; or set --until to an instant or a duration ago"
-                )));
-            }
-            (None | Some(Until::At(Start::Now)), _) => None,
-            (Some(Until::At(Start::Oldest)), _) => {
-                return Err(Failure::in_settings(
-                    "--until oldest leaves nothing; write now, live, a duration ago, or an instant",
-                ));
-            }
-            (Some(Until::At(start)), _) => start.floor(now),
-        };
+        let until = args.end(&live, now).map_err(Failure::in_settings)?;
         let end = until.unwrap_or(now);
         if args.from.floor(now).is_some_and(|from| from >= end) {
             return Err(Failure::in_settings(format!(
@@ -108,62 +92,36 @@ impl Plan {
                 args.from
             )));
         }
+        if args.writes_samples() && !args.allow_recent {
+            check_head(args.until, end, now)?;
+        }
         if let Ok(live) = live {
             warn_of_seam(end, live, args.to);
-        }
-        let is_recent = end > now.checked_sub(PROMETHEUS_HEAD).unwrap_or(Timestamp::MIN);
-        if args.to == Target::Openmetrics && !args.dry_run && is_recent && !args.allow_recent {
-            let from = end.checked_add(PROMETHEUS_HEAD).unwrap_or(Timestamp::MAX);
-            return Err(Failure::at_run_time(format!(
-                "cannot write samples until {end}: Prometheus keeps its last three hours in memory; run this again from {} on, set --until to 3h or earlier, or use --allow-recent for a database that holds nothing of that time",
-                from.strftime("%Y-%m-%dT%H:%M:%SZ")
-            )));
-        }
-        let until_text = args
-            .until
-            .map_or("live".to_owned(), |until| until.to_string());
-        let mut name = format!("--from {} --until {until_text}", args.from);
-        if !settings.api.filters.is_empty() {
-            name.push_str(&format!(
-                " and filters {}",
-                settings.api.filters.fingerprint()
-            ));
         }
         Ok(Self {
             page_size: flags.api.page_size,
             args,
             settings,
             until,
-            name,
         })
     }
 
-    /// Opens the file of this backfill and returns a tail that reads into it.
-    fn open(
-        &self,
-        settings: ledger::Settings,
-        metrics: &Metrics,
-    ) -> Result<(Tail, LedgerHandle), Failure> {
+    /// Opens the file of this backfill, with a tail that reads into it.
+    fn open(&self, settings: ledger::Settings) -> Result<(Tail, LedgerHandle, Metrics), Failure> {
+        let metrics = Metrics::new(Duration::ZERO);
         let client = Client::new(self.settings.api.clone(), metrics.api.clone())
             .map_err(|error| Failure::in_settings(format!("--api.ca-file: {error}")))?;
+        let until = self.args.until.unwrap_or(Until::Live);
         let settings = ledger::Settings {
-            base_url: format!("{} (a backfill)", self.settings.ledger.base_url),
-            filters: self.name.clone(),
+            base_url: format!(
+                "{BACKFILL}--from {} --until {until} with filters {} of {}",
+                self.args.from, settings.filters, settings.base_url
+            ),
             // The file holds the whole history before the first record is sent.
             max_size: u64::MAX / 4,
             max_actors: 0,
             ..settings
         };
-        let path = settings.path.to_string();
-        if let StatePath::File(file) = &settings.path
-            && let Ok(Some(other)) = Beginning::read(file)
-            && (other.base_url != settings.base_url || other.filters != settings.filters)
-        {
-            return Err(Failure::in_settings(format!(
-                "{path} belongs to another exporter or backfill ({} {}), not to this one ({}); set --progress to another file, or repeat the same arguments",
-                other.base_url, other.filters, settings.filters
-            )));
-        }
         let (ledger, state) = LedgerHandle::open(settings).map_err(|error| {
             let text = error.to_string().replace("--state.path", "--progress");
             let text = text.replace("state file", "progress file");
@@ -172,117 +130,72 @@ impl Plan {
                 _ => Failure::in_settings(text),
             }
         })?;
-        let tail_settings = audit::Settings {
+        let settings = audit::Settings {
             poll_interval: Duration::from_secs(1),
             start: self.args.from,
             reread_interval: Duration::MAX,
             reread_window: Duration::ZERO,
             page_size: self.page_size,
         };
-        let tail = Tail::new(
-            client,
-            ledger.clone(),
-            state,
-            metrics.clone(),
-            tail_settings,
-        );
-        Ok((tail.for_backfill(self.until), ledger))
+        let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), settings);
+        Ok((tail.for_backfill(self.until), ledger, metrics))
     }
 
-    /// Reads the history to its end.
+    /// Reads the history to its end. Gives up if it cannot be read for `--patience`, or waiting is of no use.
     async fn read(
         &self,
-        tail: &mut Tail,
+        mut tail: Tail,
         ledger: &LedgerHandle,
         progress: &mut Progress,
         shutdown: &CancellationToken,
     ) -> Result<(), Failure> {
-        let mut patience = Patience::new(self.args.patience);
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        let mut failing_since = None;
         while !tail.is_complete() {
-            progress.show("reading", "audit entries", ledger.status().backlog, None);
-            let round = tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return Err(Failure::at_run_time("stopped before the end")),
-                round = tail.try_round() => round,
+            progress.show("reading audit entries", ledger.status().backlog, None);
+            let round = shutdown.run_until_cancelled(tail.try_round()).await;
+            let wait = match round.ok_or_else(stopped)? {
+                Ok(wait) => {
+                    backoff.reset();
+                    failing_since = None;
+                    wait
+                }
+                Err(error) => {
+                    let since = *failing_since.get_or_insert_with(Instant::now);
+                    let failed = format!("cannot read history: {error}");
+                    if is_final(&error, &tail) {
+                        return Err(Failure::at_run_time(failed));
+                    }
+                    if since.elapsed() >= self.args.patience {
+                        return Err(Failure::at_run_time(format!(
+                            "{failed}; that was tried for {} (--patience); if a page is too much for the service, lower --api.page-size",
+                            humantime::format_duration(self.args.patience)
+                        )));
+                    }
+                    let wait = backoff.next(None).min(self.args.patience);
+                    tracing::warn!(%error, retry_in = %humantime::format_duration(wait), "cannot read history");
+                    wait
+                }
             };
-            let wait = match round {
-                Ok(wait) => patience.succeeded(wait),
-                Err(error) => patience.failed(&error)?,
-            };
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return Err(Failure::at_run_time("stopped before the end")),
-                () = tokio::time::sleep(wait) => {}
-            }
+            let waited = shutdown.run_until_cancelled(tokio::time::sleep(wait)).await;
+            waited.ok_or_else(stopped)?;
         }
         Ok(())
     }
 }
 
-/// How long to retry when the service fails (`--patience`).
-struct Patience {
-    limit: Duration,
-    failing_since: Option<Instant>,
-    has_succeeded: bool,
-    waits: backon::ExponentialBackoff,
-}
-
-// === impl Patience ===
-
-impl Patience {
-    fn new(limit: Duration) -> Self {
-        Self {
-            limit,
-            failing_since: None,
-            has_succeeded: false,
-            waits: waits(),
-        }
+/// Reports whether it is of no use to try again.
+fn is_final(error: &TailError, tail: &Tail) -> bool {
+    use FailureReason as R;
+    match error {
+        TailError::Api(error) => match error.reason() {
+            R::Key | R::Unauthorized | R::Forbidden => true,
+            R::NotFound | R::Redirect | R::Validation => tail.state().first_sync.is_none(),
+            _ => false,
+        },
+        TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull),
+        TailError::OtherOrganization { .. } => true,
     }
-
-    fn succeeded(&mut self, wait: Duration) -> Duration {
-        if self.failing_since.take().is_some() {
-            tracing::info!("history is read again");
-            self.waits = waits();
-        }
-        self.has_succeeded = true;
-        wait
-    }
-
-    /// Returns how long to wait; fails if waiting is of no use, or took too long.
-    fn failed(&mut self, error: &TailError) -> Result<Duration, Failure> {
-        let is_final = match error {
-            TailError::Api(error) if error.is_about_the_key() => true,
-            TailError::Api(
-                ApiError::NotFound(_) | ApiError::Redirect { .. } | ApiError::Validation { .. },
-            ) => !self.has_succeeded,
-            TailError::Api(_) => false,
-            TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull),
-            TailError::OtherOrganization { .. } => true,
-        };
-        if is_final {
-            return Err(Failure::at_run_time(format!(
-                "cannot read history: {error}"
-            )));
-        }
-        let since = *self.failing_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.limit {
-            return Err(Failure::at_run_time(format!(
-                "cannot read history for {} (--patience): {error}; if a page is too much for the service, lower --api.page-size",
-                humantime::format_duration(self.limit)
-            )));
-        }
-        let wait = self.waits.next().unwrap_or(Duration::from_secs(60));
-        tracing::warn!(%error, retry_in = %humantime::format_duration(wait), "cannot read history");
-        Ok(wait.min(self.limit))
-    }
-}
-
-fn waits() -> backon::ExponentialBackoff {
-    backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_secs(1))
-        .with_max_delay(Duration::from_secs(60))
-        .without_max_times()
-        .build()
 }
 
 /// Returns where the counters of the exporter of `--state.path` begin.
@@ -291,11 +204,12 @@ fn live(settings: &Settings) -> Result<Timestamp, String> {
     let StatePath::File(file) = path else {
         return Err("a state file in memory cannot be read".to_owned());
     };
-    let beginning = Beginning::read(file)
-        .map_err(|error| error.to_string())?
-        .ok_or_else(|| {
-            format!("the exporter of {path} has had no response yet; run this again when it has")
-        })?;
+    let beginning = Beginning::read(file).map_err(|error| error.to_string())?;
+    let Some(beginning) = beginning else {
+        return Err(format!(
+            "the exporter of {path} has had no response yet; run this again when it has"
+        ));
+    };
     if beginning.base_url != settings.ledger.base_url {
         return Err(format!(
             "state file {path} belongs to {}, not to {}",
@@ -312,25 +226,50 @@ fn live(settings: &Settings) -> Result<Timestamp, String> {
             "{path} took the place of a damaged file, which had counters of its own; set --until to the instant at which the first exporter started"
         ));
     }
+    let Some(newest) = beginning.newest_uncounted else {
+        return Err(format!(
+            "the organization had no entries when the exporter of {path} started, at {}: it has counted everything",
+            beginning.first_sync_at
+        ));
+    };
     let tick = SignedDuration::from_micros(1);
-    beginning
-        .newest_uncounted
-        .map(|newest| newest.checked_add(tick).unwrap_or(newest))
-        .ok_or_else(|| {
-            format!(
-                "the organization had no entries when the exporter of {path} started, at {}: it has counted everything",
-                beginning.first_sync_at
-            )
-        })
+    Ok(newest.checked_add(tick).unwrap_or(newest))
+}
+
+/// Refuses an end within the time that Prometheus keeps in memory.
+fn check_head(until: Option<Until>, end: Timestamp, now: Timestamp) -> Result<(), Failure> {
+    const HEAD: &str = "Prometheus keeps its last three hours in memory";
+    const ALLOW: &str = "use --allow-recent for a database that holds nothing of that time";
+    let Ok(from) = end.checked_add(PROMETHEUS_HEAD) else {
+        return Ok(());
+    };
+    if from <= now {
+        return Ok(());
+    }
+    Err(match until {
+        Some(Until::At(until)) => Failure::in_settings(format!(
+            "--until {until} is too late: {HEAD}; set it to 3h or earlier, or {ALLOW}"
+        )),
+        _ => Failure::at_run_time(format!(
+            "it is too early: the exporter's counters begin at {end}, and {HEAD}; run this again from {} on, or {ALLOW}",
+            from.strftime("%Y-%m-%dT%H:%M:%SZ")
+        )),
+    })
 }
 
 /// Warns if the end of the backfill is not where the exporter begins.
 fn warn_of_seam(end: Timestamp, live: Timestamp, to: Target) {
-    if end > live && to == Target::Otlp {
-        tracing::warn!(until = %end, %live, "the exporter of this state file sends the records since it started; they are delivered again with the same log.record.uid; --until live avoids that");
-    } else if end > live {
-        tracing::warn!(until = %end, %live, "the exporter's counters begin before --until; events between the two are counted twice; --until live avoids that");
-    } else if end < live && to == Target::Openmetrics {
-        tracing::warn!(until = %end, %live, "the exporter's counters begin after --until; events between the two are in neither; --until live avoids that");
-    }
+    let what = match to {
+        Target::Otlp if end > live => {
+            "the exporter sends the records since it started; they are delivered again with the same log.record.uid"
+        }
+        Target::Openmetrics if end > live => {
+            "the exporter's counters begin before --until; events between the two are counted twice"
+        }
+        Target::Openmetrics if end < live => {
+            "the exporter's counters begin after --until; events between the two are in neither"
+        }
+        _ => return,
+    };
+    tracing::warn!(until = %end, %live, "{what}; --until live avoids that");
 }

@@ -5,6 +5,11 @@
 //! are samples at each step for `fill` before and after every increase. The error of a window is at most a step in `fill`,
 //! or in the window if that is shorter.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
 /// A grid of times, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
@@ -19,31 +24,27 @@ pub(super) struct Grid {
 
 impl Grid {
     /// Returns a grid that ends at or before `end`.
-    pub(super) fn new(step: i64, fill: i64, end: i64) -> Self {
+    pub(super) fn new(step: Duration, fill: Duration, end: Timestamp) -> Self {
+        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+        let (step, fill) = (seconds(step), seconds(fill));
         Self {
             step,
-            fill: (fill + step - 1) / step,
-            last: end.div_euclid(step) * step,
+            fill: fill / step + i64::from(fill % step > 0),
+            last: end.as_second().div_euclid(step) * step,
         }
     }
 
-    /// Returns the first sample that shows an event of this time, given in microseconds.
-    pub(super) fn place(&self, at: i64) -> i64 {
-        let step = self.step * 1_000_000;
-        (at.div_euclid(step) * self.step
-            + if at.rem_euclid(step) == 0 {
-                0
-            } else {
-                self.step
-            })
-        .min(self.last)
+    /// Returns the first sample that shows an event of this time.
+    pub(super) fn place(&self, at: Timestamp) -> i64 {
+        let second = at.as_second() + i64::from(at.subsec_nanosecond() > 0);
+        let steps = second.div_euclid(self.step) + i64::from(second.rem_euclid(self.step) > 0);
+        (steps * self.step).min(self.last)
     }
 
-    /// Passes each sample of a counter to `each`, in order, from 0 before the first increase on. Increases are (time, events),
-    /// in order.
+    /// Passes each sample of a counter to `each`, in order, from 0 before the first increase on.
     pub(super) fn expand<E>(
         &self,
-        increases: impl Iterator<Item = (i64, u64)>,
+        increases: &BTreeMap<i64, u64>,
         mut each: impl FnMut(i64, u64) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { step, fill, last } = *self;
@@ -56,7 +57,7 @@ impl Grid {
             Ok(())
         };
         let (mut value, mut previous) = (0, None::<i64>);
-        for (at, count) in increases {
+        for (&at, count) in increases {
             let mut begin = at - fill.max(1) * step;
             if let Some(previous) = previous {
                 let filled = (previous + fill * step).min(at - step);
@@ -79,9 +80,14 @@ impl Grid {
 mod tests {
     use super::*;
 
+    fn grid(step: u64, fill: u64, end: i64) -> Grid {
+        let end = Timestamp::from_second(end).expect("a time");
+        Grid::new(Duration::from_secs(step), Duration::from_secs(fill), end)
+    }
+
     fn expand(grid: Grid, rises: &[(i64, u64)]) -> Vec<(i64, u64)> {
         let mut samples = Vec::new();
-        grid.expand(rises.iter().copied(), |at, value| {
+        grid.expand(&rises.iter().copied().collect(), |at, value| {
             samples.push((at, value));
             Ok::<_, ()>(())
         })
@@ -91,25 +97,23 @@ mod tests {
 
     #[test]
     fn an_event_is_in_the_first_sample_at_or_after_it_and_none_is_after_the_end() {
-        let grid = Grid::new(60, 0, 1000);
+        let grid = grid(60, 0, 1000);
         assert_eq!(
-            [0, 1, 60_000_000, 60_000_001, 999_000_000, -1].map(|at| grid.place(at)),
+            [0, 1, 60_000_000, 60_000_001, 999_000_000, -1]
+                .map(|at| grid.place(Timestamp::from_microsecond(at).expect("a time"))),
             [0, 60, 60, 120, 960, 0]
         );
     }
 
     #[test]
     fn a_rise_alone_has_the_value_before_it_and_what_is_filled() {
+        assert_eq!(expand(grid(60, 0, 6000), &[(600, 3)]), [(540, 0), (600, 3)]);
         assert_eq!(
-            expand(Grid::new(60, 0, 6000), &[(600, 3)]),
-            [(540, 0), (600, 3)]
-        );
-        assert_eq!(
-            expand(Grid::new(60, 120, 6000), &[(600, 3)]),
+            expand(grid(60, 120, 6000), &[(600, 3)]),
             [(480, 0), (540, 0), (600, 3), (660, 3), (720, 3)]
         );
         assert_eq!(
-            expand(Grid::new(60, 120, 660), &[(600, 3)]).last(),
+            expand(grid(60, 120, 660), &[(600, 3)]).last(),
             Some(&(660, 3)),
             "nothing after the end"
         );
@@ -118,13 +122,13 @@ mod tests {
     #[test]
     fn rises_near_each_other_share_what_is_between_them_and_far_ones_have_a_hole() {
         assert_eq!(
-            expand(Grid::new(60, 60, 6000), &[(600, 1), (660, 1), (780, 1)])
+            expand(grid(60, 60, 6000), &[(600, 1), (660, 1), (780, 1)])
                 .iter()
                 .map(|(at, _)| *at)
                 .collect::<Vec<_>>(),
             [540, 600, 660, 720, 780, 840]
         );
-        let far = expand(Grid::new(60, 60, 6000), &[(600, 1), (1200, 2)]);
+        let far = expand(grid(60, 60, 6000), &[(600, 1), (1200, 2)]);
         assert_eq!(
             far,
             [
@@ -137,7 +141,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            expand(Grid::new(60, 0, 6000), &[(600, 1), (720, 1)]),
+            expand(grid(60, 0, 6000), &[(600, 1), (720, 1)]),
             [(540, 0), (600, 1), (660, 1), (720, 2)]
         );
     }
@@ -146,7 +150,7 @@ mod tests {
     fn whatever_the_rises_samples_stand_on_the_grid_once_each_and_show_every_rise() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..500 {
-            let grid = Grid::new(60, random.i64(0..1000), 60 * 500);
+            let grid = grid(60, random.u64(0..1000), 60 * 500);
             let mut at = 0;
             let rises: Vec<(i64, u64)> = std::iter::repeat_with(|| {
                 at += 60 * random.i64(1..20);

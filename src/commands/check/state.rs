@@ -91,6 +91,10 @@ impl State {
                 format!("{name} is damaged: {how}"),
                 "the exporter would rename it and begin with a new one, with counters at 0; restore a copy if there is one",
             ),
+            Content::State { base_url, .. } if !settings.may_use(&base_url) => {
+                let (path, expected) = (settings.path.clone(), settings.base_url.clone());
+                Finding::error(CHECK, OpenError::OtherOwner { path, found: base_url, expected })
+            }
             Content::State { base_url, organization, older, waiting, dead_letters } => {
                 state.organization = organization;
                 let mut said = format!("{name} can be used");

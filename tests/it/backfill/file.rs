@@ -368,7 +368,7 @@ async fn soon_after_the_exporter_began_it_says_from_when_on_it_works() {
     let line = early.refusal(1);
     assert!(
         line.contains("too early")
-            && line.contains("Run this again from")
+            && line.contains("run this again from")
             && line.contains("--allow-recent"),
         "{line}"
     );
@@ -509,7 +509,7 @@ async fn a_dry_run_counts_and_writes_nothing() {
         let run = launch.run().await;
         ended(&run);
         assert!(
-            run.stdout.starts_with("1234 audit entries from the oldest"),
+            run.stdout.starts_with("1234 audit entries; oldest 20"),
             "{}",
             run.stdout
         );
@@ -525,7 +525,7 @@ async fn an_empty_range_is_a_whole_file_without_samples() {
     let file = directory.path().join("history.om");
     let run = to_file(&simulator, &file, &["--until=4h"]).run().await;
     ended(&run);
-    assert!(run.stdout.contains("nothing to make blocks of"));
+    assert!(run.stdout.contains("nothing to create blocks from"));
     assert!(family(&file).samples.is_empty());
 }
 

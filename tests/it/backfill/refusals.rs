@@ -4,7 +4,7 @@ use std::path::Path;
 
 use orgdata_exporter::simulator::Running;
 
-use super::support::{backfill, live, to_file, to_otlp, world};
+use super::support::{backfill, hours, ids, live, to_file, to_otlp, world};
 use crate::support::binary::launch;
 use crate::support::collector_peer::Peer;
 
@@ -154,9 +154,7 @@ async fn a_progress_file_is_for_one_backfill_and_for_nothing_else() {
         };
         let line = line(&progress, &arguments, 2).await;
         assert!(
-            line.contains("another backfill")
-                && line.contains("--from 9days")
-                && line.contains("--progress"),
+            line.contains("belongs to backfill --from 9days") && line.contains("--progress"),
             "{line}"
         );
     }
@@ -175,9 +173,45 @@ async fn a_progress_file_is_for_one_backfill_and_for_nothing_else() {
     running.until_value("orgdata_up{loop=\"audit\"}", 1.0).await;
     assert!(line(&state, &[], 3).await.contains("in use"));
     running.stop().await;
+    assert!(line(&state, &[], 2).await.contains("belongs to http://"));
+}
+
+/// A page that cannot be read stays missing, even after the seven days after which an exporter reports a gap.
+#[tokio::test]
+async fn a_history_with_failing_pages_is_never_called_complete() {
+    let (simulator, peer) = (world(500).await, Peer::grpc(4 << 20).await);
+    let directory = tempfile::tempdir().expect("a directory");
+    let (progress, file) = (directory.path().join("p.db"), directory.path().join("h.om"));
+    let deep_pages_fail = || {
+        let mut pages = 0;
+        simulator.simulator().on_request(Box::new(move |_, _| {
+            pages += 1;
+            (pages > 2).then(|| "500".parse().expect("a fault"))
+        }));
+    };
+    let flags = ["--until=4h", "--api.page-size=100", "--patience=1s"];
+    for days in [0, 8] {
+        deep_pages_fail();
+        let failed = to_otlp(&simulator, &peer, &progress, &flags).run().await;
+        let line = failed.refusal_with_log(1);
+        assert!(
+            line.contains("--patience") && line.contains("run the same command again"),
+            "{days}: {line}"
+        );
+        assert!(peer.taken_ids().is_empty());
+        let database = rusqlite::Connection::open(&progress).expect("it opens");
+        let aged = jiff::Timestamp::now() - hours(8 * 24);
+        let sql = "UPDATE state SET tail = json_set(tail, '$.ranges[0].opened_at', ?1)";
+        assert_eq!(database.execute(sql, [aged.to_string()]), Ok(1));
+    }
+    deep_pages_fail();
+    let failed = to_file(&simulator, &file, &flags).run().await;
     assert!(
-        line(&state, &[], 2)
-            .await
-            .contains("state file of an exporter")
+        failed.refusal_with_log(1).contains("nothing was written") && !file.exists(),
+        "{failed:?}"
     );
+    simulator.simulator().on_request(Box::new(|_, _| None));
+    let done = to_otlp(&simulator, &peer, &progress, &flags).run().await;
+    assert_eq!(done.status, Some(0), "{done:?}");
+    assert_eq!(peer.taken_ids(), ids(&simulator, |_| true));
 }

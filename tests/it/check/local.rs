@@ -72,7 +72,10 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     empty.assert_only(&[]);
     std::fs::create_dir(at("directory")).expect("writable");
     let table: [(&str, &str); 4] = [
-        ("foreign.db", "another program | --state.path"),
+        (
+            "foreign.db",
+            "not a state file of this program | --state.path",
+        ),
         ("newer.db", "newer version (schema 99)"),
         ("directory", "is a directory | --state.path"),
         ("missing/state.db", "there is no directory | --state.path"),

@@ -94,7 +94,7 @@ async fn a_signal_stops_it_in_order() {
 }
 
 #[tokio::test]
-async fn a_peer_that_hangs_does_not_delay_the_stop() {
+async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
     let (api, peer) = (organization().await, silent().await);
     let api_hangs = exporter(&peer.url()).start();
     until("both loops wait", async || {
@@ -112,8 +112,19 @@ async fn a_peer_that_hangs_does_not_delay_the_stop() {
     for traced in [&grpc, &http] {
         traced.until_value(UP, 1.0).await;
     }
+    let key_hangs = exporter(&api.base_url())
+        .without_env("ORGDATA_API_KEY")
+        .args(&["--api.key-file=mounted/key", "--api.timeout=300ms"]);
+    let key = key_hangs.dir().join("mounted/key");
+    std::fs::create_dir(key.with_file_name("")).expect("writable");
+    let key_hangs = key_hangs.start();
+    key_hangs.until_value(UP, 0.0).await;
+    let pipe = std::process::Command::new("mkfifo").arg(&key).status();
+    assert!(pipe.expect("mkfifo").success());
+    let waits = |line: &str| line.contains("mounted/key") && line.contains("timed out");
+    key_hangs.stderr().until("the pipe is read", waits).await;
     let unsent = collector_hangs.stderr().clone();
-    for mut exporter in [api_hangs, collector_hangs, grpc, http] {
+    for mut exporter in [api_hangs, collector_hangs, grpc, http, key_hangs] {
         let started = Instant::now();
         assert_eq!(
             exporter.stop().await,

@@ -43,6 +43,9 @@ const WRONG: &str = "
 dmo => dmo | demo
 demo --audit.poll-interval=fast => --audit.poll-interval | fast | 15s
 simulate --rate=fast => --rate | fast
+simulate --history-span=1M => --history-span | write 1m for a minute
+backfill --to=otlp --from=1M => --from | write 1m for a minute
+backfill --to=otlp --until=1M => --until | write 1m for a minute
 ";
 
 /// The names of the exporter's flags, without dashes in front.
