@@ -222,7 +222,7 @@ async fn a_file_damaged_while_it_is_open_is_set_aside_and_the_process_goes_on() 
         // Another program writes, so that the exporter looks at the file again; then everything but the first page is overwritten.
         let other = rusqlite::Connection::open(&state).expect("opens");
         other
-            .execute_batch("UPDATE state SET filters = filters")
+            .execute_batch("UPDATE state SET newest_at = newest_at")
             .expect("runs");
         other
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

@@ -102,7 +102,7 @@ async fn scrapes_through_tls(program: &str) {
         running
             .stderr()
             .until("the first look at the service", |line| {
-                line.contains("a new ledger")
+                line.contains("first sync")
             })
             .await;
     }
