@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use orgdata_simulator::{Config, Fields, Scope, Simulator};
 use serde_json::{Value, json};
 
-use crate::support::exporter::Setup;
+use crate::support::binary::exporter;
 use crate::support::files::{array, file, text, yaml};
 use crate::support::parts::{Alertmanager, Collector, Prometheus, number, promtool, tool, until};
 
@@ -123,10 +123,10 @@ async fn shows_a_busy_organization(program: &str) {
     };
     let simulator = Simulator::spawn(config).await.unwrap();
     let collector = Collector::start().await;
-    let exporter = Setup::new(&simulator)
-        .otlp("http/protobuf", &collector.http_endpoint())
+    let exporter = exporter(&simulator.base_url())
+        .otlp("http/protobuf", &collector.endpoint("http/protobuf"))
         .flag("--metrics.zero-hold", "6s")
-        .start()
+        .listening()
         .await;
     exporter.synced().await;
     let (synced, begun) = (simulator.mark(), Timestamp::now().as_second());
@@ -201,7 +201,7 @@ async fn shows_a_busy_organization(program: &str) {
 /// In an organization in which nothing ever happened, every panel shows 0.
 async fn shows_an_empty_organization(program: &str) {
     let simulator = Simulator::spawn(Config::quiet()).await.unwrap();
-    let exporter = Setup::new(&simulator).start().await;
+    let exporter = exporter(&simulator.base_url()).listening().await;
     exporter.synced().await;
     let address = exporter.address().to_string();
     let prometheus = Prometheus::start_program(program, &[&address], "1s").await;
@@ -305,11 +305,11 @@ async fn alerts_arrive_and_end_when_the_runbook_is_followed() {
     let [key, state] = ["key", "state.db"].map(|name| directory.path().join(name));
     std::fs::write(&key, "demo-key").unwrap();
     let collector = Collector::start().await;
-    let setup = Setup::new(&simulator).state(&state);
-    let setup = setup.otlp("http/protobuf", &collector.http_endpoint());
+    let setup = exporter(&simulator.base_url()).state(&state);
+    let setup = setup.otlp("http/protobuf", &collector.endpoint("http/protobuf"));
     let mut exporter = setup
         .flag("--api.key-file", key.to_str().unwrap())
-        .start()
+        .listening()
         .await;
     let consistent = "orgdata_tickets_snapshot_consistent";
     exporter
