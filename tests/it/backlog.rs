@@ -1,6 +1,7 @@
 //! A history that is several times larger than the state file may be, with pages that are larger than the whole file.
 
 use std::fs;
+use std::time::Duration;
 
 use orgdata_simulator::{Config, Fields, Scope, Simulator};
 use serde_json::json;
@@ -15,16 +16,18 @@ const MAX_SIZE: u64 = 8 << 20;
 #[tokio::test]
 async fn a_history_larger_than_the_state_file_passes_through_it() {
     let simulator = Simulator::spawn(Config::quiet()).await.unwrap();
-    for _ in 0..400 {
+    for _ in 0..250 {
         // It cannot be compressed.
         let noise = std::iter::repeat_with(fastrand::alphanumeric).take(60_000);
         let metadata = json!({ "note": noise.collect::<String>() });
         let fields = Fields::new().with("metadata", metadata);
         simulator.add_entry(&fields).unwrap();
     }
+    // The history is older than the process.
+    simulator.advance(Duration::from_secs(3600));
     let peer = Peer::grpc(4 << 20).await;
     // The collector is away until the file is full.
-    for _ in 0..4 {
+    for _ in 0..3 {
         peer.reply(Reply::Status(tonic::Status::unavailable("away")));
     }
     let launch = exporter(&simulator.base_url());

@@ -46,7 +46,10 @@ async fn organization(history: u64) -> orgdata_simulator::Running {
         compression: true,
         ..quiet
     };
-    Simulator::spawn(config).await.unwrap()
+    let simulator = Simulator::spawn(config).await.unwrap();
+    // All of the past is older than the exporter.
+    simulator.advance(Duration::from_secs(60));
+    simulator
 }
 
 /// Adds up what has the same labels.
