@@ -61,7 +61,7 @@ fn sum(increases: &Increases) -> f64 {
     increases.values().sum()
 }
 
-async fn history_continues_in_the_present(program: &str, promtool: &str) {
+async fn history_continues_in(program: &str, promtool: &str) {
     let config = Config {
         history: 4_000,
         history_span: Duration::from_secs(4 * 86_400),
@@ -172,13 +172,9 @@ async fn history_continues_in_the_present(program: &str, promtool: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs Prometheus 2.42 and its promtool"]
-async fn history_continues_in_the_present_in_the_oldest_supported_prometheus() {
-    history_continues_in_the_present("prometheus", "promtool").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Prometheus 3 and its promtool"]
-async fn history_continues_in_the_present_in_the_current_prometheus() {
-    history_continues_in_the_present("prometheus3", "promtool3").await;
+#[ignore = "needs Prometheus 2.42 and 3 with their promtools"]
+async fn history_continues_in_the_present() {
+    for (program, promtool) in [("prometheus", "promtool"), ("prometheus3", "promtool3")] {
+        history_continues_in(program, promtool).await;
+    }
 }

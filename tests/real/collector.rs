@@ -217,17 +217,11 @@ async fn an_outage_loses_nothing(protocol: &str, crash: bool) {
 
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
-async fn an_outage_with_a_restart_loses_nothing() {
+async fn an_outage_with_a_restart_or_a_crash_loses_nothing() {
     for protocol in PROTOCOLS {
-        an_outage_loses_nothing(protocol, false).await;
-    }
-}
-
-#[tokio::test]
-#[ignore = "needs the OpenTelemetry Collector"]
-async fn an_outage_with_a_crash_loses_nothing() {
-    for protocol in PROTOCOLS {
-        an_outage_loses_nothing(protocol, true).await;
+        for crash in [false, true] {
+            an_outage_loses_nothing(protocol, crash).await;
+        }
     }
 }
 

@@ -223,17 +223,12 @@ async fn shows_an_empty_organization(program: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs Prometheus 2.42 and the OpenTelemetry Collector"]
-async fn every_panel_shows_data_on_the_oldest_supported_prometheus() {
-    shows_a_busy_organization("prometheus").await;
-    shows_an_empty_organization("prometheus").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Prometheus 3 and the OpenTelemetry Collector"]
-async fn every_panel_shows_data_on_the_current_prometheus() {
-    shows_a_busy_organization("prometheus3").await;
-    shows_an_empty_organization("prometheus3").await;
+#[ignore = "needs Prometheus 2.42 and 3, and the OpenTelemetry Collector"]
+async fn every_panel_shows_data() {
+    for program in ["prometheus", "prometheus3"] {
+        shows_a_busy_organization(program).await;
+        shows_an_empty_organization(program).await;
+    }
 }
 
 #[test]

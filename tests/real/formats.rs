@@ -88,21 +88,11 @@ async fn both_formats_arrive(program: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs Prometheus 2.42"]
-async fn the_oldest_supported_prometheus_reads_both_formats() {
-    both_formats_arrive("prometheus").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Prometheus 3"]
-async fn the_current_prometheus_reads_both_formats() {
-    both_formats_arrive("prometheus3").await;
-}
-
-#[tokio::test]
-#[ignore = "needs VictoriaMetrics"]
-async fn victoriametrics_reads_both_formats() {
-    both_formats_arrive("victoria-metrics").await;
+#[ignore = "needs Prometheus 2.42 and 3, and VictoriaMetrics"]
+async fn every_server_reads_both_formats() {
+    for program in ["prometheus", "prometheus3", "victoria-metrics"] {
+        both_formats_arrive(program).await;
+    }
 }
 
 #[tokio::test]

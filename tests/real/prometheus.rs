@@ -209,15 +209,11 @@ async fn shows_the_true_numbers(program: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs Prometheus 2.42"]
-async fn the_oldest_supported_prometheus_shows_the_true_numbers() {
-    shows_the_true_numbers("prometheus").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Prometheus 3"]
-async fn the_current_prometheus_shows_the_true_numbers() {
-    shows_the_true_numbers("prometheus3").await;
+#[ignore = "needs Prometheus 2.42 and 3"]
+async fn prometheus_shows_the_true_numbers() {
+    for program in ["prometheus", "prometheus3"] {
+        shows_the_true_numbers(program).await;
+    }
 }
 
 #[tokio::test]

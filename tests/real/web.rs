@@ -135,13 +135,9 @@ async fn scrapes_through_tls(program: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs Prometheus 2.42"]
-async fn the_oldest_prometheus_scrapes_over_tls_with_passwords_and_certificates() {
-    scrapes_through_tls("prometheus").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Prometheus 3"]
-async fn the_current_prometheus_scrapes_over_tls_with_passwords_and_certificates() {
-    scrapes_through_tls("prometheus3").await;
+#[ignore = "needs Prometheus 2.42 and 3"]
+async fn prometheus_scrapes_over_tls_with_passwords_and_certificates() {
+    for program in ["prometheus", "prometheus3"] {
+        scrapes_through_tls(program).await;
+    }
 }
