@@ -266,7 +266,10 @@ impl Tail {
         }
         self.show_ranges();
         let wait = wait?;
-        self.metrics.loops.success(Loop::Audit);
+        // An empty first page is confirmed before anything counts as new.
+        if self.ranges.state.first_sync.is_some() {
+            self.metrics.loops.success(Loop::Audit);
+        }
         Ok(wait)
     }
 

@@ -9,7 +9,6 @@ mod support {
     pub(crate) mod captured;
     pub(crate) mod cases;
     pub(crate) mod collector_peer;
-    pub(crate) mod exporter;
     pub(crate) mod families;
     pub(crate) mod fast;
     pub(crate) mod files;
@@ -19,6 +18,7 @@ mod support {
 }
 
 mod backfill;
+mod backlog;
 mod cardinality;
 mod chart;
 mod check;

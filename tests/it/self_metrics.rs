@@ -17,8 +17,8 @@ use orgdata_exporter::simulator::{
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
+use crate::support::binary::{Exporter, Launch, Scrape, client, exporter};
 use crate::support::collector_peer::{Peer, Reply};
-use crate::support::exporter::{Exporter, Scrape, Setup};
 use crate::support::{families, openmetrics, settings};
 
 const README: &str = include_str!("../../README.md");
@@ -86,15 +86,15 @@ fn note(moved: &mut Moved, before: &Picture, after: &Picture) {
 // === impl Watch ===
 
 impl Watch {
-    async fn new(setup: Setup) -> Self {
+    async fn new(setup: Launch) -> Self {
         Self {
-            exporter: setup.start().await,
+            exporter: setup.listening().await,
             moved: Moved::new(),
         }
     }
 
     async fn look(&self) -> Picture {
-        let request = self.exporter.get("/metrics");
+        let request = client().get(format!("{}/metrics", self.exporter.url().await));
         let request = request.header("accept", "application/openmetrics-text;version=1.0.0");
         let response = request.send().await.expect("an answer");
         picture(&response.text().await.expect("a body"))
@@ -167,8 +167,8 @@ async fn quiet(history: u64, tickets: u64) -> Running {
     Simulator::spawn(config).await.expect("a free port")
 }
 
-fn beside(simulator: &Running, collector: Option<&Peer>) -> Setup {
-    let setup = Setup::new(simulator)
+fn beside(simulator: &Running, collector: Option<&Peer>) -> Launch {
+    let setup = exporter(&simulator.base_url())
         .flag("--metrics.max-actors", "3")
         .flag("--audit.reread-interval", "500ms")
         .flag("--tickets.scan-interval", "200ms");
@@ -188,7 +188,7 @@ async fn the_service() -> Moved {
         .exporter
         .until("tickets", |scrape| scrape.has(tickets))
         .await;
-    watch.exporter.born().await;
+    watch.exporter.synced().await;
     let fault = |kind| simulator.fault(Fault::new(kind).on(Endpoint::Audit));
     let once = |kind| simulator.fault(Fault::new(kind).on(Endpoint::Audit).once());
     let later = |seconds| simulator.advance(Duration::from_secs(seconds));
@@ -271,7 +271,7 @@ async fn the_service() -> Moved {
         .moves("an expired cursor", recoveries, || fault(expired))
         .await;
     simulator.clear_faults();
-    watch.exporter.born().await;
+    watch.exporter.synced().await;
     let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
     let names = "orgdata_up orgdata_api_request_failures_total";
     watch
@@ -346,7 +346,7 @@ async fn the_collector() -> Moved {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path().join("state.db");
     let mut watch = Watch::new(beside(&simulator, Some(&peer)).state(&state)).await;
-    watch.exporter.born().await;
+    watch.exporter.synced().await;
     let names =
         "orgdata_otlp_records_sent_total orgdata_otlp_requests_total orgdata_state_size_bytes
         orgdata_otlp_acknowledgement_delay_seconds";
@@ -414,7 +414,7 @@ async fn a_damaged_file() -> Moved {
     let state = directory.path().join("state.db");
     let mut watch = Watch::new(beside(&simulator, None).state(&state)).await;
     let before = watch.look().await;
-    assert!(watch.exporter.terminate().await.success());
+    assert_eq!(watch.exporter.stop().await, Some(0));
     std::fs::write(&state, vec![0x5a; 100_000]).expect("it can be written");
     watch = Watch::new(beside(&simulator, None).state(&state)).await;
     let after = watch.look().await;

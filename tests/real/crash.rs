@@ -1,21 +1,17 @@
 //! Chaos on the built binary: killed again and again while the service fails and the collector is gone. At the end every number is true
 //! and every record was delivered.
 
-use crate::support::exporter;
-use crate::support::parts;
-use crate::support::tap;
-
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use exporter::{Setup, event_counts};
 use http::StatusCode;
-use orgdata_exporter::simulator::{
+use orgdata_simulator::{
     ClockSource, Config, Endpoint, Fault, FaultKind, RetryAfter, Scope, Simulator,
 };
-use parts::{Collector, Prometheus, number};
-use tap::Tap;
+
+use crate::support::binary::{assert_complete, event_counts, exporter};
+use crate::support::parts::{Collector, Prometheus};
+use crate::support::tap::Tap;
 
 /// How often the exporter is killed.
 const CRASHES: u32 = 30;
@@ -23,7 +19,7 @@ const CRASHES: u32 = 30;
 /// Between these crashes there is no collector.
 const OUTAGES: [RangeInclusive<u32>; 2] = [6..=12, 20..=22];
 
-/// Before these crashes the service forgets its cursors: in the middle of the first walk, and later.
+/// Before these crashes the service forgets its cursors: in the middle of the history, and later.
 const FORGOTTEN: [u32; 3] = [2, 11, 24];
 
 /// Events per second, without the bursts.
@@ -32,7 +28,7 @@ const RATE: f64 = 150.0;
 /// Records of one request.
 const BATCH: usize = 100;
 
-/// How far behind the newest entry late rows appear; also how long it takes until one of them can be behind the ledger's birth.
+/// How far behind the newest entry late rows appear; also how long it takes until one of them can be behind the first sync.
 const LATE: Duration = Duration::from_secs(1);
 
 /// What goes wrong on the way to the service, each with its probability.
@@ -70,21 +66,20 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         compression: true,
         ..Config::quiet()
     };
-    let simulator = Simulator::spawn(config).await.expect("a free port");
+    let simulator = Simulator::spawn(config).await.unwrap();
     let mut collector = Collector::start().await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(&simulator)
+    let directory = tempfile::tempdir().unwrap();
+    let setup = exporter(&simulator.base_url())
         .state(&directory.path().join("state.db"))
         .flag("--audit.start", "oldest")
         .flag("--audit.reread-interval", "2s")
         .flag("--api.page-size", "100")
         .flag("--api.timeout", "2s")
-        .flag("--otlp.endpoint", &collector.grpc_endpoint())
-        .flag("--otlp.protocol", "grpc")
+        .otlp("grpc", &collector.endpoint("grpc"))
         .flag("--otlp.batch-size", &BATCH.to_string());
-    let mut exporter = setup.start().await;
-    exporter.born().await;
-    let (born, begun) = (simulator.mark(), Instant::now());
+    let mut exporter = setup.listening().await;
+    exporter.synced().await;
+    let (synced, begun) = (simulator.mark(), Instant::now());
     let wire = Tap::new(Some(exporter.address())).await;
     let prometheus = Prometheus::start(&[&wire.address()], "1s").await;
     for fault in faults() {
@@ -117,7 +112,7 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         kills += 1;
         if dice.u8(..3) == 0 {
             // Also before it has begun to work.
-            let mut early = setup.spawn();
+            let mut early = setup.start();
             tokio::time::sleep(Duration::from_millis(dice.u64(..100))).await;
             early.kill();
             kills += 1;
@@ -125,14 +120,14 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         if OUTAGES.iter().any(|outage| *outage.end() == crash) {
             collector.start_again().await;
         }
-        exporter = setup.start().await;
+        exporter = setup.listening().await;
         wire.lead(Some(exporter.address()));
     }
     simulator.set_rate(0.0);
     let requests = simulator.requests();
     simulator.clear_faults();
 
-    let truth = simulator.truth_of(Scope::arrived_since(born));
+    let truth = simulator.truth_of(Scope::arrived_since(synced));
     let scrape = exporter.settled(truth.total).await;
     for never in [
         "orgdata_audit_gaps_total",
@@ -146,59 +141,26 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
 
     // Every counter, as a server sees it that has watched all along.
     let expected = event_counts(&truth);
-    let all = format!("sum(orgdata_audit_events_total) == {}", truth.total);
     prometheus
-        .query_until(&all, |result| {
-            result.as_array().is_some_and(|series| series.len() == 1)
-        })
+        .shows("sum(orgdata_audit_events_total)", truth.total as f64)
         .await;
-    let mut shown = prometheus
-        .by(&["activity_type", "actor"], "orgdata_audit_events_total")
-        .await;
+    let labels = ["activity_type", "actor"];
+    let mut shown = prometheus.by(&labels, "orgdata_audit_events_total").await;
     shown.retain(|_, count| *count > 0.0);
     assert_eq!(shown, expected);
-    let resets = prometheus
-        .query("max(resets(orgdata_audit_events_total[10m]))")
+    prometheus
+        .shows("max(resets(orgdata_audit_events_total[10m]))", 0.0)
         .await;
-    assert_eq!(number(&resets[0]["value"][1]), 0.0, "no counter ever fell");
 
-    // Every record.
-    let mut came: BTreeMap<String, usize> = BTreeMap::new();
-    let records = collector.records();
-    for record in &records {
-        *came
-            .entry(
-                record.attributes["log.record.uid"]
-                    .as_str()
-                    .expect("an id is a string")
-                    .to_owned(),
-            )
-            .or_default() += 1;
-    }
-    let missing: Vec<String> = simulator
-        .entries()
-        .map(|entry| entry.id)
-        .filter(|id| !came.contains_key(id))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "{} records are missing: {missing:?}",
-        missing.len()
-    );
-    assert_eq!(
-        came.len() as u64,
-        simulator.event_count(),
-        "ids that the service never served"
-    );
-
-    // A record comes again where the acknowledgement of its request was lost: with a killed exporter or a killed collector, a request each.
-    let (again, ends) = (records.len() - came.len(), kills + OUTAGES.len());
+    let came = collector.ids();
+    let again: usize = assert_complete(&simulator, &came).values().sum();
+    // A record comes again if the acknowledgement of its request was lost: with a killed exporter or a killed collector, a request each.
+    let ends = kills + OUTAGES.len();
     println!(
-        "{kills} kills, {} outages of the collector, {} of the service's requests: {} events counted, {} records, {again} of them again",
-        OUTAGES.len(),
+        "{kills} kills, {} requests for audit logs: {} events, {} records, {again} of them again",
         requests.audit,
         truth.total,
-        records.len()
+        came.len()
     );
     assert!(again <= ends * BATCH, "{again} records came again");
 }

@@ -1,65 +1,19 @@
 //! The built binary and its disk: full and emptied again, read-only, and a file that is damaged while it is open.
 
-use crate::support::exporter;
-use crate::support::parts;
-
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use exporter::{Exporter, Scrape, Setup, event_counts};
-use orgdata_exporter::simulator::{Config, Scope, Simulator};
-use parts::Collector;
+use orgdata_simulator::Scope;
 
-fn world(history: u64) -> Config {
-    Config {
-        history,
-        tickets: 10,
-        ..Config::quiet()
-    }
-}
+use crate::organization;
+use crate::support::binary::{assert_complete, event_counts, exporter, until};
+use crate::support::parts::Collector;
 
-/// The counted events by label set, as a scrape shows them.
-fn events(scrape: &Scrape) -> BTreeMap<Vec<String>, f64> {
-    let mut events = BTreeMap::new();
-    for line in scrape
-        .0
-        .lines()
-        .filter(|line| line.starts_with("orgdata_audit_events_total{"))
-    {
-        let label = |name: &str| {
-            line.split(&format!("{name}=\""))
-                .nth(1)
-                .and_then(|rest| rest.split('"').next())
-                .expect(name)
-                .to_owned()
-        };
-        let value: f64 = line
-            .rsplit(' ')
-            .next()
-            .and_then(|value| value.parse().ok())
-            .expect("a value");
-        if value > 0.0 {
-            events.insert(vec![label("activity_type"), label("actor")], value);
-        }
-    }
-    events
-}
-
-async fn healthy(exporter: &Exporter) -> bool {
-    exporter
-        .get("/-/healthy")
-        .send()
-        .await
-        .expect("the exporter answers")
-        .status()
-        == 200
-}
-
-/// Takes all the room that is left.
+/// Takes all the space that is left.
 fn fill(path: &Path) {
-    let mut file = File::create(path).expect("a file without content takes no room");
+    let mut file = File::create(path).unwrap();
     let mut chunk = vec![0x55; 64 * 1024];
     while !chunk.is_empty() {
         match file.write(&chunk) {
@@ -70,81 +24,64 @@ fn fill(path: &Path) {
     }
 }
 
-/// A disk fills up while events come, is full for a while, and has room again: the exporter is there all the time, says what is wrong,
-/// and afterwards every number is true and every record was delivered once.
+/// A disk fills up while events come, is full for a while, and has space again: the exporter answers all the time, says what is wrong, and
+/// afterwards every number is true and every record was delivered once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the OpenTelemetry Collector, and to be root or user namespaces"]
 async fn a_full_disk_pauses_commits_and_heals() {
-    let simulator = Simulator::spawn(world(1_000)).await.expect("a free port");
+    let simulator = organization(1_000, 10).await;
     let mut collector = Collector::start().await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let exporter = Setup::new(&simulator)
+    let directory = tempfile::tempdir().unwrap();
+    let exporter = exporter(&simulator.base_url())
         .mount(directory.path(), "size=12m")
         .state(&directory.path().join("state.db"))
         .flag("--audit.start", "oldest")
         .flag("--api.page-size", "200")
-        .flag("--otlp.endpoint", &collector.grpc_endpoint())
-        .flag("--otlp.protocol", "grpc")
-        .start()
+        .otlp("grpc", &collector.endpoint("grpc"))
+        .listening()
         .await;
-    exporter.born().await;
-    let born = simulator.mark();
+    exporter.synced().await;
+    let synced = simulator.mark();
     simulator.add_events(500);
     exporter.settled(500).await;
 
-    for (episode, outage) in [false, true].into_iter().enumerate() {
+    let failures = "orgdata_state_commit_failures_total";
+    for outage in [false, true] {
         let full = exporter.inside(&directory.path().join("filler"));
         fill(&full);
         if outage {
             // Meanwhile the collector is gone, too.
             collector.stop();
         }
-        // There is room left inside the files that are there already.
-        let failures = exporter
-            .scrape()
-            .await
-            .value("orgdata_state_commit_failures_total")
-            .expect("a value");
-        let stuck = exporter
-            .until("commits that fail", |scrape| {
-                simulator.add_events(20);
-                scrape.value("orgdata_state_commit_failures_total") > Some(failures + 1.0)
-                    && scrape.value("orgdata_up{loop=\"audit\"}") == Some(0.0)
-            })
-            .await;
+        // There is space left inside the files that are there already.
+        let before = exporter.value(failures).await.unwrap();
+        let stuck = exporter.until("commits that fail", |scrape| {
+            simulator.add_events(20);
+            scrape.value(failures) > Some(before + 1.0)
+                && scrape.value("orgdata_up{loop=\"audit\"}") == Some(0.0)
+        });
+        let stuck = stuck.await;
         simulator.add_events(1_000);
-        let told = exporter
-            .log()
-            .into_iter()
-            .filter(|line| {
-                line["error"]
-                    .as_str()
-                    .is_some_and(|error| error.contains("disk"))
-            })
-            .count();
-        assert!(told > 0 && told < 20, "told {told} times");
+        let logged = exporter.stderr().count("disk");
+        assert!((1..20).contains(&logged), "logged {logged} times");
+        let more = stuck.value(failures).map(|failures| failures + 2.0);
         let later = exporter
-            .until("more attempts", |scrape| {
-                scrape.value("orgdata_state_commit_failures_total")
-                    >= stuck
-                        .value("orgdata_state_commit_failures_total")
-                        .map(|n| n + 2.0)
-            })
+            .until("more attempts", |scrape| scrape.value(failures) >= more)
             .await;
         assert_eq!(
-            events(&later),
-            events(&stuck),
-            "nothing moves until there is room"
+            later.events(),
+            stuck.events(),
+            "nothing moves without space"
         );
-        assert!(healthy(&exporter).await, "waiting for a disk is turning");
+        assert!(exporter.is_healthy().await);
 
-        std::fs::remove_file(&full).expect("removed");
+        fs::remove_file(&full).unwrap();
         if outage {
             collector.start_again().await;
         }
-        let truth = simulator.truth_of(Scope::arrived_since(born));
+        let truth = simulator.truth_of(Scope::arrived_since(synced));
         let scrape = exporter.settled(truth.total).await;
-        assert_eq!(events(&scrape), event_counts(&truth), "episode {episode}");
+        assert_eq!(scrape.events(), event_counts(&truth), "outage: {outage}");
         for (series, value) in [
             ("orgdata_up{loop=\"audit\"}", 1.0),
             ("orgdata_up{loop=\"otlp\"}", 1.0),
@@ -155,26 +92,8 @@ async fn a_full_disk_pauses_commits_and_heals() {
             assert_eq!(scrape.value(series), Some(value), "{series}");
         }
     }
-
-    let mut came: BTreeMap<String, usize> = BTreeMap::new();
-    for record in collector.records() {
-        *came
-            .entry(
-                record.attributes["log.record.uid"]
-                    .as_str()
-                    .expect("an id is a string")
-                    .to_owned(),
-            )
-            .or_default() += 1;
-    }
-    let missing = simulator
-        .entries()
-        .filter(|entry| !came.contains_key(&entry.id))
-        .count();
-    assert_eq!((missing, came.len() as u64), (0, simulator.event_count()));
-    // Only a request whose answer was lost with the collector goes again.
-    let again: usize = came.values().map(|times| times - 1).sum();
-    println!("{} records, {again} of them again", came.len());
+    // Only a request whose answer was lost with the collector is sent again.
+    let again: usize = assert_complete(&simulator, &collector.ids()).values().sum();
     assert!(again <= 512, "{again} records came again");
 }
 
@@ -182,98 +101,68 @@ async fn a_full_disk_pauses_commits_and_heals() {
 #[tokio::test]
 #[ignore = "needs to be root, or user namespaces"]
 async fn a_disk_that_cannot_be_written_is_refused_with_the_way_out() {
-    let simulator = Simulator::spawn(world(0)).await.expect("a free port");
-    let directory = tempfile::tempdir().expect("a directory");
-    let state = directory.path().join("state.db");
-    // Read-only; and without room for a file at all.
+    let simulator = organization(0, 0).await;
+    let directory = tempfile::tempdir().unwrap();
+    // Read-only; and without space for a file at all.
     for options in ["ro", "size=4k,nr_inodes=2"] {
-        let mut exporter = Setup::new(&simulator)
+        let refused = exporter(&simulator.base_url())
             .mount(directory.path(), options)
-            .state(&state)
-            .spawn();
-        let (status, said) = exporter.ended().await;
-        assert_eq!(status, Some(2), "{options}: {said}");
-        assert!(
-            said.contains("--state.path") && said.contains("state.db") && said.lines().count() == 1,
-            "{options}: {said}"
-        );
+            .state(&directory.path().join("state.db"));
+        let refused = refused.run().await;
+        let message = refused.refusal(2);
+        let words = ["--state.path", "state.db"];
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
     }
 }
 
-/// A file that is damaged while it is open is set aside, and the process begins anew with a fresh one: at the same address, with a metric
-/// and a log line, and without counting anything twice.
+/// A file that is damaged while it is open is set aside and the exporter continues with a new one: at the same address, with a metric and a
+/// log line, and without counting anything twice.
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
 async fn a_file_damaged_while_it_is_open_is_set_aside_and_the_process_goes_on() {
-    let simulator = Simulator::spawn(world(2_000)).await.expect("a free port");
+    let simulator = organization(2_000, 10).await;
     let collector = Collector::start().await;
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.db");
-    let exporter = Setup::new(&simulator)
+    let exporter = exporter(&simulator.base_url())
         .state(&state)
-        .flag("--otlp.endpoint", &collector.http_endpoint())
-        .start()
+        .otlp("http/protobuf", &collector.endpoint("http/protobuf"))
+        .listening()
         .await;
-    exporter.born().await;
+    exporter.synced().await;
     simulator.add_events(400);
     exporter.settled(400).await;
 
-    {
-        // Another program writes, so that the exporter looks at the file again; then everything but the first page is overwritten.
-        let other = rusqlite::Connection::open(&state).expect("opens");
-        other
-            .execute_batch("UPDATE state SET filters = filters")
-            .expect("runs");
-        other
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-            .expect("runs");
-    }
-    let length = std::fs::metadata(&state).expect("a file").len() as usize;
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .open(&state)
-        .expect("opens");
-    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0x5a; length - 4096], 4096)
-        .expect("written");
-    let damaged = simulator.mark();
+    // Another program writes, so that the exporter looks at the file again; then everything but the first page is overwritten.
+    let other = rusqlite::Connection::open(&state).unwrap();
+    let write = "UPDATE state SET newest_at = newest_at";
+    other.execute(write, []).unwrap();
+    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+    other.query_row(checkpoint, [], |_| Ok(())).unwrap();
+    drop(other);
+    let length = fs::metadata(&state).unwrap().len() as usize;
+    let file = File::options().write(true).open(&state).unwrap();
+    file.write_all_at(&vec![0x5a; length - 4096], 4096).unwrap();
     simulator.add_events(100);
 
     // Until then the port may be closed for a moment.
-    exporter.listens_again(2).await;
-    let scrape = exporter
-        .until("a fresh ledger", |scrape| {
-            scrape.value("orgdata_state_recreated_total") == Some(1.0)
-                && scrape.value("orgdata_up{loop=\"audit\"}") == Some(1.0)
-        })
-        .await;
+    let listens_again = async || (exporter.stderr().count("listening") == 2).then_some(());
+    until("it listens again", listens_again).await;
+    let scrape = exporter.until("the first sync", |scrape| {
+        scrape.value("orgdata_state_recreated_total") == Some(1.0)
+            && scrape.value("orgdata_up{loop=\"audit\"}") == Some(1.0)
+    });
+    let scrape = scrape.await;
     assert!(scrape.value("orgdata_state_recreated_timestamp_seconds") > Some(1.7e9));
-    assert_eq!(
-        scrape.sum("orgdata_audit_events_total"),
-        0.0,
-        "what was there when it began anew is history"
-    );
-    let born = simulator.mark();
-    assert!(damaged < born);
+    let counted = scrape.sum("orgdata_audit_events_total");
+    assert_eq!(counted, 0.0, "what was there before is history");
+    let synced = simulator.mark();
     simulator.add_events(300);
-    let truth = simulator.truth_of(Scope::arrived_since(born));
-    let scrape = exporter.settled(300).await;
-    assert_eq!(events(&scrape), event_counts(&truth));
-    assert!(healthy(&exporter).await);
-    let aside = std::fs::read_dir(directory.path())
-        .expect("readable")
-        .filter_map(Result::ok);
-    let aside = aside
-        .filter(|file| file.file_name().to_string_lossy().contains(".damaged-"))
-        .count();
-    assert_eq!(aside, 1);
-    let told = exporter
-        .log()
-        .into_iter()
-        .filter(|line| {
-            line["message"]
-                .as_str()
-                .is_some_and(|text| text.contains("set aside"))
-        })
-        .count();
-    assert_eq!(told, 1);
+    let truth = simulator.truth_of(Scope::arrived_since(synced));
+    assert_eq!(exporter.settled(300).await.events(), event_counts(&truth));
+    assert!(exporter.is_healthy().await);
+    assert_eq!(exporter.stderr().count("set aside"), 1);
+    let names = fs::read_dir(directory.path()).unwrap();
+    let names = names.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.contains(".damaged-")).count(), 1);
 }

@@ -27,13 +27,9 @@ fn example(name: &str, to: &Path, replaced: &[(&str, &str)]) {
 fn run(program: &str, arguments: &[&str], dir: &Path) -> (Child, Lines) {
     let mut command = Command::new(binary(program));
     command.args(arguments).current_dir(dir).kill_on_drop(true);
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let log = Lines::read(child.stderr.take().unwrap());
-    (child, log)
+    let log = Lines::default();
+    command.stdout(Stdio::null()).stderr(log.file());
+    (command.spawn().unwrap(), log)
 }
 
 #[tokio::test]

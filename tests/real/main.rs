@@ -7,7 +7,6 @@ mod support {
     pub(crate) mod binary;
     pub(crate) mod busy;
     pub(crate) mod collector_peer;
-    pub(crate) mod exporter;
     pub(crate) mod files;
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;

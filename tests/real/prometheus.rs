@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use orgdata_simulator::{Config, Fields, Scope, Simulator};
 use serde_json::{Value, json};
 
-use crate::support::exporter::{Setup, event_counts};
+use crate::support::binary::{event_counts, exporter};
 use crate::support::files::text;
 use crate::support::parts::{Collector, Prometheus, number, promtool_check_metrics};
 use crate::support::tap::Tap;
@@ -46,7 +46,10 @@ async fn organization(history: u64) -> orgdata_simulator::Running {
         compression: true,
         ..quiet
     };
-    Simulator::spawn(config).await.unwrap()
+    let simulator = Simulator::spawn(config).await.unwrap();
+    // All of the past is older than the exporter.
+    simulator.advance(Duration::from_secs(60));
+    simulator
 }
 
 /// Adds up what has the same labels.
@@ -151,9 +154,9 @@ async fn assert_tickets(server: &Prometheus, simulator: &Simulator) {
 /// Asks a server for every number that the specification lets a client know, before and after changes.
 async fn shows_the_true_numbers(program: &str) {
     let simulator = organization(3_000).await;
-    let exporter = Setup::new(&simulator)
+    let exporter = exporter(&simulator.base_url())
         .flag("--api.page-size", "100")
-        .start()
+        .listening()
         .await;
     exporter.synced().await;
     let synced = simulator.mark();
@@ -206,21 +209,26 @@ async fn shows_the_true_numbers(program: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs Prometheus 2.42"]
-async fn the_oldest_supported_prometheus_shows_the_true_numbers() {
-    shows_the_true_numbers("prometheus").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Prometheus 3"]
-async fn the_current_prometheus_shows_the_true_numbers() {
-    shows_the_true_numbers("prometheus3").await;
+#[ignore = "needs Prometheus 2.42 and 3"]
+async fn prometheus_shows_the_true_numbers() {
+    for program in ["prometheus", "prometheus3"] {
+        shows_the_true_numbers(program).await;
+    }
 }
 
 #[tokio::test]
 #[ignore = "needs promtool and the OpenTelemetry Collector"]
 async fn promtool_has_no_remark_on_a_scrape() {
-    let simulator = organization(0).await;
+    let simulator = organization(1).await;
+    let mut collector = Collector::start().await;
+    collector.stop();
+    let busy = exporter(&simulator.base_url())
+        .flag("--api.page-size", "20")
+        .flag("--state.max-size", "8MiB")
+        .otlp("http/protobuf", &collector.endpoint("http/protobuf"))
+        .listening()
+        .await;
+    busy.synced().await;
     // Log records that fill a small state file, of actors with names that need escaping.
     let name = "Zoë \"Zed\" \\ back\nslash {a=\"b\"} # é";
     for user in 0..12 {
@@ -236,15 +244,6 @@ async fn promtool_has_no_remark_on_a_scrape() {
                 .unwrap();
         }
     }
-    let mut collector = Collector::start().await;
-    collector.stop();
-    let exporter = Setup::new(&simulator)
-        .flag("--audit.start", "oldest")
-        .flag("--api.page-size", "20")
-        .flag("--state.max-size", "8MiB")
-        .otlp("http/protobuf", &collector.http_endpoint())
-        .start()
-        .await;
     let families = [
         "orgdata_audit_open_range_age_seconds",
         "orgdata_audit_actor_info",
@@ -252,7 +251,7 @@ async fn promtool_has_no_remark_on_a_scrape() {
         "orgdata_tickets",
     ];
     let wanted = "a full state file with an open range";
-    let busy = exporter.until(wanted, |scrape| {
+    let busy = busy.until(wanted, |scrape| {
         scrape.value("orgdata_audit_paused") == Some(1.0)
             && families.iter().all(|family| scrape.has(family))
             && scrape.sum("orgdata_otlp_request_failures_total") > 0.0
@@ -266,9 +265,13 @@ async fn promtool_has_no_remark_on_a_scrape() {
 
     // In a fresh one most families are absent or 0.
     let quiet = Simulator::spawn(Config::quiet()).await.unwrap();
-    let exporter = Setup::new(&quiet).start().await;
-    for scrape in [exporter.scrape().await, exporter.synced().await] {
-        promtool_check_metrics(&scrape.0).expect("no remark on a fresh exporter");
+    let fresh = exporter(&quiet.base_url()).listening().await;
+    for synced in [false, true] {
+        if synced {
+            fresh.synced().await;
+        }
+        let scrape = fresh.metrics().await;
+        promtool_check_metrics(&scrape).expect("no remark on a fresh exporter");
     }
 }
 
@@ -295,11 +298,11 @@ async fn first_and_increase(
 async fn increase_sees_every_event() {
     let simulator = organization(20_000).await;
     let directory = tempfile::tempdir().unwrap();
-    let setup = Setup::new(&simulator)
+    let setup = exporter(&simulator.base_url())
         .state(&directory.path().join("state.db"))
         .flag("--metrics.zero-hold", "4s")
         .flag("--audit.reread-interval", "1s");
-    let mut exporter = setup.start().await;
+    let mut exporter = setup.listening().await;
     exporter.synced().await;
     simulator.advance(Duration::from_secs(60));
     let synced = simulator.mark();
@@ -319,8 +322,11 @@ async fn increase_sees_every_event() {
         }
     };
 
+    for server in &servers {
+        let up = format!("up{{instance=\"{first}\"}}");
+        server.shows(&up, 1.0).await;
+    }
     // New series appear with many events at once, and others increase a second time.
-    shown(0.0, &first).await;
     simulator.add_events(300);
     shown(300.0, &first).await;
     simulator.add_events(50);
@@ -332,17 +338,17 @@ async fn increase_sees_every_event() {
     exporter.kill();
     here.lead(None);
     simulator.add_events(400);
-    exporter = setup.start().await;
+    exporter = setup.listening().await;
     exporter.synced().await;
     here.lead(Some(exporter.address()));
     shown(757.0, &first).await;
 
     // A pod moves: another instance, and events happen meanwhile.
     let moved = simulator.mark();
-    assert!(exporter.terminate().await.success());
+    assert_eq!(exporter.stop().await, Some(0));
     here.lead(None);
     simulator.add_events(250);
-    exporter = setup.start().await;
+    exporter = setup.listening().await;
     exporter.synced().await;
     there.lead(Some(exporter.address()));
     shown(1007.0, &second).await;
@@ -387,10 +393,10 @@ async fn increase_sees_every_event() {
 async fn victoriametrics_counts_every_event_once() {
     let simulator = organization(20_000).await;
     let directory = tempfile::tempdir().unwrap();
-    let setup = Setup::new(&simulator)
+    let setup = exporter(&simulator.base_url())
         .state(&directory.path().join("state.db"))
         .flag("--metrics.zero-hold", "4s");
-    let mut exporter = setup.start().await;
+    let mut exporter = setup.listening().await;
     exporter.synced().await;
     let synced = simulator.mark();
     let wire = Tap::new(Some(exporter.address())).await;
@@ -402,12 +408,12 @@ async fn victoriametrics_counts_every_event_once() {
             .await;
         server.shows(&format!("sum({increase})"), events).await;
     };
-    shown(0.0).await;
+    server.shows("up", 1.0).await;
     simulator.add_events(300);
     shown(300.0).await;
     exporter.kill();
     simulator.add_events(200);
-    exporter = setup.start().await;
+    exporter = setup.listening().await;
     wire.lead(Some(exporter.address()));
     shown(500.0).await;
     let series = server.by(&["activity_type", "actor"], increase).await;

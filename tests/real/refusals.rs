@@ -5,7 +5,7 @@ use orgdata_simulator::{Fields, Simulator};
 use serde_json::json;
 
 use crate::organization;
-use crate::support::exporter::{Exporter, Setup};
+use crate::support::binary::{Exporter, Launch, exporter};
 use crate::support::files::path;
 use crate::support::parts::Collector;
 use crate::support::tap::Tap;
@@ -26,10 +26,9 @@ async fn assert_waits(exporter: &Exporter, reason: &str, words: &str) {
         scrape.value("orgdata_otlp_records_dead_lettered_total"),
         Some(0.0)
     );
-    let log = exporter.log();
-    let mut messages = log.iter().filter_map(|line| line["message"].as_str());
     let named = |line: &str| line.contains("log records not delivered") && line.contains(words);
-    assert!(messages.any(named), "no line has '{words}': {log:#?}");
+    let log = exporter.stderr().text();
+    assert!(log.lines().any(named), "no line has '{words}': {log}");
 }
 
 /// Asserts that everything arrives once, in order of creation.
@@ -43,8 +42,8 @@ async fn assert_delivers(simulator: &Simulator, exporter: &Exporter, collector: 
     assert_eq!(collector.ids(), served);
 }
 
-fn setup(simulator: &orgdata_simulator::Running, protocol: &str, endpoint: &str) -> Setup {
-    Setup::new(simulator)
+fn setup(simulator: &orgdata_simulator::Running, protocol: &str, endpoint: &str) -> Launch {
+    exporter(&simulator.base_url())
         .flag("--audit.start", "oldest")
         .otlp(protocol, endpoint)
 }
@@ -72,16 +71,16 @@ async fn a_collector_with_client_certificates_gets_records_once_there_is_one() {
         let directory = tempfile::tempdir().unwrap();
         let without = setup(&simulator, protocol, &endpoint)
             .state(&directory.path().join("state.db"))
-            .variable("OTEL_EXPORTER_OTLP_CERTIFICATE", &file("ca.pem"));
-        let mut exporter = without.start().await;
+            .env("OTEL_EXPORTER_OTLP_CERTIFICATE", &file("ca.pem"));
+        let mut exporter = without.listening().await;
         assert_waits(&exporter, "connect", "ertificate").await;
-        assert!(exporter.terminate().await.success());
+        assert_eq!(exporter.stop().await, Some(0));
         assert_eq!(collector.records(), []);
 
         let with = without
-            .variable("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &file("client.pem"))
-            .variable("OTEL_EXPORTER_OTLP_CLIENT_KEY", &file("client.key"));
-        let exporter = with.start().await;
+            .env("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &file("client.pem"))
+            .env("OTEL_EXPORTER_OTLP_CLIENT_KEY", &file("client.key"));
+        let exporter = with.listening().await;
         assert_delivers(&simulator, &exporter, &collector).await;
     }
 }
@@ -121,7 +120,7 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
             _ => Collector::start_refusing().await,
         };
         let wire = Tap::to_url(&wrong.endpoint(served_by)).await;
-        let exporter = setup(&simulator, protocol, &wire.url()).start().await;
+        let exporter = setup(&simulator, protocol, &wire.url()).listening().await;
         assert_waits(&exporter, reason, words).await;
         assert_eq!(wrong.records(), []);
         let right = Collector::start().await;
@@ -149,7 +148,7 @@ async fn a_collector_with_a_low_size_limit_gets_smaller_requests() {
         });
         let collector = collector.await;
         let exporter = setup(&simulator, protocol, &collector.endpoint(protocol))
-            .start()
+            .listening()
             .await;
         assert_delivers(&simulator, &exporter, &collector).await;
         let scrape = exporter.scrape().await;

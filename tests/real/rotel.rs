@@ -1,7 +1,7 @@
 //! rotel, another vendor's collector, reads the records of the built exporter.
 
 use crate::organization;
-use crate::support::exporter::Setup;
+use crate::support::binary::exporter;
 use crate::support::parts::Rotel;
 
 /// Returns the value of a line such as `EventName: x` or `     -> log.record.uid: Str(x)`.
@@ -27,11 +27,11 @@ async fn rotel_prints_every_record() {
     for protocol in ["grpc", "http/protobuf"] {
         let simulator = organization(40, 0).await;
         let rotel = Rotel::start().await;
-        let exporter = Setup::new(&simulator)
+        let exporter = exporter(&simulator.base_url())
             .otlp(protocol, &rotel.endpoint(protocol))
             .flag("--audit.start", "oldest")
-            .variable("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-            .start()
+            .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+            .listening()
             .await;
         exporter.synced().await;
         simulator.add_events(60);

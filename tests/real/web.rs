@@ -1,199 +1,143 @@
 //! Real Prometheus servers scrape over TLS, with passwords and with client certificates, and are kept out without them.
 
-// A test fails by panicking, also in its helpers.
+use std::fs;
 
-use crate::support::binary;
-use crate::support::parts;
-
-use std::path::{Path, PathBuf};
-
-use binary::exporter;
-use orgdata_exporter::simulator::{Config, Simulator};
-use parts::{Prometheus, number};
 use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::organization;
+use crate::support::binary::{Exporter, exporter};
+use crate::support::files::{array, path};
+use crate::support::parts::Prometheus;
 
 const PASSWORD: &str = "s3cret";
 
-fn tls_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/support/tls")
-        .join(name)
+fn tls_file(name: &str) -> String {
+    path(&format!("tests/support/tls/{name}"))
+        .display()
+        .to_string()
 }
 
-/// A configuration file with TLS, a user, and these fields of `tls_server_config`.
-fn config(dir: &Path, more: &str) -> PathBuf {
-    let hash = bcrypt::hash(PASSWORD, 10).unwrap();
-    let text = format!(
-        "tls_server_config:\n  cert_file: {}\n  key_file: {}\n{more}basic_auth_users:\n  prometheus: {hash}\n",
-        tls_file("server.pem").display(),
-        tls_file("server.key").display()
-    );
-    let path = dir.join("web.yml");
-    std::fs::write(&path, text).unwrap();
-    path
-}
-
-/// A job of `scrape_configs`, with these fields besides.
-fn job(name: &str, target: &str, more: &Value) -> Value {
-    let mut job = json!({ "job_name": name, "static_configs": [{ "targets": [target] }] });
-    job.as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
-    job
-}
-
-/// Waits until each job is up or down as it should be, and those that are up have the simulator's events.
-async fn assert_up(prometheus: &Prometheus, wanted: &[(&str, bool)], events: u64) {
-    for (job, up) in wanted {
-        let is = |wanted: f64| {
-            move |result: &Value| {
-                result
-                    .as_array()
-                    .is_some_and(|all| all.len() == 1 && number(&all[0]["value"][1]) == wanted)
-            }
-        };
-        prometheus
-            .query_until(
-                &format!("up{{job=\"{job}\"}}"),
-                is(f64::from(u8::from(*up))),
-            )
-            .await;
-        if *up {
-            prometheus
-                .query_until(
-                    &format!("sum(orgdata_audit_events_total{{job=\"{job}\"}})"),
-                    is(events as f64),
-                )
-                .await;
-        } else {
-            let none = prometheus
-                .query(&format!("{{job=\"{job}\",__name__=~\"orgdata_.*\"}}"))
-                .await;
-            assert_eq!(none, json!([]), "{job}");
-        }
+/// Starts an exporter with TLS, a user, and these fields of `tls_server_config`, and waits for its first sync.
+async fn protected(base_url: &str, dir: &TempDir, more: &[(&str, &str)]) -> Exporter {
+    let mut tls =
+        json!({ "cert_file": tls_file("server.pem"), "key_file": tls_file("server.key") });
+    for (key, value) in more {
+        tls[key] = json!(value);
     }
+    let users = json!({ "prometheus": bcrypt::hash(PASSWORD, 10).unwrap() });
+    let config = dir.path().join(format!("{}.yml", more.len()));
+    // JSON is YAML.
+    let text = json!({ "tls_server_config": tls, "basic_auth_users": users }).to_string();
+    fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let exporter = exporter(base_url)
+        .flag("--web.config.file", config)
+        .listening()
+        .await;
+    let synced = |line: &str| line.contains("first sync");
+    exporter.stderr().until("the first sync", synced).await;
+    exporter
 }
 
-/// A server scrapes an exporter that wants TLS and a password, and one that wants a client certificate besides.
+/// A server scrapes an exporter that requires TLS and a password, and one that also requires a client certificate.
 async fn scrapes_through_tls(program: &str) {
-    let simulator = Simulator::spawn(Config::quiet()).await.unwrap();
+    let simulator = organization(1, 0).await;
     let dir = tempfile::tempdir().unwrap();
-    let with_password = exporter(&simulator.base_url())
-        .arg(&format!(
-            "--web.config.file={}",
-            config(dir.path(), "").display()
-        ))
-        .start();
-    let (verified, verified_dir) = (tls_file("ca.pem"), tempfile::tempdir().unwrap());
-    let more = format!(
-        "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: {}\n",
-        verified.display()
-    );
-    let config = config(verified_dir.path(), &more);
-    let with_certificate = exporter(&simulator.base_url())
-        .arg(&format!("--web.config.file={}", config.display()))
-        .start();
-    let (first, second) = (with_password.url().await, with_certificate.url().await);
-    let (first, second) = (
-        first.trim_start_matches("http://"),
-        second.trim_start_matches("http://"),
-    );
-    for running in [&with_password, &with_certificate] {
-        running
-            .stderr()
-            .until("the first look at the service", |line| {
-                line.contains("a new ledger")
-            })
-            .await;
-    }
+    let authority = tls_file("ca.pem");
+    let verify = [
+        ("client_auth_type", "RequireAndVerifyClientCert"),
+        ("client_ca_file", authority.as_str()),
+    ];
+    let url = simulator.base_url();
+    let password = protected(&url, &dir, &[]).await;
+    let certificate = protected(&url, &dir, &verify).await;
     simulator.add_events(7);
 
-    let authority = json!({ "ca_file": tls_file("ca.pem"), "server_name": "localhost" });
-    let shown = |name: &str| {
-        json!({
-            "ca_file": tls_file("ca.pem"), "server_name": "localhost",
-            "cert_file": tls_file(&format!("{name}.pem")), "key_file": tls_file(&format!("{name}.key")),
-        })
+    let tls = json!({ "ca_file": authority, "server_name": "localhost" });
+    let shows = |name: &str| {
+        let [cert, key] = ["pem", "key"].map(|end| tls_file(&format!("{name}.{end}")));
+        json!({ "ca_file": authority, "server_name": "localhost", "cert_file": cert, "key_file": key })
     };
     let user = |password: &str| json!({ "username": "prometheus", "password": password });
-    let jobs = json!([
-        job(
-            "password",
-            first,
-            &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD) })
-        ),
-        job(
-            "http1",
-            first,
-            &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD), "enable_http2": false })
-        ),
-        job(
+    let (right, none) = (user(PASSWORD), Value::Null);
+    let jobs = [
+        ("password", &password, tls.clone(), right.clone(), true),
+        ("http1", &password, tls.clone(), right.clone(), true),
+        (
             "wrong-password",
-            first,
-            &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user("wrong") })
+            &password,
+            tls.clone(),
+            user("wrong"),
+            false,
         ),
-        job(
-            "no-password",
-            first,
-            &json!({ "scheme": "https", "tls_config": authority })
-        ),
-        job(
+        ("no-password", &password, tls.clone(), none.clone(), false),
+        (
             "unknown-authority",
-            first,
-            &json!({ "scheme": "https", "basic_auth": user(PASSWORD) })
+            &password,
+            none.clone(),
+            right.clone(),
+            false,
         ),
-        job("plain", first, &json!({ "basic_auth": user(PASSWORD) })),
-        job(
+        ("plain", &password, none.clone(), right.clone(), false),
+        (
             "certificate",
-            second,
-            &json!({ "scheme": "https", "tls_config": shown("client"), "basic_auth": user(PASSWORD) })
+            &certificate,
+            shows("client"),
+            right.clone(),
+            true,
         ),
-        job(
+        (
             "stranger",
-            second,
-            &json!({ "scheme": "https", "tls_config": shown("stranger"), "basic_auth": user(PASSWORD) })
+            &certificate,
+            shows("stranger"),
+            right.clone(),
+            false,
         ),
-        job(
-            "no-certificate",
-            second,
-            &json!({ "scheme": "https", "tls_config": authority, "basic_auth": user(PASSWORD) })
-        ),
-        job(
+        ("no-certificate", &certificate, tls, right, false),
+        (
             "certificate-alone",
-            second,
-            &json!({ "scheme": "https", "tls_config": shown("client") })
+            &certificate,
+            shows("client"),
+            none,
+            false,
         ),
-    ]);
-    let prometheus = Prometheus::start_jobs(program, jobs, "1s").await;
-    let wanted = [
-        ("password", true),
-        ("http1", true),
-        ("wrong-password", false),
-        ("no-password", false),
-        ("unknown-authority", false),
-        ("plain", false),
-        ("certificate", true),
-        ("stranger", false),
-        ("no-certificate", false),
-        ("certificate-alone", false),
     ];
-    assert_up(&prometheus, &wanted, 7).await;
-    // Scrape after scrape: none fails in between, when a connection is kept, or closed.
-    prometheus
-        .query_until("min_over_time(up{job=\"certificate\"}[1m]) == 1 and count_over_time(up{job=\"certificate\"}[1m]) >= 5", |result| {
-            result.as_array().is_some_and(|all| all.len() == 1)
-        })
-        .await;
+    let configs = jobs.iter().map(|(name, exporter, tls, user, _)| {
+        let targets = json!([{ "targets": [exporter.address().to_string()] }]);
+        let scheme = if *name == "plain" { "http" } else { "https" };
+        let mut job = json!({ "job_name": name, "static_configs": targets, "scheme": scheme });
+        job["enable_http2"] = json!(*name != "http1");
+        for (key, value) in [("tls_config", tls), ("basic_auth", user)] {
+            if !value.is_null() {
+                job[key] = value.clone();
+            }
+        }
+        job
+    });
+    let prometheus = Prometheus::start_jobs(program, configs.collect(), "1s").await;
+    for (job, .., up) in &jobs {
+        let query = format!("up{{job=\"{job}\"}}");
+        prometheus.shows(&query, f64::from(u8::from(*up))).await;
+        if *up {
+            let events = format!("sum(orgdata_audit_events_total{{job=\"{job}\"}})");
+            prometheus.shows(&events, 7.0).await;
+        } else {
+            let any = format!("{{job=\"{job}\",__name__=~\"orgdata_.*\"}}");
+            assert_eq!(prometheus.query(&any).await, json!([]), "{job}");
+        }
+    }
+    // Scrape after scrape: none fails in between, whether a connection is kept or closed.
+    let up = "up{job=\"certificate\"}[1m]";
+    let always = format!("min_over_time({up}) == 1 and count_over_time({up}) >= 5");
+    let is_so = |result: &Value| array(result).len() == 1;
+    prometheus.query_until(&always, is_so).await;
 }
 
 #[tokio::test]
-#[ignore = "needs Prometheus 2.42"]
-async fn the_oldest_prometheus_scrapes_over_tls_with_passwords_and_certificates() {
-    scrapes_through_tls("prometheus").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Prometheus 3"]
-async fn the_current_prometheus_scrapes_over_tls_with_passwords_and_certificates() {
-    scrapes_through_tls("prometheus3").await;
+#[ignore = "needs Prometheus 2.42 and 3"]
+async fn prometheus_scrapes_over_tls_with_passwords_and_certificates() {
+    for program in ["prometheus", "prometheus3"] {
+        scrapes_through_tls(program).await;
+    }
 }

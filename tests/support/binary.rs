@@ -1,30 +1,43 @@
-//! The built binary as a child process: how it ends, what it prints, where it listens. It is killed when its value is dropped.
+//! The built binary as a user runs it: flags, variables, signals, how it ends, what it prints and what it shows on `/metrics`.
+//!
+//! A process is killed when its value is dropped. When a test panics, the end of its log is printed.
 
-#![allow(dead_code, reason = "each test crate uses what it needs")]
+#![allow(dead_code, reason = "each test program uses what it needs")]
 
-use std::path::Path;
-use std::process::Stdio;
-use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
-use tokio::time::Instant;
+use orgdata_simulator::{Simulator, Truth};
+use tempfile::{NamedTempFile, TempDir};
 
 /// How long anything may take before a test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The time between two looks.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The simulator's key.
 pub(crate) const KEY: &str = "demo-key";
 
-/// A command line with an environment of its own, in a directory of its own.
+/// The number of lines of a log that are printed when a test fails.
+const SHOWN_LINES: usize = 40;
+
+/// A command line with an environment and a directory of its own; several processes can be started with it.
+#[derive(Clone)]
 pub(crate) struct Launch {
-    command: Command,
-    dir: TempDir,
+    program: PathBuf,
+    arguments: Vec<String>,
+    variables: BTreeMap<String, OsString>,
+    /// A shell command that prepares the namespace of mounts the program runs in.
+    mount: Option<String>,
+    dir: Arc<TempDir>,
 }
 
 /// A process that ended.
@@ -40,33 +53,36 @@ pub(crate) struct Exporter {
     child: Child,
     out: Lines,
     err: Lines,
-    _dir: TempDir,
+    _dir: Arc<TempDir>,
 }
 
-/// Lines as they arrive.
-#[derive(Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
+/// What a process has printed so far.
+#[derive(Clone)]
+pub(crate) struct Lines(Arc<NamedTempFile>);
 
-/// The binary with these arguments and nothing in its environment.
+/// A scrape in the classic text format.
+#[derive(Clone, Debug)]
+pub(crate) struct Scrape(pub(crate) String);
+
+/// Returns the binary with these arguments and nothing in its environment.
 pub(crate) fn launch(arguments: &[&str]) -> Launch {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
-    let dir = tempfile::tempdir().expect("a temporary directory can be made");
-    command
-        .args(arguments)
-        .env_clear()
-        .current_dir(dir.path())
-        .kill_on_drop(true)
-        .stdin(Stdio::null());
-    Launch { command, dir }
+    let launch = Launch {
+        program: env!("CARGO_BIN_EXE_orgdata-exporter").into(),
+        arguments: Vec::new(),
+        variables: BTreeMap::new(),
+        mount: None,
+        dir: Arc::new(tempfile::tempdir().unwrap()),
+    };
+    launch.args(arguments)
 }
 
-/// The exporter beside a service, with the simulator's key, quick loops, a free port and nothing on disk.
+/// Returns an exporter of a service, with the simulator's key, quick loops, a free port and nothing on disk.
 pub(crate) fn exporter(base_url: &str) -> Launch {
     launch(&[
         "--web.listen-address=127.0.0.1:0",
         "--audit.poll-interval=100ms",
         "--tickets.scan-interval=200ms",
-        "--api.max-requests-per-second=100",
+        "--api.max-requests-per-second=1000",
         "--metrics.zero-hold=0",
     ])
     .env("ORGDATA_API_BASE_URL", base_url)
@@ -74,17 +90,14 @@ pub(crate) fn exporter(base_url: &str) -> Launch {
     .env("ORGDATA_STATE_PATH", ":memory:")
 }
 
-/// One HTTP client for all tests, which keeps no connection: each test has a runtime of its own.
+/// Returns a client that connects directly, whatever proxy the environment names. It keeps no connection: each test has its own runtime.
 pub(crate) fn client() -> &'static reqwest::Client {
     static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| {
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .ok();
-        reqwest::Client::builder()
-            .no_proxy()
-            .pool_max_idle_per_host(0)
-            .build()
-            .expect("a client can be built")
+        // It fails only if a provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy();
+        let client = client.pool_max_idle_per_host(0).timeout(PATIENCE / 4);
+        client.build().unwrap()
     });
     &CLIENT
 }
@@ -93,94 +106,183 @@ pub(crate) fn client() -> &'static reqwest::Client {
 ///
 /// # Panics
 ///
-/// When there is nothing for too long; `what` says what was waited for.
+/// If there is nothing for too long; `what` says what was waited for.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let begun = Instant::now();
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Returns the series of `orgdata_audit_events_total` by `activity_type` and `actor`, with their true values.
+pub(crate) fn event_counts(truth: &Truth) -> BTreeMap<Vec<String>, f64> {
+    let actor = |id: &Option<i64>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
+    let counts = truth.counts.iter();
+    counts
+        .map(|((kind, id), count)| (vec![kind.clone(), actor(id)], *count as f64))
+        .collect()
+}
+
+/// Asserts that every entry of the service came as a log record, and no other. Returns how often each came again that came more than once.
+pub(crate) fn assert_complete(simulator: &Simulator, came: &[String]) -> BTreeMap<String, usize> {
+    let mut again: BTreeMap<String, usize> = BTreeMap::new();
+    for id in came {
+        *again.entry(id.clone()).or_default() += 1;
+    }
+    let served: Vec<String> = simulator.entries().map(|entry| entry.id).collect();
+    let missing: Vec<&String> = served
+        .iter()
+        .filter(|id| !again.contains_key(*id))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "{} are missing: {missing:?}",
+        missing.len()
+    );
+    assert_eq!(
+        again.len(),
+        served.len(),
+        "ids that the service never served"
+    );
+    again.retain(|_, times| {
+        *times -= 1;
+        *times > 0
+    });
+    again
 }
 
 // === impl Launch ===
 
 impl Launch {
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
-        self.command.env(name, value);
-        self
+    pub(crate) fn env(self, name: &str, value: &str) -> Self {
+        self.os_env(name, value.as_ref())
     }
 
-    pub(crate) fn os_env(mut self, name: &str, value: &std::ffi::OsStr) -> Self {
-        self.command.env(name, value);
+    pub(crate) fn os_env(mut self, name: &str, value: &OsStr) -> Self {
+        self.variables.insert(name.to_owned(), value.to_owned());
         self
     }
 
     pub(crate) fn without_env(mut self, name: &str) -> Self {
-        self.command.env_remove(name);
+        self.variables.remove(name);
         self
     }
 
-    pub(crate) fn arg(mut self, argument: &str) -> Self {
-        self.command.arg(argument);
-        self
+    pub(crate) fn arg(self, argument: &str) -> Self {
+        self.args(&[argument])
     }
 
     pub(crate) fn args(mut self, arguments: &[&str]) -> Self {
-        self.command.args(arguments);
+        self.arguments
+            .extend(arguments.iter().map(ToString::to_string));
         self
     }
 
-    /// The directory that the process starts in.
+    /// Sets a flag, or changes it.
+    pub(crate) fn flag(mut self, name: &str, value: &str) -> Self {
+        let is_other = |argument: &String| argument.split('=').next() != Some(name);
+        self.arguments.retain(is_other);
+        self.arg(&format!("{name}={value}"))
+    }
+
+    /// Keeps the state in a file.
+    pub(crate) fn state(self, file: &Path) -> Self {
+        self.flag("--state.path", file.to_str().unwrap())
+    }
+
+    /// Sends log records to an endpoint.
+    pub(crate) fn otlp(self, protocol: &str, endpoint: &str) -> Self {
+        self.flag("--otlp.protocol", protocol)
+            .flag("--otlp.endpoint", endpoint)
+    }
+
+    /// Runs the image's program, for tests of what a debug build does differently.
+    pub(crate) fn shipped(mut self) -> Self {
+        let target = self.program.ancestors().nth(2).unwrap();
+        self.program = target.join("image/usr/local/bin/orgdata-exporter");
+        assert!(self.program.is_file(), "run deploy/image/build.sh first");
+        self
+    }
+
+    /// Mounts a file system in memory over a directory for the exporter alone; [`Exporter::inside`] reaches it. Needs to be root or user
+    /// namespaces.
+    pub(crate) fn mount(mut self, directory: &Path, options: &str) -> Self {
+        let directory = directory.display();
+        self.mount = Some(format!("mount -t tmpfs -o {options} tmpfs {directory}"));
+        self
+    }
+
+    /// The directory that it starts in.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Starts it with pipes that the test itself reads, or closes.
-    pub(crate) fn spawn(mut self) -> (Child, TempDir) {
-        let child = self
-            .command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it can be run");
-        (child, self.dir)
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env_clear();
+        if let Some(mount) = &self.mount {
+            let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+            let namespace = if root { "-m" } else { "-rm" };
+            let script = format!("{mount} && exec \"$0\" \"$@\"");
+            command = Command::new("unshare");
+            command
+                .args([namespace, "sh", "-c", &script])
+                .arg(&self.program);
+            command
+                .env_clear()
+                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        }
+        command.args(&self.arguments).envs(&self.variables);
+        command.current_dir(self.dir()).stdin(Stdio::null());
+        command
     }
 
-    /// Runs it to its own end.
-    ///
-    /// # Panics
-    ///
-    /// When it does not end.
-    pub(crate) async fn run(mut self) -> Finished {
-        let output = tokio::time::timeout(PATIENCE, self.command.output())
-            .await
-            .expect("it ends by itself")
-            .expect("it can be run");
-        Finished {
-            status: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+    /// Starts it with pipes that the test itself reads, or closes.
+    pub(crate) fn spawn(self) -> (tokio::process::Child, Arc<TempDir>) {
+        let mut command = tokio::process::Command::from(self.command());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        (command.kill_on_drop(true).spawn().unwrap(), self.dir)
     }
 
     /// Starts it.
-    pub(crate) fn start(mut self) -> Exporter {
-        let mut child = self
-            .command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it can be run");
-        let out = Lines::read(child.stdout.take().expect("piped"));
-        let err = Lines::read(child.stderr.take().expect("piped"));
+    pub(crate) fn start(&self) -> Exporter {
+        let (out, err) = (Lines::default(), Lines::default());
+        let mut command = self.command();
+        command.stdout(out.file()).stderr(err.file());
         Exporter {
-            child,
+            child: command.spawn().unwrap(),
             out,
             err,
-            _dir: self.dir,
+            _dir: self.dir.clone(),
+        }
+    }
+
+    /// Starts it and waits until it listens.
+    pub(crate) async fn listening(&self) -> Exporter {
+        let mut exporter = self.start();
+        until("it listens", async || {
+            let ended = exporter.child.try_wait().unwrap();
+            assert!(ended.is_none(), "ended before it listened: {ended:?}");
+            exporter.err.text().contains("addresses").then_some(())
+        })
+        .await;
+        exporter
+    }
+
+    /// Runs it to its own end.
+    pub(crate) async fn run(self) -> Finished {
+        let mut process = self.start();
+        Finished {
+            status: process.ended().await,
+            stdout: process.out.text(),
+            stderr: process.err.text(),
         }
     }
 }
@@ -188,41 +290,25 @@ impl Launch {
 // === impl Finished ===
 
 impl Finished {
-    /// The message of a refusal: the status is that one, nothing is on standard output, and there is one line.
-    ///
-    /// # Panics
-    ///
-    /// When it ended in another way.
+    /// Returns the message of a refusal: the status is this one, nothing is on standard output, and there is one line.
     pub(crate) fn refusal(&self, status: i32) -> &str {
         assert_eq!(
-            (self.status, self.stdout.as_str()),
-            (Some(status), ""),
-            "{}",
+            self.stderr.lines().count(),
+            1,
+            "one line is enough:\n{}",
             self.stderr
         );
-        let line = self.stderr.strip_suffix('\n').expect("a whole line");
-        assert!(!line.contains('\n'), "one line is enough:\n{line}");
-        line.strip_prefix("orgdata-exporter: ")
-            .expect("the line says who speaks")
+        self.refusal_with_log(status)
     }
-}
 
-impl Finished {
-    /// The same where log lines stand before the message.
-    ///
-    /// # Panics
-    ///
-    /// When it ended in another way.
+    /// Returns the same if log lines come before the message.
     pub(crate) fn refusal_with_log(&self, status: i32) -> &str {
-        assert_eq!(
-            (self.status, self.stdout.as_str()),
-            (Some(status), ""),
-            "{}",
-            self.stderr
-        );
-        let line = self.stderr.lines().last().expect("a line");
-        line.strip_prefix("orgdata-exporter: ")
-            .expect("the line says who speaks")
+        let said = (self.status, self.stdout.as_str());
+        assert_eq!(said, (Some(status), ""), "{}", self.stderr);
+        assert!(self.stderr.ends_with('\n'), "a whole line: {}", self.stderr);
+        let message = self.stderr.lines().last();
+        let message = message.and_then(|line| line.strip_prefix("orgdata-exporter: "));
+        message.unwrap_or_else(|| panic!("no message: {}", self.stderr))
     }
 }
 
@@ -237,165 +323,236 @@ impl Exporter {
         &self.err
     }
 
-    /// Where it listens, once it says so.
-    ///
-    /// # Panics
-    ///
-    /// When it never does.
+    /// Returns the address that it has logged.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let log = self.err.text();
+        let address = log.split_once("addresses").map(|(_, rest)| {
+            let rest = rest.trim_start_matches(['=', '"', ':']);
+            rest.split([' ', ',', '"']).next().unwrap().parse()
+        });
+        let address = address.and_then(Result::ok);
+        address.unwrap_or_else(|| panic!("it does not say where it listens:\n{log}"))
+    }
+
+    /// Waits until it listens and returns its URL.
     pub(crate) async fn url(&self) -> String {
-        let line = self
-            .err
-            .until("a line that says where it listens", |line| {
-                line.contains("listening")
-            })
-            .await;
-        let (_, rest) = line
-            .split_once("addresses=")
-            .unwrap_or_else(|| panic!("no addresses in: {line}"));
-        format!("http://{}", rest.split([' ', ',']).next().unwrap_or(rest))
+        let listens = |line: &str| line.contains("addresses");
+        self.err.until("where it listens", listens).await;
+        format!("http://{}", self.address())
     }
 
-    /// A page of it: status and text.
+    /// Returns status and text of a page.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
-        let response = client()
-            .get(format!("{}{path}", self.url().await))
-            .send()
-            .await
-            .expect("it answers");
-        (
-            response.status().as_u16(),
-            response.text().await.expect("the answer is whole"),
-        )
+        let request = client().get(format!("{}{path}", self.url().await));
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
     }
 
-    /// A scrape in the classic format.
+    pub(crate) async fn is_healthy(&self) -> bool {
+        self.get("/-/healthy").await.0 == 200
+    }
+
+    /// Scrapes it, in the format that a client without `Accept` gets.
+    pub(crate) async fn scrape(&self) -> Scrape {
+        Scrape(self.metrics().await)
+    }
+
+    /// Returns the text of a scrape.
     pub(crate) async fn metrics(&self) -> String {
         let (status, text) = self.get("/metrics").await;
         assert_eq!(status, 200, "{text}");
         text
     }
 
-    /// The value of a series, written as in the exposition; `None` where it is absent.
+    /// Returns the value of a series, written as in the scrape.
     pub(crate) async fn value(&self, series: &str) -> Option<f64> {
-        let metrics = self.metrics().await;
-        let value = metrics
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
-        value.parse().ok()
+        self.scrape().await.value(series)
     }
 
-    /// The sum over all label sets of a family.
+    /// Returns the sum over all series of a family.
     pub(crate) async fn sum(&self, family: &str) -> f64 {
-        let metrics = self.metrics().await;
-        let of_family = metrics.lines().filter(|line| {
-            line.strip_prefix(family)
-                .is_some_and(|rest| rest.starts_with(['{', ' ']))
-        });
-        of_family
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
+        self.scrape().await.sum(family)
+    }
+
+    /// Scrapes it until the answer is accepted.
+    pub(crate) async fn until(&self, wanted: &str, accept: impl Fn(&Scrape) -> bool) -> Scrape {
+        let begun = Instant::now();
+        loop {
+            let scrape = self.scrape().await;
+            if accept(&scrape) {
+                return scrape;
+            }
+            let in_time = begun.elapsed() < PATIENCE;
+            assert!(in_time, "not within {PATIENCE:?}: {wanted}:\n{}", scrape.0);
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Waits until a series has this value.
     pub(crate) async fn until_value(&self, series: &str, value: f64) {
-        let what = format!("{series} {value}, standard error:\n{}", self.err.text());
-        until(&what, async || {
-            (self.value(series).await == Some(value)).then_some(())
-        })
-        .await;
+        let is_so = |scrape: &Scrape| scrape.value(series) == Some(value);
+        self.until(&format!("{series} {value}"), is_so).await;
     }
 
-    /// Sends it a signal by its name, as `TERM`.
+    /// Waits until its first sync is done: what happens from now on is counted.
+    pub(crate) async fn synced(&self) {
+        self.until_value("orgdata_up{loop=\"audit\"}", 1.0).await;
+    }
+
+    /// Waits until this number of events is counted and every record is delivered.
+    pub(crate) async fn settled(&self, events: u64) -> Scrape {
+        let wanted = format!("{events} events, nothing to send");
+        let settled = |scrape: &Scrape| {
+            scrape.sum("orgdata_audit_events_total") == events as f64
+                && scrape.value("orgdata_otlp_backlog_records") == Some(0.0)
+        };
+        // A scrape is not a snapshot of all families: one that began before the last commit can show its events without its records.
+        self.until(&wanted, settled).await;
+        self.until(&wanted, settled).await
+    }
+
+    /// Sends it a signal by its name, such as `TERM`, if it still runs.
     pub(crate) async fn signal(&self, name: &str) {
-        let id = self.child.id().expect("it runs");
-        let sent = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {id}")])
-            .status()
-            .await
-            .expect("there is a shell");
-        assert!(sent.success(), "{name}");
+        // The standard library can send no other signal than SIGKILL.
+        let script = format!("kill -{name} {} 2>&-", self.child.id());
+        Command::new("sh").args(["-c", &script]).status().unwrap();
     }
 
-    /// As [`signal`](Self::signal), and no failure when it has just ended.
-    pub(crate) async fn signal_if_it_runs(&self, name: &str) {
-        if let Some(id) = self.child.id() {
-            let sent = Command::new("sh")
-                .args(["-c", &format!("kill -{name} {id} 2>&-")])
-                .status()
-                .await;
-            sent.expect("there is a shell");
-        }
+    /// Kills it with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
-    /// Its exit status; `None` where a signal ended it.
-    ///
-    /// # Panics
-    ///
-    /// When it does not end.
+    /// Waits until it ends and returns its exit status; `None` if a signal ended it.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
-        ended
-            .unwrap_or_else(|_| panic!("it does not end:\n{}", self.err.text()))
-            .expect("it can be waited for")
-            .code()
+        let status = until("it ends", async || self.child.try_wait().unwrap());
+        status.await.code()
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub(crate) fn runs(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        self.child.try_wait().unwrap().is_none()
     }
 
-    /// Asks it to stop and waits for that.
+    /// Asks it to stop, and returns its exit status.
     pub(crate) async fn stop(&mut self) -> Option<i32> {
         self.signal("TERM").await;
         self.ended().await
+    }
+
+    /// Returns a path as the exporter itself sees it, also below what is mounted for it alone.
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(path.strip_prefix("/").unwrap())
+    }
+
+    /// Returns its memory in MiB, now and at the peak.
+    pub(crate) fn memory(&self) -> [f64; 2] {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.unwrap();
+        ["VmRSS", "VmHWM"].map(|name| {
+            let mut lines = status.lines();
+            let kib = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+            let kib = kib.trim_matches(|c: char| !c.is_ascii_digit());
+            kib.parse::<f64>().unwrap() / 1024.0
+        })
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = self.err.text();
+            let lines: Vec<&str> = log.lines().collect();
+            let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+            eprintln!("the exporter logged at last:\n{}", shown.join("\n"));
+        }
     }
 }
 
 // === impl Lines ===
 
+impl Default for Lines {
+    fn default() -> Self {
+        Self(Arc::new(NamedTempFile::new().unwrap()))
+    }
+}
+
 impl Lines {
-    pub(crate) fn read(source: impl AsyncRead + Unpin + Send + 'static) -> Self {
-        let lines = Self::default();
-        let into = lines.clone();
-        tokio::spawn(async move {
-            let mut source = BufReader::new(source).lines();
-            while let Ok(Some(line)) = source.next_line().await {
-                into.0.lock().expect("not poisoned").push(line);
-            }
-        });
-        lines
+    /// Returns the file for a process to write to.
+    pub(crate) fn file(&self) -> fs::File {
+        self.0.reopen().unwrap()
     }
 
-    /// Everything so far.
+    /// Returns everything so far.
     pub(crate) fn text(&self) -> String {
-        self.0.lock().expect("not poisoned").join("\n")
+        String::from_utf8_lossy(&fs::read(self.0.path()).unwrap()).into_owned()
     }
 
-    /// The first line that is wanted, once it is there.
-    ///
-    /// # Panics
-    ///
-    /// When it never comes.
+    /// Returns how many lines contain these words.
+    pub(crate) fn count(&self, words: &str) -> usize {
+        let text = self.text();
+        text.lines().filter(|line| line.contains(words)).count()
+    }
+
+    /// Returns the first line that is wanted, once it is there.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let begun = Instant::now();
         loop {
-            let found = self
-                .0
-                .lock()
-                .expect("not poisoned")
-                .iter()
-                .find(|line| wanted(line))
-                .cloned();
-            if let Some(line) = found {
-                return line;
+            let text = self.text();
+            let mut lines = text
+                .split_inclusive('\n')
+                .filter_map(|line| line.strip_suffix('\n'));
+            if let Some(line) = lines.find(|line| wanted(line)) {
+                return line.to_owned();
             }
-            assert!(
-                Instant::now() < deadline,
-                "not within {PATIENCE:?}: {what}, in:\n{}",
-                self.text()
-            );
+            assert!(begun.elapsed() < PATIENCE, "never: {what}, in:\n{text}");
             tokio::time::sleep(PAUSE).await;
         }
+    }
+}
+
+// === impl Scrape ===
+
+impl Scrape {
+    /// Returns the value of a series, written as in the scrape.
+    pub(crate) fn value(&self, series: &str) -> Option<f64> {
+        let mut lines = self.0.lines();
+        lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// Returns the sum over all series of a name.
+    pub(crate) fn sum(&self, name: &str) -> f64 {
+        self.series(name).map(|(_, value)| value).sum()
+    }
+
+    /// Returns whether there is a series of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.series(name).next().is_some()
+    }
+
+    /// Returns the values of the labels, and the value, of every series of a name.
+    pub(crate) fn series<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> impl Iterator<Item = (Vec<String>, f64)> + 'a {
+        self.0.lines().filter_map(move |line| {
+            let rest = line.strip_prefix(name)?;
+            let (labels, value) = rest.rsplit_once(' ')?;
+            if !labels.is_empty() && !labels.starts_with('{') {
+                return None;
+            }
+            let values = labels.split('"').skip(1).step_by(2);
+            Some((values.map(str::to_owned).collect(), value.parse().ok()?))
+        })
+    }
+
+    /// Returns the counted events as [`event_counts`] does.
+    pub(crate) fn events(&self) -> BTreeMap<Vec<String>, f64> {
+        let events = self.series("orgdata_audit_events_total");
+        events.filter(|(_, count)| *count > 0.0).collect()
     }
 }

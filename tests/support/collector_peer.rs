@@ -3,13 +3,13 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
@@ -74,101 +74,81 @@ struct Grpc(Arc<Script>);
 // === impl Peer ===
 
 impl Peer {
+    /// Starts a server on a free port.
+    async fn serve<F: Future<Output: Send> + Send + 'static>(
+        server: impl FnOnce(TcpListener, Arc<Script>) -> F,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let script: Arc<Script> = Arc::default();
+        let server = server(listener, script.clone());
+        Self {
+            address,
+            script,
+            task: tokio::spawn(async move { drop(server.await) }),
+        }
+    }
+
     /// A gRPC collector that takes requests of up to `limit` bytes.
     pub(crate) async fn grpc(limit: usize) -> Self {
-        Self::start_grpc(limit, None).await
+        Self::start_grpc(limit, tonic::transport::Server::builder()).await
     }
 
     /// The same over TLS, with the certificates of a directory; clients must show one.
     pub(crate) async fn grpc_tls(directory: &str) -> Self {
-        let read = |file: &str| std::fs::read(format!("{directory}{file}")).expect("a file");
+        let read = |file: &str| std::fs::read(format!("{directory}{file}")).unwrap();
         let tls = ServerTlsConfig::new()
             .identity(Identity::from_pem(read("server.pem"), read("server.key")))
             .client_ca_root(Certificate::from_pem(read("ca.pem")));
-        Self::start_grpc(4 * 1024 * 1024, Some(tls)).await
+        let server = tonic::transport::Server::builder().tls_config(tls);
+        Self::start_grpc(4 * 1024 * 1024, server.unwrap()).await
     }
 
-    async fn start_grpc(limit: usize, tls: Option<ServerTlsConfig>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (address, script) = (
-            listener.local_addr().expect("bound"),
-            Arc::new(Script::default()),
-        );
-        let service = LogsServiceServer::new(Grpc(script.clone()))
-            .accept_compressed(CompressionEncoding::Gzip)
-            .max_decoding_message_size(limit);
-        let mut server = tonic::transport::Server::builder();
-        if let Some(tls) = tls {
-            server = server.tls_config(tls).expect("a TLS configuration");
-        }
-        let serve = server
-            .add_service(service)
-            .serve_with_incoming(TcpIncoming::from(listener));
-        let task = tokio::spawn(async move { serve.await.expect("serves") });
-        Self {
-            address,
-            script,
-            task,
-        }
+    async fn start_grpc(limit: usize, mut server: tonic::transport::Server) -> Self {
+        Self::serve(|listener, script| {
+            let service = LogsServiceServer::new(Grpc(script))
+                .accept_compressed(CompressionEncoding::Gzip)
+                .max_decoding_message_size(limit);
+            let incoming = TcpIncoming::from(listener);
+            server.add_service(service).serve_with_incoming(incoming)
+        })
+        .await
     }
 
     /// An HTTP collector that takes requests of up to `limit` bytes at `/v1/logs`.
     pub(crate) async fn http(limit: usize) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (address, script) = (
-            listener.local_addr().expect("bound"),
-            Arc::new(Script::default()),
-        );
-        let route =
-            axum::routing::post(http_export).layer(axum::extract::DefaultBodyLimit::max(limit));
-        let app = Router::new()
-            .route("/v1/logs", route)
-            .with_state(script.clone());
-        let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("serves") });
-        Self {
-            address,
-            script,
-            task,
-        }
+        let route = axum::routing::post(http_export).layer(DefaultBodyLimit::max(limit));
+        let app = Router::new().route("/v1/logs", route);
+        let serve = |listener, script| axum::serve(listener, app.with_state(script)).into_future();
+        Self::serve(serve).await
     }
 
     /// Something that takes connections and closes them at the first byte.
     pub(crate) async fn hangs_up() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("bound");
-        let task = tokio::spawn(async move {
+        Self::serve(|listener, _| async move {
             loop {
-                let (stream, _) = listener.accept().await.expect("a connection");
-                stream.readable().await.expect("readable");
+                let (stream, _) = listener.accept().await.unwrap();
+                stream.readable().await.unwrap();
             }
-        });
-        Self {
-            address,
-            script: Arc::default(),
-            task,
-        }
+        })
+        .await
     }
 
     pub(crate) fn reply(&self, reply: Reply) {
-        self.script.replies.lock().expect("lock").push_back(reply);
+        self.script.replies.lock().unwrap().push_back(reply);
     }
 
     pub(crate) fn refuse(&self, id: &str) {
-        self.script.bad.lock().expect("lock").push(id.to_owned());
+        self.script.bad.lock().unwrap().push(id.to_owned());
     }
 
     pub(crate) fn requests(&self) -> Vec<Vec<String>> {
-        self.script.requests.lock().expect("lock").clone()
+        self.script.requests.lock().unwrap().clone()
     }
 
     pub(crate) fn taken_ids(&self) -> Vec<String> {
-        self.script
-            .taken
-            .lock()
-            .expect("lock")
-            .iter()
-            .map(record_id)
-            .collect()
+        let taken = self.script.taken.lock().unwrap();
+        taken.iter().map(record_id).collect()
     }
 }
 
@@ -182,26 +162,21 @@ impl Drop for Peer {
 
 impl Script {
     fn take(&self, request: ExportLogsServiceRequest, headers: HeaderMap) -> Reply {
-        let records: Vec<LogRecord> = request
-            .resource_logs
-            .iter()
-            .flat_map(|logs| &logs.scope_logs)
-            .flat_map(|logs| logs.log_records.clone())
-            .collect();
+        let resources = request.resource_logs.iter();
+        let scopes = resources.flat_map(|logs| &logs.scope_logs);
+        let records: Vec<LogRecord> = scopes.flat_map(|logs| logs.log_records.clone()).collect();
         let ids: Vec<String> = records.iter().map(record_id).collect();
-        *self.headers.lock().expect("lock") = headers;
-        self.requests.lock().expect("lock").push(ids.clone());
-        if let Some(reply) = self.replies.lock().expect("lock").pop_front() {
+        *self.headers.lock().unwrap() = headers;
+        self.requests.lock().unwrap().push(ids.clone());
+        if let Some(reply) = self.replies.lock().unwrap().pop_front() {
             return reply;
         }
-        if ids
-            .iter()
-            .any(|id| self.bad.lock().expect("lock").contains(id))
-        {
+        let bad = self.bad.lock().unwrap();
+        if ids.iter().any(|id| bad.contains(id)) {
             return Reply::Status(tonic::Status::invalid_argument("cannot take this record"));
         }
-        self.taken.lock().expect("lock").extend(records);
-        *self.last.lock().expect("lock") = Some(request);
+        self.taken.lock().unwrap().extend(records);
+        *self.last.lock().unwrap() = Some(request);
         Reply::Accept
     }
 }
@@ -215,15 +190,14 @@ impl LogsService for Grpc {
         request: tonic::Request<ExportLogsServiceRequest>,
     ) -> Result<tonic::Response<ExportLogsServiceResponse>, tonic::Status> {
         let headers = request.metadata().clone().into_headers();
-        match self.0.take(request.into_inner(), headers) {
-            Reply::Accept => Ok(tonic::Response::new(ExportLogsServiceResponse::default())),
-            Reply::Partial(rejected, message) => {
-                Ok(tonic::Response::new(partial(rejected, message)))
-            }
-            Reply::Status(status) => Err(status),
-            Reply::Http(..) => Err(tonic::Status::internal("a reply for HTTP")),
+        let answer = match self.0.take(request.into_inner(), headers) {
+            Reply::Accept => ExportLogsServiceResponse::default(),
+            Reply::Partial(rejected, message) => partial(rejected, message),
+            Reply::Status(status) => return Err(status),
+            Reply::Http(..) => return Err(tonic::Status::internal("a reply for HTTP")),
             Reply::Silence => std::future::pending().await,
-        }
+        };
+        Ok(tonic::Response::new(answer))
     }
 }
 
@@ -232,120 +206,67 @@ async fn http_export(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let body = if headers
-        .get("content-encoding")
-        .is_some_and(|encoding| encoding == "gzip")
-    {
+    let encoding = headers.get("content-encoding");
+    let request = if encoding.is_some_and(|encoding| encoding == "gzip") {
         let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(body.as_ref())
-            .read_to_end(&mut plain)
-            .expect("gzip");
-        plain
+        let mut decoder = flate2::read::GzDecoder::new(body.as_ref());
+        decoder.read_to_end(&mut plain).unwrap();
+        ExportLogsServiceRequest::decode(plain.as_slice())
     } else {
-        body.to_vec()
+        ExportLogsServiceRequest::decode(body)
     };
-    let request = ExportLogsServiceRequest::decode(body.as_slice()).expect("a request");
     let protobuf = |answer: ExportLogsServiceResponse| {
-        (
-            [("content-type", "application/x-protobuf")],
-            answer.encode_to_vec(),
-        )
-            .into_response()
+        let headers = [("content-type", "application/x-protobuf")];
+        (headers, answer.encode_to_vec()).into_response()
     };
-    match script.take(request, headers) {
+    match script.take(request.unwrap(), headers) {
         Reply::Accept => protobuf(ExportLogsServiceResponse::default()),
         Reply::Partial(rejected, message) => protobuf(partial(rejected, message)),
         Reply::Status(status) => {
-            let code = if status.code() == tonic::Code::InvalidArgument {
-                400
-            } else {
-                500
+            let code = match status.code() {
+                tonic::Code::InvalidArgument => StatusCode::BAD_REQUEST,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            (
-                StatusCode::from_u16(code).expect("a status"),
-                status.message().to_owned(),
-            )
-                .into_response()
+            (code, status.message().to_owned()).into_response()
         }
         Reply::Http(status, content_type, body, retry_after) => {
-            let mut response = (
-                StatusCode::from_u16(status).expect("a status"),
-                [("content-type", content_type)],
-                body,
-            )
-                .into_response();
-            if let Some(retry_after) = retry_after {
-                response
-                    .headers_mut()
-                    .insert("retry-after", http::HeaderValue::from_static(retry_after));
+            let headers = [("content-type", content_type)];
+            let retry_after = retry_after.map(|value| [("retry-after", value)]);
+            let status = StatusCode::from_u16(status).unwrap();
+            match retry_after {
+                Some(retry_after) => (status, retry_after, headers, body).into_response(),
+                None => (status, headers, body).into_response(),
             }
-            response
         }
         Reply::Silence => std::future::pending().await,
     }
 }
 
-/// An HTTPS server that acknowledges every request, where the client shows a certificate; it ends with the process.
+/// Starts an HTTPS server that acknowledges every request if the client shows a certificate; it ends with the test.
 pub(crate) fn https(directory: &str) -> SocketAddr {
     let path = |file: &str| format!("{directory}{file}");
     let chain = |file: &str| -> Vec<CertificateDer<'static>> {
-        CertificateDer::pem_file_iter(path(file))
-            .expect("a file")
-            .map(|certificate| certificate.expect("a certificate"))
-            .collect()
+        let chain = CertificateDer::pem_file_iter(path(file)).unwrap();
+        chain.map(Result::unwrap).collect()
     };
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(chain("ca.pem"));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .expect("a verifier");
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_client_cert_verifier(clients)
-        .with_single_cert(
-            chain("server.pem"),
-            PrivateKeyDer::from_pem_file(path("server.key")).expect("a key"),
-        )
-        .expect("a certificate");
-    let config = Arc::new(config);
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
-            let mut stream = rustls::StreamOwned::new(connection, stream.expect("a connection"));
-            // A client that fails the handshake is the test's business, not the server's.
-            if read_request(&mut stream).is_some() {
-                let _ = stream.write_all(
-                    b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-                );
-            }
-        }
-    });
+    let clients =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+    let key = PrivateKeyDer::from_pem_file(path("server.key")).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_client_cert_verifier(clients.unwrap());
+    let config = config.with_single_cert(chain("server.pem"), key).unwrap();
+    let config = axum_server::tls_rustls::RustlsConfig::from_config(Arc::new(config));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = Router::new().fallback(async || ()).into_make_service();
+    let server = axum_server::from_tcp_rustls(listener, config).unwrap();
+    tokio::spawn(server.serve(app));
     address
-}
-
-/// Reads to the end of a request's body; what is left unread would reset the connection.
-fn read_request(stream: &mut impl Read) -> Option<()> {
-    let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
-        let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
-        if let Some((head, _)) = text.split_once("\r\n\r\n") {
-            let length = head
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length:"))
-                .and_then(|value| value.trim().parse().ok());
-            if request.len() >= head.len() + 4 + length.unwrap_or(0_usize) {
-                return Some(());
-            }
-        }
-        match stream.read(&mut chunk).ok()? {
-            0 => return None,
-            bytes => request.extend_from_slice(&chunk[..bytes]),
-        }
-    }
 }
 
 fn partial(rejected: i64, message: &str) -> ExportLogsServiceResponse {
@@ -358,16 +279,11 @@ fn partial(rejected: i64, message: &str) -> ExportLogsServiceResponse {
     }
 }
 
-/// `log.record.uid` of a record.
+/// Returns `log.record.uid` of a record; empty if it has none.
 pub(crate) fn record_id(record: &LogRecord) -> String {
-    let uid = record
-        .attributes
-        .iter()
-        .find(|attribute| attribute.key == "log.record.uid");
-    match uid
-        .and_then(|uid| uid.value.as_ref())
-        .and_then(|value| value.value.as_ref())
-    {
+    let mut attributes = record.attributes.iter();
+    let uid = attributes.find(|attribute| attribute.key == "log.record.uid");
+    match uid.and_then(|uid| uid.value.as_ref()?.value.as_ref()) {
         Some(Value::StringValue(id)) => id.clone(),
         _ => String::new(),
     }

@@ -14,12 +14,13 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use reqwest::{Client, StatusCode};
+use reqwest::StatusCode;
 
 use super::files::path;
+
+pub(crate) use super::binary::client;
 
 pub(crate) use collector::{Collector, LogRecordJson, Rotel};
 pub(crate) use prometheus::{Alertmanager, Prometheus, number};
@@ -132,18 +133,6 @@ pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let bind = |_| TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let listeners: [TcpListener; N] = std::array::from_fn(bind);
     listeners.map(|listener| listener.local_addr().unwrap().port())
-}
-
-/// Returns a client that connects to loopback directly, whatever proxy the environment names. It keeps no connection, because each test has
-/// its own runtime.
-pub(crate) fn client() -> &'static Client {
-    static CLIENT: LazyLock<Client> = LazyLock::new(|| {
-        // It fails only if a provider is installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().no_proxy().pool_max_idle_per_host(0);
-        client.timeout(Duration::from_secs(10)).build().unwrap()
-    });
-    &CLIENT
 }
 
 /// Returns the last lines of a log file.

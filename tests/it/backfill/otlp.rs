@@ -181,7 +181,7 @@ async fn killed_at_any_moment_it_goes_on_where_it_was() {
             moved.then_some(())
         })
         .await;
-        running.signal_if_it_runs("KILL").await;
+        running.signal("KILL").await;
         taken = peer.taken_ids().len();
     }
     assert!(taken < 3_000, "it was killed before its end");

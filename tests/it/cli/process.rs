@@ -149,7 +149,7 @@ async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
         .await;
     // The first repetitions may be taken for an echo.
     until("the end", async || {
-        patient.signal_if_it_runs("INT").await;
+        patient.signal("INT").await;
         (!patient.runs()).then_some(())
     })
     .await;
@@ -157,7 +157,7 @@ async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
 
     let mut twice = with_backlog(&api, &peer, "700ms").await;
     twice.signal("TERM").await;
-    twice.signal_if_it_runs("TERM").await;
+    twice.signal("TERM").await;
     assert_eq!(twice.ended().await, Some(0), "{}", twice.stderr().text());
 }
 

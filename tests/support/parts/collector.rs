@@ -121,16 +121,6 @@ impl Collector {
         endpoint(protocol, self.ports[0], self.ports[1])
     }
 
-    /// Returns the endpoint for OTLP over gRPC.
-    pub(crate) fn grpc_endpoint(&self) -> String {
-        self.endpoint("grpc")
-    }
-
-    /// Returns the endpoint for OTLP over HTTP.
-    pub(crate) fn http_endpoint(&self) -> String {
-        self.endpoint("http/protobuf")
-    }
-
     /// Returns the log records acknowledged so far, in the order in which they came.
     pub(crate) fn records(&self) -> Vec<LogRecordJson> {
         let requests = lines(&self.dir.path().join("logs.jsonl"));
