@@ -27,7 +27,6 @@ use orgdata_exporter::ledger::{
 use orgdata_exporter::metrics::audit::{Delta, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
-use orgdata_exporter::web::overview::Overview;
 use orgdata_exporter::web::{
     self, Health, Limits, Settings as WebSettings, TelemetryPath, WebState,
 };
@@ -227,7 +226,6 @@ async fn over_http(series: usize) {
     let state = WebState {
         metrics: metrics.clone(),
         health: Health::default(),
-        overview: Arc::new(Overview::default),
     };
     let stop = CancellationToken::new();
     let server = tokio::spawn(web::serve(bound, state, stop.clone()));

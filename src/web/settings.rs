@@ -1,7 +1,7 @@
 //! Where the exporter listens, under which path it shows its metrics, and what clients may use.
 
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -26,12 +26,9 @@ pub struct Settings {
 /// One `--web.listen-address`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// `:10917`: every interface, IPv4 and IPv6.
-    Any(u16),
-    /// `127.0.0.1:0`, `[::]:10917`; port 0 means a free one.
-    Socket(SocketAddr),
-    /// `localhost:10917`: every address of the name.
-    Name(String, u16),
+    /// Host and port: `127.0.0.1:10917`, `[::1]:10917`, `localhost:10917`, or `:10917` for every
+    /// interface. Port 0 means a free one.
+    Tcp(String, u16),
     /// `unix:/run/orgdata-exporter.sock`: a socket in the file system.
     Unix(PathBuf),
 }
@@ -70,54 +67,43 @@ impl FromStr for ListenAddress {
             }
             return Ok(Self::Unix(path.into()));
         }
-        if let Ok(address) = text.parse() {
-            return Ok(Self::Socket(address));
-        }
-        if text.parse::<Ipv6Addr>().is_ok() {
-            return Err("an IPv6 address needs brackets, like [::1]:10917");
-        }
+        let needs_brackets = "an IPv6 address needs brackets, like [::1]:10917";
         let Some((host, port)) = text.rsplit_once(':') else {
             return Err("it has no port; write it like :10917 or localhost:10917");
         };
-        if host.contains(':') && !host.starts_with('[') {
-            return Err("an IPv6 address needs brackets, like [::1]:10917");
+        let ipv6 = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        if ipv6.is_none() && host.contains(':') && !host.starts_with('[') {
+            return Err(needs_brackets);
         }
         let port = match port.parse() {
-            Ok(number) if port.bytes().all(|byte| byte.is_ascii_digit()) => number,
+            Ok(number) if !port.starts_with('+') => number,
             _ => return Err("its port is not a number from 0 to 65535; 0 means any free port"),
         };
-        if host.is_empty() {
-            return Ok(Self::Any(port));
-        }
-        let name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        if !host.chars().all(name) || host.chars().all(|c| c.is_ascii_digit() || c == '.') {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        let is_number = host.contains(|c: char| c.is_ascii_digit())
+            && host.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let is_valid = match ipv6 {
+            Some(ipv6) => ipv6.parse::<Ipv6Addr>().is_ok(),
+            None if is_number => host.parse::<Ipv4Addr>().is_ok(),
+            None => host.chars().all(is_name),
+        };
+        if !is_valid {
             return Err(
                 "it is not an address and a port; write it like :10917, 127.0.0.1:10917, \
-                        [::1]:10917 or localhost:10917",
+                 [::1]:10917 or localhost:10917",
             );
         }
-        Ok(Self::Name(host.to_owned(), port))
+        Ok(Self::Tcp(host.to_owned(), port))
     }
 }
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Any(port) => write!(f, ":{port}"),
-            Self::Socket(address) => address.fmt(f),
-            Self::Name(host, port) => write!(f, "{host}:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl ListenAddress {
-    /// Returns the port: 0 for any free one, and for a Unix socket.
-    pub fn port(&self) -> u16 {
-        match self {
-            Self::Any(port) | Self::Name(_, port) => *port,
-            Self::Socket(address) => address.port(),
-            Self::Unix(_) => 0,
         }
     }
 }
@@ -150,8 +136,7 @@ impl FromStr for TelemetryPath {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
         if !path.bytes().all(plain) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(
-                "it may only contain letters, digits and - . _ ~ /, and no empty or \
-                        dotted parts",
+                "it may only contain letters, digits and - . _ ~ /, and no empty or dotted parts",
             );
         }
         Ok(Self(text.to_owned()))
@@ -197,9 +182,6 @@ mod tests {
         ] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
-        assert_eq!(":10917".parse(), Ok(ListenAddress::Any(10917)));
-        let localhost = ListenAddress::Name("localhost".to_owned(), 1);
-        assert_eq!("localhost:1".parse(), Ok(localhost));
     }
 
     #[test]

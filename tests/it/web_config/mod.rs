@@ -21,6 +21,7 @@ const TLS: &str = "tls_server_config:\n  cert_file: server.pem\n  key_file: serv
 struct Server {
     running: Running,
     dir: TempDir,
+    config: WebConfig,
 }
 
 /// Returns the path of a file in `tests/support/tls`.
@@ -74,10 +75,12 @@ impl Server {
             .ok();
         let dir = directory(config);
         let config = WebConfig::load(&dir.path().join("web.yml")).unwrap();
-        // Read before every request, so that no test waits for a change.
-        let config = config.rechecked(Duration::ZERO);
-        let running = Running::limited(limits, Some(config)).await;
-        Self { running, dir }
+        let running = Running::limited(limits, Some(config.clone())).await;
+        Self {
+            running,
+            dir,
+            config,
+        }
     }
 
     fn address(&self) -> SocketAddr {
@@ -114,6 +117,7 @@ impl Server {
         let new = self.dir.path().join(".new");
         std::fs::write(&new, content).unwrap();
         std::fs::rename(new, self.dir.path().join(name)).unwrap();
+        self.config.reload();
     }
 }
 
@@ -271,6 +275,7 @@ async fn a_broken_or_shorter_file_changes_nothing_until_it_is_repaired() {
         );
     }
     std::fs::remove_file(server.dir.path().join("web.yml")).unwrap();
+    server.config.reload();
     assert_eq!(server.status("alice", "right").await, StatusCode::OK);
     server.write("web.yml", users(&[("alice", "repaired")]));
     assert_eq!(server.status("alice", "repaired").await, StatusCode::OK);
