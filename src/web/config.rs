@@ -88,8 +88,8 @@ struct HttpFields {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RateFields {
-    interval: Option<String>,
-    burst: Option<u32>,
+    interval: String,
+    burst: u32,
 }
 
 /// The files that were read, each with a hash of its content.
@@ -163,7 +163,7 @@ impl Current {
             tls: Tls::new(tls, http.http2.unwrap_or(true), files)?,
             headers: headers(http.headers.unwrap_or_default())?,
             users,
-            rate: Rate::new(fields.rate_limit.unwrap_or_default())?,
+            rate: Rate::new(&fields.rate_limit.unwrap_or_default())?,
         })
     }
 
@@ -197,39 +197,28 @@ impl Current {
 }
 
 fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
-    let mut headers = Vec::new();
-    for (name, value) in given.into_iter().filter(|(_, value)| !value.is_empty()) {
-        let known = HEADERS.iter().find(|(known, _)| *known == name);
-        let error = match known {
-            None => {
-                let known = HEADERS.map(|(name, _)| name).join(", ");
-                format!("this header cannot be configured; use one of {known}")
-            }
-            Some((_, values)) if !values.is_empty() && !values.contains(&value.as_str()) => {
-                let values = values.join(" or ");
-                format!("{value:?} is not a value of it; write {values}")
-            }
-            Some(_) => match (HeaderName::try_from(&name), HeaderValue::try_from(&value)) {
-                (Ok(name), Ok(value)) => {
-                    headers.push((name, value));
-                    continue;
-                }
-                _ => "it contains an invalid character; remove it".to_owned(),
-            },
-        };
-        return Err(ConfigError(format!(
-            "http_server_config.headers.{name}: {error}"
-        )));
-    }
-    Ok(headers)
+    let given = given.into_iter().filter(|(_, value)| !value.is_empty());
+    let headers = given.map(|(name, value)| {
+        let is_known = HEADERS.iter().any(|(known, values)| {
+            *known == name && (values.is_empty() || values.contains(&value.as_str()))
+        });
+        match (HeaderName::try_from(&name), HeaderValue::try_from(&value)) {
+            (Ok(name), Ok(value)) if is_known => Ok((name, value)),
+            _ => Err(ConfigError(format!(
+                "http_server_config.headers.{name}: {value:?} cannot be configured; write \
+                 X-Frame-Options: deny or sameorigin, X-Content-Type-Options: nosniff, or any \
+                 Strict-Transport-Security, X-XSS-Protection or Content-Security-Policy"
+            ))),
+        }
+    });
+    headers.collect()
 }
 
 // === impl Rate ===
 
 impl Rate {
-    fn new(fields: RateFields) -> Result<Option<Self>, ConfigError> {
-        let text = fields.interval.unwrap_or_default();
-        let interval = match text.as_str() {
+    fn new(fields: &RateFields) -> Result<Option<Self>, ConfigError> {
+        let interval = match fields.interval.as_str() {
             "" | "0" => return Ok(None),
             text => humantime::parse_duration(text).map_err(|error| {
                 ConfigError(format!(
@@ -239,7 +228,7 @@ impl Rate {
         };
         Ok((!interval.is_zero()).then(|| Self {
             interval,
-            burst: fields.burst.unwrap_or(0),
+            burst: fields.burst,
             full_at: Mutex::default(),
         }))
     }
@@ -359,8 +348,8 @@ mod tests {
     use super::*;
 
     fn rate(interval: &str, burst: u32) -> Result<Option<Rate>, ConfigError> {
-        let (interval, burst) = (Some(interval.to_owned()), Some(burst));
-        Rate::new(RateFields { interval, burst })
+        let interval = interval.to_owned();
+        Rate::new(&RateFields { interval, burst })
     }
 
     #[tokio::test(start_paused = true)]

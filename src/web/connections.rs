@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::Limits;
+use super::{Limits, RESPONSE_TIMEOUT};
 
 /// The number of file descriptors that are kept for everything but connections of clients: files,
 /// listeners, requests to the API and to the collector.
@@ -162,8 +162,7 @@ impl Connection {
     pub(super) fn begin_response(self: &Arc<Self>) -> UnderWay {
         let (mut state, now) = (lock(&self.state), Instant::now());
         if state.responses == 0 {
-            // A client can take a few bytes now and then to keep the connection.
-            state.deadline = now + self.limits.write_timeout * 2;
+            state.deadline = now + RESPONSE_TIMEOUT + self.limits.write_timeout * 2;
         }
         state.progress = now;
         state.responses += 1;
@@ -176,6 +175,11 @@ impl Connection {
 impl UnderWay {
     /// Ties the response to its body: hyper drops it after the last byte.
     pub(super) fn attach(self, body: Body) -> Body {
+        // A client can take a few bytes now and then to keep the connection.
+        let latest = Instant::now() + self.0.limits.write_timeout * 2;
+        let mut state = lock(&self.0.state);
+        state.deadline = state.deadline.min(latest);
+        drop(state);
         Body::new(body.map_err(move |error| {
             let _held = &self;
             error

@@ -12,7 +12,7 @@ use rustix::fs::Access;
 use socket2::{Domain, SockAddr, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-use super::{ListenAddress, Settings, TelemetryPath, WebConfig};
+use super::{ListenAddress, Settings, WebConfig};
 
 /// The number of connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -292,11 +292,6 @@ impl Bound {
         let config = self.settings.config.as_ref();
         let is_tls = config.is_some_and(WebConfig::is_tls);
         Some(format!("http{}://{address}", if is_tls { "s" } else { "" }))
-    }
-
-    /// Returns the path of the metrics.
-    pub fn telemetry_path(&self) -> &TelemetryPath {
-        &self.settings.telemetry_path
     }
 }
 

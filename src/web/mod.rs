@@ -17,8 +17,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
-    RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{Method, StatusCode, Uri};
 use std::time::Duration;
@@ -30,7 +30,7 @@ use auth::Verdict;
 pub use config::{ConfigError, WebConfig};
 pub use listen::{BindError, Bound, bind, try_bind};
 pub use server::serve;
-pub use settings::{Limits, ListenAddress, Settings, TelemetryPath};
+pub use settings::{Limits, ListenAddress, Settings, telemetry_path};
 
 /// Whether the loops make progress.
 pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
@@ -38,18 +38,23 @@ pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
 /// Whether the exporter is set up.
 const READY_PATH: &str = "/-/ready";
 
+/// The style sheet of the landing page.
+const STYLE_PATH: &str = "/-/style.css";
+
+const STYLE: &str = include_str!("landing.css");
+
 /// The maximum time to compute a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The header that asks for a password.
 const CHALLENGE: &str = "Basic realm=\"orgdata-exporter\", charset=\"UTF-8\"";
 
-/// Headers of every response, unless the configuration file or the page sets them.
+/// Headers of every response, unless the configuration file sets them.
 const HEADERS: [(HeaderName, &str); 5] = [
     (CACHE_CONTROL, "no-store"),
     (
         CONTENT_SECURITY_POLICY,
-        "default-src 'none'; frame-ancestors 'none'",
+        "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'",
     ),
     (REFERRER_POLICY, "no-referrer"),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -66,7 +71,7 @@ pub struct WebState {
 }
 
 fn router(state: WebState, settings: &Settings) -> Router {
-    let metrics_path = settings.telemetry_path.as_str();
+    let metrics_path = &*settings.telemetry_path;
     let paths = format!(
         "The metrics are at {metrics_path}, probes at {HEALTHY_PATH} and {READY_PATH}, a page for \
          people at /.\n"
@@ -76,6 +81,7 @@ fn router(state: WebState, settings: &Settings) -> Router {
     Router::new()
         .route(metrics_path, get(scrape::metrics))
         .route("/", get(scrape::page))
+        .route(STYLE_PATH, get(([(CONTENT_TYPE, "text/css")], STYLE)))
         .with_state(renderer)
         .route(HEALTHY_PATH, get(healthy).with_state(health.clone()))
         .route(READY_PATH, get(ready).with_state(health))

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError, Weak};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, IntoResponseParts, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream;
@@ -64,33 +64,33 @@ pub(super) async fn metrics(
     headers: HeaderMap,
 ) -> Response {
     let (format, gzip) = (negotiate::format(&headers), negotiate::gzip(&headers));
-    let mut response = if method == Method::HEAD {
-        Body::from_stream(stream::empty::<io::Result<Bytes>>()).into_response()
-    } else {
-        let scraped = negotiate::is_scraper(&headers).then(|| renderer.state.metrics.clone());
-        let form = Form::Metrics { format, gzip };
-        renderer.response(form, scraped).await
-    };
-    let encoding = gzip.then_some((CONTENT_ENCODING, HeaderValue::from_static("gzip")));
-    if response.status().is_success() {
-        let headers = response.headers_mut();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static(format.content_type()),
-        );
-        headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
-        headers.extend(encoding);
+    let scraped = negotiate::is_scraper(&headers).then(|| renderer.state.metrics.clone());
+    let mut about = HeaderMap::new();
+    about.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static(format.content_type()),
+    );
+    about.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+    if gzip {
+        about.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    response
+    if method == Method::HEAD {
+        let body = Body::from_stream(stream::empty::<io::Result<Bytes>>());
+        return (about, body).into_response();
+    }
+    let form = Form::Metrics { format, gzip };
+    renderer.response(form, about, scraped).await
 }
 
 /// Answers `GET /`.
 pub(super) async fn page(State(renderer): State<Renderer>) -> Response {
-    let mut response = renderer.response(Form::Page, None).await;
-    if response.status().is_success() {
-        response.headers_mut().extend(landing::headers());
-    }
-    response
+    renderer
+        .response(
+            Form::Page,
+            [(CONTENT_TYPE, "text/html; charset=utf-8")],
+            None,
+        )
+        .await
 }
 
 // === impl Renderer ===
@@ -106,7 +106,12 @@ impl Renderer {
     }
 
     /// Returns a response with a text. `scraped` is told when a client has taken all of it.
-    async fn response(&self, form: Form, scraped: Option<Metrics>) -> Response {
+    async fn response(
+        &self,
+        form: Form,
+        about: impl IntoResponseParts,
+        scraped: Option<Metrics>,
+    ) -> Response {
         let rendered = match self.render(form).await {
             Ok(rendered) => rendered,
             Err(error) => {
@@ -126,7 +131,7 @@ impl Renderer {
             Ok::<_, io::Error>(piece)
         });
         let body = Body::from_stream(stream::iter(pieces));
-        ([(CONTENT_LENGTH, size)], body).into_response()
+        (about, [(CONTENT_LENGTH, size)], body).into_response()
     }
 
     /// Returns a text that is not older than the call. If other requests waited with this one, they

@@ -18,7 +18,7 @@ pub struct Settings {
     /// `--web.config.file`.
     pub config: Option<WebConfig>,
     /// `--web.telemetry-path`.
-    pub telemetry_path: TelemetryPath,
+    pub telemetry_path: String,
     /// What one client, and all of them together, may use.
     pub limits: Limits,
 }
@@ -32,10 +32,6 @@ pub enum ListenAddress {
     /// `unix:/run/orgdata-exporter.sock`: a socket in the file system.
     Unix(PathBuf),
 }
-
-/// The path of the metrics; never one that the exporter uses for something else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TelemetryPath(String);
 
 /// Bounds on clients. The defaults suit scrapers and probes; tests make them small.
 #[derive(Clone, Copy, Debug)]
@@ -108,45 +104,24 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-// === impl TelemetryPath ===
-
-impl TelemetryPath {
-    /// Returns the path, with its leading slash.
-    pub fn as_str(&self) -> &str {
-        &self.0
+/// Parses `--web.telemetry-path`: never a path that the exporter uses for something else.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn telemetry_path(text: &str) -> Result<String, &'static str> {
+    let Some(path) = text.strip_prefix('/') else {
+        return Err("it must start with /, like /metrics");
+    };
+    if path.is_empty() || path == "-" || path.starts_with("-/") {
+        return Err("the exporter itself uses / and everything under /-/; choose another path");
     }
-}
-
-impl Default for TelemetryPath {
-    fn default() -> Self {
-        Self("/metrics".to_owned())
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    if !path.bytes().all(plain) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(
+            "it may only contain letters, digits and - . _ ~ /, and no empty or dotted parts",
+        );
     }
-}
-
-impl FromStr for TelemetryPath {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Some(path) = text.strip_prefix('/') else {
-            return Err("it must start with /, like /metrics");
-        };
-        if path.is_empty() || path == "-" || path.starts_with("-/") {
-            return Err("the exporter itself uses / and everything under /-/; choose another path");
-        }
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-        if !path.bytes().all(plain) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(
-                "it may only contain letters, digits and - . _ ~ /, and no empty or dotted parts",
-            );
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Display for TelemetryPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    Ok(text.to_owned())
 }
 
 // === impl Limits ===
@@ -208,7 +183,7 @@ mod tests {
     #[test]
     fn a_telemetry_path_is_plain_and_not_used_otherwise() {
         for text in ["/metrics", "/probe/metrics", "/-metrics", "/m.e_t~r-1"] {
-            assert_eq!(text.parse::<TelemetryPath>().unwrap().as_str(), text);
+            assert_eq!(telemetry_path(text).as_deref(), Ok(text));
         }
         for (texts, reason) in [
             (&["", "metrics"][..], "start with /"),
@@ -217,7 +192,7 @@ mod tests {
             (&["/metrics?x=1", "/{m}", "/m%65"], "may only contain"),
         ] {
             for text in texts {
-                let error = text.parse::<TelemetryPath>().unwrap_err();
+                let error = telemetry_path(text).unwrap_err();
                 assert!(error.contains(reason), "{text}: {error}");
             }
         }
