@@ -127,7 +127,6 @@ fn audit(state: &WebState) -> Markup {
                 (fact("Reading", reading))
                 (fact("Newest event", audit.newest().map_or("none".to_owned(), ago)))
                 (fact("Counted since the state file was created", audit.counted()))
-                (fact("In the last hour", audit.per_minute().iter().sum::<u64>()))
                 (fact("Found late", audit.total(Total::Late)))
                 (fact("Malformed", audit.total(Total::Malformed)))
                 (fact("Gaps", audit.total(Total::Gaps)))
