@@ -27,10 +27,7 @@ use orgdata_exporter::ledger::{
 use orgdata_exporter::metrics::audit::{Delta, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
-use orgdata_exporter::web::overview::Overview;
-use orgdata_exporter::web::{
-    self, Health, Limits, Settings as WebSettings, TelemetryPath, WebState,
-};
+use orgdata_exporter::web::{self, Health, Limits, Settings as WebSettings, WebState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -218,7 +215,7 @@ async fn over_http(series: usize) {
     let settings = WebSettings {
         listen_addresses: vec!["127.0.0.1:0".parse().expect("an address")],
         systemd_socket: false,
-        telemetry_path: TelemetryPath::default(),
+        telemetry_path: "/metrics".to_owned(),
         config: None,
         limits: Limits::default(),
     };
@@ -227,7 +224,6 @@ async fn over_http(series: usize) {
     let state = WebState {
         metrics: metrics.clone(),
         health: Health::default(),
-        overview: Arc::new(Overview::default),
     };
     let stop = CancellationToken::new();
     let server = tokio::spawn(web::serve(bound, state, stop.clone()));

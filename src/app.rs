@@ -1,7 +1,6 @@
 //! Connects the parts, starts the loops, and stops them in order: readers first, then the relay, then the web surface.
 
 mod observer;
-mod overview;
 mod report;
 
 use std::sync::Arc;
@@ -184,7 +183,6 @@ impl App {
         let state = WebState {
             metrics: metrics.clone(),
             health: health.clone(),
-            overview: overview::gather(&settings, &metrics, &ledger),
         };
         let listening = bound.names().join(",");
         let stop_web = CancellationToken::new();

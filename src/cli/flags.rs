@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, Args, ValueEnum};
 use super::values;
 use crate::audit::Start;
 use crate::telemetry::LogFormat;
-use crate::web::{ListenAddress, TelemetryPath};
+use crate::web::{ListenAddress, telemetry_path};
 
 /// All flags of the exporter.
 #[derive(Clone, Debug, Args)]
@@ -217,8 +217,8 @@ pub struct WebFlags {
     pub config_file: Option<PathBuf>,
     /// Path of the metrics
     #[arg(id = "web.telemetry-path", long, value_name = "PATH")]
-    #[arg(default_value = "/metrics")]
-    pub telemetry_path: TelemetryPath,
+    #[arg(default_value = "/metrics", value_parser = telemetry_path)]
+    pub telemetry_path: String,
 }
 
 /// `--log.*` and `--shutdown.*`.

@@ -1,7 +1,7 @@
 //! The command `demo`: the exporter with a simulator inside, on loopback, without configuration.
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use orgdata_api::KEY_VARIABLE;
@@ -88,7 +88,7 @@ fn set_defaults(flags: &mut Flags, given: &Given, base_url: String) -> bool {
 }
 
 fn loopback(port: u16) -> ListenAddress {
-    ListenAddress::Socket(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    ListenAddress::Tcp(Ipv4Addr::LOCALHOST.to_string(), port)
 }
 
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.

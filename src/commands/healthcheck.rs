@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{self, Write as _};
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -94,17 +93,17 @@ impl Target {
     pub(crate) fn from_listen_address(address: &ListenAddress) -> Result<Self, String> {
         let (host, socket) = match address {
             ListenAddress::Unix(path) => ("localhost".to_owned(), Some(path.clone())),
-            _ if address.port() == 0 => {
+            ListenAddress::Tcp(_, 0) => {
                 return Err(
                     "--web.listen-address has port 0, which is any free port; give --url"
                         .to_owned(),
                 );
             }
-            ListenAddress::Any(port) => (format!("{}:{port}", Ipv4Addr::LOCALHOST), None),
-            ListenAddress::Socket(address) if address.ip().to_canonical().is_unspecified() => {
-                (format!("{}:{}", Ipv4Addr::LOCALHOST, address.port()), None)
+            ListenAddress::Tcp(host, port) => {
+                let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
+                let host = if every_interface { "127.0.0.1" } else { host };
+                (format!("{host}:{port}"), None)
             }
-            ListenAddress::Socket(_) | ListenAddress::Name(..) => (address.to_string(), None),
         };
         let url = Url::parse(&format!("http://{host}{HEALTHY_PATH}"))
             .map_err(|error| format!("--web.listen-address {address}: {error}; give --url"))?;

@@ -15,7 +15,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
 use super::family::{Descriptor, Writer, descriptors, seconds};
-use super::recent::Recent;
 use super::series::Series;
 pub use super::series::Trace;
 
@@ -59,6 +58,17 @@ descriptors! {
     /// The organization whose audit logs are read; always 1. Absent before the first page.
     ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name"];
 }
+
+/// The names and families of [`Total::ALL`].
+const TOTALS: [(&str, Descriptor); Total::ALL.len()] = [
+    ("late", LATE),
+    ("duplicate", DUPLICATE),
+    ("malformed", MALFORMED),
+    ("folded", FOLDED),
+    ("recoveries", RECOVERIES),
+    ("gaps", GAPS),
+    ("filtered", FILTERED),
+];
 
 /// A counter of the ledger without labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +143,6 @@ struct Table {
     names: BTreeMap<Arc<str>, String>,
     /// Events counted under any label, including those no longer shown.
     counted: u64,
-    recent: Recent,
     newest: Option<Timestamp>,
     /// The number of open ranges of each kind, and when the oldest was opened.
     ranges: [(u64, Option<Timestamp>); RangeKind::ALL.len()],
@@ -158,27 +167,7 @@ impl Total {
 
     /// Returns its name in the state file.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Late => "late",
-            Self::Duplicate => "duplicate",
-            Self::Malformed => "malformed",
-            Self::Folded => "folded",
-            Self::Recoveries => "recoveries",
-            Self::Gaps => "gaps",
-            Self::Filtered => "filtered",
-        }
-    }
-
-    fn family(self) -> Descriptor {
-        match self {
-            Self::Late => LATE,
-            Self::Duplicate => DUPLICATE,
-            Self::Malformed => MALFORMED,
-            Self::Folded => FOLDED,
-            Self::Recoveries => RECOVERIES,
-            Self::Gaps => GAPS,
-            Self::Filtered => FILTERED,
-        }
+        TOTALS[self as usize].0
     }
 }
 
@@ -226,10 +215,9 @@ impl AuditMetrics {
         for seconds in &delta.delays {
             self.delay.observe(*seconds);
         }
-        let counted = delta.events.iter().map(|(_, rise)| rise).sum();
+        let counted: u64 = delta.events.iter().map(|(_, rise)| rise).sum();
         let mut table = self.write();
         table.counted += counted;
-        table.recent.record(counted);
         if !delta.retired.is_empty() {
             let retired: HashSet<Arc<str>> = delta.retired.into_iter().collect();
             let stays = |actor: &Option<Arc<str>>| {
@@ -316,11 +304,6 @@ impl AuditMetrics {
         self.read().counted
     }
 
-    /// Returns the number of events counted in each of the last minutes.
-    pub fn per_minute(&self) -> Vec<u64> {
-        self.read().recent.per_minute()
-    }
-
     /// Returns the actors and their names.
     pub fn names(&self) -> BTreeMap<Arc<str>, String> {
         self.read().names.clone()
@@ -356,8 +339,8 @@ impl Collector for AuditMetrics {
             ACTOR_INFO,
             names.map(|(actor, name)| ([&**actor, name], 1_u32)),
         )?;
-        for (total, series) in Total::ALL.into_iter().zip(&table.totals) {
-            families.one(total.family(), &series.sample(now, self.zero_hold))?;
+        for ((_, family), series) in TOTALS.into_iter().zip(&table.totals) {
+            families.one(family, &series.sample(now, self.zero_hold))?;
         }
         if let Some(newest) = table.newest {
             families.gauge(NEWEST, seconds(newest))?;

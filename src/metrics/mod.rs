@@ -10,7 +10,6 @@ mod family;
 pub mod loops;
 pub mod otlp;
 pub mod process;
-mod recent;
 mod series;
 pub mod state;
 pub mod tickets;
@@ -66,7 +65,7 @@ impl Metrics {
         registry.register_collector(Box::new(loops.clone()));
         registry.register_collector(Box::new(tickets.clone()));
         registry.register_collector(Box::new(certificates.clone()));
-        registry.register_collector(Box::new(ProcessCollector::new()));
+        registry.register_collector(Box::new(ProcessCollector::default()));
         Self {
             api: ApiMetrics::register(&mut registry),
             audit,

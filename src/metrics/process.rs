@@ -1,6 +1,7 @@
 //! `process_*`: what the exporter itself uses, under the names of the official client libraries.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -26,41 +27,23 @@ descriptors! {
 }
 
 /// Reads the values from `/proc` during each scrape. A value that cannot be read is absent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProcessCollector {
     /// Read once: it is derived from the clock, and a start time that moves looks like a restart.
-    start_time: Option<f64>,
-}
-
-// === impl ProcessCollector ===
-
-impl ProcessCollector {
-    /// Returns a collector for this process.
-    pub fn new() -> Self {
-        Self {
-            start_time: linux::start_time(),
-        }
-    }
-}
-
-impl Default for ProcessCollector {
-    fn default() -> Self {
-        Self::new()
-    }
+    start_time: OnceLock<Option<f64>>,
 }
 
 impl Collector for ProcessCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Writer(encoder);
-        let (cpu_seconds, gauges) = linux::read();
-        if let Some(seconds) = cpu_seconds {
-            families.one(CPU, &ConstCounter::new(seconds))?;
+        for (family, value) in linux::read() {
+            match family.name {
+                "process_cpu_seconds" => families.one(family, &ConstCounter::new(value))?,
+                _ => families.gauge(family, value)?,
+            }
         }
-        for (family, value) in gauges {
-            families.gauge(family, value)?;
-        }
-        match self.start_time {
-            Some(start_time) => families.gauge(START_TIME, start_time),
+        match self.start_time.get_or_init(linux::start_time) {
+            Some(start_time) => families.gauge(START_TIME, *start_time),
             None => Ok(()),
         }
     }
@@ -77,28 +60,24 @@ mod linux {
         Some(procfs::boot_time_secs().ok()? as f64 + seconds(stat.starttime))
     }
 
-    /// Returns the seconds of CPU time, and the gauges.
-    pub(super) fn read() -> (Option<f64>, Vec<(Descriptor, u64)>) {
+    pub(super) fn read() -> Vec<(Descriptor, f64)> {
         let Ok(process) = Process::myself() else {
-            return (None, Vec::new());
+            return Vec::new();
         };
-        let (mut cpu_seconds, mut gauges) = (None, Vec::new());
+        let mut values = Vec::new();
         if let Ok(stat) = process.stat() {
-            cpu_seconds = Some(seconds(stat.utime + stat.stime));
-            gauges.push((RESIDENT_MEMORY, stat.rss * procfs::page_size()));
-            gauges.push((VIRTUAL_MEMORY, stat.vsize));
+            let resident = stat.rss * procfs::page_size();
+            values.push((CPU, seconds(stat.utime + stat.stime)));
+            values.push((RESIDENT_MEMORY, resident as f64));
+            values.push((VIRTUAL_MEMORY, stat.vsize as f64));
         }
         if let Ok(limits) = process.limits() {
-            gauges.push((
-                MAX_VIRTUAL_MEMORY,
-                limit(limits.max_address_space.soft_limit),
-            ));
-            gauges.push((MAX_FDS, limit(limits.max_open_files.soft_limit)));
+            let memory = limits.max_address_space.soft_limit;
+            values.push((MAX_VIRTUAL_MEMORY, limit(memory)));
+            values.push((MAX_FDS, limit(limits.max_open_files.soft_limit)));
         }
-        if let Ok(count) = process.fd_count() {
-            gauges.push((OPEN_FDS, count as u64));
-        }
-        (cpu_seconds, gauges)
+        values.extend(process.fd_count().map(|count| (OPEN_FDS, count as f64)));
+        values
     }
 
     fn seconds(ticks: u64) -> f64 {
@@ -106,10 +85,10 @@ mod linux {
     }
 
     /// The client libraries show an unlimited resource as the largest number.
-    fn limit(value: LimitValue) -> u64 {
+    fn limit(value: LimitValue) -> f64 {
         match value {
-            LimitValue::Value(limit) => limit,
-            LimitValue::Unlimited => u64::MAX,
+            LimitValue::Value(limit) => limit as f64,
+            LimitValue::Unlimited => u64::MAX as f64,
         }
     }
 }
@@ -122,8 +101,8 @@ mod linux {
         None
     }
 
-    pub(super) fn read() -> (Option<f64>, Vec<(Descriptor, u64)>) {
-        (None, Vec::new())
+    pub(super) fn read() -> Vec<(Descriptor, f64)> {
+        Vec::new()
     }
 }
 
@@ -138,7 +117,7 @@ mod tests {
 
     fn scrape() -> String {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(ProcessCollector::new()));
+        registry.register_collector(Box::new(ProcessCollector::default()));
         Format::Text.encode(&registry, 0).unwrap()
     }
 

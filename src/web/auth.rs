@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::str::FromStr as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use ring::hmac;
+use ring::digest;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Semaphore;
 
@@ -23,13 +22,7 @@ const MAX_COST: u32 = 18;
 const MAX_WAITING: (usize, usize) = (4, 64);
 
 /// The users of a configuration file, with their bcrypt hashes.
-#[derive(Debug, Default)]
-pub(super) struct Users {
-    hashes: BTreeMap<String, SecretString>,
-    /// The hash that the password of an unknown user is compared with. It has the highest cost of
-    /// all, so that the time of the answer does not tell which users exist.
-    decoy: SecretString,
-}
+pub(super) type Users = BTreeMap<String, SecretString>;
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +33,14 @@ pub(super) enum Verdict {
     Busy,
 }
 
-/// Checks passwords. The key of the cached hashes lives as long as the process.
+/// Checks passwords. Clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct PasswordVerifier(Arc<Inner>);
+
 #[derive(Debug)]
-pub(super) struct PasswordVerifier {
-    key: hmac::Key,
-    /// For each user the keyed hash of the right password.
-    allowed: Mutex<HashMap<String, [u8; 32]>>,
+struct Inner {
+    /// For each user a digest of the right password.
+    allowed: Mutex<HashMap<String, Vec<u8>>>,
     /// bcrypt uses a whole processor; a second check at a time would leave a small machine none.
     turn: Arc<Semaphore>,
     /// The clients of the checks that wait.
@@ -53,7 +48,7 @@ pub(super) struct PasswordVerifier {
 }
 
 /// A place among the checks that wait.
-struct Waiting(Arc<PasswordVerifier>, Option<IpAddr>);
+struct Waiting(Arc<Inner>, Option<IpAddr>);
 
 /// A user and a password.
 pub(super) type Credentials = (String, SecretString);
@@ -70,118 +65,82 @@ pub(super) fn credentials(headers: &HeaderMap) -> Option<Credentials> {
     Some((user.to_owned(), password.into()))
 }
 
-// === impl Users ===
+/// Checks the hashes of users.
+pub(super) fn check_hashes(users: &Users) -> Result<(), ConfigError> {
+    let wrong = users
+        .iter()
+        .find(|(_, hash)| !(4..=MAX_COST).contains(&cost(hash)));
+    let Some((user, _)) = wrong else {
+        return Ok(());
+    };
+    Err(ConfigError(format!(
+        "basic_auth_users.{user}: this is not a bcrypt hash with a cost of 4 to {MAX_COST}; create \
+         one with `htpasswd -nBC 10 \"\" | tr -d ':\\n'`"
+    )))
+}
 
-impl Users {
-    pub(super) fn new(hashes: BTreeMap<String, SecretString>) -> Result<Self, ConfigError> {
-        let mut highest = 0;
-        let mut decoy = SecretString::default();
-        for (user, hash) in &hashes {
-            let parts = bcrypt::HashParts::from_str(hash.expose_secret());
-            let cost = parts.map_or(0, |parts| parts.get_cost());
-            if !(4..=MAX_COST).contains(&cost) {
-                let message = format!(
-                    "this is not a bcrypt hash with a cost of 4 to {MAX_COST}; create one with \
-                     `htpasswd -nBC 10 \"\" | tr -d ':\\n'`"
-                );
-                return Err(ConfigError::new(
-                    format!("basic_auth_users.{user}"),
-                    message,
-                ));
-            }
-            if cost > highest {
-                (highest, decoy) = (cost, hash.clone());
-            }
-        }
-        Ok(Self { hashes, decoy })
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.hashes.is_empty()
-    }
+/// Returns the cost of a bcrypt hash, 0 if it is none.
+fn cost(hash: &SecretString) -> u32 {
+    let parts = hash.expose_secret().parse::<bcrypt::HashParts>();
+    parts.map_or(0, |parts| parts.get_cost())
 }
 
 // === impl PasswordVerifier ===
 
 impl PasswordVerifier {
-    pub(super) fn new() -> Arc<Self> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new());
-        Arc::new(Self {
-            key: key.expect("the system provides random bytes"),
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Inner {
             allowed: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
             waiting: Mutex::default(),
-        })
+        }))
     }
 
     /// Checks a password. If the client disconnects, the check goes on and its outcome is cached.
     pub(super) async fn check(
-        self: &Arc<Self>,
+        &self,
         users: &Users,
-        user: &str,
-        password: SecretString,
+        (user, password): Credentials,
         client: Option<IpAddr>,
     ) -> Verdict {
-        let known = users.hashes.get(user);
-        let (hash, exists) = (known.unwrap_or(&users.decoy).clone(), known.is_some());
-        // `exists`: a removed user must not share the outcome of the user whose hash is the decoy.
-        let parts = [
-            &exists.to_string(),
-            user,
-            hash.expose_secret(),
-            password.expose_secret(),
-        ];
-        let tag = self.tag(parts);
-        if self.is_cached(user, &tag) {
+        let inner = self.0.clone();
+        let known = users.get(&user);
+        // The password of an unknown user is compared with the most expensive hash, so that the time
+        // of the answer does not tell which users exist.
+        let decoy = users.values().max_by_key(|hash| cost(hash));
+        let Some(hash) = known.or(decoy).cloned() else {
+            return Verdict::Denied;
+        };
+        let exists = known.is_some();
+        // A hash has a fixed length, so it acts as salt.
+        let text = [hash.expose_secret(), password.expose_secret()].concat();
+        let text = SecretString::from(text);
+        let digest = digest::digest(&digest::SHA256, text.expose_secret().as_bytes());
+        let digest = digest.as_ref().to_vec();
+        let is_cached = || exists && lock(&inner.allowed).get(&user) == Some(&digest);
+        if is_cached() {
             return Verdict::Allowed;
         }
-        let Some(waiting) = self.wait(client) else {
+        let Some(waiting) = Waiting::begin(&inner, client) else {
             return Verdict::Busy;
         };
-        let Ok(turn) = self.turn.clone().acquire_owned().await else {
+        let Ok(turn) = inner.turn.clone().acquire_owned().await else {
             return Verdict::Busy;
         };
         // Another request may have checked the same password meanwhile.
-        if self.is_cached(user, &tag) {
+        if is_cached() {
             return Verdict::Allowed;
         }
-        let (verifier, user) = (self.clone(), user.to_owned());
         let check = tokio::task::spawn_blocking(move || {
             let _held = (turn, waiting);
             let matches = bcrypt::verify(password.expose_secret(), hash.expose_secret());
             if !exists || !matches.unwrap_or(false) {
                 return Verdict::Denied;
             }
-            lock(&verifier.allowed).insert(user, tag);
+            lock(&inner.allowed).insert(user, digest);
             Verdict::Allowed
         });
         check.await.unwrap_or(Verdict::Busy)
-    }
-
-    fn tag(&self, parts: [&str; 4]) -> [u8; 32] {
-        let mut context = hmac::Context::with_key(&self.key);
-        for part in parts {
-            context.update(&part.len().to_le_bytes());
-            context.update(part.as_bytes());
-        }
-        let mut tag = [0; 32];
-        tag.copy_from_slice(context.sign().as_ref());
-        tag
-    }
-
-    fn is_cached(&self, user: &str, tag: &[u8; 32]) -> bool {
-        lock(&self.allowed).get(user) == Some(tag)
-    }
-
-    fn wait(self: &Arc<Self>, client: Option<IpAddr>) -> Option<Waiting> {
-        let (of_client, of_all) = MAX_WAITING;
-        let mut waiting = lock(&self.waiting);
-        let count = waiting.iter().filter(|other| **other == client).count();
-        if count >= of_client || waiting.len() >= of_all {
-            return None;
-        }
-        waiting.push(client);
-        Some(Waiting(self.clone(), client))
     }
 }
 
@@ -190,6 +149,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 // === impl Waiting ===
+
+impl Waiting {
+    fn begin(inner: &Arc<Inner>, client: Option<IpAddr>) -> Option<Self> {
+        let (of_client, of_all) = MAX_WAITING;
+        let mut waiting = lock(&inner.waiting);
+        let count = waiting.iter().filter(|other| **other == client).count();
+        if count >= of_client || waiting.len() >= of_all {
+            return None;
+        }
+        waiting.push(client);
+        Some(Self(inner.clone(), client))
+    }
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -206,41 +178,29 @@ mod tests {
 
     use super::*;
 
-    fn users(passwords: &[(&str, &str)]) -> Users {
-        let hash = |password: &str| bcrypt::hash(password, 4).unwrap().into();
-        let users = passwords
-            .iter()
-            .map(|(user, password)| ((*user).to_owned(), hash(password)));
-        Users::new(users.collect()).unwrap()
-    }
-
-    async fn check(
-        verifier: &Arc<PasswordVerifier>,
-        users: &Users,
-        user: &str,
-        password: &str,
-    ) -> Verdict {
-        verifier.check(users, user, password.into(), None).await
+    fn users(hashes: &[(&str, &str)]) -> Users {
+        let users = hashes.iter();
+        users
+            .map(|(user, hash)| ((*user).to_owned(), (*hash).into()))
+            .collect()
     }
 
     #[test]
     fn credentials_are_parsed() {
-        let parsed = |value: &str| {
-            let value = HeaderValue::from_str(value).unwrap();
-            let (user, password) = credentials(&HeaderMap::from_iter([(AUTHORIZATION, value)]))?;
-            Some(format!("{user} {}", password.expose_secret()))
-        };
-        assert_eq!(parsed("Basic YWxpY2U6YTpi").as_deref(), Some("alice a:b"));
-        assert_eq!(parsed("basic YWxpY2U6").as_deref(), Some("alice "));
-        for invalid in [
-            "Basic",
-            "Basic !",
-            "Basic YWxpY2U=",
-            "Bearer YWxpY2U6YTpi",
-            "Basic /w==",
-            "",
+        for (value, expected) in [
+            ("Basic YWxpY2U6YTpi", Some("alice a:b")),
+            ("basic YWxpY2U6", Some("alice ")),
+            ("Basic", None),
+            ("Basic !", None),
+            ("Basic YWxpY2U=", None),
+            ("Bearer YWxpY2U6YTpi", None),
+            ("Basic /w==", None),
+            ("", None),
         ] {
-            assert_eq!(parsed(invalid), None, "{invalid}");
+            let header = (AUTHORIZATION, HeaderValue::from_static(value));
+            let parsed = credentials(&HeaderMap::from_iter([header]));
+            let parsed = parsed.map(|(user, word)| format!("{user} {}", word.expose_secret()));
+            assert_eq!(parsed.as_deref(), expected, "{value}");
         }
     }
 
@@ -248,99 +208,68 @@ mod tests {
     fn a_password_that_is_not_hashed_is_refused_and_not_shown() {
         let expensive = "$2y$31$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG";
         for wrong in ["doe", "", "$2y$10$short", expensive] {
-            let users = BTreeMap::from([("john".to_owned(), wrong.into())]);
-            let error = Users::new(users).unwrap_err().to_string();
-            assert!(
-                error.contains("basic_auth_users.john") && error.contains("htpasswd"),
-                "{error}"
-            );
+            let error = check_hashes(&users(&[("john", wrong)])).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains("basic_auth_users.john") && error.contains("htpasswd"));
             assert!(wrong.is_empty() || !error.contains(wrong), "{error}");
         }
     }
 
     #[tokio::test]
-    async fn only_the_password_of_the_user_is_allowed() {
-        let (verifier, users) = (
-            PasswordVerifier::new(),
-            users(&[("alice", "right"), ("bob", "other")]),
+    async fn only_the_password_of_a_user_is_allowed_and_of_a_removed_one_none() {
+        let hash = bcrypt::hash("right", 4).unwrap();
+        let (both, one) = (
+            users(&[("alice", &hash), ("bob", &hash)]),
+            users(&[("bob", &hash)]),
         );
-        for _ in 0..2 {
-            assert_eq!(
-                check(&verifier, &users, "alice", "right").await,
-                Verdict::Allowed
-            );
-            for (user, password) in [
-                ("alice", "other"),
-                ("alice", ""),
-                ("", ""),
-                ("carol", "other"),
-                ("carol", "right"),
-                ("Alice", "right"),
-            ] {
-                assert_eq!(
-                    check(&verifier, &users, user, password).await,
-                    Verdict::Denied,
-                    "{user} {password}"
-                );
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_removed_user_is_denied_also_with_the_hash_of_another() {
         let verifier = PasswordVerifier::new();
-        let hash: SecretString = bcrypt::hash("shared", 4).unwrap().into();
-        let users = |names: &[&str]| {
-            Users::new(
-                names
-                    .iter()
-                    .map(|name| ((*name).to_owned(), hash.clone()))
-                    .collect(),
-            )
-            .unwrap()
-        };
-        for (names, verdict) in [
-            (&["alice", "bob"][..], Verdict::Allowed),
-            (&["bob"], Verdict::Denied),
-            (&["alice", "bob"], Verdict::Allowed),
+        for (users, user, password, verdict) in [
+            (&both, "alice", "right", Verdict::Allowed),
+            (&both, "alice", "right", Verdict::Allowed),
+            (&both, "alice", "other", Verdict::Denied),
+            (&both, "alice", "", Verdict::Denied),
+            (&both, "Alice", "right", Verdict::Denied),
+            (&both, "carol", "right", Verdict::Denied),
+            (&both, "", "", Verdict::Denied),
+            // The hash is that of another user.
+            (&one, "alice", "right", Verdict::Denied),
+            (&both, "alice", "right", Verdict::Allowed),
         ] {
+            let given = (user.to_owned(), password.into());
             assert_eq!(
-                check(&verifier, &users(names), "alice", "shared").await,
-                verdict
+                verifier.check(users, given, None).await,
+                verdict,
+                "{user} {password}"
             );
         }
     }
 
-    #[tokio::test]
-    async fn waiting_checks_are_bounded_for_each_client_and_together() {
-        let verifier = PasswordVerifier::new();
-        let client = |last: u8| Some(IpAddr::from([127, 0, 0, last]));
-        let of_one: Vec<Waiting> = std::iter::from_fn(|| verifier.wait(client(1))).collect();
-        assert_eq!(of_one.len(), MAX_WAITING.0);
-        let others: Vec<Waiting> = (2..200)
-            .filter_map(|last| verifier.wait(client(last)))
-            .collect();
-        assert_eq!(of_one.len() + others.len(), MAX_WAITING.1);
+    #[test]
+    fn waiting_checks_are_bounded_for_each_client_and_together() {
+        let inner = PasswordVerifier::new().0;
+        let begin = |last: u8| Waiting::begin(&inner, Some(IpAddr::from([127, 0, 0, last])));
+        let of_one: Vec<Waiting> = std::iter::from_fn(|| begin(1)).collect();
+        let others: Vec<Waiting> = (2..200).filter_map(begin).collect();
+        let counts = (of_one.len(), of_one.len() + others.len());
+        assert_eq!(counts, MAX_WAITING);
         drop((of_one, others));
-        assert!(lock(&verifier.waiting).is_empty());
-        assert!(verifier.wait(client(1)).is_some());
+        assert!(begin(1).is_some());
     }
 
     #[tokio::test]
     async fn the_outcome_for_a_client_that_disconnects_is_cached() {
-        let (verifier, users) = (PasswordVerifier::new(), users(&[("alice", "right")]));
-        let turn = verifier.turn.clone().acquire_owned().await.unwrap();
-        let mut request = Box::pin(check(&verifier, &users, "alice", "right"));
+        let hash = bcrypt::hash("right", 4).unwrap();
+        let (verifier, users) = (PasswordVerifier::new(), users(&[("alice", &hash)]));
+        let check = || verifier.check(&users, ("alice".to_owned(), "right".into()), None);
+        let turn = verifier.0.turn.clone().acquire_owned().await.unwrap();
+        let mut request = Box::pin(check());
         assert!(futures_util::poll!(request.as_mut()).is_pending());
         drop(turn);
         // The check begins now; on a busy machine it may even be done.
         let _ = futures_util::poll!(request.as_mut());
         drop(request);
         // The turn is free again once the check is done, and the cached outcome needs none.
-        let _turn = verifier.turn.acquire().await.unwrap();
-        assert_eq!(
-            check(&verifier, &users, "alice", "right").await,
-            Verdict::Allowed
-        );
+        let _turn = verifier.0.turn.acquire().await.unwrap();
+        assert_eq!(check().await, Verdict::Allowed);
     }
 }

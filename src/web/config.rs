@@ -1,15 +1,14 @@
 //! `--web.config.file`: TLS, client certificates, basic auth, headers and a rate limit, in the
 //! format of Prometheus' exporter-toolkit.
 //!
-//! The file and those it names are read again once a second while there are requests. A file that
-//! cannot be used leaves the one before in force.
+//! The file and those it names are read again once a second. A file that cannot be used leaves the
+//! one before in force.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -19,14 +18,11 @@ use rustls::ServerConfig;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::auth::{Credentials, PasswordVerifier, Users, Verdict};
+use super::auth::{self, PasswordVerifier, Users};
 use super::tls::{Tls, TlsFields};
 
 /// The time between two readings of the files.
 const RECHECK: Duration = Duration::from_secs(1);
-
-/// The maximum time that a request waits for a reading: a file system that hangs must not stop it.
-const LONGEST_READING: Duration = Duration::from_secs(2);
 
 /// The headers that can be configured, and the values that they may have; none means any.
 const HEADERS: [(&str, &[&str]); 5] = [
@@ -39,36 +35,27 @@ const HEADERS: [(&str, &[&str]); 5] = [
 
 /// What is wrong with a web configuration file: the field, and what to write instead.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{field}: {message}")]
-pub struct ConfigError {
-    field: Cow<'static, str>,
-    message: String,
-}
+#[error("{0}")]
+pub struct ConfigError(pub(super) String);
 
 /// A web configuration file and what it says at present; every clone is the same handle.
 #[derive(Clone, Debug)]
-pub struct WebConfig {
-    shared: Arc<Shared>,
-    recheck: Duration,
-}
+pub struct WebConfig(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
     current: ArcSwap<Current>,
-    /// A hash of all files as they were read last.
-    content: Mutex<u64>,
-    /// When the files were read; locked meanwhile, since if one reading hangs, the next would too.
-    read_at: Arc<tokio::sync::Mutex<Instant>>,
-    verifier: Arc<PasswordVerifier>,
+    files: Mutex<Files>,
+    passwords: PasswordVerifier,
 }
 
 /// What one file asks for.
 #[derive(Debug)]
 pub(super) struct Current {
     tls: Option<Tls>,
-    headers: Vec<(HeaderName, HeaderValue)>,
-    users: Users,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) users: Users,
     rate: Option<Rate>,
 }
 
@@ -84,7 +71,7 @@ struct Rate {
 /// The fields of the file.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct File {
+struct Fields {
     tls_server_config: Option<TlsFields>,
     http_server_config: Option<HttpFields>,
     rate_limit: Option<RateFields>,
@@ -101,74 +88,83 @@ struct HttpFields {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RateFields {
-    interval: Option<String>,
-    burst: Option<u32>,
+    interval: String,
+    burst: u32,
 }
 
-/// Reads files, and hashes their content to see when they change.
-pub(super) struct Reader {
+/// The files that were read, each with a hash of its content.
+#[derive(Debug, Default)]
+pub(super) struct Files {
     directory: PathBuf,
-    content: DefaultHasher,
+    read: Vec<(PathBuf, u64)>,
 }
 
-// === impl ConfigError ===
+// === impl Files ===
 
-impl ConfigError {
-    pub(super) fn new(field: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        let (field, message) = (field.into(), message.into());
-        Self { field, message }
-    }
-}
-
-// === impl Reader ===
-
-impl Reader {
+impl Files {
     /// Reads a file; its path is relative to the configuration file.
     pub(super) fn read(&mut self, path: &str) -> Result<String, String> {
         let path = self.directory.join(path);
-        let text = std::fs::read_to_string(&path).map_err(|error| {
+        self.read.push((path.clone(), fingerprint(&path)));
+        fs::read_to_string(&path).map_err(|error| {
             let path = path.display().to_string();
             format!("cannot read {path:?}: {error}; paths are relative to the configuration file")
-        })?;
-        text.hash(&mut self.content);
-        Ok(text)
+        })
     }
+
+    fn have_changed(&self) -> bool {
+        let mut read = self.read.iter();
+        read.any(|(path, before)| fingerprint(path) != *before)
+    }
+}
+
+/// Returns a hash of the content of a file. Before a file is read, so that a later change is seen.
+fn fingerprint(path: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    fs::read(path).ok().hash(&mut hasher);
+    hasher.finish()
 }
 
 // === impl Current ===
 
 impl Current {
-    fn parse(text: &str, reader: &mut Reader) -> Result<Self, ConfigError> {
+    /// Reads a configuration file and all that it names.
+    fn read(path: &Path) -> (Files, Result<Self, ConfigError>) {
+        let mut files = Files {
+            directory: path.parent().unwrap_or(Path::new("")).to_owned(),
+            read: vec![(path.to_owned(), fingerprint(path))],
+        };
+        let text = fs::read_to_string(path)
+            .map_err(|error| ConfigError(format!("cannot read the file: {error}")));
+        let current = text.and_then(|text| Self::parse(&text, &mut files));
+        (files, current)
+    }
+
+    fn parse(text: &str, files: &mut Files) -> Result<Self, ConfigError> {
         let mut options = serde_saphyr::Options::default();
         // A snippet could show a secret.
         options.with_snippet = false;
-        let file: Option<File> =
+        let fields: Option<Fields> =
             serde_saphyr::from_str_with_options(text, options).map_err(|error| {
                 let error = error.render();
                 let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
-                let advice = "the fields are those of Prometheus' exporter-toolkit";
-                ConfigError::new("cannot parse the file", format!("{error}; {advice}"))
+                ConfigError(format!(
+                    "cannot parse the file: {error}; the fields are those of Prometheus' \
+                     exporter-toolkit"
+                ))
             })?;
-        let file = file.unwrap_or_default();
-        let http = file.http_server_config.unwrap_or_default();
-        let fields = file.tls_server_config.unwrap_or_default();
-        let users = file.basic_auth_users.unwrap_or_default().into_iter();
+        let fields = fields.unwrap_or_default();
+        let http = fields.http_server_config.unwrap_or_default();
+        let tls = fields.tls_server_config.unwrap_or_default();
+        let users = fields.basic_auth_users.unwrap_or_default().into_iter();
+        let users = users.map(|(name, hash)| (name, hash.into())).collect();
+        auth::check_hashes(&users)?;
         Ok(Self {
-            tls: Tls::new(fields, http.http2.unwrap_or(true), reader)?,
+            tls: Tls::new(tls, http.http2.unwrap_or(true), files)?,
             headers: headers(http.headers.unwrap_or_default())?,
-            users: Users::new(users.map(|(name, hash)| (name, hash.into())).collect())?,
-            rate: Rate::new(file.rate_limit.unwrap_or_default())?,
+            users,
+            rate: Rate::new(&fields.rate_limit.unwrap_or_default())?,
         })
-    }
-
-    /// Returns the configuration of TLS, if it is on.
-    pub(super) fn tls(&self) -> Option<Arc<ServerConfig>> {
-        self.tls.as_ref().map(|tls| tls.server.clone())
-    }
-
-    /// Returns the headers of every response.
-    pub(super) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
-        &self.headers
     }
 
     /// Returns whether one more request is within the rate limit.
@@ -176,71 +172,70 @@ impl Current {
         self.rate.as_ref().is_none_or(Rate::take)
     }
 
-    /// Returns whether requests need no password.
-    pub(super) fn is_open(&self) -> bool {
-        self.users.is_empty()
-    }
-
     /// Returns what keeps clients out: TLS, a password, and the policies for certificates.
     fn protections(&self) -> [bool; 5] {
         let tls = self.tls.as_ref();
         let [required, verified, names] = tls.map(|tls| tls.protections).unwrap_or_default();
-        [tls.is_some(), !self.is_open(), required, verified, names]
+        let users = !self.users.is_empty();
+        [tls.is_some(), users, required, verified, names]
+    }
+
+    fn log(&self, path: &Path) {
+        if self.tls.as_ref().is_some_and(|tls| tls.ignored) {
+            tracing::warn!(
+                file = %path.display(),
+                "cipher_suites, prefer_server_cipher_suites and curve_preferences are ignored: \
+                 the exporter uses the secure ones of rustls"
+            );
+        }
+        let [tls, basic_auth, client_certificates, ..] = self.protections();
+        tracing::info!(
+            file = %path.display(), tls, client_certificates, basic_auth,
+            "web configuration loaded"
+        );
     }
 }
 
 fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
-    let mut headers = Vec::new();
-    for (name, value) in given.into_iter().filter(|(_, value)| !value.is_empty()) {
-        let error =
-            |message| ConfigError::new(format!("http_server_config.headers.{name}"), message);
-        let Some((_, values)) = HEADERS.iter().find(|(known, _)| *known == name) else {
-            let known = HEADERS.map(|(name, _)| name).join(", ");
-            return Err(error(format!(
-                "this header cannot be configured; use one of {known}"
-            )));
-        };
-        if !values.is_empty() && !values.contains(&value.as_str()) {
-            let values = values.join(" or ");
-            return Err(error(format!(
-                "{value:?} is not a value of it; write {values}"
-            )));
-        }
+    let given = given.into_iter().filter(|(_, value)| !value.is_empty());
+    let headers = given.map(|(name, value)| {
+        let is_known = HEADERS.iter().any(|(known, values)| {
+            *known == name && (values.is_empty() || values.contains(&value.as_str()))
+        });
         match (HeaderName::try_from(&name), HeaderValue::try_from(&value)) {
-            (Ok(name), Ok(value)) => headers.push((name, value)),
-            _ => {
-                return Err(error(
-                    "it contains an invalid character; remove it".to_owned(),
-                ));
-            }
+            (Ok(name), Ok(value)) if is_known => Ok((name, value)),
+            _ => Err(ConfigError(format!(
+                "http_server_config.headers.{name}: {value:?} cannot be configured; write \
+                 X-Frame-Options: deny or sameorigin, X-Content-Type-Options: nosniff, or any \
+                 Strict-Transport-Security, X-XSS-Protection or Content-Security-Policy"
+            ))),
         }
-    }
-    Ok(headers)
+    });
+    headers.collect()
 }
 
 // === impl Rate ===
 
 impl Rate {
-    fn new(fields: RateFields) -> Result<Option<Self>, ConfigError> {
-        let text = fields.interval.unwrap_or_default();
-        let interval = match text.as_str() {
-            "" | "0" => Duration::ZERO,
+    fn new(fields: &RateFields) -> Result<Option<Self>, ConfigError> {
+        let interval = match fields.interval.as_str() {
+            "" | "0" => return Ok(None),
             text => humantime::parse_duration(text).map_err(|error| {
-                let message = format!("{text:?}: {error}; write a duration like 1s or 250ms");
-                ConfigError::new("rate_limit.interval", message)
+                ConfigError(format!(
+                    "rate_limit.interval: {text:?}: {error}; write a duration like 1s or 250ms"
+                ))
             })?,
         };
         Ok((!interval.is_zero()).then(|| Self {
             interval,
-            burst: fields.burst.unwrap_or(0),
+            burst: fields.burst,
             full_at: Mutex::default(),
         }))
     }
 
     /// Takes a token, if there is one.
     fn take(&self) -> bool {
-        let now = Instant::now();
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, mut full_at) = (Instant::now(), lock(&self.full_at));
         let after = full_at.map_or(now, |full| full.max(now)) + self.interval;
         let taken = after - now <= self.interval.saturating_mul(self.burst);
         if taken {
@@ -248,6 +243,10 @@ impl Rate {
         }
         taken
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl WebConfig ===
@@ -258,140 +257,90 @@ impl WebConfig {
     /// # Errors
     /// What cannot be used in it, or in a file that it names.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let (current, content) = read(path);
-        let shared = Shared {
+        let (files, current) = Current::read(path);
+        Ok(Self(Arc::new(Shared {
             path: path.to_owned(),
             current: ArcSwap::from_pointee(current?),
-            content: Mutex::new(content),
-            read_at: Arc::new(tokio::sync::Mutex::new(Instant::now())),
-            verifier: PasswordVerifier::new(),
-        };
-        let (shared, recheck) = (Arc::new(shared), RECHECK);
-        Ok(Self { shared, recheck })
-    }
-
-    /// Returns a handle that reads the files again after `recheck`, instead of a second.
-    #[must_use]
-    pub fn rechecked(self, recheck: Duration) -> Self {
-        Self { recheck, ..self }
+            files: Mutex::new(files),
+            passwords: PasswordVerifier::new(),
+        })))
     }
 
     /// Returns whether TLS is on at present.
     pub fn is_tls(&self) -> bool {
-        self.shared.current.load().tls.is_some()
+        self.current().tls.is_some()
     }
 
     /// Returns when the server's certificate expires; `None` without TLS.
     pub fn certificate_not_after(&self) -> Option<Timestamp> {
-        self.shared.current.load().tls.as_ref()?.not_after
-    }
-
-    /// Logs what is in force.
-    pub(super) fn log(&self) {
-        let (current, file) = (self.shared.current.load(), self.shared.path.display());
-        if current.tls.as_ref().is_some_and(|tls| tls.ignored) {
-            tracing::warn!(
-                %file,
-                "cipher_suites, prefer_server_cipher_suites and curve_preferences are ignored: \
-                 the exporter uses the secure ones of rustls"
-            );
-        }
-        tracing::info!(
-            %file,
-            tls = current.tls.is_some(),
-            client_certificates = current.tls.as_ref().is_some_and(|tls| tls.protections[0]),
-            basic_auth = !current.is_open(),
-            "web configuration loaded"
-        );
+        self.current().tls.as_ref()?.not_after
     }
 
     /// Reads the files again, and uses them if they changed. This blocks: not for a thread of the
     /// runtime.
     pub fn reload(&self) {
-        let (current, content) = read(&self.shared.path);
-        let mut known = self
-            .shared
-            .content
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *known == content {
+        let Shared {
+            path,
+            current,
+            files,
+            ..
+        } = &*self.0;
+        let mut files = lock(files);
+        if !files.have_changed() {
             return;
         }
-        *known = content;
-        let before = self.shared.current.load();
+        let (read, next) = Current::read(path);
+        *files = read;
         // A file that is being written looks like a shorter one.
+        let before = current.load().protections();
         let removes = |next: &Current| {
-            let (before, next) = (before.protections(), next.protections());
-            before
-                .into_iter()
-                .zip(next)
-                .any(|(before, next)| before && !next)
+            let mut both = before.into_iter().zip(next.protections());
+            both.any(|(before, next)| before && !next)
         };
-        let checked = current.and_then(|next| match removes(&next) {
-            true => Err(ConfigError::new(
-                "the changed file removes a protection",
-                "restart the exporter to switch off TLS, passwords or client certificates",
+        let next = next.and_then(|next| match removes(&next) {
+            true => Err(ConfigError(
+                "the changed file removes a protection: restart the exporter to switch off TLS, \
+                 passwords or client certificates"
+                    .to_owned(),
             )),
             false => Ok(next),
         });
-        match checked {
+        match next {
             Ok(next) => {
-                self.shared.current.store(Arc::new(next));
-                self.log();
+                next.log(path);
+                current.store(Arc::new(next));
             }
             Err(error) => tracing::error!(
-                file = %self.shared.path.display(), %error,
+                file = %path.display(), %error,
                 "cannot use the changed web configuration; the previous one stays in force"
             ),
         }
     }
 
-    /// Returns what is in force, after reading the files again if that is due.
-    pub(super) async fn current(&self) -> Arc<Current> {
-        if let Ok(mut read_at) = self.shared.read_at.clone().try_lock_owned()
-            && read_at.elapsed() >= self.recheck
-        {
+    /// Logs what is in force, and uses what changes, for ever.
+    pub(super) async fn follow(&self) {
+        self.current().log(&self.0.path);
+        loop {
+            tokio::time::sleep(RECHECK).await;
             let config = self.clone();
-            let task = tokio::task::spawn_blocking(move || {
-                *read_at = Instant::now();
-                config.reload();
-            });
-            let _ = tokio::time::timeout(LONGEST_READING, task).await;
+            let _ = tokio::task::spawn_blocking(move || config.reload()).await;
         }
-        self.shared.current.load_full()
     }
 
-    /// Checks the password of a user.
-    pub(super) async fn check(
-        &self,
-        current: &Current,
-        (user, password): Credentials,
-        client: Option<IpAddr>,
-    ) -> Verdict {
-        let verifier = &self.shared.verifier;
-        verifier
-            .check(&current.users, &user, password, client)
-            .await
+    /// Returns what is in force.
+    pub(super) fn current(&self) -> Arc<Current> {
+        self.0.current.load_full()
     }
-}
 
-/// Reads a configuration file and all that it names, and returns a hash of their content as well.
-fn read(path: &Path) -> (Result<Current, ConfigError>, u64) {
-    let directory = path.parent().unwrap_or(Path::new("")).to_owned();
-    let mut reader = Reader {
-        directory,
-        content: DefaultHasher::new(),
-    };
-    let current = std::fs::read_to_string(path)
-        .map_err(|error| ConfigError::new("cannot read the file", error.to_string()))
-        .and_then(|text| {
-            text.hash(&mut reader.content);
-            Current::parse(&text, &mut reader)
-        });
-    if let Err(error) = &current {
-        error.to_string().hash(&mut reader.content);
+    /// Returns the configuration of TLS, if it is on.
+    pub(super) fn tls(&self) -> Option<Arc<ServerConfig>> {
+        Some(self.current().tls.as_ref()?.server.clone())
     }
-    (current, reader.content.finish())
+
+    /// Returns what checks the passwords of users.
+    pub(super) fn passwords(&self) -> &PasswordVerifier {
+        &self.0.passwords
+    }
 }
 
 #[cfg(test)]
@@ -399,8 +348,8 @@ mod tests {
     use super::*;
 
     fn rate(interval: &str, burst: u32) -> Result<Option<Rate>, ConfigError> {
-        let (interval, burst) = (Some(interval.to_owned()), Some(burst));
-        Rate::new(RateFields { interval, burst })
+        let interval = interval.to_owned();
+        Rate::new(&RateFields { interval, burst })
     }
 
     #[tokio::test(start_paused = true)]

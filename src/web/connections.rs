@@ -1,24 +1,24 @@
 //! The open connections: a bounded number, of which the one without progress for longest is closed
-//! for a new one, and deadlines for clients that begin and do not end.
+//! for a new one, and a deadline for each.
 //!
-//! "Progress" is a new connection, a response that was computed, and bytes of a response that the
-//! client took. What a client sends is not: a slow request must not hold a connection open.
+//! "Progress" is a new connection, a request, and bytes of a response that the client took. What a
+//! client sends of a request is not: a slow request must not hold a connection open.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
-use futures_util::task::AtomicWaker;
-use hyper::body::{Frame, SizeHint};
+use axum::body::Body;
+use http_body_util::BodyExt as _;
 use rustix::process::{Resource, getrlimit};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_io_timeout::TimeoutWriter;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::Limits;
+use super::{Limits, RESPONSE_TIMEOUT};
 
 /// The number of file descriptors that are kept for everything but connections of clients: files,
 /// listeners, requests to the API and to the collector.
@@ -36,51 +36,35 @@ impl<T: AsyncRead + AsyncWrite + Send> Transport for T {}
 #[derive(Debug)]
 pub(super) struct Pool {
     limits: Limits,
-    open: Mutex<Vec<Arc<Connection>>>,
+    open: Mutex<Vec<Weak<Connection>>>,
 }
 
-/// One open connection, shared by its stream, its requests and the pool.
+/// One open connection, shared by its stream and its requests.
 #[derive(Debug)]
 pub(super) struct Connection {
-    closed: AtomicBool,
-    /// Wakes the task of the connection after it was closed.
-    waker: AtomicWaker,
+    limits: Limits,
+    closed: CancellationToken,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Since when no response is under way, or one is.
-    since: Instant,
-    /// When the client last took bytes of a response.
-    taken: Instant,
-    /// Whether there was a request.
-    requested: bool,
-    /// The number of responses that are being computed.
-    computing: usize,
+    /// When the last progress was made.
+    progress: Instant,
+    deadline: Instant,
     /// The number of responses that are not complete.
     responses: usize,
 }
 
 /// A response from its request to the last byte of its body; dropped at its end.
 #[derive(Debug)]
-pub(super) struct Response {
-    connection: Arc<Connection>,
-    computed: bool,
-}
-
-/// A body, which ends its response when it is dropped.
-struct TrackedBody {
-    body: Body,
-    _response: Response,
-}
+pub(super) struct UnderWay(Arc<Connection>);
 
 /// The stream of one connection. It ends when the pool closes the connection.
 pub(super) struct Stream {
     inner: Pin<Box<dyn Transport>>,
-    peeked: Option<u8>,
-    connection: Arc<Connection>,
-    pool: Arc<Pool>,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    pub(super) connection: Arc<Connection>,
 }
 
 // === impl Pool ===
@@ -97,53 +81,53 @@ impl Pool {
     }
 
     /// Adds a connection, and closes another one if there are too many.
-    pub(super) fn add(self: &Arc<Self>, transport: impl Transport + 'static) -> Stream {
+    pub(super) fn add(&self, transport: impl Transport + 'static) -> Stream {
         if self.open().len() >= self.limits.connections {
             self.close_stalest();
         }
         let now = Instant::now();
         let connection = Arc::new(Connection {
-            closed: AtomicBool::new(false),
-            waker: AtomicWaker::new(),
+            limits: self.limits,
+            closed: CancellationToken::new(),
             state: Mutex::new(State {
-                since: now,
-                taken: now,
-                requested: false,
-                computing: 0,
+                progress: now,
+                deadline: now + self.limits.header_timeout,
                 responses: 0,
             }),
         });
-        self.open().push(connection.clone());
+        lock(&self.open).push(Arc::downgrade(&connection));
         let mut inner = TimeoutWriter::new(transport);
         inner.set_timeout(Some(self.limits.write_timeout));
         Stream {
             inner: Box::pin(inner),
-            peeked: None,
+            closed: Box::pin(connection.closed.clone().cancelled_owned()),
             connection,
-            pool: self.clone(),
         }
     }
 
     /// Closes the connection that made no progress for longest.
     pub(super) fn close_stalest(&self) {
-        let mut open = self.open();
-        let stalest = open.iter().enumerate().min_by_key(|(_, connection)| {
-            let state = connection.state();
-            (state.computing > 0, state.since.max(state.taken))
-        });
-        if let Some((index, _)) = stalest {
-            open.swap_remove(index).close();
+        let open = self.open();
+        if let Some(stalest) = open.iter().min_by_key(|open| lock(&open.state).progress) {
+            stalest.closed.cancel();
         }
     }
 
-    /// Closes the connections whose deadline has passed.
-    pub(super) fn close_overdue(&self) {
-        self.close_if(|connection| connection.is_overdue(&self.limits));
+    /// Closes connections at their deadlines, for ever.
+    pub(super) async fn close_overdue(&self) {
+        let limits = &self.limits;
+        let shortest = limits.header_timeout.min(limits.write_timeout);
+        let every = (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
+        let mut ticks = tokio::time::interval(every);
+        loop {
+            let now = ticks.tick().await;
+            self.close_if(|state| state.deadline <= now);
+        }
     }
 
     /// Closes the connections without a response under way.
     pub(super) fn close_idle(&self) {
-        self.close_if(|connection| connection.state().responses == 0);
+        self.close_if(|state| state.responses == 0);
     }
 
     /// Closes all connections.
@@ -151,144 +135,77 @@ impl Pool {
         self.close_if(|_| true);
     }
 
-    fn close_if(&self, condition: impl Fn(&Connection) -> bool) {
-        self.open().retain(|connection| {
-            let close = condition(connection);
-            if close {
-                connection.close();
+    fn close_if(&self, condition: impl Fn(&State) -> bool) {
+        for connection in self.open() {
+            if condition(&lock(&connection.state)) {
+                connection.closed.cancel();
             }
-            !close
-        });
+        }
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> Vec<Arc<Connection>> {
+        let mut open = lock(&self.open);
+        let is_open = |connection: &Arc<Connection>| !connection.closed.is_cancelled();
+        open.retain(|connection| connection.upgrade().as_ref().is_some_and(is_open));
+        open.iter().filter_map(Weak::upgrade).collect()
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl Connection ===
 
 impl Connection {
     /// Begins a response.
-    pub(super) fn respond(self: &Arc<Self>) -> Response {
-        let mut state = self.state();
+    pub(super) fn begin_response(self: &Arc<Self>) -> UnderWay {
+        let (mut state, now) = (lock(&self.state), Instant::now());
         if state.responses == 0 {
-            state.since = Instant::now();
+            state.deadline = now + RESPONSE_TIMEOUT + self.limits.write_timeout * 2;
         }
-        state.requested = true;
-        state.computing += 1;
+        state.progress = now;
         state.responses += 1;
-        Response {
-            connection: self.clone(),
-            computed: false,
-        }
-    }
-
-    fn is_overdue(&self, limits: &Limits) -> bool {
-        let state = self.state();
-        let limit = match (state.responses, state.requested) {
-            (0, false) => limits.header_timeout,
-            (0, true) => limits.idle_timeout,
-            // A client can take a few bytes now and then to keep the connection.
-            _ => limits.write_timeout * 2,
-        };
-        state.since.elapsed() >= limit
-    }
-
-    fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        UnderWay(self.clone())
     }
 }
 
-// === impl Response ===
+// === impl UnderWay ===
 
-impl Response {
-    fn computed(&mut self) {
-        if !std::mem::replace(&mut self.computed, true) {
-            let mut state = self.connection.state();
-            state.computing -= 1;
-            state.taken = Instant::now();
-        }
-    }
-
+impl UnderWay {
     /// Ties the response to its body: hyper drops it after the last byte.
-    pub(super) fn attach(mut self, body: Body) -> Body {
-        self.computed();
-        Body::new(TrackedBody {
-            body,
-            _response: self,
-        })
+    pub(super) fn attach(self, body: Body) -> Body {
+        // A client can take a few bytes now and then to keep the connection.
+        let latest = Instant::now() + self.0.limits.write_timeout * 2;
+        let mut state = lock(&self.0.state);
+        state.deadline = state.deadline.min(latest);
+        drop(state);
+        Body::new(body.map_err(move |error| {
+            let _held = &self;
+            error
+        }))
     }
 }
 
-impl Drop for Response {
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.computed();
-        let mut state = self.connection.state();
+        let (mut state, now) = (lock(&self.0.state), Instant::now());
         state.responses -= 1;
         if state.responses == 0 {
-            state.since = Instant::now();
+            state.deadline = now + self.0.limits.idle_timeout;
         }
-    }
-}
-
-// === impl TrackedBody ===
-
-impl HttpBody for TrackedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
 // === impl Stream ===
 
 impl Stream {
-    /// Returns the state of the connection.
-    pub(super) fn connection(&self) -> Arc<Connection> {
-        self.connection.clone()
-    }
-
-    /// Returns the first byte of the client, which is read again.
-    pub(super) async fn peek(&mut self) -> io::Result<u8> {
-        let byte = self.read_u8().await?;
-        self.peeked = Some(byte);
-        Ok(byte)
-    }
-
-    fn check(&self, cx: &Context<'_>) -> io::Result<()> {
-        self.connection.waker.register(cx.waker());
-        match self.connection.closed.load(Ordering::Acquire) {
-            true => Err(io::ErrorKind::ConnectionAborted.into()),
-            false => Ok(()),
+    /// Returns the transport, if the connection is not closed.
+    fn open(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut dyn Transport>> {
+        match self.closed.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(self.inner.as_mut()),
         }
-    }
-
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        let mut state = self.connection.state();
-        if matches!(written, Poll::Ready(Ok(1..))) && state.responses > 0 {
-            state.taken = Instant::now();
-        }
-        drop(state);
-        written
     }
 }
 
@@ -298,12 +215,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        if let Some(byte) = self.peeked.take() {
-            buffer.put_slice(&[byte]);
-            return Poll::Ready(Ok(()));
-        }
-        self.inner.as_mut().poll_read(cx, buffer)
+        self.open(cx)?.poll_read(cx, buffer)
     }
 }
 
@@ -313,39 +225,20 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        let written = self.inner.as_mut().poll_write(cx, buffer);
-        self.wrote(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        let written = self.inner.as_mut().poll_write_vectored(cx, buffers);
-        self.wrote(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        let written = self.open(cx)?.poll_write(cx, buffer);
+        let mut state = lock(&self.connection.state);
+        if state.responses > 0 && matches!(written, Poll::Ready(Ok(1..))) {
+            state.progress = Instant::now();
+        }
+        drop(state);
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        self.inner.as_mut().poll_flush(cx)
+        self.open(cx)?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        self.inner.as_mut().poll_shutdown(cx)
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        let this = &self.connection;
-        self.pool.open().retain(|other| !Arc::ptr_eq(other, this));
+        self.open(cx)?.poll_shutdown(cx)
     }
 }

@@ -1,20 +1,15 @@
 //! The web surface: metrics for scrapers, health for probes, and a page for people.
 
 mod auth;
-pub mod config;
+mod config;
 mod connections;
 mod landing;
-pub mod listen;
+mod listen;
 pub mod negotiate;
-pub mod overview;
 mod scrape;
-pub mod server;
-pub mod settings;
+mod server;
+mod settings;
 mod tls;
-
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -22,22 +17,20 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
-    RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{Method, StatusCode, Uri};
+use std::time::Duration;
 use tower_http::timeout::TimeoutLayer;
 
 pub use crate::health::Health;
-use crate::health::Stuck;
-pub use config::{ConfigError, WebConfig};
-pub use listen::{BindError, Bound, bind, try_bind};
-pub use overview::Overview;
-pub use server::serve;
-pub use settings::{Limits, ListenAddress, Settings, TelemetryPath};
-
 use crate::metrics::Metrics;
 use auth::Verdict;
+pub use config::{ConfigError, WebConfig};
+pub use listen::{BindError, Bound, bind, try_bind};
+pub use server::serve;
+pub use settings::{Limits, ListenAddress, Settings, telemetry_path};
 
 /// Whether the loops make progress.
 pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
@@ -45,63 +38,58 @@ pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
 /// Whether the exporter is set up.
 const READY_PATH: &str = "/-/ready";
 
+/// The style sheet of the landing page.
+const STYLE_PATH: &str = "/-/style.css";
+
+const STYLE: &str = include_str!("landing.css");
+
 /// The maximum time to compute a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The header that asks for a password.
 const CHALLENGE: &str = "Basic realm=\"orgdata-exporter\", charset=\"UTF-8\"";
 
-/// Headers of every response, unless the configuration file or the page sets them.
-const HEADERS: [(HeaderName, HeaderValue); 5] = [
-    (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+/// Headers of every response, unless the configuration file sets them.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (CACHE_CONTROL, "no-store"),
     (
         CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
+        "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'",
     ),
-    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-    (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (REFERRER_POLICY, "no-referrer"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (X_FRAME_OPTIONS, "DENY"),
 ];
 
 /// What the web surface shows.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct WebState {
     /// The metrics, and the state of each loop for the landing page.
     pub metrics: Metrics,
     /// The answers to probes.
     pub health: Health,
-    /// Collects the rows of the landing page. Called off the runtime's threads.
-    pub overview: Arc<dyn Fn() -> Overview + Send + Sync>,
-}
-
-// === impl WebState ===
-
-impl fmt::Debug for WebState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebState").finish_non_exhaustive()
-    }
 }
 
 fn router(state: WebState, settings: &Settings) -> Router {
-    let metrics_path = settings.telemetry_path.as_str();
+    let metrics_path = &*settings.telemetry_path;
     let paths = format!(
         "The metrics are at {metrics_path}, probes at {HEALTHY_PATH} and {READY_PATH}, a page for \
          people at /.\n"
     );
-    let scraper = scrape::Scraper::new(state.metrics.clone());
+    let health = state.health.clone();
+    let renderer = scrape::Renderer::new(state, metrics_path.to_owned());
     Router::new()
-        .route(metrics_path, get(scrape::scrape).with_state(scraper))
-        .route(HEALTHY_PATH, get(healthy).with_state(state.health.clone()))
-        .route(READY_PATH, get(ready).with_state(state.health.clone()))
-        .route(
-            "/",
-            get(landing::page).with_state(landing::Pages::new(state, metrics_path)),
-        )
+        .route(metrics_path, get(scrape::metrics))
+        .route("/", get(scrape::page))
+        .route(STYLE_PATH, get(([(CONTENT_TYPE, "text/css")], STYLE)))
+        .with_state(renderer)
+        .route(HEALTHY_PATH, get(healthy).with_state(health.clone()))
+        .route(READY_PATH, get(ready).with_state(health))
         .method_not_allowed_fallback(async |method: Method| {
             let body = format!("{method} is not supported here; use GET or HEAD.\n");
             (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], body)
         })
-        .fallback(move |uri: Uri| async move {
+        .fallback(async move |uri: Uri| {
             let body = format!("There is nothing at {}. {paths}", uri.path());
             (StatusCode::NOT_FOUND, body)
         })
@@ -119,27 +107,27 @@ async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let under_way = client.connection.respond();
+    let under_way = client.connection.begin_response();
+    let current = config.as_ref().map(WebConfig::current);
     let credentials = auth::credentials(request.headers());
-    let mut headers = Vec::new();
-    let mut refusal = None;
-    if let Some(config) = config {
-        let current = config.current().await;
-        headers.extend_from_slice(current.headers());
-        refusal = refuse(&config, &current, credentials, &client).await;
-    }
+    let refusal = match (&config, &current) {
+        (Some(config), Some(current)) => refusal(config, current, credentials, &client).await,
+        _ => None,
+    };
     let mut response = match refusal {
         Some(refusal) => refusal,
         None => next.run(request).await,
     };
-    for (name, value) in headers.into_iter().chain(HEADERS) {
+    let configured = current.iter().flat_map(|current| current.headers.clone());
+    let usual = HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    for (name, value) in configured.chain(usual) {
         response.headers_mut().entry(name).or_insert(value);
     }
     response.map(|body| under_way.attach(body))
 }
 
 /// Returns the response to a request that the configuration file does not allow.
-async fn refuse(
+async fn refusal(
     config: &WebConfig,
     current: &config::Current,
     credentials: Option<auth::Credentials>,
@@ -149,11 +137,12 @@ async fn refuse(
     if !current.within_rate() {
         return Some((too_many, "Too many requests.\n").into_response());
     }
-    if current.is_open() {
+    if current.users.is_empty() {
         return None;
     }
+    let passwords = config.passwords();
     let verdict = match credentials {
-        Some(credentials) => config.check(current, credentials, client.address).await,
+        Some(given) => passwords.check(&current.users, given, client.address).await,
         None => Verdict::Denied,
     };
     match verdict {
@@ -174,20 +163,19 @@ async fn healthy(State(health): State<Health>) -> Response {
     if stuck.is_empty() {
         return "orgdata-exporter is healthy.\n".into_response();
     }
-    let line = |stuck: &Stuck| {
+    let lines = stuck.iter().map(|stuck| {
         let (name, silent) = (stuck.which.as_str(), stuck.silent.as_secs());
         format!("The {name} loop has made no progress for {silent} s.\n")
-    };
-    let lines: String = stuck.iter().map(line).collect();
-    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
+    });
+    (StatusCode::SERVICE_UNAVAILABLE, lines.collect::<String>()).into_response()
 }
 
-async fn ready(State(health): State<Health>) -> Response {
+async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
     match health.is_ready() {
-        true => "orgdata-exporter is ready.\n".into_response(),
+        true => (StatusCode::OK, "orgdata-exporter is ready.\n"),
         false => {
             let message = "orgdata-exporter is starting or stopping.\n";
-            (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, message)
         }
     }
 }

@@ -1,27 +1,26 @@
-//! The metrics: rendered off the runtime's threads, once for all requests that wait for it.
+//! Rendered texts, the metrics and the landing page: made off the runtime's threads, once for all
+//! requests that wait for the same one.
 //!
 //! Clients that do not read must not fill the memory. So a response copies its body piece by piece
-//! from a rendered text that all responses share, and the oldest texts are dropped, which ends
-//! their responses, when all that are in use are too large together.
+//! from a text that all responses share, and the oldest texts are dropped, which ends their
+//! responses, when all that are in use are too large together.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex as SyncMutex, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError, Weak};
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, IntoResponseParts, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use hyper::body::{Frame, SizeHint};
+use futures_util::stream;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::negotiate;
+use super::{WebState, landing, negotiate};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
 
@@ -31,15 +30,16 @@ const PIECE: usize = 16 * 1024;
 /// The maximum size of all rendered texts in use, in bytes. The two newest are always kept.
 const MAX_IN_USE: usize = 16 * 1024 * 1024;
 
-/// Renders the metrics and shares what was rendered.
+/// Renders texts and shares them.
 #[derive(Clone, Debug)]
-pub(super) struct Scraper {
-    metrics: Metrics,
-    /// Locked while the metrics are rendered: one rendering at a time.
+pub(super) struct Renderer {
+    state: WebState,
+    telemetry_path: String,
+    /// Locked while a text is rendered: one at a time.
     rendered: Arc<Mutex<VecDeque<Weak<Rendered>>>>,
 }
 
-/// The metrics at one moment.
+/// A text at one moment.
 #[derive(Debug)]
 struct Rendered {
     started: Instant,
@@ -49,63 +49,93 @@ struct Rendered {
     text: SyncMutex<Option<Vec<u8>>>,
 }
 
-/// The form in which a client wants the metrics.
+/// What a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Form {
-    format: Format,
-    gzip: bool,
+enum Form {
+    Metrics { format: Format, gzip: bool },
+    Page,
 }
 
-/// The body of one response.
-struct Pieces {
-    rendered: Arc<Rendered>,
-    position: usize,
-    /// The metrics to tell about a complete response to a scraper.
-    scraped: Option<Metrics>,
-}
-
-/// Answers `GET` and `HEAD`. For `HEAD` nothing is rendered: the response has no length rather than
-/// a wrong one.
-pub(super) async fn scrape(
-    State(scraper): State<Scraper>,
+/// Answers `GET` and `HEAD` of the metrics. For `HEAD` nothing is rendered: the response has no
+/// length rather than a wrong one.
+pub(super) async fn metrics(
+    State(renderer): State<Renderer>,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    let form = Form {
-        format: negotiate::format(&headers),
-        gzip: negotiate::gzip(&headers),
-    };
-    let body = if method == Method::HEAD {
-        Body::from_stream(futures_util::stream::empty::<io::Result<Bytes>>())
-    } else {
-        match scraper.render(form).await {
-            Ok(rendered) => Body::new(Pieces {
-                rendered,
-                position: 0,
-                scraped: negotiate::is_scraper(&headers).then_some(scraper.metrics),
-            }),
-            Err(error) => {
-                tracing::error!(%error, "cannot render the metrics");
-                let message = "The metrics could not be rendered; see the log.\n";
-                return (StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
-            }
-        }
-    };
-    let mut response = body.into_response();
-    response.headers_mut().extend(form.headers());
-    response
+    let (format, gzip) = (negotiate::format(&headers), negotiate::gzip(&headers));
+    let scraped = negotiate::is_scraper(&headers).then(|| renderer.state.metrics.clone());
+    let mut about = HeaderMap::new();
+    about.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static(format.content_type()),
+    );
+    about.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+    if gzip {
+        about.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    if method == Method::HEAD {
+        let body = Body::from_stream(stream::empty::<io::Result<Bytes>>());
+        return (about, body).into_response();
+    }
+    let form = Form::Metrics { format, gzip };
+    renderer.response(form, about, scraped).await
 }
 
-// === impl Scraper ===
+/// Answers `GET /`.
+pub(super) async fn page(State(renderer): State<Renderer>) -> Response {
+    renderer
+        .response(
+            Form::Page,
+            [(CONTENT_TYPE, "text/html; charset=utf-8")],
+            None,
+        )
+        .await
+}
 
-impl Scraper {
-    pub(super) fn new(metrics: Metrics) -> Self {
+// === impl Renderer ===
+
+impl Renderer {
+    pub(super) fn new(state: WebState, telemetry_path: String) -> Self {
         let rendered = Arc::default();
-        Self { metrics, rendered }
+        Self {
+            state,
+            telemetry_path,
+            rendered,
+        }
     }
 
-    /// Returns metrics that are not older than the call. If other requests waited with this one,
-    /// they share them.
+    /// Returns a response with a text. `scraped` is told when a client has taken all of it.
+    async fn response(
+        &self,
+        form: Form,
+        about: impl IntoResponseParts,
+        scraped: Option<Metrics>,
+    ) -> Response {
+        let rendered = match self.render(form).await {
+            Ok(rendered) => rendered,
+            Err(error) => {
+                tracing::error!(%error, "cannot render a response");
+                let message = "This could not be rendered; see the log.\n";
+                return (StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
+            }
+        };
+        let size = rendered.size;
+        let pieces = (0..size).step_by(PIECE).map(move |start| {
+            let piece = rendered.piece(start)?;
+            if start + PIECE >= size
+                && let Some(metrics) = &scraped
+            {
+                metrics.audit.scraped(rendered.started);
+            }
+            Ok::<_, io::Error>(piece)
+        });
+        let body = Body::from_stream(stream::iter(pieces));
+        (about, [(CONTENT_LENGTH, size)], body).into_response()
+    }
+
+    /// Returns a text that is not older than the call. If other requests waited with this one, they
+    /// share it.
     async fn render(&self, form: Form) -> io::Result<Arc<Rendered>> {
         let called = Instant::now();
         let mut shared = self.rendered.clone().lock_owned().await;
@@ -113,16 +143,39 @@ impl Scraper {
         if let Some(rendered) = known.find(|old| old.form == form && old.started >= called) {
             return Ok(rendered);
         }
-        let metrics = self.metrics.clone();
+        let renderer = self.clone();
         // The lock is held until the end, also if the client disconnects meanwhile.
         let task = tokio::task::spawn_blocking(move || {
-            let rendered = Arc::new(Rendered::new(&metrics, form)?);
+            let started = Instant::now();
+            let text = renderer.text(form)?;
+            let rendered = Arc::new(Rendered {
+                started,
+                form,
+                size: text.len(),
+                text: SyncMutex::new(Some(text)),
+            });
             shared.retain(|other| other.strong_count() > 0);
             shared.push_back(Arc::downgrade(&rendered));
             drop_oldest(&mut shared);
             Ok(rendered)
         });
         task.await.map_err(io::Error::other)?
+    }
+
+    fn text(&self, form: Form) -> io::Result<Vec<u8>> {
+        let Form::Metrics { format, gzip } = form else {
+            return Ok(landing::render(&self.state, &self.telemetry_path).into_bytes());
+        };
+        let text = format.encode(self.state.metrics.registry(), 0);
+        let mut text = text.map_err(io::Error::other)?.into_bytes();
+        if gzip {
+            // The lowest level takes an eighth of the time of the default and saves most of the size.
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(&text)?;
+            text = encoder.finish()?;
+        }
+        text.shrink_to_fit();
+        Ok(text)
     }
 }
 
@@ -131,11 +184,7 @@ fn drop_oldest(shared: &mut VecDeque<Weak<Rendered>>) {
     let size = |rendered: &Weak<Rendered>| rendered.upgrade().map_or(0, |rendered| rendered.size);
     while shared.len() > 2 && shared.iter().map(size).sum::<usize>() > MAX_IN_USE {
         if let Some(oldest) = shared.pop_front().and_then(|oldest| oldest.upgrade()) {
-            oldest
-                .text
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            oldest.lock().take();
         }
     }
 }
@@ -143,76 +192,17 @@ fn drop_oldest(shared: &mut VecDeque<Weak<Rendered>>) {
 // === impl Rendered ===
 
 impl Rendered {
-    fn new(metrics: &Metrics, form: Form) -> io::Result<Self> {
-        let started = Instant::now();
-        let text = form
-            .format
-            .encode(metrics.registry(), 0)
-            .map_err(io::Error::other)?;
-        let mut text = text.into_bytes();
-        if form.gzip {
-            // The lowest level takes an eighth of the time of the default and saves most of the size.
-            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-            encoder.write_all(&text)?;
-            text = encoder.finish()?;
-        }
-        text.shrink_to_fit();
-        Ok(Self {
-            started,
-            form,
-            size: text.len(),
-            text: SyncMutex::new(Some(text)),
-        })
-    }
-}
-
-// === impl Form ===
-
-impl Form {
-    fn headers(self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-        let content_type = (CONTENT_TYPE, self.format.content_type());
-        let gzip = self.gzip.then_some((CONTENT_ENCODING, "gzip"));
-        let all = [content_type, (VARY, "accept, accept-encoding")]
-            .into_iter()
-            .chain(gzip);
-        all.map(|(name, value)| (name, HeaderValue::from_static(value)))
-    }
-}
-
-// === impl Pieces ===
-
-impl HttpBody for Pieces {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let rendered = self.rendered.clone();
-        if self.is_end_stream() {
-            return Poll::Ready(None);
-        }
-        let text = rendered.text.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(text) = &*text else {
-            return Poll::Ready(Some(Err(io::Error::other("the client reads too slowly"))));
-        };
-        let end = rendered.size.min(self.position + PIECE);
-        let piece = Bytes::copy_from_slice(&text[self.position..end]);
-        self.position = end;
-        if end == rendered.size
-            && let Some(metrics) = self.scraped.take()
-        {
-            metrics.audit.scraped(rendered.started);
-        }
-        Poll::Ready(Some(Ok(Frame::data(piece))))
+    /// Copies the piece that begins at `start`.
+    fn piece(&self, start: usize) -> io::Result<Bytes> {
+        let text = self.lock();
+        let text = text
+            .as_deref()
+            .ok_or_else(|| io::Error::other("the client reads too slowly"))?;
+        let end = self.size.min(start + PIECE);
+        Ok(Bytes::copy_from_slice(&text[start..end]))
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.position == self.rendered.size
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact((self.rendered.size - self.position) as u64)
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,18 +11,16 @@ use std::time::Duration;
 use axum::Extension;
 use axum_server::accept::Accept;
 use axum_server::{AddrListener, Address, Handle, Server};
-use futures_util::future::join_all;
+use futures_util::future::{OptionFuture, join_all};
 use hyper_util::rt::TokioTimer;
-use rustls::ServerConnection;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Layer as _;
 
 use super::connections::{Connection, Pool, Stream, Transport};
 use super::listen::{Bound, Socket};
-use super::{Limits, WebConfig, WebState};
+use super::{WebConfig, WebState};
 
 /// The maximum size of the request line and headers together, and what is buffered of a response,
 /// in bytes. Prometheus sends 400.
@@ -38,11 +36,11 @@ const MAX_STREAMS: u32 = 8;
 /// bytes.
 const HTTP2_BUFFER: u32 = 16 * 1024;
 
-/// The first byte of a TLS connection.
-const HANDSHAKE: u8 = 0x16;
-
 /// The time after which a silent HTTP/2 client is asked whether it is still there.
 const HTTP2_KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// The first byte of a TLS connection.
+const HANDSHAKE: u8 = 0x16;
 
 /// What Go's servers answer to a request without TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\
@@ -61,13 +59,8 @@ pub(super) struct Client {
 
 /// A listening socket that adds its connections to the pool.
 pub(super) struct Listener {
-    socket: Accepting,
+    socket: Arc<Socket>,
     pool: Arc<Pool>,
-}
-
-enum Accepting {
-    Tcp(TcpListener),
-    Unix(UnixListener),
 }
 
 /// Adds TLS to a connection if the configuration asks for it.
@@ -75,27 +68,19 @@ enum Accepting {
 struct Tls(Option<WebConfig>);
 
 /// Serves requests until `shutdown`, then lets responses finish that are under way, for at most
-/// [`Limits::shutdown_grace`].
+/// [`Limits::shutdown_grace`](super::Limits::shutdown_grace).
 pub async fn serve(bound: Bound, state: WebState, shutdown: CancellationToken) {
     let Bound { sockets, settings } = bound;
-    if let Some(config) = &settings.config {
-        config.log();
-    }
-    let (limits, pool) = (settings.limits, Pool::new(settings.limits));
+    let pool = Pool::new(settings.limits);
     let router = super::router(state, &settings);
     let service = tower::service_fn(move |client: Client| {
         let router = Extension(client).layer(router.clone());
         std::future::ready(Ok::<_, Infallible>(router))
     });
     let handle: Handle<Client> = Handle::new();
-    let listeners = sockets.iter().filter_map(|socket| {
-        let listener = Listener::new(socket, pool.clone());
-        listener
-            .inspect_err(|error| tracing::error!(%error, "cannot use a listening socket"))
-            .ok()
-    });
-    let servers = listeners.map(|listener| {
-        let mut server = Server::from_listener(listener)
+    let servers = sockets.into_iter().map(|socket| {
+        let pool = pool.clone();
+        let mut server = Server::from_listener(Listener { socket, pool })
             .acceptor(Tls(settings.config.clone()))
             .handle(handle.clone());
         let http = server.http_builder();
@@ -113,33 +98,20 @@ pub async fn serve(bound: Bound, state: WebState, shutdown: CancellationToken) {
             .keep_alive_timeout(HTTP2_KEEP_ALIVE);
         server.serve(service.clone())
     });
-    let servers = join_all(servers);
     let stop = async {
         shutdown.cancelled().await;
-        handle.graceful_shutdown(Some(limits.shutdown_grace));
+        handle.graceful_shutdown(Some(settings.limits.shutdown_grace));
         pool.close_idle();
         std::future::pending().await
     };
+    let follow = OptionFuture::from(settings.config.as_ref().map(WebConfig::follow));
     tokio::select! {
-        _ = servers => {}
-        () = close_overdue(&pool, limits) => {}
+        _ = join_all(servers) => {}
+        () = pool.close_overdue() => {}
         () = stop => {}
+        Some(()) = follow => {}
     }
     pool.close_all();
-}
-
-/// Closes connections at their deadlines, for ever.
-async fn close_overdue(pool: &Pool, limits: Limits) {
-    let shortest = limits
-        .header_timeout
-        .min(limits.write_timeout)
-        .min(limits.idle_timeout);
-    let every = (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
-    let mut ticks = tokio::time::interval(every);
-    loop {
-        ticks.tick().await;
-        pool.close_overdue();
-    }
 }
 
 // === impl Client ===
@@ -152,25 +124,15 @@ impl Address for Client {
 // === impl Listener ===
 
 impl Listener {
-    fn new(socket: &Socket, pool: Arc<Pool>) -> io::Result<Self> {
-        let socket = match socket {
-            Socket::Tcp(socket) => Accepting::Tcp(TcpListener::from_std(socket.try_clone()?)?),
-            Socket::Unix(socket) => {
-                Accepting::Unix(UnixListener::from_std(socket.listener.try_clone()?)?)
-            }
-        };
-        Ok(Self { socket, pool })
-    }
-
     async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
-        match &self.socket {
-            Accepting::Tcp(listener) => {
+        match &*self.socket {
+            Socket::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
                 // Responses are written whole, so nothing is gained by waiting for more.
                 let _ = stream.set_nodelay(true);
                 Ok((self.pool.add(stream), Some(from.ip().to_canonical())))
             }
-            Accepting::Unix(listener) => Ok((self.pool.add(listener.accept().await?.0), None)),
+            Socket::Unix { listener, .. } => Ok((self.pool.add(listener.accept().await?.0), None)),
         }
     }
 }
@@ -181,16 +143,14 @@ impl AddrListener<Stream, Client> for Listener {
     }
 
     async fn accept_stream(&self) -> io::Result<(Stream, Client)> {
-        let accepted = self.accept().await;
-        if let Err(error) = &accepted
-            && !matches!(error.kind(), io::ErrorKind::ConnectionAborted)
-        {
-            // Most likely the process has no file descriptors left.
-            tracing::warn!(%error, "cannot accept a connection; closing the one without progress");
-            self.pool.close_stalest();
-        }
-        let (stream, address) = accepted?;
-        let connection = stream.connection();
+        let (stream, address) = self.accept().await.inspect_err(|error| {
+            if error.kind() != io::ErrorKind::ConnectionAborted {
+                // Most likely the process has no file descriptors left.
+                tracing::warn!(%error, "cannot accept a connection; closing the one without progress");
+                self.pool.close_stalest();
+            }
+        })?;
+        let connection = stream.connection.clone();
         Ok((
             stream,
             Client {
@@ -225,20 +185,20 @@ impl<S: Send + 'static> Accept<Stream, S> for Tls {
 }
 
 /// Completes a TLS handshake, if TLS is on. Its deadline is that of a request's headers.
-async fn handshake(mut stream: Stream, config: &WebConfig) -> io::Result<Pin<Box<dyn Transport>>> {
-    let Some(tls) = config.current().await.tls() else {
+async fn handshake(stream: Stream, config: &WebConfig) -> io::Result<Pin<Box<dyn Transport>>> {
+    let Some(tls) = config.tls() else {
         return Ok(Box::pin(stream));
     };
-    if stream.peek().await? != HANDSHAKE {
+    let mut stream = BufReader::with_capacity(1, stream);
+    if stream.fill_buf().await? != [HANDSHAKE] {
         stream.write_all(NOT_TLS).await?;
         stream.shutdown().await?;
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let buffer = |session: &mut ServerConnection| {
+    let accepted = TlsAcceptor::from(tls).accept_with(stream, |session| {
         session.set_buffer_limit(Some(HTTP2_BUFFER as usize));
-    };
-    let accepted = TlsAcceptor::from(tls).accept_with(stream, buffer).await;
-    Ok(Box::pin(accepted.inspect_err(log_failure)?))
+    });
+    Ok(Box::pin(accepted.await.inspect_err(log_failure)?))
 }
 
 fn log_failure(error: &io::Error) {

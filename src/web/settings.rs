@@ -1,7 +1,7 @@
 //! Where the exporter listens, under which path it shows its metrics, and what clients may use.
 
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Settings {
     /// `--web.config.file`.
     pub config: Option<WebConfig>,
     /// `--web.telemetry-path`.
-    pub telemetry_path: TelemetryPath,
+    pub telemetry_path: String,
     /// What one client, and all of them together, may use.
     pub limits: Limits,
 }
@@ -26,19 +26,12 @@ pub struct Settings {
 /// One `--web.listen-address`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// `:10917`: every interface, IPv4 and IPv6.
-    Any(u16),
-    /// `127.0.0.1:0`, `[::]:10917`; port 0 means a free one.
-    Socket(SocketAddr),
-    /// `localhost:10917`: every address of the name.
-    Name(String, u16),
+    /// Host and port: `127.0.0.1:10917`, `[::1]:10917`, `localhost:10917`, or `:10917` for every
+    /// interface. Port 0 means a free one.
+    Tcp(String, u16),
     /// `unix:/run/orgdata-exporter.sock`: a socket in the file system.
     Unix(PathBuf),
 }
-
-/// The path of the metrics; never one that the exporter uses for something else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TelemetryPath(String);
 
 /// Bounds on clients. The defaults suit scrapers and probes; tests make them small.
 #[derive(Clone, Copy, Debug)]
@@ -70,98 +63,65 @@ impl FromStr for ListenAddress {
             }
             return Ok(Self::Unix(path.into()));
         }
-        if let Ok(address) = text.parse() {
-            return Ok(Self::Socket(address));
-        }
-        if text.parse::<Ipv6Addr>().is_ok() {
-            return Err("an IPv6 address needs brackets, like [::1]:10917");
-        }
+        let needs_brackets = "an IPv6 address needs brackets, like [::1]:10917";
         let Some((host, port)) = text.rsplit_once(':') else {
             return Err("it has no port; write it like :10917 or localhost:10917");
         };
-        if host.contains(':') && !host.starts_with('[') {
-            return Err("an IPv6 address needs brackets, like [::1]:10917");
+        let ipv6 = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        if ipv6.is_none() && host.contains(':') && !host.starts_with('[') {
+            return Err(needs_brackets);
         }
         let port = match port.parse() {
-            Ok(number) if port.bytes().all(|byte| byte.is_ascii_digit()) => number,
+            Ok(number) if !port.starts_with('+') => number,
             _ => return Err("its port is not a number from 0 to 65535; 0 means any free port"),
         };
-        if host.is_empty() {
-            return Ok(Self::Any(port));
-        }
-        let name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        if !host.chars().all(name) || host.chars().all(|c| c.is_ascii_digit() || c == '.') {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        let is_number = host.contains(|c: char| c.is_ascii_digit())
+            && host.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let is_valid = match ipv6 {
+            Some(ipv6) => ipv6.parse::<Ipv6Addr>().is_ok(),
+            None if is_number => host.parse::<Ipv4Addr>().is_ok(),
+            None => host.chars().all(is_name),
+        };
+        if !is_valid {
             return Err(
                 "it is not an address and a port; write it like :10917, 127.0.0.1:10917, \
-                        [::1]:10917 or localhost:10917",
+                 [::1]:10917 or localhost:10917",
             );
         }
-        Ok(Self::Name(host.to_owned(), port))
+        Ok(Self::Tcp(host.to_owned(), port))
     }
 }
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Any(port) => write!(f, ":{port}"),
-            Self::Socket(address) => address.fmt(f),
-            Self::Name(host, port) => write!(f, "{host}:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
-impl ListenAddress {
-    /// Returns the port: 0 for any free one, and for a Unix socket.
-    pub fn port(&self) -> u16 {
-        match self {
-            Self::Any(port) | Self::Name(_, port) => *port,
-            Self::Socket(address) => address.port(),
-            Self::Unix(_) => 0,
-        }
+/// Parses `--web.telemetry-path`: never a path that the exporter uses for something else.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn telemetry_path(text: &str) -> Result<String, &'static str> {
+    let Some(path) = text.strip_prefix('/') else {
+        return Err("it must start with /, like /metrics");
+    };
+    if path.is_empty() || path == "-" || path.starts_with("-/") {
+        return Err("the exporter itself uses / and everything under /-/; choose another path");
     }
-}
-
-// === impl TelemetryPath ===
-
-impl TelemetryPath {
-    /// Returns the path, with its leading slash.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    if !path.bytes().all(plain) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(
+            "it may only contain letters, digits and - . _ ~ /, and no empty or dotted parts",
+        );
     }
-}
-
-impl Default for TelemetryPath {
-    fn default() -> Self {
-        Self("/metrics".to_owned())
-    }
-}
-
-impl FromStr for TelemetryPath {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Some(path) = text.strip_prefix('/') else {
-            return Err("it must start with /, like /metrics");
-        };
-        if path.is_empty() || path == "-" || path.starts_with("-/") {
-            return Err("the exporter itself uses / and everything under /-/; choose another path");
-        }
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-        if !path.bytes().all(plain) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(
-                "it may only contain letters, digits and - . _ ~ /, and no empty or \
-                        dotted parts",
-            );
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Display for TelemetryPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    Ok(text.to_owned())
 }
 
 // === impl Limits ===
@@ -197,9 +157,6 @@ mod tests {
         ] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
-        assert_eq!(":10917".parse(), Ok(ListenAddress::Any(10917)));
-        let localhost = ListenAddress::Name("localhost".to_owned(), 1);
-        assert_eq!("localhost:1".parse(), Ok(localhost));
     }
 
     #[test]
@@ -226,7 +183,7 @@ mod tests {
     #[test]
     fn a_telemetry_path_is_plain_and_not_used_otherwise() {
         for text in ["/metrics", "/probe/metrics", "/-metrics", "/m.e_t~r-1"] {
-            assert_eq!(text.parse::<TelemetryPath>().unwrap().as_str(), text);
+            assert_eq!(telemetry_path(text).as_deref(), Ok(text));
         }
         for (texts, reason) in [
             (&["", "metrics"][..], "start with /"),
@@ -235,7 +192,7 @@ mod tests {
             (&["/metrics?x=1", "/{m}", "/m%65"], "may only contain"),
         ] {
             for text in texts {
-                let error = text.parse::<TelemetryPath>().unwrap_err();
+                let error = telemetry_path(text).unwrap_err();
                 assert!(error.contains(reason), "{text}: {error}");
             }
         }

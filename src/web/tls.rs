@@ -25,7 +25,7 @@ use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use super::config::{ConfigError, Reader};
+use super::config::{ConfigError, Files};
 use crate::metrics::certificates::not_after;
 
 /// `tls_server_config`, as it is written.
@@ -38,13 +38,33 @@ pub(super) struct TlsFields {
     cert_file: Option<String>,
     key_file: Option<String>,
     client_ca_file: Option<String>,
-    client_auth_type: Option<String>,
+    client_auth_type: Option<ClientAuth>,
     client_allowed_sans: Option<Vec<String>>,
-    min_version: Option<String>,
-    max_version: Option<String>,
+    min_version: Option<Version>,
+    max_version: Option<Version>,
     cipher_suites: Option<IgnoredAny>,
     prefer_server_cipher_suites: Option<IgnoredAny>,
     curve_preferences: Option<IgnoredAny>,
+}
+
+/// `client_auth_type`, as Go's `tls.ClientAuthType`.
+#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
+enum ClientAuth {
+    #[default]
+    NoClientCert,
+    RequestClientCert,
+    #[serde(alias = "RequireClientCert")]
+    RequireAnyClientCert,
+    VerifyClientCertIfGiven,
+    RequireAndVerifyClientCert,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, PartialOrd)]
+enum Version {
+    #[serde(rename = "TLS12")]
+    Tls12,
+    #[serde(rename = "TLS13")]
+    Tls13,
 }
 
 /// TLS as the file asks for it.
@@ -62,7 +82,7 @@ pub(super) struct Tls {
 
 /// A text in PEM form, and the field that it comes from.
 struct Pem {
-    field: &'static str,
+    field: String,
     text: String,
 }
 
@@ -77,6 +97,10 @@ struct ClientVerifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
+fn error(field: &str, message: impl std::fmt::Display) -> ConfigError {
+    ConfigError(format!("tls_server_config.{field}: {message}"))
+}
+
 // === impl Tls ===
 
 impl Tls {
@@ -84,48 +108,36 @@ impl Tls {
     pub(super) fn new(
         fields: TlsFields,
         http2: bool,
-        reader: &mut Reader,
+        files: &mut Files,
     ) -> Result<Option<Self>, ConfigError> {
-        let cert = pem(reader, "cert_file", fields.cert_file, "cert", fields.cert)?;
-        let key = pem(reader, "key_file", fields.key_file, "key", fields.key)?;
-        let (file, inline) = (fields.client_ca_file, fields.client_ca);
-        let authority = pem(reader, "client_ca_file", file, "client_ca", inline)?;
+        let cert = Pem::read(files, "cert", fields.cert_file, fields.cert)?;
+        let key = Pem::read(files, "key", fields.key_file, fields.key)?;
+        let authority = Pem::read(files, "client_ca", fields.client_ca_file, fields.client_ca)?;
         let policy = fields.client_auth_type.unwrap_or_default();
         let (cert, key) = match (cert, key) {
             (Some(cert), Some(key)) => (cert, key),
-            (None, None) if authority.is_none() && policy.is_empty() => return Ok(None),
+            (None, None) if authority.is_none() && policy == ClientAuth::NoClientCert => {
+                return Ok(None);
+            }
             (None, _) => {
                 let message = "missing cert or cert_file; give the server's certificate as PEM";
-                return Err(ConfigError::new("tls_server_config", message));
+                return Err(error("cert", message));
             }
             (_, None) => {
                 let message = "missing key or key_file; give the certificate's private key as PEM";
-                return Err(ConfigError::new("tls_server_config", message));
+                return Err(error("key", message));
             }
         };
-        let names = fields.client_allowed_sans;
-        let (required, verified) = client_auth(&policy)?;
-        if names.is_some() && !required {
-            let message =
-                "it needs client_auth_type: RequireAnyClientCert or RequireAndVerifyClientCert";
-            return Err(error("client_allowed_sans", message));
-        }
-        let protections = [required, verified, names.is_some()];
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&versions(fields.min_version, fields.max_version)?)
-            .map_err(|failed| error("min_version", failed.to_string()))?;
-        let builder = match (policy.as_str(), &authority) {
-            ("" | "NoClientCert", None) => builder.with_no_client_auth(),
-            ("" | "NoClientCert", Some(authority)) => {
-                let message = "it has no effect without client_auth_type; write \
-                               client_auth_type: RequireAndVerifyClientCert, or remove it";
-                return Err(error(authority.field, message));
-            }
-            _ => {
-                let verifier = ClientVerifier::new(protections, authority, names, &provider)?;
-                builder.with_client_cert_verifier(Arc::new(verifier))
-            }
+            .with_protocol_versions(versions(fields.min_version, fields.max_version)?)
+            .map_err(|failed| error("min_version", failed))?;
+        let names = fields.client_allowed_sans;
+        let verifier = ClientVerifier::new(policy, authority, names, &provider)?;
+        let protections = verifier.protections();
+        let builder = match policy {
+            ClientAuth::NoClientCert => builder.with_no_client_auth(),
+            _ => builder.with_client_cert_verifier(Arc::new(verifier)),
         };
         let chain = cert.certificates()?;
         let not_after = not_after(&chain);
@@ -146,49 +158,21 @@ impl Tls {
     }
 }
 
-fn error(field: &str, message: impl Into<String>) -> ConfigError {
-    ConfigError::new(format!("tls_server_config.{field}"), message)
-}
-
 fn versions(
-    min: Option<String>,
-    max: Option<String>,
-) -> Result<Vec<&'static SupportedProtocolVersion>, ConfigError> {
-    let version = |field, given: Option<String>, default| match given.as_deref() {
-        None => Ok(default),
-        Some("TLS12") => Ok(12),
-        Some("TLS13") => Ok(13),
-        Some(other) => Err(error(
-            field,
-            format!("{other:?} is not supported; write TLS12 or TLS13"),
-        )),
-    };
-    let range = version("min_version", min, 12)?..=version("max_version", max, 13)?;
-    if range.is_empty() {
-        let message = "it is above max_version; remove one of them";
-        return Err(error("min_version", message));
-    }
-    let all = [(12, &rustls::version::TLS12), (13, &rustls::version::TLS13)];
-    let versions = all.into_iter().filter(|(number, _)| range.contains(number));
-    Ok(versions.map(|(_, version)| version).collect())
-}
-
-/// Parses `client_auth_type`, as Go's `tls.ClientAuthType`: whether a certificate is required, and
-/// whether it is verified.
-fn client_auth(policy: &str) -> Result<(bool, bool), ConfigError> {
-    Ok(match policy {
-        "" | "NoClientCert" | "RequestClientCert" => (false, false),
-        "RequireAnyClientCert" | "RequireClientCert" => (true, false),
-        "VerifyClientCertIfGiven" => (false, true),
-        "RequireAndVerifyClientCert" => (true, true),
-        other => {
-            let message = format!(
-                "{other:?} is not a policy; write NoClientCert, RequestClientCert, \
-                 RequireAnyClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert"
-            );
-            return Err(error("client_auth_type", message));
+    min: Option<Version>,
+    max: Option<Version>,
+) -> Result<&'static [&'static SupportedProtocolVersion], ConfigError> {
+    static TLS12: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS12];
+    static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+    match (min.unwrap_or(Version::Tls12), max.unwrap_or(Version::Tls13)) {
+        (Version::Tls12, Version::Tls13) => Ok(rustls::ALL_VERSIONS),
+        (Version::Tls12, Version::Tls12) => Ok(&TLS12),
+        (Version::Tls13, Version::Tls13) => Ok(&TLS13),
+        (Version::Tls13, Version::Tls12) => {
+            let message = "it is above max_version; remove one of them";
+            Err(error("min_version", message))
         }
-    })
+    }
 }
 
 /// Pairs the certificate and the key. rustls does the same for version 3 of X.509 alone, but can
@@ -202,55 +186,51 @@ fn certified_key(
     let der = PrivateKeyDer::from_pem_slice(key.text.as_bytes()).map_err(|_| {
         let message = "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an \
                        encrypted key cannot be used";
-        error(key.field, message)
+        error(&key.field, message)
     })?;
     let signing_key = provider.key_provider.load_private_key(der);
-    let signing_key = signing_key.map_err(|failed| error(key.field, failed.to_string()))?;
+    let signing_key = signing_key.map_err(|failed| error(&key.field, failed))?;
     let parsed = x509_cert::Certificate::from_der(&chain[0])
         .and_then(|parsed| parsed.tbs_certificate.subject_public_key_info.to_der())
-        .map_err(|failed| error(cert.field, failed.to_string()))?;
-    let public_key = signing_key.public_key();
-    if public_key.is_some_and(|public_key| *public_key != *parsed) {
-        let field = cert.field;
-        let message = format!("it is not the private key of the certificate in {field}");
-        return Err(error(key.field, message));
+        .map_err(|failed| error(&cert.field, failed))?;
+    if signing_key
+        .public_key()
+        .is_some_and(|public| *public != *parsed)
+    {
+        let message = format!(
+            "it is not the private key of the certificate in {}",
+            cert.field
+        );
+        return Err(error(&key.field, message));
     }
     Ok(CertifiedKey::new(chain, signing_key))
 }
 
 // === impl Pem ===
 
-/// Returns the content of a file, or the text in the configuration file. A file wins, as in the
-/// toolkit.
-fn pem(
-    reader: &mut Reader,
-    file_field: &'static str,
-    file: Option<String>,
-    inline_field: &'static str,
-    inline: Option<String>,
-) -> Result<Option<Pem>, ConfigError> {
-    if let Some(path) = file.filter(|path| !path.is_empty()) {
-        let text = reader
-            .read(&path)
-            .map_err(|failed| error(file_field, failed))?;
-        return Ok(Some(Pem {
-            field: file_field,
-            text,
-        }));
-    }
-    let inline = inline.filter(|text| !text.is_empty());
-    Ok(inline.map(|text| Pem {
-        field: inline_field,
-        text,
-    }))
-}
-
 impl Pem {
+    /// Returns the content of a file, or the text in the configuration file. A file wins, as in the
+    /// toolkit.
+    fn read(
+        files: &mut Files,
+        field: &str,
+        file: Option<String>,
+        inline: Option<String>,
+    ) -> Result<Option<Self>, ConfigError> {
+        if let Some(path) = file.filter(|path| !path.is_empty()) {
+            let field = format!("{field}_file");
+            let text = files.read(&path).map_err(|failed| error(&field, failed))?;
+            return Ok(Some(Self { field, text }));
+        }
+        let (field, inline) = (field.to_owned(), inline.filter(|text| !text.is_empty()));
+        Ok(inline.map(|text| Self { field, text }))
+    }
+
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.text.as_bytes()).collect();
         all.ok().filter(|all| !all.is_empty()).ok_or_else(|| {
             let message = "it contains no certificate in PEM form (-----BEGIN CERTIFICATE-----)";
-            error(self.field, message)
+            error(&self.field, message)
         })
     }
 }
@@ -259,33 +239,48 @@ impl Pem {
 
 impl ClientVerifier {
     fn new(
-        [required, verified, _]: [bool; 3],
+        policy: ClientAuth,
         authority: Option<Pem>,
         names: Option<Vec<String>>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, ConfigError> {
-        let field = authority.as_ref().map_or("client_ca_file", |pem| pem.field);
+        use ClientAuth::{
+            NoClientCert, RequireAndVerifyClientCert, RequireAnyClientCert, VerifyClientCertIfGiven,
+        };
+
+        let required = matches!(policy, RequireAnyClientCert | RequireAndVerifyClientCert);
+        if names.is_some() && !required {
+            let message =
+                "it needs client_auth_type: RequireAnyClientCert or RequireAndVerifyClientCert";
+            return Err(error("client_allowed_sans", message));
+        }
+        let field = authority
+            .as_ref()
+            .map_or("client_ca_file", |pem| &pem.field);
+        if authority.is_some() && policy == NoClientCert {
+            let message = "it has no effect without client_auth_type; write client_auth_type: \
+                           RequireAndVerifyClientCert, or remove it";
+            return Err(error(field, message));
+        }
         let unusable = |failed: String| error(field, format!("no authority for clients: {failed}"));
         let mut roots = RootCertStore::empty();
-        if let Some(authority) = &authority {
-            for certificate in authority.certificates()? {
-                roots
-                    .add(certificate)
-                    .map_err(|failed| unusable(failed.to_string()))?;
-            }
-        } else if verified {
-            // As in Go, the authorities of the system.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        for certificate in authority
+            .as_ref()
+            .map_or(Ok(Vec::new()), Pem::certificates)?
+        {
+            let added = roots.add(certificate);
+            added.map_err(|failed| unusable(failed.to_string()))?;
         }
         let mut chain = None;
-        if verified {
+        if matches!(policy, VerifyClientCertIfGiven | RequireAndVerifyClientCert) {
+            if authority.is_none() {
+                // As in Go, the authorities of the system.
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
             let roots = Arc::new(roots);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-            chain = Some(
-                verifier
-                    .build()
-                    .map_err(|failed| unusable(failed.to_string()))?,
-            );
+            let verifier = verifier.build();
+            chain = Some(verifier.map_err(|failed| unusable(failed.to_string()))?);
         }
         Ok(Self {
             required,
@@ -293,6 +288,10 @@ impl ClientVerifier {
             names,
             algorithms: provider.signature_verification_algorithms,
         })
+    }
+
+    fn protections(&self) -> [bool; 3] {
+        [self.required, self.chain.is_some(), self.names.is_some()]
     }
 }
 

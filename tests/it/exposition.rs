@@ -1,5 +1,6 @@
 //! A whole scrape: the same lines in the same order every time, in both formats, and nothing that a strict parser refuses.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -223,25 +224,30 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
         )
     };
     let items: Vec<String> = values.iter().enumerate().map(item).collect();
-    let items = items.join(",");
-    let mut body = format!(
-        r#"{{"items":[{items}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}}"#
-    )
-    .into_bytes();
-    for byte in body.iter_mut().filter(|byte| **byte == 1) {
-        *byte = 0xff;
-    }
+    let page = |items: &[String]| {
+        let items = items.join(",");
+        let page = format!(
+            r#"{{"items":[{items}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}}"#
+        );
+        let bytes = page.into_bytes().into_iter();
+        bytes
+            .map(|byte| if byte == 1 { 0xff } else { byte })
+            .collect::<Vec<u8>>()
+    };
+    // What is there at the first start is not counted, what comes above it is.
+    let first = item((values.len(), &("FIRST", "")));
+    let pages = [
+        page(std::slice::from_ref(&first)),
+        page(&[items, vec![first]].concat()),
+    ];
+    let polls = AtomicUsize::new(0);
     let peer = http_peer::Peer::start(move |seen, _| match seen.target() {
         target if target.contains("tickets") => http_peer::json("200 OK", http_peer::NO_TICKETS),
-        target if target.contains("before=") || target.contains("after=") => {
-            http_peer::json("200 OK", http_peer::NO_ENTRIES)
-        }
-        _ => http_peer::json("200 OK", &body),
+        target if target.contains("before=") => http_peer::json("200 OK", http_peer::NO_ENTRIES),
+        _ => http_peer::json("200 OK", &pages[polls.fetch_add(1, Relaxed).min(1)]),
     })
     .await;
-    let exporter = binary::exporter(&peer.url())
-        .arg("--audit.start=oldest")
-        .start();
+    let exporter = binary::exporter(&peer.url()).start();
     let url = format!("{}/metrics", exporter.url().await);
     let scrape = |accept: &'static str| {
         let request = binary::client().get(&url).header("accept", accept);

@@ -8,10 +8,7 @@ use std::time::{Duration, Instant};
 
 use orgdata_exporter::metrics::audit::{Delta, EventLabels};
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::web::overview::{AuditOverview, Count, Overview};
-use orgdata_exporter::web::{
-    self, BindError, Health, Limits, Settings, TelemetryPath, WebConfig, WebState,
-};
+use orgdata_exporter::web::{self, BindError, Health, Limits, Settings, WebConfig, WebState};
 use reqwest::{Client, Method, Response, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -42,7 +39,7 @@ fn settings(addresses: &[&str]) -> Settings {
             .collect(),
         systemd_socket: false,
         config: None,
-        telemetry_path: TelemetryPath::default(),
+        telemetry_path: "/metrics".to_owned(),
         limits: Limits::default(),
     }
 }
@@ -62,7 +59,7 @@ pub(crate) fn tight() -> Limits {
 
 impl Server {
     async fn start() -> Self {
-        Self::with(settings(&["127.0.0.1:0"]), Overview::default).await
+        Self::with(settings(&["127.0.0.1:0"])).await
     }
 
     pub(crate) async fn limited(limits: Limits, config: Option<WebConfig>) -> Self {
@@ -71,13 +68,10 @@ impl Server {
             config,
             ..settings(&["127.0.0.1:0"])
         };
-        Self::with(settings, Overview::default).await
+        Self::with(settings).await
     }
 
-    async fn with(
-        settings: Settings,
-        overview: impl Fn() -> Overview + Send + Sync + 'static,
-    ) -> Self {
+    async fn with(settings: Settings) -> Self {
         rustls::crypto::ring::default_provider()
             .install_default()
             .ok();
@@ -88,7 +82,6 @@ impl Server {
         let state = WebState {
             metrics: metrics.clone(),
             health: health.clone(),
-            overview: Arc::new(overview),
         };
         let task = Some(tokio::spawn(web::serve(bound, state, shutdown.clone())));
         let client = Client::builder().no_gzip().no_proxy();
@@ -289,14 +282,11 @@ async fn a_scrape_of_very_many_series_delays_no_other_request() {
 
 #[tokio::test]
 async fn the_telemetry_path_is_configurable_and_other_paths_name_it() {
-    let telemetry_path = "/probe/orgdata".parse().unwrap();
-    let server = Server::with(
-        Settings {
-            telemetry_path,
-            ..settings(&["127.0.0.1:0"])
-        },
-        Overview::default,
-    )
+    let telemetry_path = "/probe/orgdata".to_owned();
+    let server = Server::with(Settings {
+        telemetry_path,
+        ..settings(&["127.0.0.1:0"])
+    })
     .await;
     assert_eq!(
         server.get("/probe/orgdata", &[]).await.status(),
@@ -373,16 +363,15 @@ async fn probes_follow_the_application() {
 #[tokio::test]
 async fn the_page_escapes_names_and_shows_no_text_of_a_peer() {
     let evil = "<script>alert(1)</script>\"'&\u{202e}";
-    let overview = move || Overview {
-        audit: Some(AuditOverview {
-            events: 1,
-            actors: vec![Count::new(evil, 1)],
-            activity_types: vec![Count::new(evil, 1)],
-            ..AuditOverview::default()
-        }),
-        ..Overview::default()
+    let server = Server::start().await;
+    let labels = EventLabels {
+        activity_type: evil.into(),
+        actor: Some(evil.repeat(5000).into()),
     };
-    let server = Server::with(settings(&["127.0.0.1:0"]), overview).await;
+    server.metrics.audit.publish(Delta {
+        events: vec![(labels, 1_234_567)],
+        ..Delta::default()
+    });
     server.metrics.loops.enable(Loop::Audit);
     server.metrics.loops.failure(
         Loop::Audit,
@@ -394,17 +383,18 @@ async fn the_page_escapes_names_and_shows_no_text_of_a_peer() {
         header(&response, "content-type"),
         "text/html; charset=utf-8"
     );
-    // The one style sheet is the one that the policy allows.
-    assert!(header(&response, "content-security-policy").contains("style-src 'sha256-"));
+    assert!(header(&response, "content-security-policy").contains("style-src 'self'"));
+    assert!(server.text("/-/style.css").await.contains("body {"));
     let body = response.text().await.unwrap();
     assert!(
         !body.contains("<script") && body.contains("&lt;script&gt;"),
         "{body}"
     );
     assert!(
-        body.contains("failing") && !body.contains("sk_live"),
+        body.contains("failing") && body.contains("1234567") && !body.contains("sk_live"),
         "{body}"
     );
+    assert!(body.len() < 20_000, "{}", body.len());
     assert!(!server.text("/metrics").await.contains("sk_live"));
 }
 
@@ -424,7 +414,7 @@ async fn every_address_is_served() {
         (&["[::]:0"], 1),
         (&[&wildcards[0], &wildcards[1]], 2),
     ] {
-        let server = Server::with(settings(addresses), Overview::default).await;
+        let server = Server::with(settings(addresses)).await;
         assert!(server.addresses.len() >= at_least);
         for address in &server.addresses {
             let port = address.port();
@@ -537,17 +527,25 @@ async fn a_client_that_asks_on_and_reads_nothing_or_a_byte_at_a_time_is_closed()
         .await
         .expect("the server kept a client that does not read");
 
-    let mut stream = server.send(GET).await;
-    let start = Instant::now();
+    // A client that reads slowly gets only the part that was in the buffers of the system when its time was over.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 * 1024).unwrap();
+    let mut stream = socket.connect(server.addresses[0]).await.unwrap();
+    stream.write_all(GET).await.unwrap();
     let mut piece = [0; 4096];
-    while matches!(stream.read(&mut piece).await, Ok(1..)) {
-        assert!(
-            start.elapsed() < Duration::from_secs(5),
-            "a response took {:?}",
-            start.elapsed()
-        );
+    let mut received = stream.read(&mut piece).await.unwrap();
+    let (headers, start) = (
+        String::from_utf8_lossy(&piece[..received]).into_owned(),
+        Instant::now(),
+    );
+    while start.elapsed() < tight().write_timeout * 5 {
         tokio::time::sleep(Duration::from_millis(20)).await;
+        received += stream.read(&mut piece).await.unwrap_or(0);
     }
+    received += closed(&mut stream).await.len();
+    let length = headers.split("content-length: ").nth(1).unwrap();
+    let length: usize = length.split("\r\n").next().unwrap().parse().unwrap();
+    assert!(received < length, "{received} of {length} bytes");
 }
 
 #[tokio::test]
@@ -625,23 +623,27 @@ async fn idle_clients_are_not_waited_for() {
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
-/// A server whose page takes `pause`, and a request for it that is being answered.
-async fn slow_page(pause: Duration) -> (Server, JoinHandle<reqwest::Result<Response>>) {
+/// A server whose scrape takes `pause`, and one that is being answered.
+async fn slow_scrape(pause: Duration) -> (Server, JoinHandle<reqwest::Result<Response>>) {
     let begun = Arc::new(AtomicUsize::new(0));
-    let page = {
-        let begun = begun.clone();
-        move || {
-            begun.fetch_add(1, Ordering::SeqCst);
-            std::thread::sleep(pause);
-            Overview::default()
-        }
-    };
     let settings = Settings {
         limits: tight(),
         ..settings(&["127.0.0.1:0"])
     };
-    let server = Server::with(settings, page).await;
-    let request = tokio::spawn(server.client.get(&server.url).send());
+    let server = Server::with(settings).await;
+    // It is asked for by each scrape.
+    let certificate = {
+        let begun = begun.clone();
+        move || {
+            begun.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(pause);
+            None
+        }
+    };
+    let certificates = &server.metrics.certificates;
+    certificates.set(vec![("web", Box::new(certificate))]);
+    let scrape = server.client.get(format!("{}/metrics", server.url));
+    let request = tokio::spawn(scrape.send());
     while begun.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -650,7 +652,7 @@ async fn slow_page(pause: Duration) -> (Server, JoinHandle<reqwest::Result<Respo
 
 #[tokio::test]
 async fn a_response_under_way_is_finished_unless_it_takes_too_long() {
-    let (mut server, request) = slow_page(Duration::from_millis(200)).await;
+    let (mut server, request) = slow_scrape(Duration::from_millis(200)).await;
     server.stop().await;
     assert_eq!(request.await.unwrap().unwrap().status(), StatusCode::OK);
     assert!(
@@ -658,7 +660,7 @@ async fn a_response_under_way_is_finished_unless_it_takes_too_long() {
         "still listening"
     );
 
-    let (mut server, request) = slow_page(Duration::from_millis(1500)).await;
+    let (mut server, request) = slow_scrape(Duration::from_millis(1500)).await;
     let took = server.stop().await;
     assert!(took < Duration::from_millis(1200), "{took:?}");
     assert!(request.await.unwrap().is_err());

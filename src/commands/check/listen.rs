@@ -44,9 +44,7 @@ pub(super) async fn check(settings: &Settings, held: bool, limit: Duration) -> V
     for (address, tried) in settings.listen_addresses.iter().zip(tries) {
         findings.push(match tried {
             Ok(()) => Finding::good(CHECK, format!("{address} is free")),
-            Err(BindError::InUse { .. } | BindError::Taken { .. })
-                if held && is_exporter(address).await =>
-            {
+            Err(BindError::InUse(_)) if held && is_exporter(address).await => {
                 Finding::good(CHECK, format!("the running exporter listens on {address}"))
             }
             Err(error) => Finding::error(CHECK, error),

@@ -71,7 +71,7 @@ fn what_the_toolkit_refuses_is_refused_with_the_field_and_what_to_do() {
             "missing key or key_file",
         ),
         (
-            only("cert_file: \"\", client_auth_type: x"),
+            only("cert_file: \"\", client_auth_type: RequestClientCert"),
             "missing cert or cert_file",
         ),
         (
@@ -96,7 +96,7 @@ fn what_the_toolkit_refuses_is_refused_with_the_field_and_what_to_do() {
         ),
         (
             tls("client_auth_type: Sometimes"),
-            "client_auth_type|Sometimes|RequireAndVerifyClientCert",
+            "Sometimes|RequireAndVerifyClientCert",
         ),
         (
             tls("client_auth_type: VerifyClientCertIfGiven; client_allowed_sans: [one]"),
@@ -110,8 +110,8 @@ fn what_the_toolkit_refuses_is_refused_with_the_field_and_what_to_do() {
             fields("basic_auth_users: {john: doe}\n"),
             "basic_auth_users.john|htpasswd",
         ),
-        (tls("min_version: TLS111"), "min_version|TLS111|TLS12"),
-        (tls("max_version: TLS11"), "max_version|TLS11|TLS13"),
+        (tls("min_version: TLS111"), "TLS111|TLS12"),
+        (tls("max_version: TLS11"), "TLS11|TLS13"),
         (
             tls("min_version: TLS13; max_version: TLS12"),
             "min_version|above max_version",
