@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use backon::BackoffBuilder as _;
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{ApiError, Client};
+use orgdata_api::{Client, FailureReason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -252,10 +252,11 @@ impl Patience {
     fn failed(&mut self, error: &TailError) -> Result<Duration, Failure> {
         let is_final = match error {
             TailError::Api(error) if error.is_about_the_key() => true,
-            TailError::Api(
-                ApiError::NotFound(_) | ApiError::Redirect { .. } | ApiError::Validation { .. },
-            ) => !self.has_succeeded,
-            TailError::Api(_) => false,
+            TailError::Api(error) => {
+                use FailureReason as R;
+                let is_final = matches!(error.reason(), R::NotFound | R::Redirect | R::Validation);
+                is_final && !self.has_succeeded
+            }
             TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull),
             TailError::OtherOrganization { .. } => true,
         };
