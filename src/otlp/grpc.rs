@@ -14,8 +14,9 @@ use tonic_types::StatusExt;
 
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
 use super::settings::{Connection, SettingsError};
-use super::text::{error_chain, sanitize};
 use super::verdict::{self, FailureReason, Refusal, Verdict};
+use crate::util::error_chain;
+use crate::util::text::sanitize;
 
 /// The method of the protocol.
 const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";

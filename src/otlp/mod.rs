@@ -10,7 +10,6 @@ mod sender;
 mod settings;
 mod spans;
 mod stdout;
-mod text;
 mod verdict;
 
 pub use encode::Redaction;

@@ -9,8 +9,9 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
 
 use super::settings::{Connection, Protocol, SERVICE_NAME, Signal};
-use super::text::{error_chain, sanitize};
 use super::{grpc, http};
+use crate::util::error_chain;
+use crate::util::text::sanitize;
 
 /// An exporter that logs the first failure of many in a row.
 #[derive(Debug)]

@@ -467,7 +467,7 @@ async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
 
 #[tokio::test]
 async fn expired_cursors_lose_nothing_and_are_no_gap() {
-    for fault in ["expired-cursor=empty,times=1", "expired-cursor=410,times=3"] {
+    for fault in ["expired-cursor-empty,times=1", "expired-cursor=410,times=3"] {
         let wish = Wish::oldest().page_size(10);
         let mut bench = Bench::new(400, Readings::default(), wish).await;
         bench.rounds(15).await;
