@@ -40,11 +40,11 @@ pub(crate) fn channel(connection: &Connection) -> Result<Channel, SettingsError>
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let mut tls = ClientTlsConfig::new().domain_name(host);
         tls = match &connection.certificate {
-            Some(file) => tls.ca_certificate(Certificate::from_pem(file.read()?)),
+            Some(file) => tls.ca_certificate(Certificate::from_pem(file.read_pem()?)),
             None => tls.with_native_roots(),
         };
         if let Some((certificate, key)) = &connection.client {
-            tls = tls.identity(Identity::from_pem(certificate.read()?, key.read()?));
+            tls = tls.identity(Identity::from_pem(certificate.read_pem()?, key.read_pem()?));
         }
         endpoint = endpoint.tls_config(tls).map_err(|error| wrong(&error))?;
     }
