@@ -301,7 +301,8 @@ async fn follow_status(metrics: &Metrics, ledger: &LedgerHandle) -> std::convert
     }
 }
 
-fn show_status(metrics: &Metrics, before: &Status, now: &Status) {
+/// Shows in the metrics what changed in the state file.
+pub fn show_status(metrics: &Metrics, before: &Status, now: &Status) {
     let (state, otlp) = (&metrics.state, &metrics.otlp);
     let gauge = |value| i64::try_from(value).unwrap_or(i64::MAX);
     state.commits.inc_by(now.commits - before.commits);

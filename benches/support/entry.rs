@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use orgdata_exporter::api::Number;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Number;
 use serde_json::value::RawValue;
 
 /// A JSON string, borrowed if it has no escapes.

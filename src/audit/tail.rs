@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{ApiError, AuditPage, AuditQuery, Client, Cursor, Priority};
+use orgdata_api::{ApiError, AuditPage, AuditQuery, Client, Cursor, FailureReason, Priority};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -472,7 +472,7 @@ impl Tail {
     async fn finish_first_page(&mut self) -> Result<(), TailError> {
         let mut next = self.ranges.clone();
         let body = next.state.first_page.take().unwrap_or_default();
-        let Ok((page, _)) = AuditPage::parse(body, Timestamp::now()) else {
+        let Ok(page) = AuditPage::parse(body, None) else {
             self.ranges = next;
             return Ok(());
         };
@@ -551,9 +551,9 @@ impl Fetched {
 
 /// Reports whether the service rejects this request, and would not reject every request.
 fn is_refused(error: &ApiError) -> bool {
-    match error {
-        ApiError::Validation { .. } | ApiError::NotFound(_) => true,
-        ApiError::Status { status, .. } => (400..500).contains(status),
+    match error.reason() {
+        FailureReason::Validation | FailureReason::NotFound => true,
+        FailureReason::UnexpectedStatus => error.status() < Some(500),
         _ => false,
     }
 }

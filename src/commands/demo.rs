@@ -100,7 +100,7 @@ fn settings(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<Setti
     let settings = Settings::resolve(flags, &env);
     let mut settings = settings.map_err(|error| Failure::in_settings(error.to_string()))?;
     if settings.otlp.is_none() {
-        let stdout = otlp::Settings::stdout(&flags.otlp.to_otlp(), &env);
+        let stdout = otlp::Settings::new(otlp::Target::Stdout, &flags.otlp.to_otlp(), &env);
         settings.otlp = Some(stdout.map_err(|error| Failure::in_settings(error.to_string()))?);
         settings.ledger.outbox = true;
     }

@@ -14,56 +14,82 @@ pub(super) enum Scalar<'a> {
     Double(f64),
 }
 
-/// A place in an entry or in a gap record. An id such as `dealId` has the same place as the `id` of `deal`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Anything not listed here.
-    Other,
-    /// The entry itself.
-    Entry,
-    Id,
-    Type,
-    OccurredAt,
-    CreatedAt,
-    DetectedAt,
-    Reason,
-    Metadata,
-    ActorUser,
-    ActorUserId,
-    ActorFirstName,
-    ActorLastName,
-    TargetUser,
-    TargetUserId,
-    ModifiedTargetUser,
-    ModifiedTargetUserId,
-    /// A name or picture that does not become an attribute.
-    Personal,
-    OrganizationId,
-    Organization,
-    OrganizationName,
-    DealId,
-    Deal,
-    DealName,
-    EvaluationId,
-    Evaluation,
-    EvaluationTitle,
-    Task,
-    TaskId,
-    Requirement,
-    RequirementId,
-    Meeting,
-    MeetingId,
-    Ticket,
-    TicketId,
-    TeamRequest,
-    TeamRequestId,
-    TeamRequestStatus,
+/// Defines the places of an entry or of a gap record: a name, the attribute that it becomes, and the members that lead to
+/// it from other places. Most ids are at two of them: `dealId`, and `id` of `deal`.
+macro_rules! places {
+    ($($place:ident $(as $attribute:literal)?: $($parent:ident $key:literal)|+,)+) => {
+        /// A place in an entry or in a gap record.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Place {
+            /// Anything else.
+            Other,
+            /// The entry itself.
+            Entry,
+            $($place,)+
+        }
+
+        impl Place {
+            /// The number of places.
+            const COUNT: usize = [Self::Other, Self::Entry, $(Self::$place),+].len();
+
+            /// Attributes that are the scalar of a place, unchanged.
+            pub(super) const ATTRIBUTES: &[(&str, Self)] = &[$($(($attribute, Self::$place),)?)+];
+
+            /// Returns the place of a member. (Patterns of bytes are compared much faster than patterns of strings.)
+            pub(super) fn below(self, key: &str) -> Self {
+                match (self, key.as_bytes()) {
+                    $($((Self::$parent, $key))|+ => Self::$place,)+
+                    _ => Self::Other,
+                }
+            }
+        }
+    };
+}
+
+places! {
+    Id: Entry b"id",
+    Type: Entry b"type",
+    OccurredAt: Entry b"occurredAt",
+    CreatedAt: Entry b"createdAt",
+    DetectedAt: Entry b"detectedAt",
+    Reason: Entry b"reason",
+    Metadata: Entry b"metadata",
+    ActorUser: Entry b"actorUser",
+    ActorUserId: Entry b"actorUserId" | ActorUser b"id",
+    ActorFirstName: ActorUser b"firstName",
+    ActorLastName: ActorUser b"lastName",
+    TargetUser: Entry b"targetUser",
+    TargetUserId as "orgdata.target_user.id": Entry b"targetUserId" | TargetUser b"id",
+    ModifiedTargetUser: Entry b"modifiedTargetUser",
+    ModifiedTargetUserId as "orgdata.modified_target_user.id": Entry b"modifiedTargetUserId" | ModifiedTargetUser b"id",
+    OtherUserName: TargetUser b"firstName" | TargetUser b"lastName" | ModifiedTargetUser b"firstName" | ModifiedTargetUser b"lastName",
+    UserPicture: ActorUser b"profileImageUrl" | TargetUser b"profileImageUrl" | ModifiedTargetUser b"profileImageUrl",
+    Organization: Entry b"organization",
+    OrganizationId as "orgdata.organization.id": Entry b"organizationId" | Organization b"id",
+    OrganizationName as "orgdata.organization.name": Organization b"name",
+    Deal: Entry b"deal",
+    DealId as "orgdata.deal.id": Entry b"dealId" | Deal b"id",
+    DealName as "orgdata.deal.name": Deal b"name",
+    Evaluation: Entry b"evaluation",
+    EvaluationId as "orgdata.evaluation.id": Entry b"evaluationId" | Evaluation b"id",
+    EvaluationTitle as "orgdata.evaluation.title": Evaluation b"title",
+    Task: Entry b"task",
+    TaskId as "orgdata.task.id": Task b"id",
+    Requirement: Entry b"requirement",
+    RequirementId as "orgdata.requirement.id": Requirement b"id",
+    Meeting: Entry b"meeting",
+    MeetingId as "orgdata.meeting.id": Meeting b"id",
+    Ticket: Entry b"ticket",
+    TicketId as "orgdata.ticket.id": Ticket b"id",
+    TeamRequest: Entry b"teamRequest",
+    TeamRequestId as "orgdata.team_request.id": TeamRequest b"id",
+    TeamRequestStatus as "orgdata.team_request.status": TeamRequest b"status",
 }
 
 /// The scalars found at the places.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
-    values: [Scalar<'a>; Place::TeamRequestStatus as usize + 1],
+    values: [Scalar<'a>; Place::COUNT],
     /// Whether something was cut.
     pub(super) is_cut: bool,
 }
@@ -86,57 +112,6 @@ impl Scalar<'_> {
 // === impl Place ===
 
 impl Place {
-    /// Returns the place of a member. (Patterns of bytes are compared much faster than patterns of strings.)
-    pub(super) fn below(self, key: &str) -> Self {
-        match (self, key.as_bytes()) {
-            (Self::Entry, b"id") => Self::Id,
-            (Self::Entry, b"type") => Self::Type,
-            (Self::Entry, b"occurredAt") => Self::OccurredAt,
-            (Self::Entry, b"createdAt") => Self::CreatedAt,
-            (Self::Entry, b"detectedAt") => Self::DetectedAt,
-            (Self::Entry, b"reason") => Self::Reason,
-            (Self::Entry, b"metadata") => Self::Metadata,
-            (Self::Entry, b"actorUserId") => Self::ActorUserId,
-            (Self::Entry, b"actorUser") => Self::ActorUser,
-            (Self::Entry, b"targetUserId") => Self::TargetUserId,
-            (Self::Entry, b"targetUser") => Self::TargetUser,
-            (Self::Entry, b"modifiedTargetUserId") => Self::ModifiedTargetUserId,
-            (Self::Entry, b"modifiedTargetUser") => Self::ModifiedTargetUser,
-            (Self::Entry, b"organizationId") => Self::OrganizationId,
-            (Self::Entry, b"organization") => Self::Organization,
-            (Self::Entry, b"dealId") => Self::DealId,
-            (Self::Entry, b"deal") => Self::Deal,
-            (Self::Entry, b"evaluationId") => Self::EvaluationId,
-            (Self::Entry, b"evaluation") => Self::Evaluation,
-            (Self::Entry, b"task") => Self::Task,
-            (Self::Entry, b"requirement") => Self::Requirement,
-            (Self::Entry, b"meeting") => Self::Meeting,
-            (Self::Entry, b"ticket") => Self::Ticket,
-            (Self::Entry, b"teamRequest") => Self::TeamRequest,
-            (Self::ActorUser, b"id") => Self::ActorUserId,
-            (Self::ActorUser, b"firstName") => Self::ActorFirstName,
-            (Self::ActorUser, b"lastName") => Self::ActorLastName,
-            (Self::TargetUser, b"id") => Self::TargetUserId,
-            (Self::ModifiedTargetUser, b"id") => Self::ModifiedTargetUserId,
-            (user, b"firstName" | b"lastName" | b"profileImageUrl") if user.is_user() => {
-                Self::Personal
-            }
-            (Self::Organization, b"id") => Self::OrganizationId,
-            (Self::Organization, b"name") => Self::OrganizationName,
-            (Self::Deal, b"id") => Self::DealId,
-            (Self::Deal, b"name") => Self::DealName,
-            (Self::Evaluation, b"id") => Self::EvaluationId,
-            (Self::Evaluation, b"title") => Self::EvaluationTitle,
-            (Self::Task, b"id") => Self::TaskId,
-            (Self::Requirement, b"id") => Self::RequirementId,
-            (Self::Meeting, b"id") => Self::MeetingId,
-            (Self::Ticket, b"id") => Self::TicketId,
-            (Self::TeamRequest, b"id") => Self::TeamRequestId,
-            (Self::TeamRequest, b"status") => Self::TeamRequestStatus,
-            _ => Self::Other,
-        }
-    }
-
     /// Returns whether it is a user.
     pub(super) fn is_user(self) -> bool {
         matches!(
@@ -149,7 +124,7 @@ impl Place {
     pub(super) fn is_personal(self) -> bool {
         matches!(
             self,
-            Self::ActorFirstName | Self::ActorLastName | Self::Personal
+            Self::ActorFirstName | Self::ActorLastName | Self::OtherUserName | Self::UserPicture
         )
     }
 }

@@ -14,8 +14,9 @@ use tonic_types::StatusExt;
 
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
 use super::settings::{Connection, SettingsError};
-use super::text::{error_chain, sanitize};
 use super::verdict::{self, FailureReason, Refusal, Verdict};
+use crate::util::error_chain;
+use crate::util::text::sanitize;
 
 /// The method of the protocol.
 const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
@@ -39,11 +40,11 @@ pub(crate) fn channel(connection: &Connection) -> Result<Channel, SettingsError>
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let mut tls = ClientTlsConfig::new().domain_name(host);
         tls = match &connection.certificate {
-            Some(file) => tls.ca_certificate(Certificate::from_pem(file.read()?)),
+            Some(file) => tls.ca_certificate(Certificate::from_pem(file.read_pem()?)),
             None => tls.with_native_roots(),
         };
         if let Some((certificate, key)) = &connection.client {
-            tls = tls.identity(Identity::from_pem(certificate.read()?, key.read()?));
+            tls = tls.identity(Identity::from_pem(certificate.read_pem()?, key.read_pem()?));
         }
         endpoint = endpoint.tls_config(tls).map_err(|error| wrong(&error))?;
     }

@@ -16,8 +16,9 @@ use tonic_types::RpcStatusExt;
 
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
 use super::settings::{Connection, SettingsError};
-use super::text::{error_chain, location, sanitize};
 use super::verdict::{self, FailureReason, Refusal, Verdict};
+use crate::util::error_chain;
+use crate::util::text::{location, sanitize};
 
 /// The media type of the protocol.
 const PROTOBUF: &str = "application/x-protobuf";
@@ -46,14 +47,14 @@ pub(crate) fn client(connection: &Connection) -> Result<reqwest::ClientBuilder, 
         builder = builder.no_proxy();
     }
     if let Some(file) = &connection.certificate {
-        let roots = reqwest::Certificate::from_pem_bundle(&file.read()?)
-            .map_err(|error| SettingsError::new(&file.variable, error_chain(&error)))?;
+        let roots = reqwest::Certificate::from_pem_bundle(&file.read_pem()?)
+            .map_err(|error| SettingsError::new(&file.name, error_chain(&error)))?;
         builder = builder.tls_certs_only(roots);
     }
     if let Some((certificate, key)) = &connection.client {
-        let pem = [certificate.read()?, key.read()?].join(&b'\n');
+        let pem = [certificate.read_pem()?, key.read_pem()?].join(&b'\n');
         let identity = reqwest::Identity::from_pem(&pem)
-            .map_err(|error| SettingsError::new(&certificate.variable, error_chain(&error)))?;
+            .map_err(|error| SettingsError::new(&certificate.name, error_chain(&error)))?;
         builder = builder.identity(identity);
     }
     Ok(builder)

@@ -10,7 +10,6 @@ mod sender;
 mod settings;
 mod spans;
 mod stdout;
-mod text;
 mod verdict;
 
 pub use encode::Redaction;
@@ -18,7 +17,7 @@ pub use record::{Envelope, GAP_EVENT, RecordEncoder, SCOPE};
 pub use relay::{Next, Outbox, Relay};
 pub use sender::{Export, Sender};
 pub use settings::{
-    Connection, DEFAULT_TIMEOUT, Flags, PemFile, Protocol, Settings, SettingsError, Target,
+    Connection, DEFAULT_TIMEOUT, Flags, Given, Protocol, Settings, SettingsError, Target,
 };
 pub use spans::span_provider;
 pub use verdict::{FailureReason, Refusal, Verdict};

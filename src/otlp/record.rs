@@ -8,7 +8,6 @@ use opentelemetry_proto::tonic::logs::v1::{ScopeLogs, SeverityNumber};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use orgdata_api::parse_time;
 use prost::Message;
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::encode::{self, REDACTED, Redaction};
 use super::fields::{Fields, Place, Scalar};
@@ -35,27 +34,6 @@ const LOG_RECORD: u8 = 2;
 
 /// The W3C trace flag of a sampled trace.
 const SAMPLED: u32 = 1;
-
-/// Attributes of entries beside id, activity type and user.
-const ATTRIBUTES: [(&str, Place); 14] = [
-    ("orgdata.target_user.id", Place::TargetUserId),
-    (
-        "orgdata.modified_target_user.id",
-        Place::ModifiedTargetUserId,
-    ),
-    ("orgdata.organization.id", Place::OrganizationId),
-    ("orgdata.organization.name", Place::OrganizationName),
-    ("orgdata.deal.id", Place::DealId),
-    ("orgdata.deal.name", Place::DealName),
-    ("orgdata.evaluation.id", Place::EvaluationId),
-    ("orgdata.evaluation.title", Place::EvaluationTitle),
-    ("orgdata.task.id", Place::TaskId),
-    ("orgdata.requirement.id", Place::RequirementId),
-    ("orgdata.meeting.id", Place::MeetingId),
-    ("orgdata.ticket.id", Place::TicketId),
-    ("orgdata.team_request.id", Place::TeamRequestId),
-    ("orgdata.team_request.status", Place::TeamRequestStatus),
-];
 
 /// Field numbers of `LogRecord`.
 mod field {
@@ -86,9 +64,6 @@ pub struct Envelope {
     scope: Vec<u8>,
 }
 
-/// Writes an `AnyValue` as JSON.
-struct Json<'a>(Option<&'a AnyValue>);
-
 // === impl RecordEncoder ===
 
 impl RecordEncoder {
@@ -112,8 +87,8 @@ impl RecordEncoder {
             );
             add("user.id", &as_text(fields.get(Place::ActorUserId)));
             add("user.full_name", &full_name(fields));
-            for (key, place) in ATTRIBUTES {
-                add(key, fields.get(place));
+            for (key, place) in Place::ATTRIBUTES {
+                add(key, fields.get(*place));
             }
         }
         if fields.is_cut {
@@ -197,7 +172,7 @@ impl Encode for RecordEncoder {
         }
         let mut value = Vec::new();
         self.body(RecordKind::Entry, json, &mut String::new(), &mut value);
-        to_json(AnyValue::decode(value.as_slice()).ok().as_ref())
+        self::json(AnyValue::decode(value.as_slice()).ok()).to_string()
     }
 
     fn decode(&self, record: &[u8]) -> (RecordKind, String) {
@@ -208,7 +183,7 @@ impl Encode for RecordEncoder {
         } else {
             RecordKind::Entry
         };
-        (kind, to_json(record.body.as_ref()))
+        (kind, json(record.body).to_string())
     }
 }
 
@@ -310,36 +285,24 @@ impl Envelope {
     }
 }
 
-// === impl Json ===
-
 /// Returns a value as JSON. A double that is not finite, which no JSON contains, becomes null.
-fn to_json(value: Option<&AnyValue>) -> String {
-    serde_json::to_string(&Json(value)).unwrap_or_default()
-}
-
-impl Serialize for Json<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.and_then(|any| any.value.as_ref()) {
-            Some(Value::StringValue(text)) => serializer.serialize_str(text),
-            Some(Value::BoolValue(value)) => serializer.serialize_bool(*value),
-            Some(Value::IntValue(value)) => serializer.serialize_i64(*value),
-            Some(Value::DoubleValue(value)) => serializer.serialize_f64(*value),
-            Some(Value::ArrayValue(array)) => {
-                let mut elements = serializer.serialize_seq(Some(array.values.len()))?;
-                for value in &array.values {
-                    elements.serialize_element(&Json(Some(value)))?;
-                }
-                elements.end()
-            }
-            Some(Value::KvlistValue(map)) => {
-                let mut members = serializer.serialize_map(Some(map.values.len()))?;
-                for member in &map.values {
-                    members.serialize_entry(&member.key, &Json(member.value.as_ref()))?;
-                }
-                members.end()
-            }
-            _ => serializer.serialize_unit(),
+fn json(value: Option<AnyValue>) -> serde_json::Value {
+    match value.and_then(|any| any.value) {
+        Some(Value::StringValue(text)) => text.into(),
+        Some(Value::BoolValue(value)) => value.into(),
+        Some(Value::IntValue(value)) => value.into(),
+        Some(Value::DoubleValue(value)) => value.into(),
+        Some(Value::ArrayValue(array)) => {
+            let elements = array.values.into_iter();
+            elements.map(|element| json(Some(element))).collect()
         }
+        Some(Value::KvlistValue(map)) => {
+            let members = map.values.into_iter();
+            members
+                .map(|member| (member.key, json(member.value)))
+                .collect()
+        }
+        _ => serde_json::Value::Null,
     }
 }
 

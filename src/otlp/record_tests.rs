@@ -208,7 +208,7 @@ fn a_dead_letter_is_encoded_again_as_the_same_record() {
         (RecordKind::Gap, r#"{"id":"gap-1","reason":"retention"}"#),
         (
             RecordKind::Entry,
-            r#"{"a":1.0,"a":[1e300,null],"b":"\ud800","c":12345678901234567890}"#,
+            r#"{"a":[1.0,1e300,null],"b":"\ud800","c":12345678901234567890}"#,
         ),
         (RecordKind::Entry, "not JSON"),
     ] {

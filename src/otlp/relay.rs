@@ -27,13 +27,13 @@ use tracing::Instrument;
 use super::record::Envelope;
 use super::sender::Export;
 use super::settings::Settings;
-use super::text::Backoff;
 use super::verdict::{FailureReason, Refusal, Verdict};
 use crate::health::Health;
 use crate::ledger::{
     Backlog, DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
 };
 use crate::metrics::{Loop, Loops, OtlpMetrics};
+use crate::util::backoff::Backoff;
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
 const MAX_REQUEST: usize = 3 * 1024 * 1024;

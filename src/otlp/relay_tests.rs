@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
 use crate::ledger::{Encode, RawRecord, RecordKind};
-use crate::otlp::{Flags, RecordEncoder};
+use crate::otlp::{Flags, RecordEncoder, Target};
 use crate::telemetry::captured::Captured;
 
 /// Records by their number, which is also their id and their index in page 1.
@@ -195,7 +195,7 @@ impl Bench {
             user_names: true,
             redact: Vec::new(),
         };
-        let settings = Settings::stdout(&flags, &|_| None).expect("settings");
+        let settings = Settings::new(Target::Stdout, &flags, &|_| None).expect("settings");
         let mut registry = Registry::default();
         let metrics = Arc::new(OtlpMetrics::register(&mut registry));
         let loops = Arc::new(Loops::default());
@@ -672,7 +672,7 @@ async fn a_relay_whose_request_never_ends_is_stuck() {
         user_names: true,
         redact: Vec::new(),
     };
-    let settings = Settings::stdout(&flags, &|_| None).expect("settings");
+    let settings = Settings::new(Target::Stdout, &flags, &|_| None).expect("settings");
     let (metrics, loops) = (bench.metrics.clone(), bench.loops.clone());
     let relay = Relay::new(bench.outbox, "i", Endless, &settings, metrics, loops);
     let health = Health::default();

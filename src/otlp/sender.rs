@@ -9,9 +9,9 @@ use tracing::Instrument;
 
 use super::settings::{Connection, Protocol, Settings, SettingsError, Target};
 use super::stdout;
-use super::text::error_chain;
 use super::verdict::{FailureReason, Refusal, Verdict};
 use super::{grpc, http};
+use crate::util::error_chain;
 
 /// The name of the exporter in requests.
 pub(super) const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));

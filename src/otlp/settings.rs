@@ -8,7 +8,6 @@
 //! - Without a protocol, port 4317 means gRPC, which is registered for it, and any other port `http/protobuf`.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -22,12 +21,19 @@ use url::Url;
 use super::encode::Redaction;
 use crate::metrics::build::VERSION;
 use crate::metrics::certificates::not_after;
+use crate::util::labels;
 
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The default of `OTEL_SERVICE_NAME`.
 pub(crate) const SERVICE_NAME: &str = "orgdata-exporter";
+
+/// Log records: `OTEL_EXPORTER_OTLP_LOGS_…`.
+pub(crate) const LOGS: &str = "LOGS";
+
+/// Spans: `OTEL_EXPORTER_OTLP_TRACES_…`.
+pub(crate) const TRACES: &str = "TRACES";
 
 /// The port that is registered for OTLP over gRPC.
 const GRPC_PORT: u16 = 4317;
@@ -82,37 +88,20 @@ pub struct Connection {
     pub timeout: Duration,
     /// Whether requests are compressed with gzip.
     pub gzip: bool,
-    /// Root certificates (PEM) in place of the system's.
-    pub certificate: Option<PemFile>,
-    /// The certificate and key (PEM) of the exporter.
-    pub client: Option<(PemFile, PemFile)>,
+    /// The file with root certificates (PEM) in place of the system's.
+    pub certificate: Option<Given>,
+    /// The files with certificate and key (PEM) of the exporter.
+    pub client: Option<(Given, Given)>,
 }
 
-/// A file that a variable names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PemFile {
-    /// The variable.
-    pub variable: String,
-    /// The file.
-    pub path: PathBuf,
-}
-
-/// The encoding of OTLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// gRPC.
-    Grpc,
-    /// Protobuf over HTTP.
-    HttpProtobuf,
-}
-
-/// A kind of telemetry with variables and a path of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    /// `OTEL_EXPORTER_OTLP_LOGS_…`.
-    Logs,
-    /// `OTEL_EXPORTER_OTLP_TRACES_…`.
-    Traces,
+labels! {
+    /// The encoding of OTLP, as `--otlp.protocol` has it.
+    Protocol {
+        /// gRPC.
+        Grpc => "grpc",
+        /// Protobuf over HTTP.
+        HttpProtobuf => "http/protobuf",
+    }
 }
 
 /// A wrong flag or variable.
@@ -126,16 +115,19 @@ pub struct SettingsError {
 }
 
 /// A value, and the flag or variable that it comes from.
-#[derive(Clone, Debug)]
-struct Given {
-    name: String,
-    value: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The flag or variable.
+    pub name: String,
+    /// The value without white space around it.
+    pub value: String,
 }
 
 /// The standard variables of a signal.
 struct Variables<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
-    signal: Signal,
+    /// A kind of telemetry with variables and a path of its own: [`LOGS`] or [`TRACES`].
+    signal: &'static str,
 }
 
 // === impl Settings ===
@@ -151,30 +143,19 @@ impl Settings {
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, SettingsError> {
-        let connection = Connection::from_env(
-            Signal::Logs,
-            flags.endpoint.as_deref(),
-            flags.protocol.as_deref(),
-            env,
-        )?;
+        let (endpoint, protocol) = (flags.endpoint.as_deref(), flags.protocol.as_deref());
+        let connection = Connection::from_env(LOGS, endpoint, protocol, env)?;
         let target = connection.map(|connection| Target::Collector(Box::new(connection)));
         target
-            .map(|target| Self::with_target(target, flags, env))
+            .map(|target| Self::new(target, flags, env))
             .transpose()
     }
 
-    /// Returns settings that print records to standard output.
+    /// Returns the settings of a target.
     ///
     /// # Errors
     /// If a value is wrong.
-    pub fn stdout(
-        flags: &Flags,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
-        Self::with_target(Target::Stdout, flags, env)
-    }
-
-    fn with_target(
+    pub fn new(
         target: Target,
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<String>,
@@ -189,10 +170,7 @@ impl Settings {
             let problem = format!("'{path}' is not a path; {right}");
             return Err(SettingsError::new("--otlp.redact", problem));
         }
-        let variables = Variables {
-            env,
-            signal: Signal::Logs,
-        };
+        let signal = LOGS;
         Ok(Self {
             target,
             batch_size: flags.batch_size,
@@ -200,7 +178,7 @@ impl Settings {
                 hide_user_names: !flags.user_names,
                 paths: flags.redact.clone(),
             },
-            resource: variables.resource()?,
+            resource: Variables { env, signal }.resource()?,
         })
     }
 
@@ -211,14 +189,10 @@ impl Settings {
             ("service.version", VERSION),
             ("service.instance.id", instance_id),
         ];
-        let mut resource = own
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .to_vec();
-        for (key, value) in &self.resource {
-            match resource.iter_mut().find(|(known, _)| known == key) {
-                Some((_, known)) => known.clone_from(value),
-                None => resource.push((key.clone(), value.clone())),
-            }
+        let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let mut resource = Vec::new();
+        for (key, value) in own.iter().chain(&self.resource) {
+            set(&mut resource, key, value);
         }
         resource
     }
@@ -232,19 +206,24 @@ impl Connection {
     /// # Errors
     /// If a value is wrong.
     pub(crate) fn from_env(
-        signal: Signal,
+        signal: &'static str,
         endpoint: Option<&str>,
         protocol: Option<&str>,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, SettingsError> {
         let variables = Variables { env, signal };
-        let exporter = variables.get(&format!("OTEL_{}_EXPORTER", signal.name()));
+        let exporter = variables.get(&format!("OTEL_{signal}_EXPORTER"));
         if exporter.is_some_and(|given| given.value == "none") {
             return Ok(None);
         }
         let flag = Given::new("--otlp.protocol", protocol);
         let protocol = flag.or_else(|| variables.otlp("PROTOCOL"));
-        let parse = |given: Given| given.parse("give grpc or http/protobuf", Protocol::parse);
+        let known = |text: &str| {
+            Protocol::ALL
+                .into_iter()
+                .find(|known| known.as_str() == text)
+        };
+        let parse = |given: Given| given.parse("give grpc or http/protobuf", known);
         let protocol = protocol.map(parse).transpose()?;
         let insecure =
             variables.parse("INSECURE", "give true or false", |value| value.parse().ok());
@@ -278,7 +257,7 @@ impl Connection {
             Protocol::HttpProtobuf if is_own || is_flag && endpoint.path() != "/" => {}
             Protocol::HttpProtobuf => {
                 let base = endpoint.path().trim_end_matches('/');
-                let path = format!("{base}/v1/{}", signal.name().to_lowercase());
+                let path = format!("{base}/v1/{}", signal.to_lowercase());
                 endpoint.set_path(&path);
             }
         }
@@ -298,7 +277,7 @@ impl Connection {
             headers: headers.transpose()?.unwrap_or_default(),
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
             gzip: gzip.unwrap_or(false),
-            certificate: variables.otlp("CERTIFICATE").map(PemFile::from),
+            certificate: variables.otlp("CERTIFICATE"),
             client: variables.client()?,
         }))
     }
@@ -323,7 +302,7 @@ impl Connection {
     pub fn client_certificate_not_after(
         &self,
     ) -> Option<impl Fn() -> Option<Timestamp> + Send + Sync + 'static> {
-        let path = self.client.as_ref()?.0.path.clone();
+        let path = self.client.as_ref()?.0.value.clone();
         Some(move || {
             let pem = std::fs::read(&path).ok()?;
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -340,61 +319,9 @@ impl Connection {
 
 // === impl Protocol ===
 
-impl Protocol {
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "grpc" => Some(Self::Grpc),
-            "http/protobuf" => Some(Self::HttpProtobuf),
-            _ => None,
-        }
-    }
-}
-
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Grpc => "grpc",
-            Self::HttpProtobuf => "http/protobuf",
-        })
-    }
-}
-
-// === impl Signal ===
-
-impl Signal {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Logs => "LOGS",
-            Self::Traces => "TRACES",
-        }
-    }
-}
-
-// === impl PemFile ===
-
-impl From<Given> for PemFile {
-    fn from(given: Given) -> Self {
-        Self {
-            variable: given.name,
-            path: given.value.into(),
-        }
-    }
-}
-
-impl PemFile {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// If it cannot be read or is not PEM.
-    pub fn read(&self) -> Result<Vec<u8>, SettingsError> {
-        let path = self.path.display();
-        let wrong = |problem| SettingsError::new(&self.variable, problem);
-        let pem = std::fs::read(&self.path)
-            .map_err(|e| wrong(format!("cannot read '{path}': {e}; give a PEM file")))?;
-        if !pem.windows(11).any(|window| window == b"-----BEGIN ") {
-            return Err(wrong(format!("'{path}' is not PEM; give a PEM file")));
-        }
-        Ok(pem)
+        f.write_str(self.as_str())
     }
 }
 
@@ -419,6 +346,21 @@ impl Given {
             name: name.to_owned(),
             value: value.to_owned(),
         })
+    }
+
+    /// Reads the file of this name.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not PEM.
+    pub fn read_pem(&self) -> Result<Vec<u8>, SettingsError> {
+        let path = &self.value;
+        let wrong = |problem| SettingsError::new(&self.name, problem);
+        let pem = std::fs::read(path)
+            .map_err(|e| wrong(format!("cannot read '{path}': {e}; give a PEM file")))?;
+        if !pem.windows(11).any(|window| window == b"-----BEGIN ") {
+            return Err(wrong(format!("'{path}' is not PEM; give a PEM file")));
+        }
+        Ok(pem)
     }
 
     fn wrong(&self, right: &str) -> SettingsError {
@@ -473,8 +415,7 @@ impl Given {
             let Some((key, value)) = decoded else {
                 return Err(self.wrong_pair(index));
             };
-            pairs.retain(|(known, _)| *known != key);
-            pairs.push((key, value));
+            set(&mut pairs, &key, &value);
         }
         Ok(pairs)
     }
@@ -525,7 +466,7 @@ impl Variables<'_> {
     }
 
     fn own(&self, name: &str) -> Option<Given> {
-        let signal = self.signal.name();
+        let signal = self.signal;
         self.get(&format!("OTEL_EXPORTER_OTLP_{signal}_{name}"))
     }
 
@@ -533,9 +474,9 @@ impl Variables<'_> {
         self.get(&format!("OTEL_EXPORTER_OTLP_{name}"))
     }
 
-    fn client(&self) -> Result<Option<(PemFile, PemFile)>, SettingsError> {
+    fn client(&self) -> Result<Option<(Given, Given)>, SettingsError> {
         match (self.otlp("CLIENT_CERTIFICATE"), self.otlp("CLIENT_KEY")) {
-            (Some(certificate), Some(key)) => Ok(Some((certificate.into(), key.into()))),
+            (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
             (None, None) => Ok(None),
             (Some(given), None) => Err(given
                 .wrong("a client certificate needs a key; give OTEL_EXPORTER_OTLP_CLIENT_KEY too")),
@@ -551,10 +492,17 @@ impl Variables<'_> {
             .map(|given| given.pairs());
         let mut resource = attributes.transpose()?.unwrap_or_default();
         if let Some(name) = self.get("OTEL_SERVICE_NAME") {
-            resource.retain(|(key, _)| key != "service.name");
-            resource.push(("service.name".to_owned(), name.value));
+            set(&mut resource, "service.name", &name.value);
         }
         Ok(resource)
+    }
+}
+
+/// Sets the value of a key.
+fn set(pairs: &mut Vec<(String, String)>, key: &str, value: &str) {
+    match pairs.iter_mut().find(|(known, _)| known == key) {
+        Some((_, known)) => value.clone_into(known),
+        None => pairs.push((key.to_owned(), value.to_owned())),
     }
 }
 

@@ -165,13 +165,10 @@ fn spans_have_their_own_variables_and_path() {
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS" => Some("a=b".to_owned()),
         _ => None,
     };
-    let connection = Connection::from_env(Signal::Traces, None, None, &env);
+    let connection = Connection::from_env(TRACES, None, None, &env);
     let connection = connection.expect("right").expect("an endpoint");
     assert_eq!(connection.endpoint.as_str(), "http://c:4318/v1/traces");
-    assert_eq!(
-        connection.certificate.expect("given").path,
-        PathBuf::from("/general.pem")
-    );
+    assert_eq!(connection.certificate.expect("given").value, "/general.pem");
     assert_eq!(connection.headers["a"], "b");
 }
 
@@ -201,9 +198,9 @@ fn the_variables_of_log_records_win_and_empty_ones_are_unset() {
     assert_eq!(connection.headers["authorization"], "Bearer secret");
     assert!(connection.secrets().contains(&"secret"));
     let certificate = connection.certificate.expect("given");
-    assert_eq!(certificate.variable, "OTEL_EXPORTER_OTLP_CERTIFICATE");
+    assert_eq!(certificate.name, "OTEL_EXPORTER_OTLP_CERTIFICATE");
     let key = connection.client.expect("given").1;
-    assert_eq!(key.variable, "OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY");
+    assert_eq!(key.name, "OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY");
 }
 
 #[test]
@@ -355,15 +352,13 @@ fn a_file_that_is_not_pem_is_named() {
         (file.path(), "' is not PEM; give a PEM file"),
         ("/nowhere.pem".as_ref(), "cannot read '/nowhere.pem'"),
     ] {
-        let pem = PemFile {
-            variable: "OTEL_EXPORTER_OTLP_CERTIFICATE".to_owned(),
-            path: path.to_owned(),
-        };
-        let error = pem.read().expect_err("not PEM").to_string();
+        let given = Given::new("OTEL_EXPORTER_OTLP_CERTIFICATE", path.to_str());
+        let error = given.expect("a path").read_pem().expect_err("not PEM");
+        let error = error.to_string();
+        let name = "OTEL_EXPORTER_OTLP_CERTIFICATE: ";
         assert!(
-            error.starts_with("OTEL_EXPORTER_OTLP_CERTIFICATE: "),
+            error.starts_with(name) && error.contains(expected),
             "{error}"
         );
-        assert!(error.contains(expected), "{error}");
     }
 }

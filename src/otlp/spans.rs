@@ -8,9 +8,10 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
 
-use super::settings::{Connection, Protocol, SERVICE_NAME, Signal};
-use super::text::{error_chain, sanitize};
+use super::settings::{Connection, Protocol, SERVICE_NAME, TRACES};
 use super::{grpc, http};
+use crate::util::error_chain;
+use crate::util::text::sanitize;
 
 /// An exporter that logs the first failure of many in a row.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub fn span_provider(
     if env("OTEL_SDK_DISABLED").is_some_and(is_disabled) {
         return Ok(None);
     }
-    let connection = Connection::from_env(Signal::Traces, None, None, env);
+    let connection = Connection::from_env(TRACES, None, None, env);
     let Some(connection) = connection.map_err(|error| error.to_string())? else {
         return Ok(None);
     };

@@ -10,8 +10,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
 
-use super::text::sanitize;
 use super::verdict::{FailureReason, Refusal, Verdict};
+use crate::util::text::{MAX_SHOWN, one_line};
 
 /// The attributes of a line after time, name and actor, and their short names.
 const SHOWN: [(&str, &str); 10] = [
@@ -73,7 +73,7 @@ fn text(record: &LogRecord, key: &str) -> Option<String> {
     let mut attributes = record.attributes.iter();
     let attribute = attributes.find(|attribute| attribute.key == key)?;
     match attribute.value.as_ref()?.value.as_ref()? {
-        Value::StringValue(text) => Some(sanitize(text, &[])),
+        Value::StringValue(text) => Some(one_line(text, MAX_SHOWN)),
         Value::IntValue(number) => Some(number.to_string()),
         Value::DoubleValue(number) => Some(number.to_string()),
         Value::BoolValue(value) => Some(value.to_string()),

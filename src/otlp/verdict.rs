@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tonic::Code;
 
+use crate::util::labels;
+
 /// The longest delay that a collector may ask for.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
 
@@ -41,22 +43,34 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
 }
 
-/// The values of the label `reason`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the tables below have the details")]
-pub enum FailureReason {
-    Connect,
-    Timeout,
-    Unauthorized,
-    NotFound,
-    RateLimited,
-    TooLarge,
-    BadRecord,
-    ServerError,
-    PartlyRejected,
-    Unavailable,
-    NotOtlp,
-    Other,
+labels! {
+    /// The values of the label `reason`. The functions below have the details.
+    FailureReason {
+        /// There is no connection.
+        Connect => "connect",
+        /// There was no answer in time.
+        Timeout => "timeout",
+        /// The token is missing or wrong.
+        Unauthorized => "unauthorized",
+        /// There is no such endpoint.
+        NotFound => "not_found",
+        /// A quota or rate limit.
+        RateLimited => "rate_limited",
+        /// The request is larger than the collector accepts.
+        TooLarge => "too_large",
+        /// The request may contain a record that the collector cannot accept.
+        BadRecord => "bad_record",
+        /// An internal error of the collector.
+        ServerError => "server_error",
+        /// Some records were rejected.
+        PartlyRejected => "partly_rejected",
+        /// The collector or what is behind it is not available.
+        Unavailable => "unavailable",
+        /// The answer is not one of the protocol.
+        NotOtlp => "not_otlp",
+        /// Anything else.
+        Other => "other",
+    }
 }
 
 /// Returns the verdict for an HTTP status other than 2xx.
@@ -187,40 +201,6 @@ impl Refusal {
 // === impl FailureReason ===
 
 impl FailureReason {
-    /// Every reason.
-    pub const ALL: [Self; 12] = [
-        Self::Connect,
-        Self::Timeout,
-        Self::Unauthorized,
-        Self::NotFound,
-        Self::RateLimited,
-        Self::TooLarge,
-        Self::BadRecord,
-        Self::ServerError,
-        Self::PartlyRejected,
-        Self::Unavailable,
-        Self::NotOtlp,
-        Self::Other,
-    ];
-
-    /// Returns the label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Timeout => "timeout",
-            Self::Unauthorized => "unauthorized",
-            Self::NotFound => "not_found",
-            Self::RateLimited => "rate_limited",
-            Self::TooLarge => "too_large",
-            Self::BadRecord => "bad_record",
-            Self::ServerError => "server_error",
-            Self::PartlyRejected => "partly_rejected",
-            Self::Unavailable => "unavailable",
-            Self::NotOtlp => "not_otlp",
-            Self::Other => "other",
-        }
-    }
-
     /// Returns whether a setting here or at the collector has to change.
     pub(super) fn is_configuration(self) -> bool {
         matches!(self, Self::Unauthorized | Self::NotFound | Self::NotOtlp)

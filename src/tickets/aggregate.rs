@@ -74,7 +74,7 @@ impl Aggregate {
         self.count(&row.ticket, row.key, &mut problem);
         if let Some(problem) = problem {
             self.snapshot.malformed += 1;
-            let id = row.ticket.id.map(|id| id.to_string());
+            let id = row.ticket.id.map(|id| id.as_str().to_owned());
             let id = id.unwrap_or("without an id".to_owned());
             let example = || format!("ticket {id}: {problem}");
             self.example.get_or_insert_with(example);

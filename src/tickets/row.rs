@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use orgdata_api::{Few, LinkedDeal, MAX_LINKED_DEALS, Text, Ticket};
+use orgdata_api::{Bounded, LinkedDeal, MAX_LINKED_DEALS, NumberText, Text, Ticket};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -42,7 +42,7 @@ impl<'a> Row<'a> {
         }
         if let Ok((ticket, unknown_fields)) = Ticket::parse(raw) {
             return Self {
-                key: ticket.id.map_or_else(|| hash(raw), hash),
+                key: ticket.id.map_or_else(|| hash(raw), id_key),
                 ticket,
                 unknown_fields,
                 malformed: None,
@@ -53,7 +53,7 @@ impl<'a> Row<'a> {
 
     fn read_fields(raw: &'a str) -> Self {
         let mut fields = Fields::read(raw);
-        let deals = fields.get::<Few<&'a RawValue, MAX_LINKED_DEALS>>("linkedDeals");
+        let deals = fields.get::<Bounded<&'a RawValue, MAX_LINKED_DEALS>>("linkedDeals");
         let too_many = deals.as_ref().is_some_and(|deals| deals.more);
         let mut read_deal = |deal: &'a RawValue| {
             let mut of_deal = Fields::read(deal.get());
@@ -83,7 +83,7 @@ impl<'a> Row<'a> {
         // An id of another type is still an identity.
         let written_id = fields.values.get("id").map(|id| id.get());
         let key = match (ticket.id, written_id.filter(|id| *id != "null")) {
-            (Some(id), _) => hash(id),
+            (Some(id), _) => id_key(id),
             (None, id) => hash(id.unwrap_or(raw)),
         };
         // A message of serde would repeat the data, which must not be logged.
@@ -129,12 +129,17 @@ impl<'a> Fields<'a> {
 /// Returns the identity of a deal: its id, otherwise its evaluation and name, otherwise the ticket and its position there.
 pub(super) fn deal_key(deal: &LinkedDeal<'_>, ticket: u64, position: usize) -> u64 {
     if let Some(id) = deal.id {
-        hash(id)
+        id_key(id)
     } else if deal.evaluation_id.is_some() || deal.name.is_some() {
         hash((deal.evaluation_id, deal.name.as_deref()))
     } else {
         hash((ticket, position))
     }
+}
+
+/// Returns the identity of a number in any spelling: `42` is `42.0`.
+fn id_key(id: NumberText<'_>) -> u64 {
+    id.as_count().map_or_else(|| hash(id.as_str()), hash)
 }
 
 fn hash(value: impl Hash) -> u64 {
@@ -145,8 +150,6 @@ fn hash(value: impl Hash) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use orgdata_api::Number;
-
     use super::*;
 
     #[test]
@@ -171,7 +174,7 @@ mod tests {
             (deals[0].id, deals[0].priority.as_deref()),
             (None, Some("HIGH"))
         );
-        assert_eq!(deals[2].id, Some(Number::Whole(9)));
+        assert_eq!(deals[2].id.map(|id| id.as_str()), Some("9"));
     }
 
     #[test]
@@ -194,7 +197,7 @@ mod tests {
             "[]",
             "[1,\"BUG\"]",
             "\"text\"",
-            r#"{"id":1e999}"#,
+            r#"{"id":"1"}"#,
             r#"{"id":1,"id":2,"state":"A","state":"B"}"#,
         ] {
             assert!(Row::read(raw).malformed.is_some(), "{raw}");

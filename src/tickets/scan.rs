@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_api::{ApiError, Client, TicketPage};
+use orgdata_api::{ApiError, Client, FailureReason, TicketPage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
@@ -203,7 +203,7 @@ impl Scanner {
     ) -> Result<TicketPage, ApiError> {
         loop {
             match source.page(self.limit, offset).await {
-                Err(ApiError::TooLarge { .. }) if self.limit > 2 => {
+                Err(error) if error.reason() == FailureReason::TooLarge && self.limit > 2 => {
                     self.limit = (self.limit / 2).max(2);
                     tracing::warn!(
                         limit = self.limit,

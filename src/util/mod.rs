@@ -4,4 +4,4 @@ pub mod backoff;
 pub mod text;
 pub mod throttle;
 
-pub use orgdata_api::error_chain;
+pub use orgdata_api::{error_chain, labels};

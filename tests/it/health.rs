@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orgdata_api::{ApiError, Client, TicketPage};
+use orgdata_api::{ApiError, Client, FailureReason, TicketPage};
 use orgdata_exporter::audit::{self, Start, Tail};
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
 use orgdata_exporter::ledger::{self, LedgerHandle, StatePath};
@@ -24,7 +24,7 @@ impl PageSource for Source {
         if !self.answers {
             std::future::pending::<()>().await;
         }
-        Err(ApiError::Timeout(Duration::from_secs(30)))
+        Err(ApiError::new(FailureReason::Timeout, "no answer"))
     }
 }
 

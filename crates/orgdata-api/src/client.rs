@@ -13,11 +13,11 @@ use tracing::Instrument;
 use super::Endpoint;
 use super::backoff::Backoff;
 use super::budget::{Budget, LONGEST_WAIT, Paused, Priority};
-use super::error::{ApiError, Failed, LONGEST_PAUSE};
+use super::error::{ApiError, Failed, FailureReason, LONGEST_PAUSE};
 use super::exchange::{self, Response};
 use super::key::{KeyReader, KeySource};
 use super::observer::Observer;
-use super::page::{AuditPage, PageError, TicketPage};
+use super::page::{AuditPage, Page, TicketPage};
 use super::query::{AuditQuery, BaseUrl, Filters};
 use super::sanitize::{beginning, location};
 
@@ -63,20 +63,6 @@ struct Inner {
     observer: Box<dyn Observer>,
 }
 
-/// A page and what its response says about it.
-#[derive(Clone, Debug)]
-pub struct Probe<T> {
-    /// The page.
-    pub page: T,
-    /// The number of its own fields, not those of its items, that the specification does not document.
-    pub unknown_fields: u64,
-    /// The service's clock, if it sent a `Date`.
-    pub date: Option<Timestamp>,
-}
-
-/// Parses the body of a page that was sent at this time.
-type Parse<T> = fn(String, Timestamp) -> Result<(T, u64), PageError>;
-
 /// What to request: the endpoint and the query.
 type Query = (Endpoint, Vec<(String, String)>);
 
@@ -119,17 +105,7 @@ impl Client {
         query: &AuditQuery,
         priority: Priority,
     ) -> Result<AuditPage, ApiError> {
-        self.page(self.audit_query(query), priority, AuditPage::parse)
-            .await
-    }
-
-    /// Sends one request to the audit log listing, without waiting for a turn and without retries.
-    ///
-    /// # Errors
-    /// Returns an error if the request fails.
-    pub async fn probe_audit(&self, query: &AuditQuery) -> Result<Probe<AuditPage>, ApiError> {
-        self.request(&self.audit_query(query), AuditPage::parse)
-            .await
+        self.page(self.audit_query(query), priority).await
     }
 
     /// Requests a page of the ticket listing (specification, section 4.2).
@@ -137,21 +113,23 @@ impl Client {
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        let query = ticket_query(limit, offset);
-        self.page(query, Priority::Tickets, TicketPage::parse).await
+        self.page(ticket_query(limit, offset), Priority::Tickets)
+            .await
     }
 
-    /// Sends one request to the ticket listing, without waiting for a turn and without retries.
+    /// Sends one request for the first page of a listing, without waiting for a turn and without retries.
     ///
     /// # Errors
     /// Returns an error if the request fails.
-    pub async fn probe_tickets(
-        &self,
-        limit: u32,
-        offset: u64,
-    ) -> Result<Probe<TicketPage>, ApiError> {
-        self.request(&ticket_query(limit, offset), TicketPage::parse)
-            .await
+    pub async fn probe(&self, endpoint: Endpoint, limit: u32) -> Result<Page, ApiError> {
+        let query = match endpoint {
+            Endpoint::AuditLogs => self.audit_query(&AuditQuery {
+                limit,
+                ..AuditQuery::default()
+            }),
+            Endpoint::Tickets => ticket_query(limit, 0),
+        };
+        self.request(&query).await
     }
 
     /// Reports fields that the specification does not document.
@@ -170,12 +148,7 @@ impl Client {
     }
 
     /// Requests a page when it is its turn, and again if the error is transient.
-    async fn page<T>(
-        &self,
-        query: Query,
-        priority: Priority,
-        parse: Parse<T>,
-    ) -> Result<T, ApiError> {
+    async fn page(&self, query: Query, priority: Priority) -> Result<Page, ApiError> {
         let (endpoint, observer) = (query.0, &self.0.observer);
         let mut delays = Backoff::new(FIRST_DELAY, LONGEST_WAIT);
         let mut delays_when_limited = Backoff::new(FIRST_DELAY_WHEN_LIMITED, LONGEST_WAIT);
@@ -183,15 +156,15 @@ impl Client {
         loop {
             attempt += 1;
             self.turn(priority).await?;
-            let error = match self.request(&query, parse).await {
-                Ok(probe) => {
-                    observer.unknown_fields(probe.unknown_fields);
-                    return Ok(probe.page);
+            let error = match self.request(&query).await {
+                Ok(page) => {
+                    observer.unknown_fields(page.unknown_fields);
+                    return Ok(page);
                 }
                 Err(error) => error,
             };
             observer.failure(endpoint, error.reason());
-            let is_limited = matches!(error, ApiError::RateLimited { .. });
+            let is_limited = error.reason() == FailureReason::RateLimited;
             let (attempts, delays) = if is_limited {
                 (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited)
             } else {
@@ -223,11 +196,11 @@ impl Client {
             self.0.observer.throttled(waited);
         }
         turn.map(drop)
-            .map_err(|paused| ApiError::Paused(paused.left))
+            .map_err(|paused| ApiError::paused(paused.left))
     }
 
     /// Sends one request within the time limit and parses the response.
-    async fn request<T>(&self, query: &Query, parse: Parse<T>) -> Result<Probe<T>, ApiError> {
+    async fn request(&self, query: &Query) -> Result<Page, ApiError> {
         let (endpoint, pairs) = query;
         let settings = &self.0.settings;
         let deadline = Instant::now() + settings.timeout;
@@ -255,7 +228,7 @@ impl Client {
             .response(*endpoint, sent.elapsed(), bytes as u64);
         let result = response.and_then(|response| {
             span.record("http.response.status_code", response.status);
-            self.read(*endpoint, response, &key, parse)
+            self.read(*endpoint, response, &key)
         });
         if let Err(error) = &result {
             span.record("error.type", error.reason().as_str());
@@ -264,13 +237,12 @@ impl Client {
     }
 
     /// Makes a page of a response.
-    fn read<T>(
+    fn read(
         &self,
         endpoint: Endpoint,
         response: Response,
         key: &HeaderValue,
-        parse: Parse<T>,
-    ) -> Result<Probe<T>, ApiError> {
+    ) -> Result<Page, ApiError> {
         let status = response.status;
         let secrets = [key.to_str().unwrap_or_default()];
         let date = response
@@ -293,7 +265,10 @@ impl Client {
                 Some(Ok(target)) => location(target.as_str(), &secrets),
                 _ => "an invalid address".to_owned(),
             };
-            return Err(ApiError::Redirect { status, location });
+            let message = format!(
+                "HTTP {status}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
+            );
+            return Err(ApiError::new(FailureReason::Redirect, message));
         }
         let content_type = response.header(CONTENT_TYPE);
         let content_type = content_type.unwrap_or("without a content type").to_owned();
@@ -312,13 +287,7 @@ impl Client {
         }
         // Parsing consumes the body, and an error needs only its beginning.
         let (start, bytes) = (beginning(&body).to_owned(), body.len());
-        let (page, unknown_fields) = parse(body, date.unwrap_or_else(Timestamp::now))
-            .map_err(|error| ApiError::from_body(&failed(&start), bytes, &error))?;
-        Ok(Probe {
-            page,
-            unknown_fields,
-            date,
-        })
+        Page::parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), bytes, &error))
     }
 }
 

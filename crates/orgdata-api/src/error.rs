@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use humantime::format_duration;
 use serde_json::Value;
 
 use super::key::KeyError;
@@ -11,145 +12,52 @@ use super::sanitize::{MAX_EXAMINED, sanitize};
 /// The maximum pause that the service can ask for. A typing error there must not stop the exporter for a year.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// Why a request brought no usable response. Texts of the service in it are sanitized.
-#[derive(Debug, thiserror::Error)]
-pub enum ApiError {
-    /// The key cannot be read.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// There is no connection: name, network or TLS.
-    #[error("cannot connect: {0}")]
-    Connect(String),
-    /// There was no response in time.
-    #[error("no answer within {}", humantime::format_duration(*.0))]
-    Timeout(Duration),
-    /// A response began and did not end in time.
-    #[error("the answer stopped: only {bytes} bytes came within {}", humantime::format_duration(*.limit))]
-    Stalled {
-        /// The time limit.
-        limit: Duration,
-        /// The number of bytes that arrived.
-        bytes: usize,
-    },
-    /// HTTP 401.
-    #[error("HTTP 401: the service does not accept the API key{}", detail(.0))]
-    Unauthorized(String),
-    /// HTTP 403.
-    #[error("HTTP 403: the API key lacks the scope {scope}{}", detail(.message))]
-    Forbidden {
-        /// The scope that the endpoint needs.
-        scope: &'static str,
-        /// The message of the service.
-        message: String,
-    },
-    /// HTTP 404.
-    #[error("HTTP 404: nothing is at this address; check --api.base-url{}", detail(.0))]
-    NotFound(String),
-    /// A validation error (specification, section 7.2) with any status.
-    #[error("HTTP {status}: {message}")]
-    Validation {
-        /// The HTTP status.
-        status: u16,
-        /// The error and its issues.
-        message: String,
-    },
-    /// HTTP 429.
-    #[error("HTTP 429: too many requests{}{}", wait(.retry_after), detail(.message))]
-    RateLimited {
-        /// How long the service asked to wait.
-        retry_after: Option<Duration>,
-        /// The message of the service.
-        message: String,
-    },
-    /// No request was sent, because the service asked for a pause that lasts this much longer.
-    #[error("the service asked for a pause; the next request is in {}", seconds(*.0))]
-    Paused(Duration),
-    /// HTTP 5xx (specification, section 7.1).
-    #[error("HTTP {status}{}{}", wait(.retry_after), detail(.message))]
-    Server {
-        /// The HTTP status.
-        status: u16,
-        /// How long the service asked to wait.
-        retry_after: Option<Duration>,
-        /// The message of the service.
-        message: String,
-    },
-    /// Any other status.
-    #[error("HTTP {status}{}", detail(.message))]
-    Status {
-        /// The HTTP status.
-        status: u16,
-        /// The message of the service.
-        message: String,
-    },
-    /// A redirect to another host. The key is not sent there.
-    #[error(
-        "HTTP {status}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
-    )]
-    Redirect {
-        /// The HTTP status.
-        status: u16,
-        /// Scheme, host and path of the target.
-        location: String,
-    },
-    /// HTML or other text instead of JSON, usually from a proxy or a login page.
-    #[error("HTTP {status}{}: the answer is {content_type} and not JSON, probably from a proxy or a login page{}", wait(.retry_after), detail(.start))]
-    NotJson {
-        /// The HTTP status.
-        status: u16,
-        /// How long the service asked to wait.
-        retry_after: Option<Duration>,
-        /// The content type of the response.
-        content_type: String,
-        /// The beginning of the body.
-        start: String,
-    },
-    /// The response ended early.
-    #[error("the answer was cut off after {bytes} bytes")]
-    Truncated {
-        /// The number of bytes that arrived.
-        bytes: usize,
-    },
-    /// A success without a body.
-    #[error("HTTP {status}: the answer is empty")]
-    Empty {
-        /// The HTTP status.
-        status: u16,
-    },
-    /// The response is larger than a page may be.
-    #[error("the answer is larger than {limit} bytes")]
-    TooLarge {
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// A success whose body is not a page. Names the field and the type found, not the data.
-    #[error("the answer is not a page of this listing: {0}")]
-    Malformed(String),
+/// Why a request brought no usable response. Texts of the service in its message are sanitized.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    reason: FailureReason,
+    message: String,
+    status: Option<u16>,
+    retry_after: Option<Duration>,
 }
 
-/// The reason of a failure as a label value: a bounded set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(
-    missing_docs,
-    reason = "each is the kind of `ApiError` with the same name; a stalled response is a time-out, and a 5xx is one whatever its body"
-)]
-pub enum FailureReason {
-    Key,
-    Connect,
-    Timeout,
-    Unauthorized,
-    Forbidden,
-    NotFound,
-    Validation,
-    RateLimited,
-    ServerError,
-    UnexpectedStatus,
-    Redirect,
-    NotJson,
-    Truncated,
-    Empty,
-    TooLarge,
-    Malformed,
+crate::labels! {
+    /// The reason of a failure as a label value: a bounded set.
+    FailureReason {
+        /// The key cannot be read.
+        Key => "key",
+        /// There is no connection: name, network or TLS.
+        Connect => "connect",
+        /// There was no response in time, or it did not end in time.
+        Timeout => "timeout",
+        /// HTTP 401.
+        Unauthorized => "unauthorized",
+        /// HTTP 403.
+        Forbidden => "forbidden",
+        /// HTTP 404.
+        NotFound => "not_found",
+        /// A validation error (specification, section 7.2) with any status.
+        Validation => "validation",
+        /// HTTP 429, or the service asked for a pause that has not ended.
+        RateLimited => "rate_limited",
+        /// HTTP 5xx (specification, section 7.1), whatever its body.
+        ServerError => "server_error",
+        /// Any other status.
+        UnexpectedStatus => "unexpected_status",
+        /// A redirect to another host. The key is not sent there.
+        Redirect => "redirect",
+        /// HTML or other text instead of JSON, usually from a proxy or a login page.
+        NotJson => "not_json",
+        /// The response ended early.
+        Truncated => "truncated",
+        /// A success without a body.
+        Empty => "empty",
+        /// The response is larger than a page may be.
+        TooLarge => "too_large",
+        /// A success whose body is not a page.
+        Malformed => "malformed",
+    }
 }
 
 /// A response that is an error.
@@ -165,151 +73,170 @@ pub(super) struct Failed<'a> {
 // === impl ApiError ===
 
 impl ApiError {
+    /// Returns an error with this message.
+    pub fn new(reason: FailureReason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            status: None,
+            retry_after: None,
+        }
+    }
+
+    /// Returns the error of a request that is not sent, because the service asked for a pause that lasts this much longer.
+    pub(super) fn paused(left: Duration) -> Self {
+        let left_text = seconds(left);
+        Self {
+            retry_after: Some(left),
+            ..Self::new(
+                FailureReason::RateLimited,
+                format!("the service asked for a pause; the next request is in {left_text}"),
+            )
+        }
+    }
+
     /// Returns the label value.
     pub fn reason(&self) -> FailureReason {
-        match self {
-            Self::Key(_) => FailureReason::Key,
-            Self::Connect(_) => FailureReason::Connect,
-            Self::Timeout(_) | Self::Stalled { .. } => FailureReason::Timeout,
-            Self::Unauthorized(_) => FailureReason::Unauthorized,
-            Self::Forbidden { .. } => FailureReason::Forbidden,
-            Self::NotFound(_) => FailureReason::NotFound,
-            Self::Validation { .. } => FailureReason::Validation,
-            Self::RateLimited { .. } | Self::Paused(_) => FailureReason::RateLimited,
-            Self::Server { .. }
-            | Self::NotJson {
-                status: 500..=599, ..
-            } => FailureReason::ServerError,
-            Self::Status { .. } => FailureReason::UnexpectedStatus,
-            Self::Redirect { .. } => FailureReason::Redirect,
-            Self::NotJson { .. } => FailureReason::NotJson,
-            Self::Truncated { .. } => FailureReason::Truncated,
-            Self::Empty { .. } => FailureReason::Empty,
-            Self::TooLarge { .. } => FailureReason::TooLarge,
-            Self::Malformed(_) => FailureReason::Malformed,
-        }
+        self.reason
+    }
+
+    /// Returns the HTTP status if it says why the request failed.
+    pub fn status(&self) -> Option<u16> {
+        self.status
+    }
+
+    /// Returns how long the service asked to wait, at most an hour.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// Returns the reason and the status, and nothing that the service said.
     pub fn summary(&self) -> String {
-        let status = match self {
-            Self::Unauthorized(_) => 401,
-            Self::Forbidden { .. } => 403,
-            Self::NotFound(_) => 404,
-            Self::RateLimited { .. } => 429,
-            Self::Validation { status, .. }
-            | Self::Server { status, .. }
-            | Self::Status { status, .. }
-            | Self::Redirect { status, .. }
-            | Self::NotJson { status, .. }
-            | Self::Empty { status } => *status,
-            _ => return self.reason().as_str().to_owned(),
-        };
-        format!("{}, HTTP {status}", self.reason().as_str())
+        let reason = self.reason.as_str();
+        match self.status {
+            Some(status) => format!("{reason}, HTTP {status}"),
+            None => reason.to_owned(),
+        }
     }
 
     /// Returns whether the same request may succeed soon.
     pub fn is_transient(&self) -> bool {
+        use FailureReason as R;
         matches!(
-            self,
-            Self::Connect(_)
-                | Self::Timeout(_)
-                | Self::Stalled { .. }
-                | Self::RateLimited { .. }
-                | Self::Paused(_)
-                | Self::Server { .. }
-                | Self::Truncated { .. }
-                | Self::Empty { .. }
-                | Self::NotJson { .. }
+            self.reason,
+            R::Connect
+                | R::Timeout
+                | R::RateLimited
+                | R::ServerError
+                | R::Truncated
+                | R::Empty
+                | R::NotJson
         )
     }
 
     /// Returns whether the cause is the key or its scopes, so that it cannot be a cursor or the size of a page.
     pub fn is_about_the_key(&self) -> bool {
-        matches!(
-            self,
-            Self::Key(_) | Self::Unauthorized(_) | Self::Forbidden { .. }
-        )
+        use FailureReason as R;
+        matches!(self.reason, R::Key | R::Unauthorized | R::Forbidden)
     }
 
     /// Returns whether the cause may be the cursor or the size of the page that was requested.
     pub fn may_be_the_request(&self) -> bool {
-        !self.is_about_the_key()
-            && !matches!(
-                self,
-                Self::Connect(_)
-                    | Self::RateLimited { .. }
-                    | Self::Paused(_)
-                    | Self::Redirect { .. }
-            )
-    }
-
-    /// Returns how long the service asked to wait, at most an hour.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::RateLimited { retry_after, .. }
-            | Self::Server { retry_after, .. }
-            | Self::NotJson { retry_after, .. } => *retry_after,
-            Self::Paused(left) => Some(*left),
-            _ => None,
-        }
+        use FailureReason as R;
+        let is_other = matches!(self.reason, R::Connect | R::RateLimited | R::Redirect);
+        !self.is_about_the_key() && !is_other
     }
 
     /// Returns the error for a status other than success. `scope` is the one that the endpoint needs.
     pub(super) fn from_status(failed: &Failed<'_>, scope: &'static str) -> Self {
-        let (status, retry_after) = (failed.status, failed.retry_after);
-        let is_html = failed.is_html();
-        let (message, issues) = failed.message();
+        use FailureReason as R;
+        let status = failed.status;
+        let (words, issues) = failed.words();
+        let detail = detail(&words);
+        let wait = wait(failed.retry_after);
         let is_validation = match (status, issues) {
             // About the key or the rate, whatever the form of the body.
             (401 | 403 | 429, _) | (_, None) => false,
             (404 | 500..=599, Some(0)) => false,
             _ => true,
         };
-        match status {
-            _ if is_validation => Self::Validation { status, message },
-            401 => Self::Unauthorized(message),
-            403 => Self::Forbidden { scope, message },
-            404 => Self::NotFound(message),
-            429 => Self::RateLimited {
-                retry_after,
-                message,
-            },
-            500..=599 if is_html => failed.not_json(),
-            500..=599 => Self::Server {
-                status,
-                retry_after,
-                message,
-            },
-            _ => Self::Status { status, message },
-        }
+        let (reason, message) = match status {
+            _ if is_validation => (R::Validation, format!(": {words}")),
+            401 => (
+                R::Unauthorized,
+                format!(": the service does not accept the API key{detail}"),
+            ),
+            403 => (
+                R::Forbidden,
+                format!(": the API key lacks the scope {scope}{detail}"),
+            ),
+            404 => (
+                R::NotFound,
+                format!(": nothing is at this address; check --api.base-url{detail}"),
+            ),
+            429 => (R::RateLimited, format!(": too many requests{wait}{detail}")),
+            500..=599 if failed.is_html() => return failed.not_json(R::ServerError),
+            500..=599 => (R::ServerError, format!("{wait}{detail}")),
+            _ => (R::UnexpectedStatus, detail),
+        };
+        failed.error(reason, &message)
     }
 
     /// Returns the error for a success whose body, of `bytes` bytes, could not be parsed.
     pub(super) fn from_body(failed: &Failed<'_>, bytes: usize, error: &PageError) -> Self {
+        use FailureReason as R;
         let start = failed.body.trim_start();
+        let is_json = failed.content_type.contains("json") || start.starts_with(['{', '[']);
         if start.is_empty() {
-            Self::Empty {
-                status: failed.status,
-            }
-        } else if failed.is_html()
-            || !failed.content_type.contains("json") && !start.starts_with(['{', '['])
-        {
-            failed.not_json()
+            failed.error(R::Empty, ": the answer is empty")
+        } else if failed.is_html() || !is_json {
+            failed.not_json(R::NotJson)
         } else if error.is_truncated() {
-            Self::Truncated { bytes }
+            Self::truncated(bytes)
         } else {
             // Some services send an error with the status of a success.
             let body = failed.json().unwrap_or_default();
-            let message = detail(words(&body).unwrap_or_default());
-            Self::Malformed(sanitize(&format!("{error}{message}"), failed.secrets))
+            let said = detail(said(&body).unwrap_or_default());
+            let said = sanitize(&format!("{error}{said}"), failed.secrets);
+            let message = format!("the answer is not a page of this listing: {said}");
+            Self::new(R::Malformed, message)
         }
+    }
+
+    /// Returns the error for a response that ended early.
+    pub(super) fn truncated(bytes: usize) -> Self {
+        let message = format!("the answer was cut off after {bytes} bytes");
+        Self::new(FailureReason::Truncated, message)
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        Self::new(FailureReason::Key, error.to_string())
     }
 }
 
 // === impl Failed ===
 
 impl Failed<'_> {
+    fn error(&self, reason: FailureReason, message: &str) -> ApiError {
+        ApiError {
+            status: Some(self.status),
+            retry_after: self.retry_after,
+            ..ApiError::new(reason, format!("HTTP {}{message}", self.status))
+        }
+    }
+
+    fn not_json(&self, reason: FailureReason) -> ApiError {
+        let content_type = sanitize(self.content_type, self.secrets);
+        let wait = wait(self.retry_after);
+        let start = detail(&sanitize(self.body, self.secrets));
+        let message = format!(
+            "{wait}: the answer is {content_type} and not JSON, probably from a proxy or a login page{start}"
+        );
+        self.error(reason, &message)
+    }
+
     fn is_html(&self) -> bool {
         self.content_type.contains("html") || self.body.trim_start().starts_with('<')
     }
@@ -321,7 +248,7 @@ impl Failed<'_> {
     }
 
     /// Returns what the body says, and the number of issues if it is a validation error (specification, section 7.2).
-    fn message(&self) -> (String, Option<usize>) {
+    fn words(&self) -> (String, Option<usize>) {
         if self.is_html() {
             let message = format!("perhaps from a proxy: {}", self.body);
             return (sanitize(&message, self.secrets), None);
@@ -331,75 +258,18 @@ impl Failed<'_> {
             let issues = self.body.contains("\"issues\"").then_some(1);
             return (sanitize(self.body, self.secrets), issues);
         };
-        let mut message = words(&body).unwrap_or(self.body).to_owned();
+        let mut message = said(&body).unwrap_or(self.body).to_owned();
         let issues = body["issues"].as_array();
         for issue in issues.into_iter().flatten() {
             describe(issue, &mut message);
         }
         (sanitize(&message, self.secrets), issues.map(Vec::len))
     }
-
-    fn not_json(&self) -> ApiError {
-        ApiError::NotJson {
-            status: self.status,
-            retry_after: self.retry_after,
-            content_type: sanitize(self.content_type, self.secrets),
-            start: sanitize(self.body, self.secrets),
-        }
-    }
-}
-
-// === impl FailureReason ===
-
-impl FailureReason {
-    /// Every reason.
-    pub const ALL: [Self; 16] = [
-        Self::Key,
-        Self::Connect,
-        Self::Timeout,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::NotFound,
-        Self::Validation,
-        Self::RateLimited,
-        Self::ServerError,
-        Self::UnexpectedStatus,
-        Self::Redirect,
-        Self::NotJson,
-        Self::Truncated,
-        Self::Empty,
-        Self::TooLarge,
-        Self::Malformed,
-    ];
-
-    /// Returns the label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Key => "key",
-            Self::Connect => "connect",
-            Self::Timeout => "timeout",
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::NotFound => "not_found",
-            Self::Validation => "validation",
-            Self::RateLimited => "rate_limited",
-            Self::ServerError => "server_error",
-            Self::UnexpectedStatus => "unexpected_status",
-            Self::Redirect => "redirect",
-            Self::NotJson => "not_json",
-            Self::Truncated => "truncated",
-            Self::Empty => "empty",
-            Self::TooLarge => "too_large",
-            Self::Malformed => "malformed",
-        }
-    }
 }
 
 /// Returns the service's own message: `message` (specification, section 7.1) or `error` (section 7.2).
-fn words(body: &Value) -> Option<&str> {
-    ["message", "error"]
-        .iter()
-        .find_map(|name| body[*name].as_str())
+fn said(body: &Value) -> Option<&str> {
+    body["message"].as_str().or_else(|| body["error"].as_str())
 }
 
 /// Appends an issue of a validation error to a message.
@@ -434,22 +304,21 @@ fn detail(text: &str) -> String {
     }
 }
 
-fn wait(retry_after: &Option<Duration>) -> String {
+fn wait(retry_after: Option<Duration>) -> String {
     match retry_after {
         None => String::new(),
-        Some(wait) if *wait < LONGEST_PAUSE => format!(", asked to wait {}", seconds(*wait)),
-        Some(wait) => format!(
-            ", asked to wait {wait} or longer; the next request is in {wait}",
-            wait = seconds(*wait)
-        ),
+        Some(wait) if wait < LONGEST_PAUSE => format!(", asked to wait {}", seconds(wait)),
+        Some(wait) => {
+            let wait = seconds(wait);
+            format!(", asked to wait {wait} or longer; the next request is in {wait}")
+        }
     }
 }
 
 /// Formats whole seconds, rounded up.
 fn seconds(wait: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(Duration::from_secs(
-        wait.as_secs() + u64::from(wait.subsec_nanos() > 0),
-    ))
+    let has_rest = wait.subsec_nanos() > 0;
+    format_duration(Duration::from_secs(wait.as_secs() + u64::from(has_rest)))
 }
 
 #[cfg(test)]
@@ -576,8 +445,7 @@ mod tests {
     #[test]
     fn bodies_that_are_not_a_page_are_distinguished() {
         let of = |content_type: &str, body: &str| {
-            let time = jiff::Timestamp::UNIX_EPOCH;
-            let error = crate::TicketPage::parse(body.to_owned(), time).expect_err("not a page");
+            let error = crate::TicketPage::parse(body.to_owned(), None).expect_err("not a page");
             ApiError::from_body(&failed(200, content_type, body), body.len(), &error)
         };
         for (content_type, body, reason) in [
@@ -615,8 +483,7 @@ mod tests {
         ] {
             for status in [200, 400, 401, 502] {
                 let error = if status == 200 {
-                    let time = jiff::Timestamp::UNIX_EPOCH;
-                    let error = crate::AuditPage::parse(body.to_owned(), time).expect_err(body);
+                    let error = crate::AuditPage::parse(body.to_owned(), None).expect_err(body);
                     ApiError::from_body(&failed(200, "text/plain", body), body.len(), &error)
                 } else {
                     from(status, "", body)
@@ -673,7 +540,7 @@ mod tests {
             error.to_string(),
             "HTTP 429: too many requests, asked to wait 1h or longer; the next request is in 1h"
         );
-        let paused = ApiError::Paused(Duration::from_millis(59_001));
+        let paused = ApiError::paused(Duration::from_millis(59_001));
         assert_eq!(
             paused.to_string(),
             "the service asked for a pause; the next request is in 1m"

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::client::Settings;
-use super::error::ApiError;
+use super::error::{ApiError, FailureReason};
 use super::sanitize::{MAX_EXAMINED, error_chain};
 
 /// The header of the key (specification, section 5).
@@ -100,11 +100,14 @@ pub(super) async fn send(
             ..response
         }),
         (Ok(Err(error)), _) => Err(error),
-        (Err(_), _) if *bytes > 0 => Err(ApiError::Stalled {
-            limit,
-            bytes: *bytes,
-        }),
-        (_, _) => Err(ApiError::Timeout(limit)),
+        _ => {
+            let limit = humantime::format_duration(limit);
+            let message = match *bytes {
+                0 => format!("no answer within {limit}"),
+                bytes => format!("the answer stopped: only {bytes} bytes came within {limit}"),
+            };
+            Err(ApiError::new(FailureReason::Timeout, message))
+        }
     }
 }
 
@@ -113,7 +116,7 @@ async fn exchange(
     received: &mut Option<Response>,
 ) -> Result<(), ApiError> {
     let response = request.send().await;
-    let response = response.map_err(|error| ApiError::Connect(reason(error)))?;
+    let response = response.map_err(not_connected)?;
     // A body that grows by doubling takes up to twice its size.
     let announced = response.content_length().unwrap_or(0);
     let capacity = usize::try_from(announced).unwrap_or(usize::MAX);
@@ -133,10 +136,13 @@ async fn exchange(
     body.reserve_exact(capacity.min(max));
     let mut stream = response.bytes_stream();
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|_| ApiError::Truncated { bytes: body.len() })?;
+        let chunk = chunk.map_err(|_| ApiError::truncated(body.len()))?;
         match body.len() + chunk.len() > max {
             false => body.extend_from_slice(&chunk),
-            true if is_success => return Err(ApiError::TooLarge { limit: max }),
+            true if is_success => {
+                let message = format!("the answer is larger than {max} bytes");
+                return Err(ApiError::new(FailureReason::TooLarge, message));
+            }
             true => {
                 body.extend_from_slice(&chunk);
                 break;
@@ -147,10 +153,10 @@ async fn exchange(
 }
 
 /// Returns why there is no connection, and what to do if that is known.
-fn reason(error: reqwest::Error) -> String {
-    let mut text = error_chain(&error.without_url());
+fn not_connected(error: reqwest::Error) -> ApiError {
+    let mut text = format!("cannot connect: {}", error_chain(&error.without_url()));
     if text.contains("UnknownIssuer") {
         text.push_str("; the service's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate");
     }
-    text
+    ApiError::new(FailureReason::Connect, text)
 }

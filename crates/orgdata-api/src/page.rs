@@ -1,48 +1,47 @@
 //! Pages of both listings (specification, sections 2.2 and 2.3): a body, and where its items are in it.
 
-use std::ops::{Deref, Range};
+use std::collections::HashMap;
+use std::ops::Range;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::bounded::Bounded;
-use super::fields::{each_field, kind};
-use super::number::Number;
+use super::number::NumberText;
 use super::query::Cursor;
+use super::text::Text;
 
 /// The maximum number of items of a page: many times what may be requested (specification, section 8).
 const MAX_ITEMS: usize = 100_000;
 
-/// A page of the audit log listing.
+/// A page of a listing. The items are JSON that is not parsed, so that a bad one hides no other.
 #[derive(Clone, Debug)]
-pub struct AuditPage {
-    items: Items,
-    /// The cursor for newer entries.
+pub struct Page {
+    body: String,
+    /// Where each item is in the body.
+    items: Vec<Range<usize>>,
+    /// The cursor for newer entries (audit logs).
     pub start_cursor: Option<Cursor>,
-    /// The cursor for older entries.
+    /// The cursor for older entries (audit logs).
     pub end_cursor: Option<Cursor>,
-    /// `hasPrevious`. The specification does not say how far to trust it.
-    pub has_previous: bool,
-    /// `hasMore`. The specification does not say how far to trust it.
-    pub has_more: bool,
-    /// The service's clock (`Date`) when it responded, else this machine's.
-    pub server_time: Timestamp,
-}
-
-/// A page of the ticket listing.
-#[derive(Clone, Debug)]
-pub struct TicketPage {
-    items: Items,
-    /// The limit that the service repeated.
+    /// The limit that the service repeated (tickets).
     pub limit: Option<u64>,
-    /// The offset that the service repeated.
-    pub offset: Option<u64>,
     /// The number of tickets, if the service says it.
     pub total_count: Option<u64>,
     /// The service's clock (`Date`) when it responded, else this machine's.
     pub server_time: Timestamp,
+    /// Whether the service sent its clock.
+    pub has_date: bool,
+    /// The number of fields, not those of the items, that the specification does not document.
+    pub unknown_fields: u64,
 }
+
+/// A page of the audit log listing.
+pub type AuditPage = Page;
+
+/// A page of the ticket listing.
+pub type TicketPage = Page;
 
 /// A body that is not a page. The message names fields and types, never data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,104 +51,102 @@ pub struct PageError {
     is_truncated: bool,
 }
 
-/// The items of a page as JSON that is not parsed, so that a bad one hides no other.
-#[derive(Clone, Debug)]
-pub struct Items {
-    body: String,
-    /// Where each item is in the body.
-    ranges: Vec<Range<usize>>,
-}
-
+/// Every documented field of both listings.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawAuditPage<'a> {
+#[expect(dead_code, reason = "some only count as known")]
+struct Raw<'a> {
     #[serde(borrow)]
     items: Bounded<&'a RawValue, MAX_ITEMS>,
-    #[serde(default)]
     start_cursor: Option<Cursor>,
-    #[serde(default)]
     end_cursor: Option<Cursor>,
-    #[serde(borrow, default)]
-    has_previous: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    has_more: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawTicketPage<'a> {
+    // The others are only hints for paging: one of another type counts as missing.
     #[serde(borrow)]
-    items: Bounded<&'a RawValue, MAX_ITEMS>,
-    // Only hints for paging: one of another type counts as missing.
-    #[serde(borrow, default)]
+    has_previous: Option<&'a RawValue>,
+    #[serde(borrow)]
+    has_more: Option<&'a RawValue>,
+    #[serde(borrow)]
     limit: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     offset: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     total_count: Option<&'a RawValue>,
 }
 
-// === impl AuditPage ===
+// === impl Page ===
 
-impl AuditPage {
-    /// Parses a page. The second value is the number of its own fields that the specification does not document.
+impl Page {
+    /// Parses a page. `date` is the service's clock.
     ///
     /// # Errors
-    /// Returns an error if the body is not such a page.
-    pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), PageError> {
-        let (page, unknown) = read::<RawAuditPage<'_>>(&body)?;
-        let is_true = |flag: Option<&RawValue>| flag.is_some_and(|flag| flag.get() == "true");
-        let page = Self {
-            start_cursor: page.start_cursor,
-            end_cursor: page.end_cursor,
-            has_previous: is_true(page.has_previous),
-            has_more: is_true(page.has_more),
-            server_time,
-            items: Items {
-                ranges: Items::find(&body, &page.items)?,
-                body,
-            },
+    /// Returns an error if the body is not a page.
+    pub fn parse(body: String, date: Option<Timestamp>) -> Result<Self, PageError> {
+        // serde would read an array as the fields in their order.
+        if kind(&body) != "an object" {
+            return Err(PageError::new(&body, false));
+        }
+        let mut unknown_fields = 0;
+        let mut deserializer = serde_json::Deserializer::from_str(&body);
+        let raw: Raw<'_> = serde_ignored::deserialize(&mut deserializer, |_| unknown_fields += 1)
+            .and_then(|page| deserializer.end().map(|()| page))
+            .map_err(|error| PageError::new(&body, error.is_eof()))?;
+        if raw.items.more {
+            return Err(PageError {
+                message: format!("items has more than {MAX_ITEMS} items"),
+                is_truncated: false,
+            });
+        }
+        // A borrowed raw value is a slice of the body.
+        let range = |item: &&RawValue| {
+            let offset = item.get().as_ptr() as usize - body.as_ptr() as usize;
+            offset..offset + item.get().len()
         };
-        Ok((page, unknown))
-    }
-}
-
-impl Deref for AuditPage {
-    type Target = Items;
-
-    fn deref(&self) -> &Items {
-        &self.items
-    }
-}
-
-// === impl TicketPage ===
-
-impl TicketPage {
-    /// Parses a page. The second value is the number of its own fields that the specification does not document.
-    ///
-    /// # Errors
-    /// Returns an error if the body is not such a page.
-    pub fn parse(body: String, server_time: Timestamp) -> Result<(Self, u64), PageError> {
-        let (page, unknown) = read::<RawTicketPage<'_>>(&body)?;
-        let page = Self {
-            limit: whole(page.limit),
-            offset: whole(page.offset),
-            total_count: whole(page.total_count),
-            server_time,
-            items: Items {
-                ranges: Items::find(&body, &page.items)?,
-                body,
-            },
+        let count = |raw: Option<&RawValue>| {
+            let number: NumberText<'_> = serde_json::from_str(raw?.get()).ok()?;
+            number.as_count()
         };
-        Ok((page, unknown))
+        Ok(Self {
+            items: raw.items.items.iter().map(range).collect(),
+            start_cursor: raw.start_cursor,
+            end_cursor: raw.end_cursor,
+            limit: count(raw.limit),
+            total_count: count(raw.total_count),
+            server_time: date.unwrap_or_else(Timestamp::now),
+            has_date: date.is_some(),
+            unknown_fields,
+            body,
+        })
     }
-}
 
-impl Deref for TicketPage {
-    type Target = Items;
+    /// Returns the JSON of the items in the order of the page.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
+        self.items.iter().map(|range| &self.body[range.clone()])
+    }
 
-    fn deref(&self) -> &Items {
-        &self.items
+    /// Returns the JSON of one item, empty if there is none.
+    pub fn item(&self, index: usize) -> &str {
+        let range = self.items.get(index).cloned();
+        &self.body[range.unwrap_or_default()]
+    }
+
+    /// Returns the whole body.
+    pub fn body(&self) -> &str {
+        &self.body
+    }
+
+    /// Returns the number of items.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Returns whether the page has no items.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Returns the size of the body in bytes.
+    pub fn bytes(&self) -> usize {
+        self.body.len()
     }
 }
 
@@ -162,108 +159,49 @@ impl PageError {
     }
 
     /// Describes why a body could not be parsed. serde's own message may contain data.
-    fn new(body: &str, error: Option<&serde_json::Error>) -> Self {
-        let mut items = None;
-        let mut cursor = None;
-        let fields = each_field(body, |name, value| match name {
-            "items" => items = Some(kind(value)),
-            "startCursor" | "endCursor" if !matches!(kind(value), "a string" | "null") => {
-                cursor = Some(format!("{name} is {} instead of a string", kind(value)));
+    fn new(body: &str, is_truncated: bool) -> Self {
+        let fields = serde_json::from_str::<HashMap<Text<'_>, &RawValue>>(body);
+        let message = match (kind(body), fields) {
+            ("an object", Err(error)) => {
+                let (line, column) = (error.line(), error.column());
+                format!("invalid JSON at line {line} column {column}")
             }
-            _ => {}
-        });
-        let message = match (fields, items) {
-            _ if kind(body) != "an object" => {
-                format!("the body is {} instead of an object", kind(body))
+            ("an object", Ok(fields)) => {
+                let kind_of = |name: &str| {
+                    let field = fields.get(&Text(name.into()));
+                    field.map_or("missing", |value| kind(value.get()))
+                };
+                let is_odd =
+                    |name: &&str| !["a string", "null", "missing"].contains(&kind_of(name));
+                let cursor = ["startCursor", "endCursor"].into_iter().find(is_odd);
+                match (kind_of("items"), cursor) {
+                    ("missing", _) => "items is missing".to_owned(),
+                    ("an array", None) => "a field occurs twice".to_owned(),
+                    ("an array", Some(name)) => {
+                        format!("{name} is {} instead of a string", kind_of(name))
+                    }
+                    (kind, _) => format!("items is {kind} instead of an array"),
+                }
             }
-            (Err(error), _) => format!(
-                "invalid JSON at line {} column {}",
-                error.line(),
-                error.column()
-            ),
-            (Ok(()), None) => "items is missing".to_owned(),
-            (Ok(()), Some("an array")) => cursor.unwrap_or("a field occurs twice".to_owned()),
-            (Ok(()), Some(kind)) => format!("items is {kind} instead of an array"),
+            (kind, _) => format!("the body is {kind} instead of an object"),
         };
         Self {
             message,
-            is_truncated: error.is_some_and(serde_json::Error::is_eof),
+            is_truncated,
         }
     }
 }
 
-// === impl Items ===
-
-impl Items {
-    /// Returns the JSON of the items in the order of the page.
-    pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
-        self.ranges.iter().map(|range| &self.body[range.clone()])
-    }
-
-    /// Returns the JSON of one item, empty if there is none.
-    pub fn item(&self, index: usize) -> &str {
-        let range = self.ranges.get(index).cloned();
-        &self.body[range.unwrap_or_default()]
-    }
-
-    /// Returns the whole body.
-    pub fn body(&self) -> &str {
-        &self.body
-    }
-
-    /// Returns the number of items.
-    pub fn len(&self) -> usize {
-        self.ranges.len()
-    }
-
-    /// Returns whether the page has no items.
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
-    /// Returns the size of the body in bytes.
-    pub fn bytes(&self) -> usize {
-        self.body.len()
-    }
-
-    /// Finds the items in the body. A borrowed raw value is a slice of it.
-    fn find(
-        body: &str,
-        items: &Bounded<&RawValue, MAX_ITEMS>,
-    ) -> Result<Vec<Range<usize>>, PageError> {
-        if items.more {
-            return Err(PageError {
-                message: format!("items has more than {MAX_ITEMS} items"),
-                is_truncated: false,
-            });
-        }
-        let start = body.as_ptr() as usize;
-        let range = |item: &&RawValue| {
-            let offset = item.get().as_ptr() as usize - start;
-            offset..offset + item.get().len()
-        };
-        Ok(items.items.iter().map(range).collect())
-    }
-}
-
-fn read<'a, T: Deserialize<'a>>(body: &'a str) -> Result<(T, u64), PageError> {
-    // serde would read an array as the fields in their order.
-    if kind(body) != "an object" {
-        return Err(PageError::new(body, None));
-    }
-    let mut unknown = 0;
-    let mut deserializer = serde_json::Deserializer::from_str(body);
-    serde_ignored::deserialize(&mut deserializer, |_| unknown += 1)
-        .and_then(|page| deserializer.end().map(|()| page))
-        .map(|page| (page, unknown))
-        .map_err(|error| PageError::new(body, Some(&error)))
-}
-
-/// Parses a count. A negative or fractional number is not one.
-fn whole(raw: Option<&RawValue>) -> Option<u64> {
-    match serde_json::from_str(raw?.get()).ok()? {
-        Number::Whole(n) => u64::try_from(n).ok(),
-        Number::Fraction(_) => None,
+/// Returns the kind of a JSON value with its article, for messages that must not show the value.
+fn kind(json: &str) -> &'static str {
+    match json.trim_start().as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        Some(b'-' | b'0'..=b'9') => "a number",
+        _ => "invalid JSON",
     }
 }
 
@@ -273,15 +211,14 @@ mod tests {
 
     #[test]
     fn items_are_slices_of_the_body_in_its_order() {
-        let body = r#"{"items":[ {"a": 1}, "odd" ,3],"startCursor":"s","endCursor":null,"hasPrevious":false,"hasMore":true,"new":1}"#;
-        let (page, unknown) =
-            AuditPage::parse(body.to_owned(), Timestamp::UNIX_EPOCH).expect("valid");
+        let body = r#"{"items":[ {"a": 1}, "odd" ,3],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":true,"new":1}"#;
+        let page = Page::parse(body.to_owned(), None).expect("valid");
         assert_eq!(
             page.items().collect::<Vec<_>>(),
             [r#"{"a": 1}"#, "\"odd\"", "3"]
         );
-        assert_eq!(page.start_cursor.as_ref().map(Cursor::as_str), Some("s"));
-        assert_eq!((page.end_cursor, page.has_more, unknown), (None, true, 1));
+        let cursor = page.end_cursor.as_ref().map(Cursor::as_str);
+        assert_eq!((cursor, page.unknown_fields), (Some("e"), 1));
     }
 
     #[test]
@@ -293,14 +230,10 @@ mod tests {
             )
         };
         assert_eq!(
-            TicketPage::parse(body(MAX_ITEMS), Timestamp::UNIX_EPOCH)
-                .expect("valid")
-                .0
-                .len(),
+            Page::parse(body(MAX_ITEMS), None).expect("valid").len(),
             MAX_ITEMS
         );
-        let error =
-            TicketPage::parse(body(MAX_ITEMS + 1), Timestamp::UNIX_EPOCH).expect_err("too many");
+        let error = Page::parse(body(MAX_ITEMS + 1), None).expect_err("too many");
         assert!(
             error
                 .to_string()
@@ -343,14 +276,14 @@ mod tests {
                 "invalid JSON at line 1 column 11",
             ),
         ] {
-            let error = AuditPage::parse(body, Timestamp::UNIX_EPOCH).expect_err(message);
+            let error = Page::parse(body, None).expect_err(message);
             assert_eq!(
                 (&*error.to_string(), error.is_truncated()),
                 (message, false)
             );
         }
         let cut = r#"{"items":[{"id":"a"#.to_owned();
-        let error = AuditPage::parse(cut, Timestamp::UNIX_EPOCH).expect_err("cut");
+        let error = Page::parse(cut, None).expect_err("cut");
         assert!(error.is_truncated());
     }
 
@@ -362,15 +295,15 @@ mod tests {
             r#"{"id":[[]]}"#,
         ];
         let body = format!(r#"{{"items":[{}],"hasMore":"yes"}}"#, items.join(","));
-        let (page, _) = AuditPage::parse(body, Timestamp::UNIX_EPOCH).expect("a page");
+        let page = Page::parse(body, None).expect("a page");
         assert_eq!(page.items().collect::<Vec<_>>(), items);
     }
 
     #[test]
     fn a_negative_total_counts_as_missing() {
-        let (page, _) = TicketPage::parse(
+        let page = Page::parse(
             r#"{"items":[],"limit":100,"offset":0,"totalCount":-1}"#.to_owned(),
-            Timestamp::UNIX_EPOCH,
+            None,
         )
         .expect("valid");
         assert_eq!((page.limit, page.total_count), (Some(100), None));
@@ -382,10 +315,10 @@ mod tests {
             let body = format!(
                 r#"{{"items":[{{"id":1}}],"limit":{odd},"offset":{odd},"totalCount":{odd}}}"#
             );
-            let (page, _) = TicketPage::parse(body, Timestamp::UNIX_EPOCH).expect(odd);
+            let page = Page::parse(body, None).expect(odd);
             assert_eq!(
-                (page.len(), page.limit, page.offset, page.total_count),
-                (1, None, None, None),
+                (page.len(), page.limit, page.total_count),
+                (1, None, None),
                 "{odd}"
             );
         }

@@ -5,7 +5,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::bounded::Bounded;
-use super::number::{Number, NumberText};
+use super::number::NumberText;
 use super::text::Text;
 
 /// The maximum number of linked deals of a ticket.
@@ -19,7 +19,8 @@ pub const MAX_LINKED_DEALS: usize = 10_000;
     reason = "the fields are those of the specification's table, under the same names"
 )]
 pub struct Ticket<'a> {
-    pub id: Option<Number>,
+    #[serde(borrow)]
+    pub id: Option<NumberText<'a>>,
     /// An open set; `BUG` is an observed value.
     #[serde(borrow)]
     pub r#type: Option<Text<'a>>,
@@ -32,8 +33,10 @@ pub struct Ticket<'a> {
     pub updated_at: Option<Text<'a>>,
     #[serde(borrow)]
     pub closed_at: Option<Text<'a>>,
-    pub organization_id: Option<Number>,
-    pub created_by_user_id: Option<Number>,
+    #[serde(borrow)]
+    pub organization_id: Option<NumberText<'a>>,
+    #[serde(borrow)]
+    pub created_by_user_id: Option<NumberText<'a>>,
     #[serde(borrow)]
     pub title: Option<Text<'a>>,
     #[serde(borrow)]
@@ -42,7 +45,8 @@ pub struct Ticket<'a> {
     pub vendor_entity_id: Option<Text<'a>>,
     #[serde(borrow)]
     pub vendor_entity_key: Option<Text<'a>>,
-    pub integration_installation_id: Option<Number>,
+    #[serde(borrow)]
+    pub integration_installation_id: Option<NumberText<'a>>,
     #[serde(borrow)]
     pub target_due_date: Option<Text<'a>>,
     /// At most [`MAX_LINKED_DEALS`].
@@ -63,8 +67,10 @@ pub struct Ticket<'a> {
     reason = "the fields are those of the specification's table, under the same names"
 )]
 pub struct LinkedDeal<'a> {
-    pub id: Option<Number>,
-    pub evaluation_id: Option<Number>,
+    #[serde(borrow)]
+    pub id: Option<NumberText<'a>>,
+    #[serde(borrow)]
+    pub evaluation_id: Option<NumberText<'a>>,
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
     /// An open set; `BLOCKER` is an observed value.

@@ -92,15 +92,17 @@ pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<
     );
     let above = newest.map_or(high.max(low), |key| world.count_below(key, true));
     let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
-    let items: Vec<Value> = page.iter().map(|row| world.entry(row)).collect();
     let start_cursor = newest.map(|key| cursors.write(key));
-    Ok(json!({
-        "items": items,
+    let mut body = json!({
+        // Set below, because the macro copies what it is given.
+        "items": null,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
         "endCursor": oldest.map(|key| cursors.write(key)),
         "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
         "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
-    }))
+    });
+    body["items"] = page.iter().map(|row| world.entry(row)).collect();
+    Ok(body)
 }
 
 fn flag(reading: FlagReading, right: impl FnOnce() -> bool) -> bool {

@@ -50,7 +50,7 @@ pub(crate) fn draw(seed: u64, key: Key, organization: i64) -> Value {
             "teamRequestType": kind.map(|name| json!({ "id": name.len(), "name": name })),
         })
     });
-    json!({
+    let mut entry = json!({
         "id": format!("{:016x}-{number:x}", hash(seed, Purpose::EventId, number, 0)),
         "type": view.kind,
         "occurredAt": clock::text(occurred),
@@ -62,19 +62,29 @@ pub(crate) fn draw(seed: u64, key: Key, organization: i64) -> Value {
         "actorUserId": view.actor,
         "targetUserId": view.target,
         "modifiedTargetUserId": modified,
-        "metadata": data::draw_metadata(&mut dice),
-        "organization": shows_organization.then(|| data::organization(organization)),
-        "evaluation": evaluation.map(|id| data::evaluation(id, view.deal)),
-        "deal": view.deal.map(data::deal),
-        "actorUser": view.actor.map(data::user),
-        "targetUser": view.target.map(data::user),
-        "modifiedTargetUser": modified.map(data::user),
-        "task": task,
-        "requirement": titled("requirement"),
-        "meeting": titled("meeting"),
-        "ticket": titled("ticket"),
-        "teamRequest": team_request,
-    })
+    });
+    // Added one by one, because the macro copies what it is given.
+    let organization = shows_organization.then(|| data::organization(organization));
+    for (field, object) in [
+        ("metadata", Some(data::draw_metadata(&mut dice))),
+        ("organization", organization),
+        (
+            "evaluation",
+            evaluation.map(|id| data::evaluation(id, view.deal)),
+        ),
+        ("deal", view.deal.map(data::deal)),
+        ("actorUser", view.actor.map(data::user)),
+        ("targetUser", view.target.map(data::user)),
+        ("modifiedTargetUser", modified.map(data::user)),
+        ("task", task),
+        ("requirement", titled("requirement")),
+        ("meeting", titled("meeting")),
+        ("ticket", titled("ticket")),
+        ("teamRequest", team_request),
+    ] {
+        entry[field] = object.into();
+    }
+    entry
 }
 
 /// Draws the view of the entry with this number and the subject of its type. The rest is drawn with the returned dice.

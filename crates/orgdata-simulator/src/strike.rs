@@ -265,7 +265,8 @@ fn unfinished(whole: &str, until: Option<CancellationToken>) -> Response {
 
 /// Returns whether a page has an item with this id, which is a string or a number.
 fn has_item(page: &Value, id: &str) -> bool {
-    let is_it = |item: &Value| item["id"] == id || item["id"].to_string() == id;
+    let number: Option<Value> = id.parse().ok();
+    let is_it = |item: &Value| item["id"] == id || Some(&item["id"]) == number.as_ref();
     page["items"]
         .as_array()
         .is_some_and(|items| items.iter().any(is_it))

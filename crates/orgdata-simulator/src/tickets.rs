@@ -127,16 +127,17 @@ impl Tickets {
         let offset = query.offset()?;
         let skip = if readings.ignore_offset { 0 } else { offset };
         let tickets = self.listed(readings.ticket_order).skip(skip as usize);
-        let items: Vec<&Value> = tickets.take(limit as usize).collect();
-        let mut page = json!({ "items": items, "limit": limit, "offset": offset });
-        let total = match readings.total_count {
+        let items: Vec<Value> = tickets.take(limit as usize).cloned().collect();
+        let count = items.len();
+        let mut page = json!({ "items": null, "limit": limit, "offset": offset });
+        page["items"] = items.into();
+        page["totalCount"] = match readings.total_count {
             TotalCount::Missing => return Ok(page),
             TotalCount::Null => Value::Null,
             TotalCount::Right => self.all.len().into(),
             TotalCount::Off(by) => (self.all.len() as i64 + by).into(),
-            TotalCount::PageLength => items.len().into(),
+            TotalCount::PageLength => count.into(),
         };
-        page["totalCount"] = total;
         Ok(page)
     }
 

@@ -1,6 +1,6 @@
 //! What to do about a failed request to the API or to the collector.
 
-use orgdata_api::{ApiError, FailureReason, KEY_VARIABLE, KeySource};
+use orgdata_api::{ApiError, Endpoint, FailureReason, KEY_VARIABLE, KeySource};
 
 use super::Finding;
 use crate::cli::Settings;
@@ -11,7 +11,7 @@ pub(super) const SILENCE: &str = "it hangs, or a firewall drops the packets: che
 /// Returns the finding for a failed request to the API.
 pub(super) fn for_api(check: &'static str, error: &ApiError, settings: &Settings) -> Finding {
     let said = error.to_string();
-    let tickets = matches!(error, ApiError::Forbidden { scope, .. } if scope.contains("tickets"));
+    let tickets = said.contains(Endpoint::Tickets.scope());
     let advice = match error.reason() {
         FailureReason::RateLimited => {
             let advice = "the exporter waits and continues; lower --api.max-requests-per-second if it lasts, or see what else uses the key";

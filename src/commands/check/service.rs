@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{ApiError, AuditQuery, Client, Endpoint, FailureReason, Observer};
+use orgdata_api::{ApiError, Client, Endpoint, FailureReason, Observer};
 use serde_json::Value;
 
 use super::{Finding, advice};
@@ -181,26 +181,14 @@ fn clock(listings: &[Listing]) -> Option<Finding> {
 
 impl Page {
     async fn request(client: &Client, endpoint: Endpoint, limit: u32) -> Result<Self, ApiError> {
-        let mut page = Self::default();
-        let date = match endpoint {
-            Endpoint::AuditLogs => {
-                let query = AuditQuery {
-                    limit,
-                    before: None,
-                    after: None,
-                };
-                let probe = client.probe_audit(&query).await?;
-                probe.page.items().for_each(|item| page.add(item));
-                probe.date
-            }
-            Endpoint::Tickets => {
-                let probe = client.probe_tickets(limit, 0).await?;
-                probe.page.items().for_each(|item| page.add(item));
-                page.total = probe.page.total_count;
-                probe.date
-            }
+        let probe = client.probe(endpoint, limit).await?;
+        let ahead = || Timestamp::now().duration_since(probe.server_time);
+        let mut page = Self {
+            total: probe.total_count,
+            ahead: probe.has_date.then(ahead),
+            ..Self::default()
         };
-        page.ahead = date.map(|date| Timestamp::now().duration_since(date));
+        probe.items().for_each(|item| page.add(item));
         Ok(page)
     }
 

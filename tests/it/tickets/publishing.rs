@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orgdata_api::{ApiError, TicketPage};
+use orgdata_api::{ApiError, FailureReason, TicketPage};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::tickets::{self, PageSource, Scanner, Settings};
@@ -223,10 +223,10 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old() {
             if *works.lock().unwrap() {
                 return Ok(slice(&bugs(0..3), request));
             }
-            Err(ApiError::Forbidden {
-                scope: "tickets:read",
-                message: String::new(),
-            })
+            Err(ApiError::new(
+                FailureReason::Forbidden,
+                "the API key lacks the scope tickets:read",
+            ))
         }
     });
     let running = Running::start(script);
@@ -263,7 +263,7 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old() {
 #[tokio::test(start_paused = true)]
 async fn without_a_first_snapshot_its_time_is_zero() {
     let running = Running::start(Script::new(|_| {
-        Err(ApiError::Unauthorized("no".to_owned()))
+        Err(ApiError::new(FailureReason::Unauthorized, "HTTP 401"))
     }));
     after(1).await;
     let lines = running.scrape();
@@ -314,8 +314,8 @@ async fn a_stop_does_not_wait_for_a_page_that_never_comes() {
 async fn the_log_says_what_is_new_and_only_that() {
     let log = Captured::begin_at(tracing::Level::INFO);
     let script = Script::new(move |request| match request.number {
-        5..10 => Err(ApiError::Unauthorized("no".to_owned())),
-        10..15 => Err(ApiError::NotFound("no".to_owned())),
+        5..10 => Err(ApiError::new(FailureReason::Unauthorized, "HTTP 401")),
+        10..15 => Err(ApiError::new(FailureReason::NotFound, "HTTP 404")),
         number => {
             let rows = [
                 bug(1),

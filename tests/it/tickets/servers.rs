@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use orgdata_api::ApiError;
+use orgdata_api::{ApiError, FailureReason};
 use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner};
 use prometheus_client::metrics::counter::Counter;
@@ -205,7 +205,7 @@ async fn a_page_that_is_too_large_is_requested_in_halves() {
         let rows = bugs(0..200);
         let script = Script::new(move |request| {
             if request.limit > 12 && (from..to).contains(&request.offset) {
-                Err(ApiError::TooLarge { limit: 1 })
+                Err(ApiError::new(FailureReason::TooLarge, "too large"))
             } else {
                 Ok(slice(&rows, request))
             }
@@ -222,14 +222,14 @@ async fn an_error_on_any_page_fails_the_scan() {
         let rows = bugs(0..40);
         let script = Script::new(move |request| {
             if request.number == bad {
-                Err(ApiError::Unauthorized(String::new()))
+                Err(ApiError::new(FailureReason::Unauthorized, ""))
             } else {
                 Ok(slice(&rows, request))
             }
         });
         let (result, _) = round(&script, 10).await;
         assert!(
-            matches!(result, Err(ScanError::Api(ApiError::Unauthorized(_)))),
+            matches!(result, Err(ScanError::Api(error)) if error.is_about_the_key()),
             "request {bad}"
         );
     }

@@ -101,9 +101,7 @@ pub(crate) fn page_at(
         request.limit,
         request.offset
     );
-    TicketPage::parse(body, time.parse::<Timestamp>().unwrap())
-        .unwrap()
-        .0
+    TicketPage::parse(body, time.parse::<Timestamp>().ok()).unwrap()
 }
 
 pub(crate) fn settings(page_size: u32) -> Settings {

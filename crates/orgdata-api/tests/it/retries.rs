@@ -229,7 +229,7 @@ async fn the_time_of_a_long_delay_counts_as_throttled_while_it_passes() {
             // Each loop asks twice a minute.
             let error = subject.refused().await;
             assert!(
-                matches!(error, ApiError::Paused(left) if left <= Duration::from_secs(600)),
+                error.retry_after() <= Some(Duration::from_secs(600)),
                 "{error}"
             );
             assert!(subject.client.ticket_page(100, 0).await.is_err());

@@ -1,5 +1,7 @@
 //! The simulator over real sockets: the rules of the specification, the readings of its silent spots, the faults.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
 mod control;
 mod faults;
 mod listing;
