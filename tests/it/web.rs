@@ -476,11 +476,6 @@ async fn a_client_that_does_not_go_on_is_closed() {
             "{received}"
         );
     }
-}
-
-#[tokio::test]
-async fn a_client_that_sends_its_headers_bit_by_bit_is_closed() {
-    let server = Server::limited(tight(), None).await;
     let mut stream = server.send(b"GET /metrics HTTP/1.1\r\n").await;
     let start = Instant::now();
     while stream.write_all(b"x: y\r\n").await.is_ok() {
