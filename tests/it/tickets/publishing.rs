@@ -306,7 +306,7 @@ async fn the_log_says_what_is_new_and_only_that() {
     running.stop().await;
     let lines = log.lines();
     for expected in [
-        "a new state",
+        "new states",
         "cannot be read",
         "cannot scan the tickets: HTTP 401",
         "cannot scan the tickets: HTTP 404",
