@@ -13,6 +13,7 @@ use super::Settings;
 use super::aggregate::Aggregate;
 use super::pass::{Doubt, Pass};
 use super::snapshot::Snapshot;
+use crate::metrics::tickets::Label;
 
 /// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -99,7 +100,7 @@ pub struct Scanner {
     /// The doubt of the last complete attempt.
     doubt: Option<Doubt>,
     /// States that were announced in the log.
-    announced: BTreeSet<String>,
+    announced: BTreeSet<Label>,
     malformed_logged: u64,
     /// Reset by each round.
     slow_logged: bool,
@@ -240,22 +241,22 @@ impl Scanner {
         snapshot
     }
 
-    /// Logs each new state that does not count as open.
+    /// Logs new states that do not count as open.
     fn announce(&mut self, snapshot: &Snapshot) {
         let [states, ..] = snapshot.labels();
-        for state in states {
-            let is_open = self
-                .settings
-                .open_states
-                .iter()
-                .any(|open| open.trim() == &**state);
+        let open = &self.settings.open_states;
+        let mut new = BTreeSet::new();
+        for state in states.into_iter().filter(|_| snapshot.tickets > 0) {
+            let is_open = open.iter().any(|open| open.trim() == &**state);
             if !is_open
-                && snapshot.tickets > 0
                 && self.announced.len() < MAX_ANNOUNCED
-                && self.announced.insert(state.to_string())
+                && self.announced.insert(state.clone())
             {
-                tracing::info!(%state, "tickets in a new state do not count as open; --tickets.open-states sets which do");
+                new.insert(&**state);
             }
+        }
+        if !new.is_empty() {
+            tracing::info!(states = ?new, "tickets in new states do not count as open; --tickets.open-states sets which do");
         }
     }
 }

@@ -353,17 +353,6 @@ async fn an_idle_actor_leaves_and_comes_back_with_its_value_first() {
 }
 
 #[tokio::test]
-async fn a_service_whose_clock_is_years_behind_loses_no_series_over_a_restart() {
-    let mut world = World::new(10);
-    world
-        .commit(Timestamp::now() - 400 * DAY, [event("A", 1), event("B", 2)])
-        .await;
-    let before = world.series();
-    world.restart(Duration::ZERO);
-    assert_eq!((world.series(), before.len()), (before, 2));
-}
-
-#[tokio::test]
 async fn a_page_that_cannot_be_written_changes_no_slot() {
     let mut world = World::new(1);
     let begun = Timestamp::now() - 31 * DAY;
@@ -443,21 +432,6 @@ async fn a_flood_of_actors_costs_bounded_memory_and_disk() {
         world.series()[&label("TYPE_0", &((pages - 2) * 1000).to_string())],
         2
     );
-}
-
-#[tokio::test]
-async fn a_flood_without_slots_to_give_is_one_series() {
-    let mut world = World::new(100);
-    let now = Timestamp::now();
-    for page in 0..20_u32 {
-        world
-            .commit(now, (0..1000).map(|n| event("A", page * 1000 + n)))
-            .await;
-    }
-    let series = world.series();
-    assert_eq!((series.len(), series[&label("A", "other")]), (101, 19_900));
-    assert_eq!(world.query("SELECT count(*) FROM events"), 101);
-    assert_eq!(world.query("SELECT count(*) FROM actors"), 100);
 }
 
 #[tokio::test]

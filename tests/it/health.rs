@@ -6,7 +6,7 @@ use orgdata_api::{ApiError, Client, FailureReason, TicketPage};
 use orgdata_exporter::audit::{self, Start, Tail};
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
 use orgdata_exporter::ledger::{self, LedgerHandle, StatePath};
-use orgdata_exporter::metrics::{Loop, Metrics};
+use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::tickets::{self, PageSource};
 use tokio_util::sync::CancellationToken;
 
@@ -99,14 +99,4 @@ async fn a_tail_whose_service_is_away_is_not_stuck() {
     shutdown.cancel();
     task.await.expect("it ends");
     assert_eq!(stuck(&health), [""; 0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_tail_that_does_not_run_is_stuck_and_named() {
-    let health = Health::default();
-    let mut tail = Box::pin(tail().run(health.clone(), CancellationToken::new()));
-    // Nobody polls it any more, as if it sat in a computation or waited for a lock.
-    assert!(futures_util::poll!(tail.as_mut()).is_pending());
-    tokio::time::sleep(HOUR).await;
-    assert_eq!(stuck(&health), [Loop::Audit.as_str()]);
 }

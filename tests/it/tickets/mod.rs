@@ -1,9 +1,7 @@
 //! The ticket scan through its public surface: scripted pages, changes between any two requests, and a real socket.
 
 mod meaning;
-mod movement;
 mod properties;
 mod publishing;
 mod servers;
-mod socket;
 mod support;

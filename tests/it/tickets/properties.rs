@@ -291,7 +291,7 @@ impl Bench {
         let client = runtime
             .block_on(async { Client::new(api, Metrics::new(Duration::ZERO).api.clone()) })
             .unwrap();
-        let (hold, _) = hold_clock(runtime.handle());
+        let hold = hold_clock(runtime.handle());
         Self {
             _hold: hold,
             runtime,

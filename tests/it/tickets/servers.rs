@@ -45,37 +45,78 @@ async fn pages_overlap_by_one_row_and_every_ticket_counts_once() {
 }
 
 #[tokio::test]
-async fn pages_of_another_size_than_requested_are_read() {
-    for (size, echoed) in [(7, true), (7, false), (50, false)] {
-        let rows = bugs(0..50);
-        let script = Script::new(move |request| {
-            let capped = Request {
-                limit: size,
-                ..request
-            };
+async fn what_servers_do_is_read_and_doubted_where_it_should_be() {
+    let rows = bugs(0..50);
+    let of = |rows: &[String], total: Option<u64>| {
+        let rows = rows.to_vec();
+        Script::new(move |request| Ok(page(rows_of(&rows, request), request, total)))
+    };
+    let capped = |rows: &[String], limit, echoed: bool| {
+        let rows = rows.to_vec();
+        Script::new(move |request| {
+            let capped = Request { limit, ..request };
             let echo = if echoed { capped } else { request };
             Ok(page(rows_of(&rows, capped), echo, Some(50)))
-        });
-        let (snapshot, retries) = round(&script, 10).await;
-        let snapshot = snapshot.unwrap();
-        let seen = (snapshot.tickets, snapshot.doubt, retries);
-        assert_eq!(seen, (50, None, 0), "{size} {echoed}");
-    }
-}
-
-#[tokio::test]
-async fn a_wrong_count_is_reported_and_the_tickets_are_there() {
-    for total in [0, 10, 49, 51, 1_000_000_000_000_000_000] {
-        let rows = bugs(0..50);
-        let script =
-            Script::new(move |request| Ok(page(rows_of(&rows, request), request, Some(total))));
-        let (snapshot, retries) = round(&script, 10).await;
-        let snapshot = snapshot.unwrap();
-        assert_eq!(snapshot.tickets, 50, "of {total}");
-        assert!(snapshot.doubt.is_some(), "of {total}");
+        })
+    };
+    let emptied = rows.clone();
+    let emptied = Script::new(move |request| match request.number {
+        3 => Ok(page(&[], request, Some(50))),
+        _ => Ok(slice(&emptied, request)),
+    });
+    let too_large = rows.clone();
+    let too_large = Script::new(move |request| match request {
+        Request {
+            limit: 4..,
+            offset: 20..,
+            ..
+        } => Err(ApiError::new(FailureReason::TooLarge, "too large")),
+        _ => Ok(slice(&too_large, request)),
+    });
+    let differs = |total| Some(Doubt::CountDiffers { seen: 50, total });
+    for (what, script, doubt, retries) in [
+        (
+            "smaller pages than requested",
+            capped(&rows, 7, true),
+            None,
+            0,
+        ),
+        (
+            "the same without saying so",
+            capped(&rows, 7, false),
+            None,
+            0,
+        ),
+        ("larger ones", capped(&rows, 50, false), None, 0),
+        (
+            "one ticket a page",
+            capped(&rows, 1, true),
+            Some(Doubt::NoOverlap),
+            0,
+        ),
+        ("a page that is too large", too_large, None, 0),
+        ("a page that is empty once", emptied, None, 1),
+        ("no count", of(&rows, None), Some(Doubt::TotalMissing), 0),
         // The second attempt shows the same, so there is no third.
-        assert_eq!(retries, 1, "of {total}");
-        assert!(script.requests().len() < 60, "{}", script.requests().len());
+        (
+            "a count that is too low",
+            of(&rows, Some(49)),
+            differs(49),
+            1,
+        ),
+        ("one of 0", of(&rows, Some(0)), differs(0), 1),
+        (
+            "one that is absurd",
+            of(&rows, Some(1 << 60)),
+            differs(1 << 60),
+            1,
+        ),
+    ] {
+        let (snapshot, retried) = round(&script, 10).await;
+        let snapshot = snapshot.unwrap();
+        let seen = (snapshot.tickets, snapshot.doubt, retried);
+        assert_eq!(seen, (50, doubt, retries), "{what}");
+        assert!(script.requests().len() < 60, "{what}");
     }
 }
 
@@ -98,33 +139,6 @@ async fn a_count_that_is_always_wrong_is_read_once_per_scan() {
             assert_eq!(retries.get(), retries_at_first, "scan {scan}");
         }
     }
-}
-
-#[tokio::test]
-async fn without_a_count_the_listing_is_read_once_and_nothing_is_promised() {
-    let rows = bugs(0..50);
-    let script = Script::new(move |request| Ok(page(rows_of(&rows, request), request, None)));
-    let (snapshot, retries) = round(&script, 10).await;
-    let snapshot = snapshot.unwrap();
-    assert_eq!(
-        (snapshot.tickets, snapshot.doubt, retries),
-        (50, Some(Doubt::TotalMissing), 0)
-    );
-}
-
-#[tokio::test]
-async fn a_page_that_was_empty_by_accident_is_read_again() {
-    let rows = bugs(0..100);
-    let script = Script::new(move |request| {
-        Ok(if request.number == 3 {
-            page(&[], request, Some(100))
-        } else {
-            slice(&rows, request)
-        })
-    });
-    let (snapshot, retries) = round(&script, 10).await;
-    let snapshot = snapshot.unwrap();
-    assert_eq!((snapshot.tickets, snapshot.doubt, retries), (100, None, 1));
 }
 
 #[tokio::test]
@@ -174,45 +188,6 @@ async fn a_listing_without_end_ends() {
             "{what}: {}",
             script.requests().len()
         );
-    }
-}
-
-#[tokio::test]
-async fn pages_of_one_ticket_are_read_and_doubted() {
-    let rows = bugs(0..20);
-    let script = Script::new(move |request| {
-        Ok(slice(
-            &rows,
-            Request {
-                limit: 1,
-                ..request
-            },
-        ))
-    });
-    let (snapshot, retries) = round(&script, 1).await;
-    let snapshot = snapshot.unwrap();
-    assert_eq!(
-        (snapshot.tickets, snapshot.doubt, retries),
-        (20, Some(Doubt::NoOverlap), 0)
-    );
-    // One row is the overlap, the other is progress.
-    assert!(script.requests().iter().all(|request| request.limit == 2));
-}
-
-#[tokio::test]
-async fn a_page_that_is_too_large_is_requested_in_halves() {
-    for (page_size, from, to) in [(100, 0, u64::MAX), (20, 100, 120)] {
-        let rows = bugs(0..200);
-        let script = Script::new(move |request| {
-            if request.limit > 12 && (from..to).contains(&request.offset) {
-                Err(ApiError::new(FailureReason::TooLarge, "too large"))
-            } else {
-                Ok(slice(&rows, request))
-            }
-        });
-        let (snapshot, retries) = round(&script, page_size).await;
-        let snapshot = snapshot.unwrap();
-        assert_eq!((snapshot.tickets, snapshot.doubt, retries), (200, None, 0));
     }
 }
 

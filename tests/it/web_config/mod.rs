@@ -154,20 +154,6 @@ async fn only_a_user_with_the_right_password_gets_in() {
 }
 
 #[tokio::test]
-async fn without_users_there_is_no_authentication() {
-    for config in [
-        "",
-        "basic_auth_users:\n",
-        "basic_auth_users: {}\n",
-        "# nothing\n",
-    ] {
-        let server = Server::start(config).await;
-        let response = server.http("/metrics").send().await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK, "{config:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_flood_of_wrong_passwords_does_not_stall_a_scraper() {
     // With a usual cost: each check takes a processor for a good while.
     let hash = bcrypt::hash("right", 11).unwrap();

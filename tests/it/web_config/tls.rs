@@ -296,28 +296,6 @@ async fn a_client_that_does_not_go_on_after_its_handshake_is_closed() {
 }
 
 #[tokio::test]
-async fn a_connection_of_http2_is_kept_between_scrapes_and_closed_when_it_stays_silent() {
-    let idle_timeout = Duration::from_secs(2);
-    let server = Server::limited(
-        TLS,
-        Limits {
-            idle_timeout,
-            ..Limits::default()
-        },
-    )
-    .await;
-    let mut stream = connect(server.address(), b"h2").await.unwrap();
-    stream
-        .write_all(&[preface(&[]), get(1)].concat())
-        .await
-        .unwrap();
-    let asked = Instant::now();
-    closed(&mut stream).await;
-    let kept = asked.elapsed();
-    assert!(kept >= Duration::from_millis(1500), "closed after {kept:?}");
-}
-
-#[tokio::test]
 async fn clients_of_http2_that_take_no_response_use_little_memory() {
     let dir = directory(TLS);
     let (child, address) = measured(dir.path().join("web.yml").to_str().unwrap()).await;

@@ -33,6 +33,7 @@ fn what_the_toolkit_accepts_is_accepted() {
     let (cert, key) = (inline("server.pem"), inline("server.key"));
     for (name, config) in [
         ("empty", String::new()),
+        ("no users", "basic_auth_users:\nhttp_server_config:\n".to_owned()),
         ("noAuth.good", tls("client_auth_type: VerifyClientCertIfGiven")),
         ("noAuth_tlsInline.good", format!("tls_server_config:\n  cert: |\n{cert}  key: |\n{key}")),
         ("noAuth_allCiphers.good", tls("cipher_suites: [TLS_AES_128_GCM_SHA256, TLS_RSA_WITH_AES_256_GCM_SHA384]")),
