@@ -26,6 +26,8 @@ pub(crate) struct Event {
     pub(crate) organization: Option<(String, Option<String>)>,
     /// It is outside the filters.
     pub(crate) filtered: bool,
+    /// The number of its fields that the specification does not document.
+    pub(crate) unknown_fields: u64,
 }
 
 /// The fields in use, not yet interpreted.
@@ -43,6 +45,7 @@ struct Fields<'a> {
     deal_id: Option<&'a RawValue>,
     deal: Option<&'a RawValue>,
     evaluation: Option<&'a RawValue>,
+    unknown: u64,
 }
 
 /// The fields of a nested object that are in use.
@@ -73,6 +76,21 @@ enum Key {
     Name,
     FirstName,
     LastName,
+    /// Documented and not in use.
+    #[serde(
+        rename = "evaluationId",
+        alias = "targetUserId",
+        alias = "targetUser",
+        alias = "modifiedTargetUserId",
+        alias = "modifiedTargetUser",
+        alias = "metadata",
+        alias = "task",
+        alias = "requirement",
+        alias = "meeting",
+        alias = "ticket",
+        alias = "teamRequest"
+    )]
+    Unused,
     #[serde(other)]
     Other,
 }
@@ -89,6 +107,7 @@ impl Event {
                 event: Err("the entry is not a JSON object"),
                 organization: None,
                 filtered: false,
+                unknown_fields: 0,
             };
         };
         let id = fields.id.and_then(id_text);
@@ -117,6 +136,7 @@ impl Event {
             event,
             organization: fields.organization(),
             filtered,
+            unknown_fields: fields.unknown,
         }
     }
 }
@@ -198,7 +218,8 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                         Key::DealId => &mut fields.deal_id,
                         Key::Deal => &mut fields.deal,
                         Key::Evaluation => &mut fields.evaluation,
-                        _ => {
+                        other => {
+                            fields.unknown += u64::from(!matches!(other, Key::Unused));
                             map.next_value::<IgnoredAny>()?;
                             continue;
                         }
@@ -332,6 +353,14 @@ mod tests {
     fn actor(fields: &str) -> Option<ActorRef> {
         let raw = format!(r#"{{"id":"a","type":"X","createdAt":"2026-01-01T00:00:00Z"{fields}}}"#);
         read(&raw).event.expect("counted").actor
+    }
+
+    #[test]
+    fn fields_that_the_specification_does_not_document_are_counted() {
+        let entry = include_str!("../../tests/golden/entry.json");
+        assert_eq!(read(entry).unknown_fields, 0);
+        let longer = entry.replacen('{', r#"{"new":1,"name":{"deep":2},"#, 1);
+        assert_eq!(read(&longer).unknown_fields, 2);
     }
 
     #[test]
