@@ -26,11 +26,17 @@ pub(crate) struct Event {
     pub(crate) organization: Option<String>,
     /// It is outside the filters.
     pub(crate) filtered: bool,
+    /// The number of its fields that the specification does not document.
+    pub(crate) unknown_fields: u64,
 }
 
 /// A JSON object, of which only the fields in use are kept, not yet interpreted. Of a repeated field the last one counts.
 #[derive(Default)]
-struct Object<'a>([Option<&'a RawValue>; Key::Other as usize]);
+struct Object<'a> {
+    fields: [Option<&'a RawValue>; Key::Unused as usize],
+    /// The number of fields that the specification does not document.
+    unknown: u64,
+}
 
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
@@ -50,6 +56,21 @@ enum Key {
     Name,
     FirstName,
     LastName,
+    /// Documented and not in use.
+    #[serde(
+        rename = "evaluationId",
+        alias = "targetUserId",
+        alias = "targetUser",
+        alias = "modifiedTargetUserId",
+        alias = "modifiedTargetUser",
+        alias = "metadata",
+        alias = "task",
+        alias = "requirement",
+        alias = "meeting",
+        alias = "ticket",
+        alias = "teamRequest"
+    )]
+    Unused,
     #[serde(other)]
     Other,
 }
@@ -66,6 +87,7 @@ impl Event {
                 event: Err("the entry is not a JSON object"),
                 organization: None,
                 filtered: false,
+                unknown_fields: 0,
             };
         };
         let id = entry.get(Key::Id).and_then(id_text);
@@ -94,6 +116,7 @@ impl Event {
             event,
             organization: entry.organization(),
             filtered,
+            unknown_fields: entry.unknown,
         }
     }
 }
@@ -109,7 +132,7 @@ pub(crate) fn organization_name(raw: &str) -> Option<String> {
 
 impl<'a> Object<'a> {
     fn get(&self, key: Key) -> Option<&'a RawValue> {
-        self.0[key as usize]
+        self.fields[key as usize]
     }
 
     /// Returns a nested object; an empty one if it is null or of another type.
@@ -181,9 +204,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut object = Object::default();
                 while let Some(key) = map.next_key::<Key>()? {
-                    match object.0.get_mut(key as usize) {
+                    match object.fields.get_mut(key as usize) {
                         Some(field) => *field = Some(map.next_value()?),
-                        None => drop(map.next_value::<IgnoredAny>()?),
+                        None => {
+                            object.unknown += u64::from(matches!(key, Key::Other));
+                            map.next_value::<IgnoredAny>()?;
+                        }
                     }
                 }
                 Ok(object)
@@ -274,6 +300,14 @@ mod tests {
     fn actor(fields: &str) -> Option<ActorRef> {
         let raw = format!(r#"{{"id":"a","type":"X","createdAt":"2026-01-01T00:00:00Z"{fields}}}"#);
         read(&raw).event.expect("counted").actor
+    }
+
+    #[test]
+    fn fields_that_the_specification_does_not_document_are_counted() {
+        let entry = include_str!("../../tests/golden/entry.json");
+        assert_eq!(read(entry).unknown_fields, 0);
+        let longer = entry.replacen('{', r#"{"new":1,"name":{"deep":2},"#, 1);
+        assert_eq!(read(&longer).unknown_fields, 2);
     }
 
     #[test]

@@ -358,6 +358,7 @@ impl Tail {
             if event.filtered {
                 commit.filtered += 1;
             }
+            self.client.unknown_fields(event.unknown_fields);
             commit.entries.push(NewEntry {
                 id: event.id,
                 created_at: event.created_at,
