@@ -95,14 +95,6 @@ impl Given {
         self.origin(name) != ValueSource::DefaultValue
     }
 
-    /// Adds the variable to a message that begins with a flag, if the flag's value came from its variable.
-    pub fn with_origin(&self, message: &str) -> String {
-        match flag_of(message).filter(|flag| self.origin(flag) == ValueSource::EnvVariable) {
-            Some(flag) => from_variable(message, &variable_of(flag)),
-            None => message.to_owned(),
-        }
-    }
-
     pub(crate) fn origin(&self, name: &str) -> ValueSource {
         let known = self.0.ids().any(|id| id == name);
         let source = known.then(|| self.0.value_source(name)).flatten();
@@ -126,18 +118,17 @@ pub fn usage_error(error: &clap::Error) -> String {
     let text = text.split("\n\nFor more").next().unwrap_or_default();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    match variable_at_fault(error) {
-        Some(variable) => from_variable(line, &variable),
-        None => line.to_owned(),
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag)) => with_origin(line, flag),
+        _ => line.to_owned(),
     }
 }
 
-/// Returns the variable that a usage error is about, unless the flag is on the command line.
-fn variable_at_fault(error: &clap::Error) -> Option<String> {
-    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
-        return None;
+/// Adds the variable to a message if `flag` begins with a flag that was set by its variable.
+pub fn with_origin(message: &str, flag: &str) -> String {
+    let Some(flag) = flag_of(flag) else {
+        return message.to_owned();
     };
-    let flag = flag_of(argument)?;
     let on_command_line = |argument: OsString| {
         let argument = argument.to_string_lossy().into_owned();
         let rest = argument
@@ -145,9 +136,18 @@ fn variable_at_fault(error: &clap::Error) -> Option<String> {
             .and_then(|argument| argument.strip_prefix(flag));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     };
-    let variable = variable_of(flag);
-    let given = std::env::args_os().skip(1).any(on_command_line);
-    (!given && std::env::var_os(&variable).is_some()).then_some(variable)
+    let name = variable_of(flag);
+    if variable(&name).is_none() || std::env::args_os().skip(1).any(on_command_line) {
+        return message.to_owned();
+    }
+    format!("{message} (the value is from the variable {name})")
+}
+
+/// Reads a variable; an empty one is unset. Bytes that are not UTF-8 are replaced, so that a malformed value is not
+/// taken for a missing one.
+pub fn variable(name: &str) -> Option<String> {
+    let value = std::env::var_os(name)?;
+    Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
 }
 
 /// Returns the variables that look like the exporter's and are not. A typing error would leave a default in force unseen.
@@ -172,10 +172,6 @@ pub fn unknown_variables() -> Vec<String> {
         .collect();
     unknown.sort();
     unknown
-}
-
-fn from_variable(message: &str, variable: &str) -> String {
-    format!("{message} (the value is from the variable {variable})")
 }
 
 /// Returns the name of the flag that a text begins with.

@@ -48,15 +48,13 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         None => exporter(&runtime, &cli.flags),
         Some(Command::Demo(flags)) => {
             let _telemetry = telemetry(&flags);
-            runtime.block_on(demo::run(*flags, &given, &variable))
+            runtime.block_on(demo::run(*flags, &given))
         }
         Some(Command::Backfill(args)) => {
             let _telemetry = telemetry(&args.flags);
-            let run =
-                async { backfill::run(*args, &given, &variable, shutdown::on_signal()).await };
-            runtime.block_on(run)
+            runtime.block_on(backfill::run(*args, &given, shutdown::on_signal()))
         }
-        Some(Command::Check(args)) => runtime.block_on(check::run(&args, &given, &variable)),
+        Some(Command::Check(args)) => runtime.block_on(check::run(&args, &given)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),
         Some(Command::Simulate(args)) => runtime.block_on(simulate::run(*args)),
         Some(Command::DeadLetters(args)) => dead_letters::run(args),
@@ -66,12 +64,11 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     drop(context);
     // A thread that waits for a name server or a disk must not keep the process.
     runtime.shutdown_background();
-    result.map_err(|failure| failure.with_origin(&given))
+    result.map_err(Failure::with_origin)
 }
 
 fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
-    let settings = Settings::resolve(flags, &variable);
-    let settings = settings.map_err(|error| Failure::in_settings(error.to_string()))?;
+    let settings = Settings::resolve(flags, &cli::variable)?;
     let _telemetry = telemetry(flags);
     runtime.block_on(async {
         // A signal during the opening of the state file stops the exporter once it is open.
@@ -87,7 +84,10 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 }
 
 fn telemetry(flags: &Flags) -> Telemetry {
-    let telemetry = Telemetry::install(LogSettings::from(flags), otlp::span_provider(&variable));
+    let telemetry = Telemetry::install(
+        LogSettings::from(flags),
+        otlp::span_provider(&cli::variable),
+    );
     for variable in cli::unknown_variables() {
         tracing::warn!(
             variable,
@@ -95,10 +95,4 @@ fn telemetry(flags: &Flags) -> Telemetry {
         );
     }
     telemetry
-}
-
-/// Reads a variable. Bytes that are not UTF-8 are replaced, so that a malformed value is not taken for a missing one.
-fn variable(name: &str) -> Option<String> {
-    let value = std::env::var_os(name)?;
-    Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
 }

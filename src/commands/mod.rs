@@ -11,7 +11,7 @@ pub mod simulate;
 use std::io;
 
 use crate::app::RunError;
-use crate::cli::Given;
+use crate::cli::{self, SettingsError};
 
 /// Why a command failed: the line for standard error and the exit status.
 #[derive(Debug, thiserror::Error)]
@@ -68,18 +68,24 @@ impl Failure {
         self.message.is_empty()
     }
 
-    /// Names the variable that the wrong value came from, if it came from one.
+    /// Names the variable that a wrong value came from, if it came from one.
     #[must_use]
-    pub fn with_origin(self, given: &Given) -> Self {
+    pub fn with_origin(self) -> Self {
         Self {
-            message: given.with_origin(&self.message),
-            status: self.status,
+            message: cli::with_origin(&self.message, &self.message),
+            ..self
         }
     }
 
     /// Returns the process's exit status.
     pub fn status(&self) -> u8 {
         self.status
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::in_settings(error.to_string())
     }
 }
 
@@ -106,9 +112,4 @@ pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     use io::Write as _;
     printed(io::stdout().write_all(text.as_bytes()))
-}
-
-/// Makes text of a peer safe for one line of a terminal.
-pub(crate) fn one_line(text: &str) -> String {
-    text.replace(|letter: char| letter.is_control(), " ")
 }

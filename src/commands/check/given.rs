@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 use orgdata_api::KEY_VARIABLE;
 use serde::Serialize;
 
-use crate::cli::{Cli, DEFAULT_STATE_PATH, Given, without_secrets};
+use crate::cli::{Cli, DEFAULT_STATE_PATH, Given, variable, without_secrets};
 
 /// Flags that are shown with their defaults too.
 const IMPORTANT: [&str; 6] = [
@@ -30,7 +30,7 @@ pub(super) struct Setting {
 }
 
 /// Returns the settings that were given, and the important ones. Secrets are not shown.
-pub(super) fn settings(given: &Given, env: &dyn Fn(&str) -> Option<String>) -> Vec<Setting> {
+pub(super) fn settings(given: &Given) -> Vec<Setting> {
     let command = Cli::command();
     let flags = command
         .get_arguments()
@@ -40,7 +40,7 @@ pub(super) fn settings(given: &Given, env: &dyn Fn(&str) -> Option<String>) -> V
     } else {
         "(not shown)"
     };
-    let key = env(KEY_VARIABLE).map(|_| of_variable(KEY_VARIABLE.to_owned(), key_value));
+    let key = variable(KEY_VARIABLE).map(|_| of_variable(KEY_VARIABLE.to_owned(), key_value));
     // These hold tokens and passwords too often to be shown.
     let standard = |name: &String| {
         let upper = name.to_uppercase();
@@ -49,7 +49,7 @@ pub(super) fn settings(given: &Given, env: &dyn Fn(&str) -> Option<String>) -> V
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     let mut names: Vec<String> = names
         .filter(standard)
-        .filter(|name| env(name).is_some())
+        .filter(|name| variable(name).is_some())
         .collect();
     names.sort();
     let standard = names.into_iter().map(|name| of_variable(name, "(set)"));
