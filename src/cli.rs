@@ -19,10 +19,10 @@ use crate::commands::completions::{CompletionsArgs, ManArgs};
 use crate::commands::dead_letters::DeadLettersArgs;
 use crate::commands::healthcheck::HealthcheckArgs;
 
-pub(crate) use flags::with_variable;
+pub(crate) use flags::{DEFAULT_STATE_PATH, with_variable};
 pub use flags::{Flags, LogFormat};
 pub(crate) use resolve::without_secrets;
-pub use resolve::{DEFAULT_STATE_PATH, LogSettings, Settings, SettingsError};
+pub use resolve::{LogSettings, Settings, SettingsError};
 
 /// The command line.
 #[derive(Debug, Parser)]

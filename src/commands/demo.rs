@@ -74,8 +74,12 @@ fn set_defaults(flags: &mut Flags, given: &Given, base_url: String) -> bool {
     if !given.contains("tickets.scan-interval") {
         flags.tickets.scan_interval = Duration::from_secs(5);
     }
-    flags.metrics.zero_hold.get_or_insert(Duration::ZERO);
-    flags.state.path.get_or_insert(":memory:".to_owned());
+    if !given.contains("metrics.zero-hold") {
+        flags.metrics.zero_hold = Duration::ZERO;
+    }
+    if !given.contains("state.path") {
+        flags.state.path = ":memory:".to_owned();
+    }
     let any_port = !given.contains("web.listen-address");
     if any_port {
         flags.web.listen_addresses = vec![loopback(PORT)];

@@ -24,28 +24,31 @@ pub struct Failure {
 // === impl Failure ===
 
 impl Failure {
-    /// A failure at run time.
-    pub fn at_run_time(message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
-            status: 1,
+            status,
         }
+    }
+
+    /// A failure at run time.
+    pub fn at_run_time(message: impl Into<String>) -> Self {
+        Self::new(1, message)
     }
 
     /// A wrong flag or setting.
     pub fn in_settings(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            status: 2,
-        }
+        Self::new(2, message)
     }
 
     /// Another process holds the file.
     pub(crate) fn locked(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            status: 3,
-        }
+        Self::new(3, message)
+    }
+
+    /// A failure whose reasons are in a report on standard output.
+    pub(crate) fn reported(status: u8) -> Self {
+        Self::new(status, "")
     }
 
     /// Adds to the message.
@@ -53,14 +56,6 @@ impl Failure {
     pub(crate) fn and(mut self, more: &str) -> Self {
         self.message = format!("{}; {more}", self.message);
         self
-    }
-
-    /// A failure whose reasons are in a report on standard output.
-    pub(crate) fn reported(status: u8) -> Self {
-        Self {
-            message: String::new(),
-            status,
-        }
     }
 
     /// Returns whether there is no line for standard error.
@@ -91,10 +86,7 @@ impl From<SettingsError> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        Self {
-            message: error.to_string(),
-            status: error.exit_status(),
-        }
+        Self::new(error.exit_status(), error.to_string())
     }
 }
 

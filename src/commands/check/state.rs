@@ -106,14 +106,6 @@ fn content(path: &Path, look: &Look, settings: &Settings) -> Finding {
             format!("{name} is damaged: {how}"),
             "the exporter would rename it and begin with a new one, with counters at 0; restore a copy if there is one",
         ),
-        Content::State { base_url, .. } if !settings.may_use(base_url) => {
-            let error = OpenError::OtherOwner {
-                path: settings.path.clone(),
-                found: base_url.clone(),
-                expected: settings.base_url.clone(),
-            };
-            Finding::error(CHECK, error)
-        }
         Content::State {
             base_url,
             older,
@@ -121,6 +113,9 @@ fn content(path: &Path, look: &Look, settings: &Settings) -> Finding {
             dead_letters,
             ..
         } => {
+            if let Err(error) = settings.check_owner(base_url) {
+                return Finding::error(CHECK, error);
+            }
             let used = match (look.held, older) {
                 (true, _) => ", and a running exporter uses it",
                 (false, true) => ", and will be migrated from an older version",
