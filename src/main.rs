@@ -4,9 +4,10 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
-use orgdata_exporter::cli::{self, Cli, Command, Flags, Given, Settings};
+use orgdata_exporter::cli::{self, Flags, Given, Settings};
 use orgdata_exporter::commands::{
-    Failure, backfill, check, completions, dead_letters, demo, healthcheck, simulate,
+    self, Cli, Command, Failure, backfill, check, completions, dead_letters, demo, healthcheck,
+    simulate,
 };
 use orgdata_exporter::telemetry::{LogSettings, Telemetry};
 use orgdata_exporter::{app, otlp, shutdown};
@@ -48,15 +49,13 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         None => exporter(&runtime, &cli.flags),
         Some(Command::Demo(flags)) => {
             let _telemetry = telemetry(&flags);
-            runtime.block_on(demo::run(*flags, &given, &variable))
+            runtime.block_on(demo::run(*flags, &given))
         }
         Some(Command::Backfill(args)) => {
             let _telemetry = telemetry(&args.flags);
-            let run =
-                async { backfill::run(*args, &given, &variable, shutdown::on_signal()).await };
-            runtime.block_on(run)
+            runtime.block_on(backfill::run(*args, &given, shutdown::on_signal()))
         }
-        Some(Command::Check(args)) => runtime.block_on(check::run(&args, &given, &variable)),
+        Some(Command::Check(args)) => runtime.block_on(check::run(&args, &given)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),
         Some(Command::Simulate(args)) => runtime.block_on(simulate::run(*args)),
         Some(Command::DeadLetters(args)) => dead_letters::run(args),
@@ -66,12 +65,11 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     drop(context);
     // A thread that waits for a name server or a disk must not keep the process.
     runtime.shutdown_background();
-    result.map_err(|failure| failure.with_origin(&given))
+    result.map_err(Failure::with_origin)
 }
 
 fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
-    let settings = Settings::resolve(flags, &variable);
-    let settings = settings.map_err(|error| Failure::in_settings(error.to_string()))?;
+    let settings = Settings::resolve(flags, &cli::variable)?;
     let _telemetry = telemetry(flags);
     runtime.block_on(async {
         // A signal during the opening of the state file stops the exporter once it is open.
@@ -87,18 +85,15 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 }
 
 fn telemetry(flags: &Flags) -> Telemetry {
-    let telemetry = Telemetry::install(LogSettings::from(flags), otlp::span_provider(&variable));
-    for variable in cli::unknown_variables() {
+    let telemetry = Telemetry::install(
+        LogSettings::from(flags),
+        otlp::span_provider(&cli::variable),
+    );
+    for variable in commands::unknown_variables() {
         tracing::warn!(
             variable,
             "unknown variable has no effect; correct its name or unset it"
         );
     }
     telemetry
-}
-
-/// Reads a variable. Bytes that are not UTF-8 are replaced, so that a malformed value is not taken for a missing one.
-fn variable(name: &str) -> Option<String> {
-    let value = std::env::var_os(name)?;
-    Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
 }

@@ -116,8 +116,8 @@ pub struct Limits {
     pub reread_window: SignedDuration,
     /// When the process started.
     pub started: std::time::Instant,
-    /// Whether a range that cannot be read for seven days becomes a gap.
-    pub gives_up: bool,
+    /// Only history is read: no entry is live, and a range that cannot be read never becomes a gap.
+    pub is_backfill: bool,
 }
 
 /// The state of the tail: the durable part, and what a restart may forget.
@@ -357,7 +357,7 @@ impl Ranges {
     /// Closes a range that was open for too long.
     fn expire(&mut self, id: i64, now: Timestamp) -> Option<(i64, Gap)> {
         let range = self.state.ranges.iter().find(|range| range.id == id)?;
-        if !self.limits.gives_up || now.duration_since(range.opened_at) < MAX_OPEN {
+        if self.limits.is_backfill || now.duration_since(range.opened_at) < MAX_OPEN {
             return None;
         }
         let gap = Gap {

@@ -277,7 +277,7 @@ impl Exporter {
             start,
             reread_window: SignedDuration::from_secs(window),
             started: std::time::Instant::now(),
-            gives_up: true,
+            is_backfill: false,
         };
         Self {
             limits,

@@ -44,8 +44,6 @@ pub struct Tail {
     newest: Option<Timestamp>,
     /// When this file took the place of a damaged one, until that is recorded as a gap.
     recreated_at: Option<Timestamp>,
-    /// Records wait for an open range without limit, and no re-read is made.
-    is_backfill: bool,
     next_poll: Instant,
     next_reread: Instant,
     /// A range and a re-read take turns.
@@ -113,7 +111,7 @@ impl Tail {
                 .try_into()
                 .unwrap_or(SignedDuration::MAX),
             started: std::time::Instant::now(),
-            gives_up: true,
+            is_backfill: false,
         };
         let has_known = state.counted.newest.is_some();
         let (newest, now) = (state.counted.newest, Instant::now());
@@ -129,7 +127,6 @@ impl Tail {
             organization: state.organization,
             newest,
             recreated_at: state.recreated_at.filter(|_| is_new),
-            is_backfill: false,
             next_poll: now,
             next_reread: now,
             reread_turn: false,
@@ -149,9 +146,8 @@ impl Tail {
     /// Makes this a backfill of the history before `until`: records wait until the history is complete, nothing is
     /// polled or read again, and the caller decides when to give up.
     pub fn for_backfill(mut self, until: Option<Timestamp>) -> Self {
-        self.is_backfill = true;
+        self.ranges.limits.is_backfill = true;
         self.ranges.limits.until = until;
-        self.ranges.limits.gives_up = false;
         self
     }
 
@@ -244,12 +240,12 @@ impl Tail {
         if self.ranges.state.first_page.is_some() {
             self.finish_first_page().await?;
         }
-        let now = Instant::now();
-        let poll_due = now >= self.next_poll && !self.is_backfill;
+        let (now, is_tail) = (Instant::now(), !self.ranges.limits.is_backfill);
+        let poll_due = now >= self.next_poll && is_tail;
         let has_range = !self.ranges.state.ranges.is_empty();
         let is_turn = !has_range || self.reread_turn;
         let reread_due =
-            (now >= self.next_reread || self.ranges.is_rereading()) && is_turn && !self.is_backfill;
+            (now >= self.next_reread || self.ranges.is_rereading()) && is_turn && is_tail;
         let Some(request) = self.ranges.request(poll_due, reread_due) else {
             let next = self.next_poll.min(self.next_reread);
             return Ok(next.saturating_duration_since(now));
@@ -445,7 +441,7 @@ impl Tail {
 
     /// Releases records that have waited for too long for a range to be closed.
     async fn release(&mut self, full: bool) -> Result<(), LedgerError> {
-        if self.is_backfill {
+        if self.ranges.limits.is_backfill {
             return Ok(());
         }
         let before = if full {

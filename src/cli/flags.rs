@@ -13,6 +13,9 @@ use crate::audit::Start;
 use crate::telemetry::LogFormat;
 use crate::web::{ListenAddress, telemetry_path};
 
+/// The default of `--state.path`.
+pub(crate) const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
+
 /// All flags of the exporter.
 #[derive(Clone, Debug, Args)]
 #[command(mut_args = with_variable)]
@@ -156,19 +159,20 @@ pub struct MetricsFlags {
     #[arg(id = "metrics.actor-idle", long, value_name = "DURATION")]
     #[arg(default_value = "30d", value_parser = values::duration)]
     pub actor_idle: Duration,
-    /// Time from the first scrape that shows a series to the first one that shows its increase, so that increase() sees it; at least the scrape interval if two Prometheus servers scrape; 0 turns it off [default: 60s, with demo 0]
+    /// Time from the first scrape that shows a series to the first one that shows its increase, so that increase() sees it; at least the scrape interval if two Prometheus servers scrape; 0 turns it off, as demo does
     #[arg(id = "metrics.zero-hold", long, value_name = "DURATION")]
-    #[arg(value_parser = values::duration_or_zero)]
-    pub zero_hold: Option<Duration>,
+    #[arg(default_value = "60s", value_parser = values::duration_or_zero)]
+    pub zero_hold: Duration,
 }
 
 /// `--state.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "State")]
 pub struct StateFlags {
-    /// The state file, or :memory: [default: orgdata-exporter.db, with demo :memory:]
+    /// The state file, or :memory:, which demo uses
     #[arg(id = "state.path", long, value_name = "FILE")]
-    pub path: Option<String>,
+    #[arg(default_value = DEFAULT_STATE_PATH)]
+    pub path: String,
     /// Maximum size of the state file; reading pauses while undelivered log records fill it
     #[arg(id = "state.max-size", long, value_name = "SIZE")]
     #[arg(default_value = "256MiB", value_parser = values::state_size)]

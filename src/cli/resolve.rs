@@ -19,12 +19,6 @@ const MAX_DEAD_LETTERS: u32 = 10_000;
 /// The shortest key of the hash, in bytes.
 const MIN_HASH_KEY: usize = 16;
 
-/// The default of `--state.path`.
-pub const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
-
-/// The default of `--metrics.zero-hold`.
-const DEFAULT_ZERO_HOLD: Duration = Duration::from_secs(60);
-
 /// Checked settings, one field for each part of the program.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -124,7 +118,7 @@ impl Settings {
                 telemetry_path: flags.web.telemetry_path.clone(),
                 limits: web::Limits::default(),
             },
-            zero_hold: flags.metrics.zero_hold.unwrap_or(DEFAULT_ZERO_HOLD),
+            zero_hold: flags.metrics.zero_hold,
             shutdown_grace: flags.log.shutdown_grace,
         })
     }
@@ -232,7 +226,7 @@ fn ledger_settings(
         paths: flags.otlp.redact.clone(),
     });
     Ok(ledger::Settings {
-        path: StatePath::parse(flags.state.path.as_deref().unwrap_or(DEFAULT_STATE_PATH)),
+        path: StatePath::parse(&flags.state.path),
         max_size: flags.state.max_size,
         base_url: base_url.to_string(),
         filters: filters.fingerprint(),

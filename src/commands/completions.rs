@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::{Failure, printed};
-use crate::cli::Cli;
+use crate::commands::Cli;
 
 const NAME: &str = "orgdata-exporter";
 

@@ -5,14 +5,15 @@ use std::io::{self, Write};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use strum::VariantNames as _;
 
-use super::{Failure, one_line, printed};
+use super::{Failure, print, printed};
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
 use crate::ledger::{
     DeadLetters, DeadReason, OpenError, RecordKind, Selection, StatePath, StoredLetter,
 };
+use crate::util::text::one_line;
 
 /// The maximum length of a message in the table, in characters.
 const MAX_MESSAGE: usize = 100;
@@ -81,15 +82,8 @@ struct Line<'a> {
     message: &'a str,
     kind: &'a str,
     queued: bool,
-    record: Record<'a>,
-}
-
-/// The record as it is, or a string if it is not JSON.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Record<'a> {
-    Json(&'a RawValue),
-    Text(&'a str),
+    /// The record as it is, or a string if it is not JSON.
+    record: Box<RawValue>,
 }
 
 /// Runs the command.
@@ -97,19 +91,19 @@ enum Record<'a> {
 /// # Errors
 /// If the file cannot be opened or changed, or the output cannot be written.
 pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
     match args.action {
-        Action::List(args) => list(&args, &mut out),
+        Action::List(args) => list(&args, &mut io::stdout().lock()),
         Action::Replay(args) => {
             let (letters, selection) = select(args)?;
             let queued = letters.replay(&selection).map_err(failure)?;
-            let when = "the running exporter sends them within seconds, or the next one to start";
-            printed(writeln!(out, "{queued} queued; {when}"))
+            print(&format!(
+                "{queued} queued; the running exporter sends them within seconds, or the next one to start\n"
+            ))
         }
         Action::Drop(args) => {
             let (letters, selection) = select(args)?;
             let deleted = letters.drop_letters(&selection).map_err(failure)?;
-            printed(writeln!(out, "{deleted} deleted"))
+            print(&format!("{deleted} deleted\n"))
         }
     }
 }
@@ -196,15 +190,14 @@ fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()
     let id = record["id"].to_string();
     let rejected_at = stored.rejected_at.strftime("%Y-%m-%dT%H:%M:%SZ");
     let queued = if stored.queued { "yes" } else { "no" };
-    let short = |text: &str| -> String { one_line(text).chars().take(MAX_MESSAGE).collect() };
     writeln!(
         out,
         "{:>6}  {:<20}  {:<15}  {queued:<6}  {:<36}  {}",
         stored.id,
         rejected_at.to_string(),
         letter.reason.as_ref(),
-        short(id.trim_matches('"')),
-        short(&letter.message),
+        one_line(id.trim_matches('"'), MAX_MESSAGE),
+        one_line(&letter.message, MAX_MESSAGE),
     )
 }
 
@@ -212,7 +205,7 @@ fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
     let letter = &stored.letter;
     // In JSON, a line break can stand only between tokens, where a space does as well.
     let raw = letter.raw.replace(['\n', '\r'], " ");
-    let record = serde_json::from_str(&raw).map_or(Record::Text(&letter.raw), Record::Json);
+    let record = RawValue::from_string(raw).or_else(|_| to_raw_value(&letter.raw))?;
     let line = Line {
         id: stored.id,
         rejected_at: stored.rejected_at.to_string(),

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::Failure;
 use crate::app::{App, RunError};
 use crate::audit::Start;
-use crate::cli::{Flags, Given, Settings};
+use crate::cli::{self, Flags, Given, Settings};
 use crate::simulator::{Config, Simulator};
 use crate::web::{BindError, ListenAddress};
 use crate::{otlp, shutdown};
@@ -24,21 +24,17 @@ const PORT: u16 = 10917;
 ///
 /// # Errors
 /// If a setting is wrong, or the exporter fails.
-pub async fn run(
-    mut flags: Flags,
-    given: &Given,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), Failure> {
+pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
     let shutdown = shutdown::on_signal();
     let simulator = Simulator::spawn(Config::default())
         .await
         .map_err(|error| Failure::at_run_time(format!("cannot start the simulator: {error}")))?;
     let any_port = set_defaults(&mut flags, given, simulator.base_url());
-    let (app, note) = match App::open(settings(&flags, env)?).await {
+    let (app, note) = match App::open(settings(&flags)?).await {
         // Another demo, or an exporter.
         Err(RunError::Bind(BindError::InUse { .. })) if any_port => {
             flags.web.listen_addresses = vec![loopback(0)];
-            let app = App::open(settings(&flags, env)?).await?;
+            let app = App::open(settings(&flags)?).await?;
             (app, format!(" (port {PORT} is in use)"))
         }
         opened => (opened?, String::new()),
@@ -78,8 +74,12 @@ fn set_defaults(flags: &mut Flags, given: &Given, base_url: String) -> bool {
     if !given.contains("tickets.scan-interval") {
         flags.tickets.scan_interval = Duration::from_secs(5);
     }
-    flags.metrics.zero_hold.get_or_insert(Duration::ZERO);
-    flags.state.path.get_or_insert(":memory:".to_owned());
+    if !given.contains("metrics.zero-hold") {
+        flags.metrics.zero_hold = Duration::ZERO;
+    }
+    if !given.contains("state.path") {
+        flags.state.path = ":memory:".to_owned();
+    }
     let any_port = !given.contains("web.listen-address");
     if any_port {
         flags.web.listen_addresses = vec![loopback(PORT)];
@@ -92,13 +92,12 @@ fn loopback(port: u16) -> ListenAddress {
 }
 
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.
-fn settings(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Failure> {
+fn settings(flags: &Flags) -> Result<Settings, Failure> {
     let env = |name: &str| match name {
         KEY_VARIABLE => Some(KEY.to_owned()),
-        _ => env(name),
+        _ => cli::variable(name),
     };
-    let settings = Settings::resolve(flags, &env);
-    let mut settings = settings.map_err(|error| Failure::in_settings(error.to_string()))?;
+    let mut settings = Settings::resolve(flags, &env)?;
     if settings.otlp.is_none() {
         let stdout = otlp::Settings::new(otlp::Target::Stdout, &flags.otlp.to_otlp(), &env);
         settings.otlp = Some(stdout.map_err(|error| Failure::in_settings(error.to_string()))?);

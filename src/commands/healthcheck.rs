@@ -1,7 +1,6 @@
 //! The command `healthcheck`: asks a running exporter whether it is healthy, for container engines that can only run a program.
 
 use std::fmt;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,8 +9,9 @@ use http::StatusCode;
 use reqwest::{Client, Response};
 use url::{Position, Url};
 
-use super::{Failure, one_line, printed};
+use super::{Failure, print};
 use crate::cli::{values, with_variable};
+use crate::util::text::one_line;
 use crate::web::{HEALTHY_PATH, ListenAddress};
 
 /// The maximum length of the exporter's own words in the output, in characters.
@@ -56,7 +56,7 @@ pub async fn run(args: &HealthcheckArgs) -> Result<(), Failure> {
     };
     let target = target.map_err(Failure::in_settings)?;
     match target.ask(args.timeout).await {
-        Ok(state) => printed(writeln!(io::stdout(), "{target}: {state}")),
+        Ok(state) => print(&format!("{target}: {state}\n")),
         Err(problem) => Err(Failure::at_run_time(format!("{target}: {problem}"))),
     }
 }
@@ -165,8 +165,7 @@ async fn judge(mut response: Response) -> Result<String, String> {
         }
         StatusCode::SERVICE_UNAVAILABLE => {
             let words = response.chunk().await.ok().flatten().unwrap_or_default();
-            let words = one_line(&String::from_utf8_lossy(&words));
-            Err(words.trim().chars().take(MAX_WORDS).collect())
+            Err(one_line(&String::from_utf8_lossy(&words), MAX_WORDS))
         }
         status => Err(format!("HTTP {status}; is that an orgdata-exporter?")),
     }

@@ -1,4 +1,5 @@
-//! The commands of the binary. Each one defines its arguments; [`cli`](crate::cli) lists them.
+//! The commands of the binary. Each one defines its arguments, and [`Cli`] lists them: help, completions and manual pages
+//! are generated from it.
 
 pub mod backfill;
 pub mod check;
@@ -10,8 +11,68 @@ pub mod simulate;
 
 use std::io;
 
+use clap::{CommandFactory as _, Parser, Subcommand};
+
 use crate::app::RunError;
-use crate::cli::Given;
+use crate::cli::{self, Flags, SettingsError};
+use backfill::BackfillArgs;
+use check::CheckArgs;
+use completions::{CompletionsArgs, ManArgs};
+use dead_letters::DeadLettersArgs;
+use healthcheck::HealthcheckArgs;
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "orgdata-exporter",
+    version,
+    about = "Prometheus exporter and OTLP sidecar for the audit logs and tickets of one organization",
+    after_help = "Every flag also reads the variable ORGDATA_ + its name in capitals with . and - as _: --audit.poll-interval is \
+                  ORGDATA_AUDIT_POLL_INTERVAL. A flag wins over its variable. The API key is read from --api.key-file or from the variable \
+                  ORGDATA_API_KEY. Collector settings other than --otlp.* are the standard OTEL_EXPORTER_OTLP_* variables.",
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    max_term_width = 140
+)]
+pub struct Cli {
+    /// The command to run; without one, the exporter.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The exporter's flags.
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+/// A command other than the exporter itself.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Deliver a range of history once: to the collector, or as a file for promtool
+    #[command(
+        mut_args = backfill::shown,
+        after_help = "The default of --api.max-requests-per-second is 2 here: a running exporter uses the same API."
+    )]
+    Backfill(Box<BackfillArgs>),
+    /// Check settings, API, key, collector, state file and ports: what is wrong and what to do. Changes nothing
+    #[command(
+        after_help = "Exit status: 0 all is well, 1 warnings: the exporter would work, but not as it should; 2 something is wrong."
+    )]
+    Check(Box<CheckArgs>),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Run the exporter with a simulator inside, on loopback, without configuration
+    #[command(
+        after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s from 10m ago on, scans tickets every 5s."
+    )]
+    Demo(Box<Flags>),
+    /// List, deliver again or delete log records that the collector rejected and audit entries that could not be read
+    DeadLetters(DeadLettersArgs),
+    /// Ask a running exporter whether it is healthy: exit status 0 if so, 1 if not, 2 for wrong settings
+    Healthcheck(HealthcheckArgs),
+    /// Print the manual page, as roff: `orgdata-exporter man | man -l -`
+    Man(ManArgs),
+    /// Run the simulator of the Organization Data API alone, with control endpoints for events and faults
+    Simulate(Box<crate::simulator::Args>),
+}
 
 /// Why a command failed: the line for standard error and the exit status.
 #[derive(Debug, thiserror::Error)]
@@ -24,28 +85,31 @@ pub struct Failure {
 // === impl Failure ===
 
 impl Failure {
-    /// A failure at run time.
-    pub fn at_run_time(message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
-            status: 1,
+            status,
         }
+    }
+
+    /// A failure at run time.
+    pub fn at_run_time(message: impl Into<String>) -> Self {
+        Self::new(1, message)
     }
 
     /// A wrong flag or setting.
     pub fn in_settings(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            status: 2,
-        }
+        Self::new(2, message)
     }
 
     /// Another process holds the file.
     pub(crate) fn locked(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            status: 3,
-        }
+        Self::new(3, message)
+    }
+
+    /// A failure whose reasons are in a report on standard output.
+    pub(crate) fn reported(status: u8) -> Self {
+        Self::new(status, "")
     }
 
     /// Adds to the message.
@@ -55,25 +119,17 @@ impl Failure {
         self
     }
 
-    /// A failure whose reasons are in a report on standard output.
-    pub(crate) fn reported(status: u8) -> Self {
-        Self {
-            message: String::new(),
-            status,
-        }
-    }
-
     /// Returns whether there is no line for standard error.
     pub fn is_reported(&self) -> bool {
         self.message.is_empty()
     }
 
-    /// Names the variable that the wrong value came from, if it came from one.
+    /// Names the variable that a wrong value came from, if it came from one.
     #[must_use]
-    pub fn with_origin(self, given: &Given) -> Self {
+    pub fn with_origin(self) -> Self {
         Self {
-            message: given.with_origin(&self.message),
-            status: self.status,
+            message: cli::with_origin(&self.message, &self.message),
+            ..self
         }
     }
 
@@ -83,12 +139,15 @@ impl Failure {
     }
 }
 
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::in_settings(error.to_string())
+    }
+}
+
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        Self {
-            message: error.to_string(),
-            status: error.exit_status(),
-        }
+        Self::new(error.exit_status(), error.to_string())
     }
 }
 
@@ -108,7 +167,26 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     printed(io::stdout().write_all(text.as_bytes()))
 }
 
-/// Makes text of a peer safe for one line of a terminal.
-pub(crate) fn one_line(text: &str) -> String {
-    text.replace(|letter: char| letter.is_control(), " ")
+/// Returns the variables that look like the exporter's and are not. A typing error would leave a default in force unseen.
+pub fn unknown_variables() -> Vec<String> {
+    let commands = Cli::command();
+    let all = std::iter::once(&commands).chain(commands.get_subcommands());
+    let known: Vec<String> = all
+        .flat_map(clap::Command::get_arguments)
+        .filter_map(|argument| argument.get_long().map(cli::variable_of))
+        .chain([orgdata_api::KEY_VARIABLE.to_owned()])
+        .collect();
+    // Kubernetes sets variables for each Service, by its name.
+    let from_kubernetes = |name: &str| {
+        name.starts_with("ORGDATA_EXPORTER_")
+            || name.contains("_SERVICE_")
+            || name.contains("_PORT")
+    };
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let mut unknown: Vec<String> = names
+        .filter(|name| name.starts_with("ORGDATA_") && !known.contains(name))
+        .filter(|name| !from_kubernetes(name))
+        .collect();
+    unknown.sort();
+    unknown
 }

@@ -75,7 +75,11 @@ impl Ledger {
     pub(super) fn open(settings: Settings) -> Result<(Self, LedgerState), OpenError> {
         let path = settings.path.clone();
         let opened = open::open(&path)?;
-        opened.check_owner(&settings)?;
+        let sql = "SELECT base_url FROM state";
+        let found: rusqlite::Result<String> =
+            opened.connection.query_row(sql, [], |row| row.get(0));
+        // A file that cannot be read is recreated below.
+        found.map_or(Ok(()), |found| settings.check_owner(&found))?;
         let recreated = opened.recreated;
         let mut ledger = Self::new(opened, settings);
         let error = match ledger.load(recreated) {

@@ -149,10 +149,20 @@ pub enum LedgerError {
 // === impl Settings ===
 
 impl Settings {
-    /// Reports whether a file that was written with this base URL may be used. One of a backfill is for it alone.
-    pub fn may_use(&self, base_url: &str) -> bool {
-        let is_backfill = |base_url: &str| base_url.starts_with(BACKFILL);
-        base_url == self.base_url || !is_backfill(base_url) && !is_backfill(&self.base_url)
+    /// Checks that the file of a backfill is used by the same backfill alone; `found` is the file's base URL.
+    ///
+    /// # Errors
+    /// If it is another's.
+    pub fn check_owner(&self, found: &str) -> Result<(), OpenError> {
+        let urls = [found, &self.base_url];
+        if found == self.base_url || !urls.iter().any(|url| url.starts_with(BACKFILL)) {
+            return Ok(());
+        }
+        Err(OpenError::OtherOwner {
+            path: self.path.clone(),
+            found: found.to_owned(),
+            expected: self.base_url.clone(),
+        })
     }
 }
 

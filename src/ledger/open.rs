@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
-use super::{Settings, schema};
+use super::schema;
 
 /// `check` shares the lock for a moment; a second attempt after this time tells it from an exporter.
 const SECOND_TRY: Duration = Duration::from_millis(50);
@@ -98,26 +98,6 @@ pub(super) struct Opened {
     pub(super) lock: Option<File>,
     /// A damaged file was set aside.
     pub(super) recreated: bool,
-}
-
-// === impl Opened ===
-
-impl Opened {
-    /// Checks that the file of a backfill is used by the same backfill alone.
-    pub(super) fn check_owner(&self, settings: &Settings) -> Result<(), OpenError> {
-        let found: rusqlite::Result<String> =
-            self.connection
-                .query_row("SELECT base_url FROM state", [], |row| row.get(0));
-        match found {
-            Ok(found) if !settings.may_use(&found) => Err(OpenError::OtherOwner {
-                path: settings.path.clone(),
-                found,
-                expected: settings.base_url.clone(),
-            }),
-            // A file that cannot be read is recreated by the caller.
-            _ => Ok(()),
-        }
-    }
 }
 
 // === impl StatePath ===

@@ -1,7 +1,7 @@
 //! The compose file and the image agree with the program, with each other and with the dashboards.
 
 use clap::{CommandFactory, Parser};
-use orgdata_exporter::cli::Cli;
+use orgdata_exporter::commands::Cli;
 use serde_json::Value;
 
 use crate::deploy::variables;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::CommandFactory;
-use orgdata_exporter::cli::Cli;
+use orgdata_exporter::commands::Cli;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
 

@@ -76,7 +76,7 @@ impl Step {
         let started_at = SignedDuration::try_from(waited)
             .ok()
             .and_then(|waited| page.server_time.checked_sub(waited).ok())
-            .filter(|_| waited > LATE_FIRST_RESPONSE);
+            .filter(|_| waited > LATE_FIRST_RESPONSE && !next.limits.is_backfill);
         let (start, until) = (next.limits.start, next.limits.until);
         let history_floor = start.floor(started_at.unwrap_or(page.server_time));
         let is_live = |row: &Row| started_at.is_some_and(|at| row.created_at > at);

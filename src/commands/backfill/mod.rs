@@ -23,7 +23,7 @@ use progress::Progress;
 
 use super::Failure;
 use crate::audit::{self, Tail, TailError};
-use crate::cli::{Given, Settings};
+use crate::cli::{self, Given, Settings};
 use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, OpenError, StatePath};
 use crate::metrics::Metrics;
 
@@ -49,10 +49,9 @@ struct Plan {
 pub async fn run(
     args: BackfillArgs,
     given: &Given,
-    env: &dyn Fn(&str) -> Option<String>,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
-    let plan = Plan::new(args, given, env)?;
+    let plan = Plan::new(args, given)?;
     match plan.args.to {
         Target::Otlp if !plan.args.dry_run => deliver::run(&plan, &shutdown).await,
         _ => write::run(&plan, &shutdown).await,
@@ -66,11 +65,7 @@ fn stopped() -> Failure {
 // === impl Plan ===
 
 impl Plan {
-    fn new(
-        args: BackfillArgs,
-        given: &Given,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, Failure> {
+    fn new(args: BackfillArgs, given: &Given) -> Result<Self, Failure> {
         let mut flags = (*args.flags).clone();
         if !given.contains("api.max-requests-per-second") {
             flags.api.max_requests_per_second = REQUESTS_PER_SECOND;
@@ -78,8 +73,7 @@ impl Plan {
         flags.audit.enabled = true;
         flags.tickets.enabled = false;
         flags.web.config_file = None;
-        let settings = Settings::resolve(&flags, env)
-            .map_err(|error| Failure::in_settings(error.to_string()))?;
+        let settings = Settings::resolve(&flags, &cli::variable)?;
         args.check(settings.otlp.is_some())
             .map_err(Failure::in_settings)?;
         let now = Timestamp::now();

@@ -37,11 +37,10 @@ pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Findi
         Verdict::Acknowledged {
             warning: Some(message),
         }
-        | Verdict::PartlyRejected { message, .. } => Finding::warning(
-            CHECK,
-            format!("{place} accepts log records, with a warning: {message}"),
-            "look it up in the collector's manual",
-        ),
+        | Verdict::PartlyRejected { message, .. } => {
+            let said = format!("{place} accepts log records, with a warning: {message}");
+            Finding::warning(CHECK, said, "look it up in the collector's manual")
+        }
         Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) | Verdict::Hold(refusal) => {
             refused(&refusal, &place, &connection)
         }

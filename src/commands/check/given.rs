@@ -5,7 +5,8 @@ use clap::parser::ValueSource;
 use orgdata_api::KEY_VARIABLE;
 use serde::Serialize;
 
-use crate::cli::{Cli, DEFAULT_STATE_PATH, Given, without_secrets};
+use crate::cli::{Given, without_secrets};
+use crate::commands::Cli;
 
 /// Flags that are shown with their defaults too.
 const IMPORTANT: [&str; 6] = [
@@ -30,30 +31,38 @@ pub(super) struct Setting {
 }
 
 /// Returns the settings that were given, and the important ones. Secrets are not shown.
-pub(super) fn settings(given: &Given, env: &dyn Fn(&str) -> Option<String>) -> Vec<Setting> {
+pub(super) fn settings(given: &Given) -> Vec<Setting> {
     let command = Cli::command();
     let flags = command
         .get_arguments()
         .filter_map(|argument| of_flag(argument, given));
-    let key_value = if given.contains("api.key-file") {
-        "(not used: --api.key-file is given)"
-    } else {
-        "(not shown)"
+    let key = match given.contains("api.key-file") {
+        true => "(not used: --api.key-file is given)",
+        false => "(not shown)",
     };
-    let key = env(KEY_VARIABLE).map(|_| of_variable(KEY_VARIABLE.to_owned(), key_value));
-    // These hold tokens and passwords too often to be shown.
-    let standard = |name: &String| {
+    // The standard variables hold tokens and passwords too often to be shown.
+    let shown = |name: &str| {
         let upper = name.to_uppercase();
-        upper.starts_with("OTEL_") || upper.ends_with("_PROXY") || upper.starts_with("SSL_CERT_")
+        let is_standard = upper.starts_with("OTEL_")
+            || upper.ends_with("_PROXY")
+            || upper.starts_with("SSL_CERT_");
+        (name == KEY_VARIABLE)
+            .then_some(key)
+            .or(is_standard.then_some("(set)"))
     };
-    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    let mut names: Vec<String> = names
-        .filter(standard)
-        .filter(|name| env(name).is_some())
-        .collect();
-    names.sort();
-    let standard = names.into_iter().map(|name| of_variable(name, "(set)"));
-    flags.chain(key).chain(standard).collect()
+    let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+    let variables = variables.filter_map(|(name, _)| {
+        let name = name.to_string_lossy().into_owned();
+        Some(Setting {
+            value: shown(&name)?.to_owned(),
+            name,
+            from: "variable",
+            variable: None,
+        })
+    });
+    let mut variables: Vec<Setting> = variables.collect();
+    variables.sort_by(|one, other| one.name.cmp(&other.name));
+    flags.chain(variables).collect()
 }
 
 fn of_flag(argument: &clap::Arg, given: &Given) -> Option<Setting> {
@@ -71,12 +80,11 @@ fn of_flag(argument: &clap::Arg, given: &Given) -> Option<Setting> {
         _ => ("default", None),
     };
     let values = given.values(name).join(",");
-    let value = match name {
-        "state.path" if values.is_empty() => DEFAULT_STATE_PATH.to_owned(),
-        _ if values.is_empty() => return None,
-        _ if values.contains("://") => without_secrets(&values),
+    let value = match &*values {
+        "" => return None,
+        url if url.contains("://") => without_secrets(url),
         // A report is meant to be passed on, and e-mail addresses are personal.
-        _ if values.contains('@') => "(not shown)".to_owned(),
+        address if address.contains('@') => "(not shown)".to_owned(),
         _ => values,
     };
     Some(Setting {
@@ -85,13 +93,4 @@ fn of_flag(argument: &clap::Arg, given: &Given) -> Option<Setting> {
         from,
         variable,
     })
-}
-
-fn of_variable(name: String, value: &str) -> Setting {
-    Setting {
-        name,
-        value: value.to_owned(),
-        from: "variable",
-        variable: None,
-    }
 }

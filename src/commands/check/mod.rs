@@ -104,15 +104,8 @@ impl Finding {
 ///
 /// # Errors
 /// If something is not good, with the exit status and without a message.
-pub async fn run(
-    args: &CheckArgs,
-    given: &Given,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), Failure> {
-    let report = Report::new(
-        given::settings(given, env),
-        findings(&args.flags, given, env).await,
-    );
+pub async fn run(args: &CheckArgs, given: &Given) -> Result<(), Failure> {
+    let report = Report::new(given::settings(given), findings(&args.flags).await);
     // Removes the colours unless this is a terminal that wants them.
     let mut out = anstream::stdout().lock();
     let result = match args.format {
@@ -125,18 +118,17 @@ pub async fn run(
     }
 }
 
-async fn findings(
-    flags: &Flags,
-    given: &Given,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Vec<Finding> {
+async fn findings(flags: &Flags) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let settings = Settings::resolve(flags, env);
+    let settings = Settings::resolve(flags, &cli::variable);
     findings.push(match &settings {
         Ok(_) => Finding::good("settings", "valid"),
-        Err(error) => Finding::error("settings", given.with_origin(&error.to_string())),
+        Err(error) => {
+            let error = error.to_string();
+            Finding::error("settings", cli::with_origin(&error, &error))
+        }
     });
-    findings.extend(cli::unknown_variables().into_iter().map(|name| {
+    findings.extend(super::unknown_variables().into_iter().map(|name| {
         let advice = "correct its name (--help lists them all) or unset it";
         Finding::warning(
             "variables",

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::given::Setting;
 use super::{Finding, Level};
-use crate::commands::one_line;
+use crate::util::text::one_line;
 
 /// All findings, with the settings that they are about.
 #[derive(Debug, Serialize)]
@@ -56,7 +56,7 @@ impl Report {
             } = setting;
             let variable = variable.as_deref().unwrap_or_default();
             let line = format!("{name:names$}  {value:values$}  {from} {variable}");
-            writeln!(out, "{}", one_line(line.trim_end()))?;
+            writeln!(out, "{}", one_line(&line, usize::MAX))?;
         }
         writeln!(out)?;
         for Finding {
@@ -76,7 +76,7 @@ impl Report {
                 .iter()
                 .map(|advice| format!("; {advice}"))
                 .collect::<String>();
-            let text = one_line(&format!("{said}{advice}"));
+            let text = one_line(&format!("{said}{advice}"), usize::MAX);
             writeln!(out, "{colour}{word:7}{colour:#}  {check:checks$}  {text}")?;
         }
         writeln!(out, "\n{}", self.summary())

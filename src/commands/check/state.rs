@@ -1,5 +1,6 @@
 //! The state file: whether it can be used, which organization it belongs to, and whether its disk has room.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,17 +27,12 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> State {
     };
     let (name, settings) = (path.display().to_string(), settings.clone());
     let look = tokio::task::spawn_blocking(move || State::look(&path, &settings));
-    match tokio::time::timeout(limit, look).await {
-        Ok(Ok(state)) => state,
-        _ => {
-            let said = format!(
-                "cannot read {name} within {}",
-                humantime::format_duration(limit)
-            );
-            let advice = "check whether its disk hangs, or give --state.path a file on another one";
-            Finding::bad(CHECK, said, advice).into()
-        }
+    if let Ok(Ok(state)) = tokio::time::timeout(limit, look).await {
+        return state;
     }
+    let limit = humantime::format_duration(limit);
+    let advice = "check whether its disk hangs, or give --state.path a file on another one";
+    Finding::bad(CHECK, format!("cannot read {name} within {limit}"), advice).into()
 }
 
 // === impl State ===
@@ -72,70 +68,76 @@ impl State {
     }
 
     fn look(path: &Path, settings: &Settings) -> Self {
-        let name = path.display();
-        let look = match writable(path).and_then(|()| Look::at(path)) {
+        let directory = path.parent().filter(|parent| *parent != Path::new(""));
+        let directory = directory.unwrap_or(Path::new("."));
+        let unwritable = |error: io::Error| OpenError::Unwritable {
+            path: path.to_owned(),
+            error: error.to_string(),
+        };
+        let look = writable(directory, path).map_err(unwritable);
+        let look = match look.and_then(|()| Look::at(path)) {
             Ok(look) => look,
             Err(error) => return Finding::error(CHECK, error).into(),
         };
-        let mut state = Self {
-            held: look.held,
-            ..Self::default()
-        };
-        state.findings.push(match look.content {
-            Content::Nothing if look.held => {
-                Finding::good(CHECK, format!("{name} is in use by a running exporter"))
-            }
-            Content::Nothing => Finding::good(CHECK, format!("{name} does not exist yet and can be created")),
-            Content::Damaged(how) => Finding::warning(
-                CHECK,
-                format!("{name} is damaged: {how}"),
-                "the exporter would rename it and begin with a new one, with counters at 0; restore a copy if there is one",
-            ),
-            Content::State { base_url, .. } if !settings.may_use(&base_url) => {
-                let (path, expected) = (settings.path.clone(), settings.base_url.clone());
-                Finding::error(CHECK, OpenError::OtherOwner { path, found: base_url, expected })
-            }
-            Content::State { base_url, organization, older, waiting, dead_letters } => {
-                state.organization = organization;
-                let mut said = format!("{name} can be used");
-                if look.held {
-                    said.push_str(", and a running exporter uses it");
-                } else if older {
-                    said.push_str(", and will be migrated from an older version");
-                }
-                if base_url != settings.base_url {
-                    said.push_str(&format!(", though it was written with {base_url}"));
-                }
-                said.push_str(&format!("; {waiting} log records wait, {dead_letters} dead letters"));
-                Finding::good(CHECK, said)
-            }
-        });
-        #[cfg(unix)]
-        state.findings.extend(disk(path, settings.max_size));
+        let mut state = Self::from(content(path, &look, settings));
+        state.held = look.held;
+        state
+            .findings
+            .extend(disk(directory, path, settings.max_size));
+        if let Content::State { organization, .. } = look.content {
+            state.organization = organization;
+        }
         state
     }
 }
 
+fn content(path: &Path, look: &Look, settings: &Settings) -> Finding {
+    let name = path.display();
+    match &look.content {
+        Content::Nothing if look.held => {
+            Finding::good(CHECK, format!("{name} is in use by a running exporter"))
+        }
+        Content::Nothing => Finding::good(
+            CHECK,
+            format!("{name} does not exist yet and can be created"),
+        ),
+        Content::Damaged(how) => Finding::warning(
+            CHECK,
+            format!("{name} is damaged: {how}"),
+            "the exporter would rename it and begin with a new one, with counters at 0; restore a copy if there is one",
+        ),
+        Content::State {
+            base_url,
+            older,
+            waiting,
+            dead_letters,
+            ..
+        } => {
+            if let Err(error) = settings.check_owner(base_url) {
+                return Finding::error(CHECK, error);
+            }
+            let used = match (look.held, older) {
+                (true, _) => ", and a running exporter uses it",
+                (false, true) => ", and will be migrated from an older version",
+                (false, false) => "",
+            };
+            let moved = match *base_url == settings.base_url {
+                true => String::new(),
+                false => format!(", though it was written with {base_url}"),
+            };
+            Finding::good(
+                CHECK,
+                format!(
+                    "{name} can be used{used}{moved}; {waiting} log records wait, {dead_letters} dead letters"
+                ),
+            )
+        }
+    }
+}
+
 /// Checks whether this user could write the file and the files beside it.
-fn writable(path: &Path) -> Result<(), OpenError> {
-    let directory = directory(path);
-    let error = if !directory.is_dir() {
-        Some(format!("there is no directory {}", directory.display()))
-    } else {
-        access(directory, path).err().map(|error| error.to_string())
-    };
-    let path = path.to_owned();
-    error.map_or(Ok(()), |error| Err(OpenError::Unwritable { path, error }))
-}
-
-fn directory(path: &Path) -> &Path {
-    let parent = path.parent();
-    let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
-}
-
 #[cfg(unix)]
-fn access(directory: &Path, file: &Path) -> std::io::Result<()> {
+fn writable(directory: &Path, file: &Path) -> io::Result<()> {
     use rustix::fs::{Access, access};
     access(directory, Access::WRITE_OK | Access::EXEC_OK)?;
     if file.exists() {
@@ -144,14 +146,9 @@ fn access(directory: &Path, file: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-#[cfg(not(unix))]
-fn access(_: &Path, _: &Path) -> std::io::Result<()> {
-    Ok(())
-}
-
 #[cfg(unix)]
-fn disk(path: &Path, max_size: u64) -> Option<Finding> {
-    let disk = rustix::fs::statvfs(directory(path)).ok()?;
+fn disk(directory: &Path, path: &Path, max_size: u64) -> Option<Finding> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let used = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let limit = ByteSize(max_size).display().iec();
@@ -165,4 +162,14 @@ fn disk(path: &Path, max_size: u64) -> Option<Finding> {
         format!("{said}, but the state file may grow to {limit}"),
         "free some space, or lower --state.max-size; on a full disk nothing is counted",
     ))
+}
+
+#[cfg(not(unix))]
+fn writable(_: &Path, _: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn disk(_: &Path, _: &Path, _: u64) -> Option<Finding> {
+    None
 }

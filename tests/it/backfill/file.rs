@@ -1,558 +1,186 @@
-//! `--to openmetrics FILE`: the counters as they would have stood, and the seam to the live ones.
+//! `--to openmetrics FILE`: the counters as they would have been, and where they meet the live ones.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_exporter::simulator::{
-    AfterReading, Config, Fault, Fields, KeyReading, Readings, Running,
-};
+use orgdata_exporter::simulator::Fields;
 
-use super::support::{backfill, hours, live, to_file, world, world_of};
-use crate::support::binary::{Exporter, Finished, launch};
-use crate::support::openmetrics::{Family, parse};
-
-/// By activity type and actor.
-type Counts = BTreeMap<(String, String), u64>;
-
-fn label<'a>(labels: &'a [(String, String)], name: &str) -> &'a str {
-    labels
-        .iter()
-        .find(|(other, _)| other == name)
-        .map_or("", |(_, value)| value)
-}
-
-/// The file, as a strict parser reads it.
-fn family(file: &Path) -> Family {
-    let text = std::fs::read_to_string(file).expect("a file");
-    assert!(text.ends_with("\n# EOF\n"));
-    let mut families = parse(&text).expect("OpenMetrics");
-    assert_eq!(families.len(), 1);
-    families.remove(0)
-}
-
-/// The last value of each series: all of its events, since each begins with 0.
-fn totals(family: &Family) -> Counts {
-    let mut totals: BTreeMap<_, Vec<u64>> = BTreeMap::new();
-    for sample in &family.samples {
-        let labels = ["activity_type", "actor"].map(|name| label(&sample.labels, name).to_owned());
-        totals
-            .entry((labels[0].clone(), labels[1].clone()))
-            .or_default()
-            .push(sample.value as u64);
-    }
-    assert!(
-        totals
-            .values()
-            .all(|values| values[0] == 0 && values.is_sorted()),
-        "each begins with 0 and never falls"
-    );
-    totals
-        .into_iter()
-        .map(|(labels, values)| (labels, values[values.len() - 1]))
-        .collect()
-}
-
-fn truth(simulator: &Running, wanted: impl Fn(Timestamp) -> bool) -> Counts {
-    let mut counts = Counts::new();
-    for entry in simulator
-        .simulator()
-        .entries()
-        .filter(|entry| wanted(entry.created_at))
-    {
-        let actor = entry
-            .actor
-            .map_or_else(|| "none".to_owned(), |id| id.to_string());
-        *counts.entry((entry.activity_type, actor)).or_default() += 1;
-    }
-    counts
-}
-
-fn add(one: Counts, other: Counts) -> Counts {
-    let mut sum = one;
-    for (labels, count) in other {
-        *sum.entry(labels).or_default() += count;
-    }
-    sum.retain(|_, count| *count > 0);
-    sum
-}
-
-fn sum(counts: &Counts) -> u64 {
-    counts.values().sum()
-}
-
-fn ended(finished: &Finished) {
-    assert_eq!(finished.status, Some(0), "{finished:?}");
-}
-
-/// What the exporter counts.
-async fn counted(exporter: &Exporter) -> Counts {
-    let text = exporter.metrics().await;
-    let mut counts = Counts::new();
-    for line in text
-        .lines()
-        .filter_map(|line| line.strip_prefix("orgdata_audit_events_total{"))
-    {
-        let (labels, value) = line.rsplit_once("} ").expect("a value");
-        let of = |name: &str| {
-            labels
-                .split_once(&format!("{name}=\""))
-                .and_then(|(_, rest)| rest.split('"').next())
-                .expect("a label")
-                .to_owned()
-        };
-        counts.insert(
-            (of("activity_type"), of("actor")),
-            value.parse().expect("a number"),
-        );
-    }
-    counts.retain(|_, count| *count > 0);
-    counts
-}
+use super::support::{World, counted, done, hours, label, series, sum};
+use crate::support::binary::{launch, until};
 
 #[tokio::test]
-async fn the_counters_are_those_of_the_range_and_stand_on_the_steps() {
-    let simulator = world(3_000).await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("history.om");
-    let (from, end) = (
-        simulator.simulator().now() - SignedDuration::from_hours(48),
-        simulator.simulator().now() - SignedDuration::from_hours(7),
+async fn the_counters_are_those_of_the_range_at_each_step() {
+    let world = World::new(3_000).await;
+    let (from, end) = (world.hours_ago(48), world.hours_ago(7));
+    let flags = format!(
+        "--from={from} --until={end} --label=job=orgdata-exporter --label=instance=a:1 --step=30s --fill=5m"
     );
-    let run = to_file(
-        &simulator,
-        &file,
-        &[
-            &format!("--from={from}"),
-            &format!("--until={end}"),
-            "--label=job=orgdata-exporter",
-            "--label=instance=a:1",
-            "--step=30s",
-            "--fill=5m",
-        ],
-    )
-    .run()
-    .await;
-    ended(&run);
-    let family = family(&file);
-    let expected = truth(&simulator, |at| at >= from && at < end);
-    assert!(sum(&expected) > 500);
-    assert_eq!(totals(&family), expected);
-    assert!(
-        run.stdout
-            .contains(&format!("{} audit events", sum(&expected)))
-            && run
-                .stdout
-                .contains("promtool tsdb create-blocks-from --max-block-duration=744h openmetrics"),
-        "{}",
-        run.stdout
-    );
+    let stdout = done(world.to_file(&flags)).await;
+    let is_inside = |at: Timestamp| at >= from && at < end;
+    let expected = world.truth(is_inside);
+    let events = sum(&expected);
+    assert!(events > 500);
+    assert_eq!(world.totals(), expected);
+    let words = "promtool tsdb create-blocks-from --max-block-duration=744h openmetrics";
+    let is_told = stdout.contains(&format!("{events} audit events")) && stdout.contains(words);
+    assert!(is_told, "{stdout}");
+    assert_eq!(world.files(), 1, "nothing else is left");
+
+    // Each sample shows the events until then. The last one shows those of the last minute too.
     let last = (end - SignedDuration::from_mins(1)).as_second() as f64;
-    for sample in &family.samples {
+    let entries = world.entries(is_inside);
+    for sample in world.samples() {
         let time = sample.time.expect("a time");
         assert!(time % 30.0 == 0.0 && time <= last);
-        assert_eq!(
-            (
-                label(&sample.labels, "job"),
-                label(&sample.labels, "instance")
-            ),
-            ("orgdata-exporter", "a:1")
-        );
-    }
-    // At each sample a series shows what had been created by then, but for those of the last minute, which the last sample shows.
-    let (activity_type, actor) = expected
-        .iter()
-        .max_by_key(|(_, count)| **count)
-        .map(|(labels, _)| labels.clone())
-        .expect("a series");
-    let times: Vec<Timestamp> = simulator
-        .simulator()
-        .entries()
-        .filter(|entry| {
-            entry.created_at >= from
-                && entry.created_at < end
-                && entry.activity_type == activity_type
-        })
-        .filter(|entry| {
-            entry
-                .actor
-                .map_or_else(|| "none".to_owned(), |id| id.to_string())
-                == actor
-        })
-        .map(|entry| entry.created_at)
-        .collect();
-    let grid_end = (last / 30.0).floor() * 30.0;
-    let own = family.samples.iter().filter(|sample| {
-        label(&sample.labels, "activity_type") == activity_type
-            && label(&sample.labels, "actor") == actor
-    });
-    for sample in own.filter(|sample| sample.time.expect("a time") < grid_end) {
-        let by_then = times
-            .iter()
-            .filter(|at| at.as_millisecond() as f64 / 1000.0 <= sample.time.expect("a time"))
-            .count();
-        assert_eq!(sample.value, by_then as f64);
-    }
-    assert_eq!(
-        std::fs::read_dir(directory.path())
-            .expect("a directory")
-            .count(),
-        1,
-        "nothing else is left"
-    );
-}
-
-#[tokio::test]
-async fn every_reading_of_the_specification_and_a_failing_service_give_the_same_counts() {
-    for (name, readings) in [
-        (
-            "newest page",
-            Readings {
-                after: AfterReading::Newest,
-                ..Readings::default()
-            },
-        ),
-        (
-            "the cursor's own entry again",
-            Readings {
-                before_inclusive: true,
-                ..Readings::default()
-            },
-        ),
-        (
-            "capped pages",
-            Readings {
-                page_cap: Some(60),
-                no_date: true,
-                after_inclusive: true,
-                ..Readings::default()
-            },
-        ),
-        (
-            "arrival",
-            Readings {
-                key: KeyReading::Arrival,
-                ..Readings::default()
-            },
-        ),
-    ] {
-        let faults = [
-            "500,every=9",
-            "truncated-json,every=11",
-            "duplicate,every=3",
-            "empty-page,every=5",
-        ]
-        .map(|fault| fault.parse::<Fault>().expect("a fault"));
-        let simulator = world_of(Config {
-            history: 900,
-            rate: 0.0,
-            tickets: 0,
-            ticket_change_rate: 0.0,
-            readings,
-            ..Config::default()
-        })
-        .await;
-        simulator.simulator().add_late(20, hours(30));
-        let expected = truth(&simulator, |_| true);
-        let end = simulator.simulator().now() + SignedDuration::from_secs(1);
-        faults.into_iter().for_each(|fault| {
-            simulator.simulator().fault(fault);
+        let labels = ["job", "instance"].map(|name| label(&sample, name));
+        assert_eq!(labels, ["orgdata-exporter", "a:1"]);
+        let (activity_type, actor) = series(&sample);
+        let by_then = entries.iter().filter(|entry| {
+            let id = entry.actor.map_or("none".to_owned(), |id| id.to_string());
+            (&entry.activity_type, id) == (&activity_type, actor.clone())
+                && entry.created_at.as_millisecond() as f64 <= time * 1000.0
         });
-        let newer = simulator.simulator().clone();
-        newer.advance(hours(1));
-        simulator.simulator().on_request(Box::new(move |_, _| {
-            newer.add_events(2);
-            None
-        }));
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("history.om");
-        ended(
-            &to_file(
-                &simulator,
-                &file,
-                &[&format!("--until={end}"), "--api.page-size=100"],
-            )
-            .run()
-            .await,
-        );
-        assert_eq!(totals(&family(&file)), expected, "{name}");
+        if time + 30.0 <= last {
+            assert_eq!(sample.value, by_then.count() as f64);
+        }
     }
 }
 
-/// The seam: what the exporter found when it began is in the file, what came since is in its counters, and nothing is in both. The newest
-/// entry may be of the very moment when it began, or hours older.
+/// What the exporter found when it began is in the file, what came since is in its counters, and nothing is in both.
+/// The newest entry may be of the very moment when it began, or older.
 #[tokio::test]
 async fn the_file_ends_where_the_live_counters_begin() {
     for (quiet, start) in [(0, "now"), (45, "now"), (45, "oldest")] {
-        let simulator = world(1_500).await;
-        let service = simulator.simulator();
+        let world = World::new(1_500).await;
+        let service = world.service();
         service.add_events(5);
-        service.advance(std::time::Duration::from_secs(quiet * 60));
-        let directory = tempfile::tempdir().expect("a directory");
-        let (state, file) = (
-            directory.path().join("state.db"),
-            directory.path().join("history.om"),
-        );
-        let exporter = live(&simulator, &state)
-            .arg("--audit.reread-interval=100ms")
-            .arg(&format!("--audit.start={start}"))
-            .start();
-        exporter
-            .until_value("orgdata_up{loop=\"audit\"}", 1.0)
-            .await;
-        // At once, a moment later, and late: dated after the exporter began, and before.
-        service.advance(std::time::Duration::from_secs(1));
+        service.advance(hours(1) * quiet / 60);
+        let start = format!("--audit.start={start}");
+        let flags = ["--audit.reread-interval=100ms", &start];
+        let exporter = world.exporter("state.db", &flags).await;
+        // A moment later, later, and late.
+        service.advance(hours(1) / 3600);
         service.add_events(40);
-        service.advance(std::time::Duration::from_secs(600));
+        service.advance(hours(1) / 6);
         service.add_events(60);
-        service.add_late(4, std::time::Duration::from_secs(300));
-        let events = |counts: &Counts| sum(counts);
-        crate::support::binary::until("all is counted", async || {
-            (events(&counted(&exporter).await) == 104).then_some(())
+        service.add_late(4, hours(1) / 12);
+        until("all is counted", async || {
+            (sum(&counted(&exporter).await) == 104).then_some(())
         })
         .await;
-        service.add_late(6, std::time::Duration::from_secs(86_400));
-
-        let run = to_file(
-            &simulator,
-            &file,
-            &[&format!("--state.path={}", state.display())],
-        )
-        .run()
-        .await;
-        ended(&run);
-        let (past, live) = (totals(&family(&file)), counted(&exporter).await);
-        assert_eq!(
-            (sum(&past), sum(&live)),
-            (1_511, 104),
-            "{quiet} minutes, {start}"
-        );
-        assert_eq!(add(past, live), truth(&simulator, |_| true));
-
-        // Elsewhere it says what that means.
-        let state = format!("--state.path={}", state.display());
-        for (until, words) in [
-            ("--until=6h", "in neither"),
-            ("--until=3h", "counted twice"),
-        ] {
-            let other = to_file(&simulator, &file, &[until, &state]).run().await;
-            ended(&other);
-            assert!(other.stderr.contains(words), "{until}: {}", other.stderr);
+        service.add_late(6, hours(24));
+        done(world.to_file("")).await;
+        let (mut all, live) = (world.totals(), counted(&exporter).await);
+        assert_eq!((sum(&all), sum(&live)), (1_511, 104), "{quiet}, {start}");
+        for (labels, count) in live {
+            *all.entry(labels).or_default() += count;
         }
-        let filtered = to_file(&simulator, &file, &[&state, "--audit.deal-ids=1"])
-            .run()
-            .await;
-        assert!(
-            filtered.refusal(2).contains("other filters"),
-            "{filtered:?}"
-        );
+        assert_eq!(all, world.truth(|_| true));
+
+        // Another end is a warning.
+        for (until, words) in [("6h", "in neither"), ("3h", "counted twice")] {
+            let other = world.to_file(&format!("--until={until}")).run().await;
+            assert!(other.stderr.contains(words), "{until}: {other:?}");
+        }
+        let filtered = world.to_file("--audit.deal-ids=1").run().await;
+        let line = filtered.refusal(2);
+        assert!(line.contains("other filters"), "{line}");
     }
 }
 
 #[tokio::test]
-async fn soon_after_the_exporter_began_it_says_from_when_on_it_works() {
-    let simulator = world(100).await;
-    simulator.simulator().advance(hours(5));
-    simulator.simulator().add_events(1);
-    let directory = tempfile::tempdir().expect("a directory");
-    let (state, file) = (
-        directory.path().join("state.db"),
-        directory.path().join("history.om"),
-    );
-    let exporter = live(&simulator, &state).start();
-    exporter
-        .until_value("orgdata_up{loop=\"audit\"}", 1.0)
-        .await;
-    let state = format!("--state.path={}", state.display());
-    let early = to_file(&simulator, &file, &[&state]).run().await;
+async fn soon_after_the_exporter_began_it_says_when_it_will_work() {
+    let world = World::new(100).await;
+    world.service().advance(hours(5));
+    world.service().add_events(1);
+    let _exporter = world.exporter("state.db", &[]).await;
+    let early = world.to_file("").run().await;
     let line = early.refusal(1);
-    assert!(
-        line.contains("too early")
-            && line.contains("run this again from")
-            && line.contains("--allow-recent"),
-        "{line}"
-    );
-    assert!(!file.exists());
-    ended(
-        &to_file(&simulator, &file, &[&state, "--allow-recent"])
-            .run()
-            .await,
-    );
-    assert_eq!(sum(&totals(&family(&file))), 101);
+    for words in ["too early", "run this again from", "--allow-recent"] {
+        assert!(line.contains(words), "{line}");
+    }
+    assert!(!world.path("h.om").exists());
+    done(world.to_file("--allow-recent")).await;
+    assert_eq!(sum(&world.totals()), 101);
 }
 
 #[tokio::test]
 async fn a_kill_leaves_no_file_and_the_next_run_writes_it() {
-    let simulator = world(2_000).await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("history.om");
+    let world = World::new(2_000).await;
+    let slow = "--until=4h --api.page-size=20 --api.max-requests-per-second=20";
     for signal in ["KILL", "TERM"] {
-        let mut running = to_file(
-            &simulator,
-            &file,
-            &[
-                "--until=4h",
-                "--api.page-size=20",
-                "--api.max-requests-per-second=20",
-            ],
-        )
-        .start();
-        simulator.simulator().clear_requests();
-        crate::support::binary::until("it reads", async || {
-            (simulator.simulator().requests().audit > 3).then_some(())
+        world.service().clear_requests();
+        let mut running = world.to_file(slow).start();
+        until("it reads", async || {
+            (world.service().requests().audit > 3).then_some(())
         })
         .await;
         running.signal(signal).await;
         let status = running.ended().await;
-        assert!(!file.exists());
+        assert!(!world.path("h.om").exists());
         if signal == "TERM" {
-            assert_eq!(status, Some(1));
-            running
-                .stderr()
-                .until("the last words", |line| {
-                    line.contains("nothing was written")
-                })
-                .await;
-            assert_eq!(
-                std::fs::read_dir(directory.path())
-                    .expect("a directory")
-                    .count(),
-                0
-            );
+            let is_last = |line: &str| line.contains("nothing was written");
+            running.stderr().until("the last words", is_last).await;
+            assert_eq!((status, world.files()), (Some(1), 0));
         }
     }
-    ended(&to_file(&simulator, &file, &["--until=4h"]).run().await);
-    assert_eq!(sum(&totals(&family(&file))), 2_000);
-    assert_eq!(
-        std::fs::read_dir(directory.path())
-            .expect("a directory")
-            .count(),
-        1
-    );
+    done(world.to_file("--until=4h")).await;
+    assert_eq!((sum(&world.totals()), world.files()), (2_000, 1));
 }
 
 #[tokio::test]
 async fn labels_are_those_of_the_exporter() {
-    let simulator = world(1_000).await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("history.om");
-    ended(
-        &to_file(&simulator, &file, &["--until=4h", "--metrics.max-actors=3"])
-            .run()
-            .await,
-    );
-    let folded = totals(&family(&file));
-    let actors: std::collections::BTreeSet<&String> =
-        folded.keys().map(|(_, actor)| actor).collect();
-    assert!(
-        actors.len() <= 5
-            && actors.contains(&"other".to_owned())
-            && actors.contains(&"none".to_owned()),
-        "{actors:?}"
-    );
-    assert_eq!(sum(&folded), 1_000);
+    let world = World::new(1_000).await;
+    done(world.to_file("--until=4h --metrics.max-actors=3")).await;
+    let totals = world.totals();
+    let actors: BTreeSet<&str> = totals.keys().map(|(_, actor)| &**actor).collect();
+    let is_folded = actors.len() <= 5 && actors.contains("other") && actors.contains("none");
+    assert!(is_folded && sum(&totals) == 1_000, "{actors:?}");
 
-    ended(
-        &to_file(
-            &simulator,
-            &file,
-            &["--until=4h", "--metrics.actor-label=none"],
-        )
-        .run()
-        .await,
-    );
-    let without = family(&file);
+    done(world.to_file("--until=4h --metrics.actor-label=none")).await;
     assert!(
-        without
-            .samples
+        world
+            .samples()
             .iter()
             .all(|sample| sample.labels.len() == 1)
     );
-    assert_eq!(sum(&totals(&without)), 1_000);
+    assert_eq!(sum(&world.totals()), 1_000);
 
     // Names need escaping, and a NUL would end the file for Prometheus.
     let user = serde_json::json!({ "id": 1, "firstName": "Zoë \"Zed\" \\", "lastName": "back\nslash\u{0}", "profileImageUrl": null });
-    simulator
-        .simulator()
-        .add_entry(&Fields::new().with("actorUserId", 1).with("actorUser", user))
-        .expect("valid fields");
-    simulator
-        .simulator()
-        .advance(std::time::Duration::from_secs(120));
-    ended(
-        &to_file(
-            &simulator,
-            &file,
-            &["--until=4h", "--metrics.actor-label=name"],
-        )
-        .run()
-        .await,
-    );
-    assert!(
-        totals(&family(&file))
-            .keys()
-            .any(|(_, actor)| actor == "Zoë \"Zed\" \\ back\nslash\u{fffd}")
-    );
+    let entry = Fields::new().with("actorUserId", 1).with("actorUser", user);
+    world.service().add_entry(&entry).expect("valid fields");
+    done(world.to_file("--until=4h --metrics.actor-label=name")).await;
+    let name = "Zoë \"Zed\" \\ back\nslash\u{fffd}";
+    assert!(world.totals().keys().any(|(_, actor)| actor == name));
 }
 
 #[tokio::test]
-async fn a_dry_run_counts_and_writes_nothing() {
-    let simulator = world(1_234).await;
-    for target in [
-        &["--to", "otlp"][..],
-        &["--to", "openmetrics"],
-        &["--to", "openmetrics", "x.om"],
-    ] {
-        let launch = backfill(&simulator, target).args(&["--dry-run", "--until=now"]);
-        let directory = launch.dir().to_owned();
-        let watched = tempfile::tempdir_in(&directory).expect("a directory");
-        let run = launch.run().await;
-        ended(&run);
-        assert!(
-            run.stdout.starts_with("1234 audit entries; oldest 20"),
-            "{}",
-            run.stdout
-        );
-        assert!(run.stdout.contains("TASK_COMPLETED"), "{}", run.stdout);
-        drop(watched);
+async fn it_says_what_there_is() {
+    let world = World::new(1_234).await;
+    for target in ["otlp", "openmetrics", "openmetrics x.om"] {
+        let launch = world.backfill(&format!("--dry-run --until=now --to {target}"));
+        let file = launch.dir().join("x.om");
+        let stdout = done(launch).await;
+        let is_counted = stdout.starts_with("1234 audit entries; oldest 20");
+        assert!(is_counted && stdout.contains("TASK_COMPLETED"), "{stdout}");
+        assert!(!file.exists());
     }
-}
+    let world = World::new(0).await;
+    let stdout = done(world.to_file("--until=4h")).await;
+    assert!(stdout.contains("nothing to create blocks from"));
+    assert!(world.totals().is_empty());
 
-#[tokio::test]
-async fn an_empty_range_is_a_whole_file_without_samples() {
-    let simulator = world(0).await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("history.om");
-    let run = to_file(&simulator, &file, &["--until=4h"]).run().await;
-    ended(&run);
-    assert!(run.stdout.contains("nothing to create blocks from"));
-    assert!(family(&file).samples.is_empty());
-}
-
-/// `launch` alone, for what needs no world.
-#[tokio::test]
-async fn the_help_names_what_matters_here_and_not_what_does_not() {
-    let help = launch(&["backfill", "--help"]).run().await;
-    ended(&help);
-    for flag in [
-        "--to",
-        "--until",
-        "--step",
-        "--fill",
-        "--label",
-        "--progress",
-        "--dry-run",
-        "--otlp.endpoint",
-        "--audit.activity-types",
-        "--metrics.max-actors",
-    ] {
-        assert!(help.stdout.contains(flag), "{flag}");
+    let help = done(launch(&["backfill", "--help"])).await;
+    let shown = "--to --until --step --fill --label --progress --dry-run --otlp.endpoint --audit.activity-types --metrics.max-actors";
+    for flag in shown.split(' ') {
+        assert!(help.contains(flag), "{flag}");
     }
     for flag in [
         "--web.listen-address",
         "--tickets.scan-interval",
         "--audit.start",
     ] {
-        assert!(!help.stdout.contains(flag), "{flag}");
+        assert!(!help.contains(flag), "{flag}");
     }
 }

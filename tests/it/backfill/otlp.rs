@@ -1,410 +1,242 @@
 //! `--to otlp`: every entry of the range, once, whatever happens.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
-use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, Readings};
+use orgdata_exporter::simulator::{AfterReading, Config, Fields, KeyReading, Readings};
 
-use super::support::{ids, live, to_otlp, world, world_of};
-use crate::support::binary::{Finished, launch, until};
+use super::support::{World, done, hours};
+use crate::support::binary::{launch, until};
 use crate::support::collector_peer::{Peer, Reply};
 
-const LIMIT: usize = 4 << 20;
-
-fn done(finished: &Finished) -> &str {
-    assert_eq!(finished.status, Some(0), "{finished:?}");
-    &finished.stdout
+fn instance(stdout: &str) -> &str {
+    let (_, rest) = stdout.split_once("service.instance.id ").expect("its name");
+    rest.split([';', '\n']).next().expect("a word")
 }
 
-fn instance(stdout: &str) -> String {
-    let (_, rest) = stdout
-        .split_once("service.instance.id ")
-        .expect("it is told");
-    rest.split([' ', ';', '\n'])
-        .next()
-        .expect("a word")
-        .to_owned()
+/// The resource of the last request.
+fn resource(peer: &Peer) -> String {
+    let last = peer.script.last.lock().expect("lock").clone();
+    format!("{:?}", last.expect("a request").resource_logs[0].resource)
 }
 
 #[tokio::test]
 async fn a_range_is_delivered_once_from_the_oldest_to_the_newest() {
-    let (simulator, peer) = (world(2_500).await, Peer::grpc(LIMIT).await);
-    let (from, end) = (
-        simulator.simulator().now() - jiff::SignedDuration::from_hours(72),
-        simulator.simulator().now() - jiff::SignedDuration::from_hours(24),
-    );
-    let directory = tempfile::tempdir().expect("a directory");
-    let (from_flag, until_flag) = (format!("--from={from}"), format!("--until={end}"));
-    let run = || {
-        to_otlp(
-            &simulator,
-            &peer,
-            &directory.path().join("p.db"),
-            &[&from_flag, &until_flag, "--api.page-size=100"],
-        )
-        .run()
-    };
-    let stdout = done(&run().await).to_owned();
-    let expected = ids(&simulator, |at| at >= from && at < end);
+    let world = World::new(2_500).await;
+    // A first response that is late makes no entry a live one.
+    world.service().add_events(3);
+    world.fault("delay=2500ms,times=1");
+    let (from, end) = (world.hours_ago(72), world.hours_ago(24));
+    let flags = format!("--from={from} --until={end} --api.page-size=100");
+    let stdout = done(world.to_otlp(&flags)).await;
+    let expected = world.entries(|at| at >= from && at < end);
+    let expected: Vec<String> = expected.into_iter().map(|entry| entry.id).collect();
     assert!(expected.len() > 500);
-    assert_eq!(peer.taken_ids(), expected);
-    assert!(
-        stdout.starts_with(&format!("Delivered {} log records", expected.len())),
-        "{stdout}"
-    );
+    assert_eq!(world.peer.taken_ids(), expected);
+    let words = format!("Delivered {} log records", expected.len());
+    assert!(stdout.starts_with(&words), "{stdout}");
 
-    // A second run has nothing to do, and asks nobody.
-    simulator.simulator().clear_requests();
-    assert!(done(&run().await).contains("complete"));
-    assert_eq!(peer.taken_ids().len(), expected.len());
-    assert_eq!(simulator.simulator().requests().audit, 0);
+    // A second run has nothing to do, and requests nothing.
+    world.service().clear_requests();
+    assert!(done(world.to_otlp(&flags)).await.contains("complete"));
+    assert_eq!(world.peer.taken_ids().len(), expected.len());
+    assert_eq!(world.service().requests().audit, 0);
 }
 
+/// The readings of what the specification leaves open, each with a service that fails now and then, and with entries
+/// that arrive meanwhile.
 #[tokio::test]
 async fn every_reading_of_the_specification_and_a_failing_service_change_nothing() {
+    let default = Readings::default;
+    let (newest, arrival) = (AfterReading::Newest, KeyReading::Arrival);
     for (name, readings) in [
         (
-            "the cursor's own entry again",
+            "newest",
+            Readings {
+                after: newest,
+                after_inclusive: true,
+                ..default()
+            },
+        ),
+        (
+            "inclusive",
             Readings {
                 before_inclusive: true,
-                ..Readings::default()
+                ..default()
             },
         ),
         (
-            "newest page, inclusive",
-            Readings {
-                after: AfterReading::Newest,
-                after_inclusive: true,
-                ..Readings::default()
-            },
-        ),
-        (
-            "capped pages",
+            "capped",
             Readings {
                 page_cap: Some(60),
                 no_date: true,
-                ..Readings::default()
+                ..default()
             },
         ),
+        (
+            "arrival",
+            Readings {
+                key: arrival,
+                ..default()
+            },
+        ),
+        ("too large", default()),
     ] {
-        let faults = ["500,every=9", "reset-body,every=11", "empty-page,every=5"]
-            .map(|fault| fault.parse::<Fault>().expect("a fault"));
-        let simulator = world_of(Config {
+        let world = World::with(Config {
             history: 600,
-            rate: 0.0,
-            tickets: 0,
-            ticket_change_rate: 0.0,
             readings,
-            faults: faults.into(),
-            ..Config::default()
+            ..Config::quiet()
         })
         .await;
-        let expected = ids(&simulator, |_| true);
-        // Entries that arrive meanwhile are no part of it, and late ones move what the pages hold.
-        let late = simulator.simulator().clone();
-        simulator.simulator().on_request(Box::new(move |_, _| {
-            late.add_events(3);
-            late.add_late(1, std::time::Duration::from_secs(3 * 86_400));
+        let service = world.service();
+        service.add_late(20, hours(30));
+        let (expected, ids) = (world.truth(|_| true), world.ids());
+        let end = service.now() + hours(1) / 3600;
+        let faults = "500,every=9 truncated-json,every=11 duplicate,every=3 empty-page,every=5";
+        // A page that the service cannot make is requested in halves.
+        let faults = if name == "too large" {
+            "too-large=60"
+        } else {
+            faults
+        };
+        faults.split(' ').for_each(|fault| world.fault(fault));
+        service.advance(hours(1));
+        let newer = service.clone();
+        service.on_request(Box::new(move |_, _| {
+            newer.add_events(2);
             None
         }));
-        let peer = Peer::grpc(LIMIT).await;
-        let directory = tempfile::tempdir().expect("a directory");
-        let run = to_otlp(
-            &simulator,
-            &peer,
-            &directory.path().join("p.db"),
-            &["--api.page-size=100"],
-        )
-        .run()
-        .await;
-        done(&run);
-        let taken = peer.taken_ids();
+        let flags = format!("--until={end} --api.page-size=100");
+        done(world.to_file(&flags)).await;
+        assert_eq!(world.totals(), expected, "{name}");
+        done(world.to_otlp(&flags)).await;
+        let taken = world.peer.taken_ids();
         let unique: BTreeSet<&String> = taken.iter().collect();
+        assert_eq!(unique, ids.iter().collect(), "{name}: everything");
         assert_eq!(unique.len(), taken.len(), "{name}: nothing twice");
-        assert!(
-            expected.iter().all(|id| unique.contains(id)),
-            "{name}: everything"
-        );
     }
 }
 
-/// A page that the service cannot make is asked for in halves; that takes some seconds, in which it could have healed.
 #[tokio::test]
-async fn pages_that_are_too_large_are_read_in_halves() {
-    let simulator = world(150).await;
-    simulator
-        .simulator()
-        .fault("too-large=60".parse().expect("a fault"));
-    let (peer, directory) = (
-        Peer::grpc(LIMIT).await,
-        tempfile::tempdir().expect("a directory"),
-    );
-    done(
-        &to_otlp(
-            &simulator,
-            &peer,
-            &directory.path().join("p.db"),
-            &["--api.page-size=100"],
-        )
-        .run()
-        .await,
-    );
-    assert_eq!(peer.taken_ids(), ids(&simulator, |_| true));
-}
-
-#[tokio::test]
-async fn killed_at_any_moment_it_goes_on_where_it_was() {
-    let (simulator, peer) = (world(3_000).await, Peer::grpc(LIMIT).await);
-    let expected = ids(&simulator, |_| true);
-    let directory = tempfile::tempdir().expect("a directory");
-    let progress = directory.path().join("p.db");
-    // On the way down, and at several moments of the way up.
+async fn killed_at_any_moment_it_continues_where_it_was() {
+    let world = World::new(3_000).await;
+    let slow = "--api.page-size=100 --otlp.batch-size=50 --api.max-requests-per-second=60";
+    // While it reads, and at several moments while it delivers.
     let mut taken = 0;
     for kill in 0..5 {
-        simulator.simulator().clear_requests();
-        let running = to_otlp(
-            &simulator,
-            &peer,
-            &progress,
-            &[
-                "--api.page-size=100",
-                "--api.max-requests-per-second=60",
-                "--otlp.batch-size=50",
-            ],
-        )
-        .start();
+        world.service().clear_requests();
+        let running = world.to_otlp(slow).start();
         until("it works", async || {
-            let moved = if kill == 0 {
-                simulator.simulator().requests().audit >= 12
-            } else {
-                peer.taken_ids().len() >= taken + 300
-            };
-            moved.then_some(())
+            let is_reading = kill == 0 && world.service().requests().audit >= 12;
+            (is_reading || world.peer.taken_ids().len() >= taken + 300).then_some(())
         })
         .await;
         running.signal("KILL").await;
-        taken = peer.taken_ids().len();
+        taken = world.peer.taken_ids().len();
     }
     assert!(taken < 3_000, "it was killed before its end");
-    let stdout = done(
-        &to_otlp(
-            &simulator,
-            &peer,
-            &progress,
-            &["--api.page-size=100", "--otlp.batch-size=50"],
-        )
-        .run()
-        .await,
-    )
-    .to_owned();
-    let taken = peer.taken_ids();
+    let stdout = done(world.to_otlp("--api.page-size=100 --otlp.batch-size=50")).await;
+    let taken = world.peer.taken_ids();
     let unique: BTreeSet<&String> = taken.iter().collect();
-    assert!(expected.iter().all(|id| unique.contains(id)) && unique.len() == 3_000);
-    // What was on its way to the collector at a kill may come twice, under the same log.record.uid; nothing else does.
+    assert_eq!(unique, world.ids().iter().collect());
+    // What was on its way at a kill may come twice, under the same log.record.uid; nothing else does.
     assert!(taken.len() <= 3_000 + 5 * 50 * 2, "{} records", taken.len());
-    let resource = peer
-        .script
-        .last
-        .lock()
-        .expect("lock")
-        .clone()
-        .expect("a request")
-        .resource_logs[0]
-        .resource
-        .clone()
-        .expect("a resource");
-    let own = resource
-        .attributes
-        .iter()
-        .find(|attribute| attribute.key == "service.instance.id")
-        .expect("an instance")
-        .value
-        .clone();
-    assert!(format!("{own:?}").contains(&instance(&stdout)));
+    assert!(resource(&world.peer).contains(instance(&stdout)));
 }
 
 #[tokio::test]
-async fn a_signal_ends_it_in_order_and_it_says_how_to_go_on() {
-    let (simulator, peer) = (world(2_000).await, Peer::grpc(LIMIT).await);
-    let directory = tempfile::tempdir().expect("a directory");
-    let progress = directory.path().join("p.db");
-    let mut running = to_otlp(
-        &simulator,
-        &peer,
-        &progress,
-        &["--api.page-size=100", "--rate=500"],
-    )
-    .start();
+async fn a_rate_is_kept_and_a_signal_ends_it_in_order() {
+    let world = World::new(2_000).await;
+    let begun = Instant::now();
+    let mut running = world.to_otlp("--api.page-size=100 --rate=500").start();
     until("records arrive", async || {
-        (peer.taken_ids().len() >= 200).then_some(())
+        (world.peer.taken_ids().len() >= 1_500).then_some(())
     })
     .await;
+    // The last request is not waited for.
+    assert!(begun.elapsed().as_secs_f64() >= 1_000.0 / 500.0);
     assert_eq!(running.stop().await, Some(1));
-    let words = running
-        .stderr()
-        .until("the last words", |line| {
-            line.starts_with("orgdata-exporter: stopped")
-        })
-        .await;
-    assert!(
-        words.contains("run the same command again") && words.contains("p.db"),
-        "{words}"
-    );
-    assert!(peer.taken_ids().len() < 2_000);
-    done(
-        &to_otlp(&simulator, &peer, &progress, &["--api.page-size=100"])
-            .run()
-            .await,
-    );
-    assert_eq!(
-        peer.taken_ids(),
-        ids(&simulator, |_| true),
-        "in order, and none twice"
-    );
-}
-
-#[tokio::test]
-async fn a_rate_is_kept() {
-    let (simulator, peer) = (world(600).await, Peer::grpc(LIMIT).await);
-    let directory = tempfile::tempdir().expect("a directory");
-    let began = std::time::Instant::now();
-    done(
-        &to_otlp(
-            &simulator,
-            &peer,
-            &directory.path().join("p.db"),
-            &["--api.page-size=50", "--rate=400"],
-        )
-        .run()
-        .await,
-    );
-    // The last page is not waited for.
-    assert!(
-        began.elapsed().as_secs_f64() >= 550.0 / 400.0,
-        "{:?}",
-        began.elapsed()
-    );
+    let is_last = |line: &str| line.starts_with("orgdata-exporter: stopped");
+    let words = running.stderr().until("the last words", is_last).await;
+    let says_how = words.contains("run the same command again") && words.contains("p.db");
+    assert!(says_how, "{words}");
+    assert!(world.peer.taken_ids().len() < 2_000);
+    done(world.to_otlp("--api.page-size=100")).await;
+    assert_eq!(world.peer.taken_ids(), world.ids(), "in order, none twice");
 }
 
 #[tokio::test]
 async fn what_is_refused_or_unreadable_is_a_dead_letter_and_can_be_sent_again() {
-    let (simulator, peer) = (world(300).await, Peer::grpc(LIMIT).await);
-    let all = ids(&simulator, |_| true);
-    peer.refuse(&all[100]);
-    let odd = Fields::new()
-        .unchecked()
-        .with("type", serde_json::Value::Null)
-        .with("id", "odd");
-    simulator.simulator().add_entry(&odd).expect("unchecked");
-    let directory = tempfile::tempdir().expect("a directory");
-    let progress = directory.path().join("p.db");
-    let path = format!("--state.path={}", progress.display());
-    let run = || to_otlp(&simulator, &peer, &progress, &[]).run();
-    let stdout = done(&run().await).to_owned();
-    assert!(
-        stdout.contains("Delivered 299")
-            && stdout.contains("2 could not be delivered")
-            && stdout.contains("dead-letters list"),
-        "{stdout}"
-    );
-    let listed = launch(&["dead-letters", "list", &path]).run().await;
-    assert!(
-        done(&listed).contains(&all[100]) && listed.stdout.contains("odd"),
-        "{listed:?}"
-    );
+    let world = World::new(300).await;
+    let bad = world.ids().swap_remove(100);
+    world.peer.refuse(&bad);
+    let odd = Fields::new().unchecked().with("id", "odd");
+    let odd = odd.with("type", serde_json::Value::Null);
+    world.service().add_entry(&odd).expect("unchecked");
+    let path = format!("--state.path={}", world.path("p.db").display());
+    let stdout = done(world.to_otlp("")).await;
+    for words in [
+        "Delivered 299",
+        "2 could not be delivered",
+        "dead-letters list",
+    ] {
+        assert!(stdout.contains(words), "{stdout}");
+    }
+    let listed = done(launch(&["dead-letters", "list", &path])).await;
+    assert!(listed.contains(&bad) && listed.contains("odd"), "{listed}");
 
-    peer.script.bad.lock().expect("lock").clear();
-    let queued = launch(&["dead-letters", "replay", "--all", &path])
-        .run()
-        .await;
-    assert!(done(&queued).starts_with("2 queued"));
-    assert!(done(&run().await).contains("Delivered 2 log records"));
-    assert!(peer.taken_ids().contains(&all[100]) && peer.taken_ids().contains(&"odd".to_owned()));
+    world.peer.script.bad.lock().expect("lock").clear();
+    let replay = launch(&["dead-letters", "replay", "--all", &path]);
+    assert!(done(replay).await.starts_with("2 queued"));
+    let stdout = done(world.to_otlp("")).await;
+    assert!(stdout.contains("Delivered 2 log records"), "{stdout}");
+    let taken = world.peer.taken_ids();
+    assert!(taken.contains(&bad) && taken.contains(&"odd".to_owned()));
 }
 
 #[tokio::test]
 async fn a_collector_that_is_away_is_waited_for_and_nothing_is_lost() {
-    let (simulator, peer) = (world(300).await, Peer::grpc(LIMIT).await);
-    let directory = tempfile::tempdir().expect("a directory");
-    let progress = directory.path().join("p.db");
+    let world = World::new(300).await;
     for _ in 0..10 {
-        peer.reply(Reply::Status(tonic::Status::unavailable("away")));
+        let away = tonic::Status::unavailable("away");
+        world.peer.reply(Reply::Status(away));
     }
-    let failed = to_otlp(
-        &simulator,
-        &peer,
-        &progress,
-        &["--patience=1s", "--shutdown.grace=100ms"],
-    )
-    .run()
-    .await;
+    let failed = world.to_otlp("--patience=1s --shutdown.grace=100ms");
+    let failed = failed.run().await;
     let line = failed.refusal_with_log(1);
-    assert!(
-        line.contains("collector has accepted nothing for 1s") && line.contains("300 wait"),
-        "{line}"
-    );
-    peer.script.replies.lock().expect("lock").clear();
-    done(&to_otlp(&simulator, &peer, &progress, &[]).run().await);
-    assert_eq!(peer.taken_ids(), ids(&simulator, |_| true));
+    for words in ["collector has accepted nothing for 1s", "300 wait"] {
+        assert!(line.contains(words), "{line}");
+    }
+    world.peer.script.replies.lock().expect("lock").clear();
+    done(world.to_otlp("")).await;
+    assert_eq!(world.peer.taken_ids(), world.ids());
 }
 
 #[tokio::test]
-async fn a_history_larger_than_the_limit_of_a_state_file_is_read_whole_and_sent_oldest_first() {
-    let (simulator, peer) = (world(0).await, Peer::grpc(LIMIT).await);
+async fn a_history_larger_than_a_state_file_is_read_whole_and_sent_oldest_first() {
+    let world = World::new(0).await;
     for _ in 0..200 {
-        let noise: String = std::iter::repeat_with(fastrand::alphanumeric)
-            .take(64_000)
-            .collect();
-        simulator
-            .simulator()
-            .add_entry(&Fields::new().with("metadata", serde_json::json!({ "noise": noise })))
-            .expect("valid fields");
+        let noise = std::iter::repeat_with(fastrand::alphanumeric).take(64_000);
+        let metadata = serde_json::json!({ "noise": noise.collect::<String>() });
+        let entry = Fields::new().with("metadata", metadata);
+        world.service().add_entry(&entry).expect("valid fields");
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let progress = directory.path().join("p.db");
-    let flags = ["--api.page-size=20", "--state.max-size=8MiB"];
-    done(&to_otlp(&simulator, &peer, &progress, &flags).run().await);
-    assert_eq!(peer.taken_ids(), ids(&simulator, |_| true));
+    done(world.to_otlp("--api.page-size=20 --state.max-size=8MiB")).await;
+    assert_eq!(world.peer.taken_ids(), world.ids());
 }
 
 #[tokio::test]
 async fn beside_a_running_exporter_it_has_an_instance_of_its_own() {
-    let (simulator, peer) = (world(200).await, Peer::grpc(LIMIT).await);
-    let directory = tempfile::tempdir().expect("a directory");
-    let exporter = live(&simulator, &directory.path().join("state.db"))
-        .arg(&format!("--otlp.endpoint=http://{}", peer.address))
-        .arg("--otlp.protocol=grpc")
-        .start();
-    exporter
-        .until_value("orgdata_up{loop=\"audit\"}", 1.0)
-        .await;
-    simulator.simulator().add_events(1);
-    exporter
-        .until_value("orgdata_otlp_records_sent_total", 1.0)
-        .await;
-    let resource = |peer: &Peer| {
-        format!(
-            "{:?}",
-            peer.script
-                .last
-                .lock()
-                .expect("lock")
-                .clone()
-                .expect("a request")
-                .resource_logs[0]
-                .resource
-        )
-    };
-    let own = resource(&peer);
-    let stdout = done(
-        &to_otlp(&simulator, &peer, &directory.path().join("p.db"), &[])
-            .run()
-            .await,
-    )
-    .to_owned();
-    assert!(resource(&peer).contains(&instance(&stdout)) && !own.contains(&instance(&stdout)));
-    assert_eq!(
-        exporter.value("orgdata_otlp_records_sent_total").await,
-        Some(1.0),
-        "it shares nothing with it"
-    );
+    let world = World::new(200).await;
+    let endpoint = format!("--otlp.endpoint=http://{}", world.peer.address);
+    let flags = [&*endpoint, "--otlp.protocol=grpc"];
+    let exporter = world.exporter("state.db", &flags).await;
+    world.service().add_events(1);
+    let sent = "orgdata_otlp_records_sent_total";
+    exporter.until_value(sent, 1.0).await;
+    let own = resource(&world.peer);
+    let stdout = done(world.to_otlp("")).await;
+    let instance = instance(&stdout);
+    assert!(resource(&world.peer).contains(instance) && !own.contains(instance));
+    assert_eq!(exporter.value(sent).await, Some(1.0), "it shares nothing");
 }

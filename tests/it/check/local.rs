@@ -1,12 +1,13 @@
 //! What is on this machine: the state file, its disk, and the ports. Nothing is changed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use orgdata_exporter::simulator::{Config, Simulator};
 
-use super::{Checked, TLS, check, organization, service};
-use crate::support::binary::{Exporter, exporter, until};
+use super::{Checked, TLS, check, expect, organization, service};
+use crate::support::binary::{Exporter, Launch, exporter, until};
 use crate::support::http_peer::{NO_TICKETS, Peer, json};
 
 /// An exporter that has read its first page into this file.
@@ -18,37 +19,30 @@ async fn running(base_url: &str, file: &Path) -> Exporter {
     running
 }
 
-async fn with_file(base_url: &str, file: &Path) -> Checked {
-    Checked::of(check(base_url).arg(&format!("--state.path={}", file.display()))).await
+fn with_file(base_url: &str, file: &Path) -> Launch {
+    check(base_url).arg(&format!("--state.path={}", file.display()))
 }
 
 /// Every file of a directory with its bytes and the time of its last change.
-fn contents(dir: &Path) -> BTreeMap<String, (Vec<u8>, std::time::SystemTime)> {
-    let entries = std::fs::read_dir(dir).expect("readable");
-    let entry = |entry: std::fs::DirEntry| {
-        let changed = entry.metadata().expect("exists").modified().expect("known");
-        let bytes = std::fs::read(entry.path()).expect("readable");
-        (
-            entry.file_name().to_string_lossy().into_owned(),
-            (bytes, changed),
-        )
+fn contents(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    let paths = std::fs::read_dir(dir).expect("readable");
+    let paths = paths.map(|entry| entry.expect("readable").path());
+    let content = |path: PathBuf| {
+        let bytes = std::fs::read(&path).expect("readable");
+        let changed = path.metadata().expect("exists").modified().expect("known");
+        (path, (bytes, changed))
     };
-    entries
-        .map(|found| entry(found.expect("readable")))
-        .collect()
+    paths.map(content).collect()
 }
 
-/// As [`with_file`], and asserts that nothing beside the file changes.
-async fn unchanged(base_url: &str, file: &Path) -> Checked {
+/// Asserts also that nothing beside the file changes.
+async fn unchanged(base_url: &str, file: &Path, expected: &str) -> Checked {
     let dir = file.parent().expect("it has one");
     let before = contents(dir);
-    let checked = with_file(base_url, file).await;
-    let after = contents(dir);
+    let checked = expect(with_file(base_url, file), expected).await;
     assert!(
-        after == before,
-        "{:?} became {:?}",
-        before.keys(),
-        after.keys()
+        contents(dir) == before,
+        "{file:?} or a file beside it changed"
     );
     checked
 }
@@ -68,41 +62,36 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     newer.execute(sql, []).expect("changed");
     drop((database, newer));
     std::fs::write(at("empty.db"), "").expect("writable");
-    let empty = unchanged(&api.base_url(), &at("empty.db")).await;
-    empty.assert_only(&[]);
+    unchanged(&api.base_url(), &at("empty.db"), "").await;
     std::fs::create_dir(at("directory")).expect("writable");
-    let table: [(&str, &str); 4] = [
+    for (name, words) in [
         (
             "foreign.db",
             "not a state file of this program | --state.path",
         ),
         ("newer.db", "newer version (schema 99)"),
         ("directory", "is a directory | --state.path"),
-        ("missing/state.db", "there is no directory | --state.path"),
-    ];
-    for (name, words) in table {
-        let checked = with_file(&api.base_url(), &at(name)).await;
-        checked.assert_only(&[&format!("bad state: {words}")]);
+        (
+            "missing/state.db",
+            "No such file or directory | --state.path",
+        ),
+    ] {
+        let launch = with_file(&api.base_url(), &at(name));
+        expect(launch, &format!("bad state: {words}")).await;
     }
-    with_file(&api.base_url(), Path::new(":memory:"))
-        .await
-        .assert_good("state", "in memory");
-    let large = Checked::of(check(&api.base_url()).arg("--state.max-size=4000PB")).await;
-    large.assert_only(&["warning disk: free, but the state file may grow to | --state.max-size"]);
-}
+    let memory = expect(with_file(&api.base_url(), Path::new(":memory:")), "").await;
+    memory.assert_good("state", "in memory");
+    let large = check(&api.base_url()).arg("--state.max-size=4000PB");
+    let words = "warning disk: free, but the state file may grow to | --state.max-size";
+    expect(large, words).await;
 
-#[tokio::test]
-async fn a_directory_that_this_user_cannot_write_in_is_bad() {
     use std::os::unix::fs::PermissionsExt as _;
-    let api = service().await;
-    let dir = tempfile::tempdir().expect("a directory");
     let read_only = std::fs::Permissions::from_mode(0o500);
     std::fs::set_permissions(dir.path(), read_only).expect("changed");
-    let checked = with_file(&api.base_url(), &dir.path().join("state.db")).await;
     // Root can write everywhere.
-    if std::fs::write(dir.path().join("probe"), "").is_err() {
-        let words = "cannot open state file | Permission denied | --state.path";
-        checked.assert_only(&[&format!("bad state: {words}")]);
+    if std::fs::write(at("probe"), "").is_err() {
+        let words = "bad state: cannot open state file | Permission denied | --state.path";
+        expect(with_file(&api.base_url(), &at("state.db")), words).await;
     }
 }
 
@@ -111,41 +100,33 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     let api = service().await;
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("state.db");
-    let missing = unchanged(&api.base_url(), &file).await;
+    let missing = unchanged(&api.base_url(), &file, "").await;
     missing.assert_good("state", "does not exist yet and can be created");
     assert!(contents(dir.path()).is_empty());
     running(&api.base_url(), &file).await.stop().await;
-    let stopped = unchanged(&api.base_url(), &file).await;
-    stopped.assert_only(&[]);
+    let stopped = unchanged(&api.base_url(), &file, "").await;
     stopped.assert_good("state", "can be used; 0 log records wait, 0 dead letters");
 
     let mut killed = running(&api.base_url(), &file).await;
     killed.signal("KILL").await;
     killed.ended().await;
     assert!(dir.path().join("state.db-wal").exists());
-    let checked = unchanged(&api.base_url(), &file).await;
-    checked.assert_only(&[]);
-    checked.assert_good(
-        "organization",
-        "4711, that of the key and of the state file",
-    );
+    let checked = unchanged(&api.base_url(), &file, "").await;
+    let words = "4711, that of the key and of the state file";
+    checked.assert_good("organization", words);
 
     // The organization decides, not the address.
     let moved = service().await;
-    let checked = unchanged(&moved.base_url(), &file).await;
-    checked.assert_only(&[]);
-    checked.assert_good(
-        "state",
-        &format!("though it was written with {}", api.base_url()),
-    );
+    let checked = unchanged(&moved.base_url(), &file, "").await;
+    let words = format!("though it was written with {}", api.base_url());
+    checked.assert_good("state", &words);
     let other = Config {
         organization_id: 9,
         ..organization()
     };
     let other = Simulator::spawn(other).await.expect("a free port");
-    let words = "belongs to organization 9, but the state file to 4711 | --state.path another file";
-    let checked = unchanged(&other.base_url(), &file).await;
-    checked.assert_only(&[&format!("bad organization: {words}")]);
+    let words = "bad organization: belongs to organization 9, but the state file to 4711 | --state.path another file";
+    unchanged(&other.base_url(), &file, words).await;
 }
 
 #[tokio::test]
@@ -160,15 +141,17 @@ async fn a_running_exporter_is_recognized_and_not_disturbed() {
             .arg(&format!("--web.listen-address={address}"))
             .arg(&format!("--state.path={state}"))
     };
-    let own = Checked::of(at(&file.display().to_string())).await;
-    own.assert_only(&[]);
+    let own = expect(at(&file.display().to_string()), "").await;
     own.assert_good("state", "a running exporter uses it");
     own.assert_good(
         "listen",
         &format!("the running exporter listens on {address}"),
     );
-    let beside = Checked::of(at(":memory:")).await;
-    beside.assert_only(&["bad listen: the port is in use | --web.listen-address"]);
+    expect(
+        at(":memory:"),
+        "bad listen: the port is in use | --web.listen-address",
+    )
+    .await;
     api.add_events(2);
     until("the events", async || {
         (running.sum("orgdata_audit_events_total").await == 2.0).then_some(())
@@ -187,13 +170,13 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
     let path = dir.path().join("web.sock");
     let socket = format!("unix:{}", path.display());
     for free in ["127.0.0.1:0,[::1]:0", &socket] {
-        Checked::of(at(free)).await.assert_only(&[]);
+        expect(at(free), "").await;
     }
     assert!(!path.exists());
     let live = std::os::unix::net::UnixListener::bind(&path).expect("it can be made");
-    let table: [(&str, &str); 5] = [
+    for (address, words) in [
         (
-            &stranger,
+            &*stranger,
             "the port is in use | stop what listens there | --web.listen-address",
         ),
         (
@@ -209,19 +192,14 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
             "another process listens there | choose another path",
         ),
         ("unix:/nonexistent/web.sock", "unix:/nonexistent/web.sock"),
-    ];
-    for (address, words) in table {
-        Checked::of(at(address))
-            .await
-            .assert_only(&[&format!("bad listen: {words}")]);
+    ] {
+        expect(at(address), &format!("bad listen: {words}")).await;
     }
     drop(live);
-    Checked::of(at(&socket)).await.assert_only(&[]);
+    expect(at(&socket), "").await;
     assert!(path.exists());
     // The sockets are there only when systemd starts the exporter.
-    Checked::of(at(&stranger).arg("--web.systemd-socket"))
-        .await
-        .assert_only(&[]);
+    expect(at(&stranger).arg("--web.systemd-socket"), "").await;
 }
 
 #[tokio::test]
@@ -232,14 +210,10 @@ async fn the_web_configuration_file_is_read() {
         std::fs::write(launch.dir().join("web.yml"), text).expect("writable");
         launch
     };
-    let broken = Checked::of(with("basic_auth_users:\n  alice: secret\n")).await;
-    broken.assert_only(&["bad settings: --web.config.file | web.yml | basic_auth_users.alice"]);
-    let text =
-        format!("tls_server_config:\n  cert_file: {TLS}server.pem\n  key_file: {TLS}server.key\n");
-    let valid = Checked::of(with(&text)).await;
-    valid.assert_only(&[]);
-    valid.assert_good(
-        "web-config",
-        "the web configuration file is valid, with TLS",
-    );
+    let broken = with("basic_auth_users:\n  alice: secret\n");
+    let words = "bad settings: --web.config.file | web.yml | basic_auth_users.alice";
+    expect(broken, words).await;
+    let tls = "tls_server_config:\n  cert_file: TLSserver.pem\n  key_file: TLSserver.key\n";
+    let valid = expect(with(&tls.replace("TLS", TLS)), "").await;
+    valid.assert_good("web-config", "configuration file is valid, with TLS");
 }

@@ -7,17 +7,14 @@ mod service;
 
 use orgdata_exporter::simulator::{ClockSource, Config, Running, Simulator};
 
-use crate::support::binary::{Finished, KEY, Launch, launch};
+use crate::support::binary::{KEY, Launch, launch};
 
 /// The directory of the test certificates.
 const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
 
 /// What a run printed.
 #[derive(Debug)]
-struct Checked {
-    status: Option<i32>,
-    text: String,
-}
+struct Checked(String);
 
 /// `check` with the simulator's key, a state file that does not exist, and a free port.
 fn check(base_url: &str) -> Launch {
@@ -42,23 +39,40 @@ async fn service() -> Running {
     Simulator::spawn(organization()).await.expect("a free port")
 }
 
-// === impl Checked ===
-
-impl From<Finished> for Checked {
-    fn from(finished: Finished) -> Self {
-        assert_eq!(finished.stderr, "", "{}", finished.stdout);
-        Self {
-            status: finished.status,
-            text: finished.stdout,
+/// Runs it and asserts that this is the only finding that is not good, and that the exit status is that of its level.
+/// It is written as `level check: words | other words`; if empty, all is good.
+async fn expect(launch: Launch, expected: &str) -> Checked {
+    let finished = launch.run().await;
+    let checked = Checked(finished.stdout);
+    assert_eq!(finished.stderr, "", "{}", checked.0);
+    let mut found = checked.findings();
+    found.retain(|(level, ..)| *level != "good");
+    let status = match expected.split(' ').next() {
+        Some("bad") => 2,
+        Some("warning") => 1,
+        _ => 0,
+    };
+    assert_eq!(
+        found.len(),
+        usize::from(status > 0),
+        "{expected}:\n{}",
+        checked.0
+    );
+    assert_eq!(finished.status, Some(status), "{}", checked.0);
+    if let [(level, check, said)] = found[..] {
+        let said = format!("{level} {check}: {said}");
+        for words in expected.split(" | ") {
+            let (about, words) = words.split_once(": ").unwrap_or(("", words));
+            let is_there = said.starts_with(about) && said.contains(words);
+            assert!(is_there, "{words:?} is missing in {said}");
         }
     }
+    checked
 }
 
-impl Checked {
-    async fn of(launch: Launch) -> Self {
-        launch.run().await.into()
-    }
+// === impl Checked ===
 
+impl Checked {
     /// The findings, each as its level, what it is about, and the rest of the line.
     fn findings(&self) -> Vec<(&str, &str, &str)> {
         let words = |line| {
@@ -67,55 +81,15 @@ impl Checked {
             let known = ["good", "warning", "bad"].contains(&level);
             known.then(|| (level, check, said.trim_start()))
         };
-        self.text.lines().filter_map(words).collect()
+        self.0.lines().filter_map(words).collect()
     }
 
-    /// The level and the text of the only line about a thing.
-    #[track_caller]
-    fn line(&self, check: &str) -> (&str, &str) {
-        let mut found = self.findings();
-        found.retain(|(_, about, _)| *about == check);
-        let [(level, _, said)] = found[..] else {
-            panic!("not one line about {check} in:\n{}", self.text)
-        };
-        (level, said)
-    }
-
-    /// Asserts that these findings are all that is not good, and that the exit status is that of the worst. Each is
-    /// written as `level check: words | other words`.
-    #[track_caller]
-    fn assert_only(&self, expected: &[&str]) {
-        let mut found = self.findings();
-        found.retain(|(level, ..)| *level != "good");
-        assert_eq!(found.len(), expected.len(), "{expected:?}:\n{}", self.text);
-        for expected in expected {
-            let (finding, words) = expected.split_once(": ").expect("a colon");
-            let (level, check) = finding.split_once(' ').expect("a level");
-            let (found, said) = self.line(check);
-            assert_eq!(found, level, "{check} in:\n{}", self.text);
-            for words in words.split(" | ") {
-                assert!(
-                    said.contains(words),
-                    "{words:?} is missing in {check}: {said}"
-                );
-            }
-        }
-        let bad = expected.iter().any(|expected| expected.starts_with("bad "));
-        let status = if bad {
-            2
-        } else {
-            i32::from(!expected.is_empty())
-        };
-        assert_eq!(self.status, Some(status), "{}", self.text);
-    }
-
+    /// Asserts that the only line about a thing is good and contains these words.
     #[track_caller]
     fn assert_good(&self, check: &str, words: &str) {
-        let (level, said) = self.line(check);
-        assert!(
-            level == "good" && said.contains(words),
-            "{words} expected of {check}:\n{}",
-            self.text
-        );
+        let mut found = self.findings();
+        found.retain(|(_, about, _)| *about == check);
+        let is_good = matches!(found[..], [("good", _, said)] if said.contains(words));
+        assert!(is_good, "{words} expected of {check}:\n{}", self.0);
     }
 }

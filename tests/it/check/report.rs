@@ -3,7 +3,7 @@
 use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
 use serde_json::Value;
 
-use super::{Checked, check, organization, service};
+use super::{check, expect, organization, service};
 use crate::support::binary::{KEY, launch};
 use crate::support::http_peer::{Peer, json};
 
@@ -16,8 +16,8 @@ async fn settings_are_shown_with_their_origin() {
         .env("ORGDATA_TICKETS_MAX_AGE", "")
         .env("OTEL_SERVICE_NAME", "audit")
         .arg("--state.max-size=32MiB");
-    let checked = Checked::of(launch).await;
-    let lines = checked.text.lines().take_while(|line| !line.is_empty());
+    let text = expect(launch, "").await.0;
+    let lines = text.lines().take_while(|line| !line.is_empty());
     let rows: Vec<String> = lines
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
@@ -32,15 +32,12 @@ async fn settings_are_shown_with_their_origin() {
         "ORGDATA_API_KEY (not shown) variable",
         "OTEL_SERVICE_NAME (set) variable",
     ] {
-        assert!(
-            rows.iter().any(|shown| shown == row),
-            "{row:?} is missing in:\n{}",
-            checked.text
-        );
+        let is_shown = rows.iter().any(|shown| shown == row);
+        assert!(is_shown, "{row:?} is missing in:\n{text}");
     }
     // Neither given nor important.
     for flag in ["--tickets.scan-interval", "--tickets.max-age", "--format"] {
-        assert!(!checked.text.contains(flag), "{}", checked.text);
+        assert!(!text.contains(flag), "{text}");
     }
 }
 
@@ -52,17 +49,11 @@ async fn json_is_one_document_with_the_same_fields_everywhere() {
     assert_eq!((finished.status, finished.stderr.as_str()), (Some(2), ""));
     let document: Value = serde_json::from_str(&finished.stdout).expect("one document");
     let keys = |value: &Value| -> Vec<String> {
-        value
-            .as_object()
-            .expect("an object")
-            .keys()
-            .cloned()
-            .collect()
+        let object = value.as_object().expect("an object");
+        object.keys().cloned().collect()
     };
-    assert_eq!(
-        keys(&document),
-        ["version", "level", "settings", "findings"]
-    );
+    let names = ["version", "level", "settings", "findings"];
+    assert_eq!(keys(&document), names);
     assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(document["level"], "bad");
     let list = |name: &str| document[name].as_array().expect("a list");
@@ -71,11 +62,8 @@ async fn json_is_one_document_with_the_same_fields_everywhere() {
     }
     for finding in list("findings") {
         assert_eq!(keys(finding), ["check", "level", "said", "advice"]);
-        assert_eq!(
-            finding["level"] == "good",
-            finding["advice"].is_null(),
-            "{finding}"
-        );
+        let is_good = finding["level"] == "good";
+        assert_eq!(is_good, finding["advice"].is_null(), "{finding}");
     }
     let key = list("findings")
         .iter()
@@ -109,8 +97,8 @@ async fn a_terminal_gets_colours_unless_they_are_not_wanted() {
         assert!(text.contains("All is well."), "{text}");
         assert_eq!(text.contains("\u{1b}[32mgood"), coloured, "{text:?}");
     }
-    let piped = Checked::of(check(&api.base_url())).await;
-    assert!(!piped.text.contains('\u{1b}'), "{:?}", piped.text);
+    let piped = expect(check(&api.base_url()), "").await;
+    assert!(!piped.0.contains('\u{1b}'), "{piped:?}");
 }
 
 #[tokio::test]
@@ -133,19 +121,17 @@ async fn no_secret_is_in_it() {
                 "http://user:hunter2@127.0.0.1:9",
             )
             .env("https_proxy", "http://user:hunter2@127.0.0.1:9");
-        let mut launches = vec![one];
-        for url in [
-            "https://user:hunter2@api.example.com",
-            "https://api.example.com/?key=hunter2",
-        ] {
-            launches.push(check(url));
-        }
+        let mut launches = vec![
+            one,
+            check("https://user:hunter2@api.example.com"),
+            check("https://api.example.com/?key=hunter2"),
+        ];
         for endpoint in [
             "http://user:hunter2@127.0.0.1",
             "http://user:hunter2@[oops",
             "user:hunter2@host:4317",
         ] {
-            launches.push(check(&refusing.url()).arg(&format!("--otlp.endpoint={endpoint}")));
+            launches.push(check(&refusing.url()).env("ORGDATA_OTLP_ENDPOINT", endpoint));
         }
         for launch in launches {
             let finished = launch.arg(&format!("--format={format}")).run().await;
@@ -166,10 +152,8 @@ async fn an_unknown_variable_is_a_warning() {
         // Kubernetes sets these for Services of these names.
         .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
         .env("ORGDATA_PORT_80_TCP", "tcp://10.0.0.1:80");
-    let words = "ORGDATA_AUDIT_POL_INTERVAL | unknown | --help";
-    Checked::of(launch)
-        .await
-        .assert_only(&[&format!("warning variables: {words}")]);
+    let words = "warning variables: ORGDATA_AUDIT_POL_INTERVAL | unknown | --help";
+    expect(launch, words).await;
 }
 
 /// The line without what differs from run to run: numbers, and the width of columns.

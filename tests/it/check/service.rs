@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, stream};
 use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Simulator};
 
-use super::{Checked, TLS, check, organization, service};
+use super::{TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
 use crate::support::collector_peer::https;
 use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, head, json};
@@ -90,38 +90,15 @@ async fn each_failure_is_named_with_what_to_do() {
             Some(("tickets", answer)) => api(None, Some(reply(answer))).await,
             _ => api(Some(reply(&answers)), Some(reply(&answers))).await,
         };
-        let launch = check(&api.url()).arg("--api.timeout=3s");
-        (expected, Checked::of(launch).await)
+        expect(check(&api.url()).arg("--api.timeout=3s"), expected).await;
     });
-    let mut runs = stream::iter(runs).buffer_unordered(4);
-    while let Some((expected, checked)) = runs.next().await {
-        checked.assert_only(&[expected]);
-    }
-}
-
-#[tokio::test]
-async fn a_page_that_is_too_large_is_told_from_an_unreadable_one() {
-    for (large, finding) in [
-        ("audit-logs?limit=1000", "warning audit-logs"),
-        ("tickets?limit=1000", "bad tickets"),
-    ] {
-        let api = Peer::start(move |seen, _| match seen.target() {
-            target if target.contains(large) => status("500 Error"),
-            target if target.contains("tickets") => json("200 OK", NO_TICKETS),
-            _ => json("200 OK", ENTRY),
-        })
-        .await;
-        let words = "cannot read a page of 1000, but one of 1: HTTP 500 | --api.page-size";
-        let checked = Checked::of(check(&api.url())).await;
-        checked.assert_only(&[&format!("{finding}: {words}")]);
-    }
+    stream::iter(runs).buffer_unordered(4).collect::<()>().await;
 }
 
 #[tokio::test]
 async fn a_service_that_is_well_is_all_good() {
     let api = service().await;
-    let checked = Checked::of(check(&api.base_url())).await;
-    checked.assert_only(&[]);
+    let checked = expect(check(&api.base_url()), "").await;
     for (about, words) in [
         ("service", "answers"),
         (
@@ -141,11 +118,7 @@ async fn a_service_that_is_well_is_all_good() {
     ] {
         checked.assert_good(about, words);
     }
-    assert!(
-        checked.text.ends_with("\nAll is well.\n"),
-        "{}",
-        checked.text
-    );
+    assert!(checked.0.ends_with("\nAll is well.\n"), "{}", checked.0);
 }
 
 #[tokio::test]
@@ -157,74 +130,58 @@ async fn keys_are_named_by_their_place_and_scopes() {
     };
     let api = Simulator::spawn(config).await.expect("a free port");
     let url = api.base_url();
-    let both = Checked::of(check(&url)).await;
-    both.assert_only(&["bad tickets: the scope tickets:read | --tickets.enabled=false"]);
+    let scope = "bad tickets: the scope tickets:read | --tickets.enabled=false";
+    let both = expect(check(&url), scope).await;
     both.assert_good("key", "accepted for activity_logs:read");
-    let one = Checked::of(check(&url).arg("--tickets.enabled=false")).await;
-    one.assert_only(&[]);
+    let one = expect(check(&url).arg("--tickets.enabled=false"), "").await;
     one.assert_good("tickets", "off");
     let file = check(&url)
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=the-key");
     std::fs::write(file.dir().join("the-key"), "not-the-key\n").expect("writable");
-    let wrong = Checked::of(file).await;
-    wrong.assert_only(&["bad key: HTTP 401 | put it into the-key"]);
-    let plain = Checked::of(check("http://192.0.2.1")).await;
-    plain.assert_only(&[
-        "bad settings: unencrypted | --api.allow-plain-http | ORGDATA_API_BASE_URL",
-    ]);
+    expect(file, "bad key: HTTP 401 | put it into the-key").await;
+    let plain = "bad settings: unencrypted | --api.allow-plain-http | ORGDATA_API_BASE_URL";
+    expect(check("http://192.0.2.1"), plain).await;
 }
 
 #[tokio::test]
 async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let closed = format!("http://{}", listener.local_addr().expect("bound"));
-    drop(listener);
     let api = service().await;
     let plain = api.base_url().replace("http://", "https://");
-    let table: [(&str, &str); 3] = [
+    let tls = format!("https://localhost:{}", https(TLS).port());
+    for (url, words) in [
         (
             "https://no-such-host.invalid",
             "failed to lookup | check the name | DNS | --api.base-url",
         ),
         (
-            &closed,
+            "http://127.0.0.1:1",
             "Connection refused | nothing listens there | --api.base-url",
         ),
         (&plain, "InvalidContentType | does not speak TLS | http://"),
-    ];
-    for (url, words) in table {
-        Checked::of(check(url))
-            .await
-            .assert_only(&[&format!("bad service: {words}")]);
+        (&tls, "UnknownIssuer | --api.ca-file"),
+    ] {
+        expect(check(url), &format!("bad service: {words}")).await;
     }
+    let no_pem = check(&tls).arg(&format!("--api.ca-file={TLS}server.key"));
+    expect(
+        no_pem,
+        "bad service: --api.ca-file | holds no certificate | PEM",
+    )
+    .await;
     let proxy = Peer::always(answer("407 Proxy Authentication Required", &[], "")).await;
     let through = check("https://api.example.com").env("https_proxy", &proxy.url());
-    let words = "cannot connect | the proxy refuses | HTTPS_PROXY";
-    Checked::of(through)
-        .await
-        .assert_only(&[&format!("bad service: {words}")]);
-}
-
-#[tokio::test]
-async fn an_untrusted_certificate_is_named_with_the_flag_that_trusts_it() {
-    let url = format!("https://localhost:{}", https(TLS).port());
-    let untrusted = Checked::of(check(&url)).await;
-    untrusted.assert_only(&["bad service: UnknownIssuer | --api.ca-file"]);
-    let no_pem = check(&url).arg(&format!("--api.ca-file={TLS}server.key"));
-    let words = "--api.ca-file | holds no certificate | PEM";
-    Checked::of(no_pem)
-        .await
-        .assert_only(&[&format!("bad service: {words}")]);
+    let words = "bad service: cannot connect | the proxy refuses | HTTPS_PROXY";
+    expect(through, words).await;
 }
 
 #[tokio::test]
 async fn a_filter_that_the_service_refuses_is_named() {
     let body = r#"{"error":"Bad request","issues":[{"path":["activityTypes"],"code":"invalid_enum_value","message":"No such type"}]}"#;
     let api = api(Some(json("400 Bad Request", body)), None).await;
-    let checked = Checked::of(check(&api.url()).arg("--audit.activity-types=NOTHING")).await;
-    let words = "activityTypes: No such type | correct the filter | --audit.activity-types";
-    checked.assert_only(&[&format!("bad audit-logs: {words}")]);
+    let launch = check(&api.url()).arg("--audit.activity-types=NOTHING");
+    let words = "bad audit-logs: activityTypes: No such type | correct the filter";
+    expect(launch, words).await;
 }
 
 #[tokio::test]
@@ -238,13 +195,10 @@ async fn a_clock_that_differs_is_a_warning() {
         })
         .await
         .expect("a free port");
-        let checked = Checked::of(check(&api.base_url())).await;
-        checked.assert_only(&["warning clock: this machine's clock is | synchronize"]);
-        let said = checked.line("clock").1;
-        assert!(
-            said.contains(side) && (said.contains("1h") || said.contains("59m")),
-            "{said}"
-        );
+        let words = format!("warning clock: this machine's clock is | {side} | synchronize");
+        let checked = expect(check(&api.base_url()), &words).await;
+        let is_an_hour = checked.0.contains(" 1h") || checked.0.contains(" 59m");
+        assert!(is_an_hour, "{}", checked.0);
     }
 }
 
@@ -255,17 +209,8 @@ async fn it_ends_in_time_whatever_hangs() {
     let launch = check(&peer.url())
         .args(&["--api.timeout=10m", "--otlp.protocol=http/protobuf"])
         .arg(&format!("--otlp.endpoint={}", peer.url()));
-    let checked = Checked::of(launch).await;
-    assert!(
-        started.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        started.elapsed()
-    );
-    for about in ["service", "collector"] {
-        assert!(
-            checked.line(about).1.contains("no answer within 10s"),
-            "{}",
-            checked.text
-        );
-    }
+    let finished = launch.run().await;
+    assert!(started.elapsed() < Duration::from_secs(15));
+    let silent = finished.stdout.matches("no answer within 10s").count();
+    assert_eq!((finished.status, silent), (Some(2), 2), "{finished:?}");
 }

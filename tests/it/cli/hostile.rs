@@ -47,9 +47,9 @@ fn nonsense() -> Vec<String> {
     // Cursors that lead nowhere, or back to the same page.
     let cursors = [
         ("null", "null"),
-        ("\"\"", "\"\""),
-        ("\"s\"", "\"e\""),
-        ("null", "\"e\""),
+        (r#""""#, r#""""#),
+        (r#""s""#, r#""e""#),
+        ("null", r#""e""#),
     ];
     let pages = |item: &String| cursors.map(|(start, end)| page(item, start, end));
     let mut bodies: Vec<String> = items.iter().flat_map(pages).collect();

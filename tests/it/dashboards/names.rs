@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use clap::{Command, CommandFactory};
 use jiff::Timestamp;
-use orgdata_exporter::cli::Cli;
+use orgdata_exporter::commands::Cli;
 use orgdata_exporter::metrics::certificates::Certificate;
 use orgdata_exporter::metrics::exposition::Format;
 

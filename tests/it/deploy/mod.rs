@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use clap::CommandFactory as _;
-use orgdata_exporter::cli::Cli;
+use orgdata_exporter::commands::Cli;
 use serde_json::{Value, json};
 
 use crate::support::binary::launch;
