@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::metrics::Loop;
+use crate::util::lock;
 
 /// A loop without a beat for this long is stuck in a computation or a lock. No computation of a round takes more than a
 /// second or two.
@@ -137,7 +138,7 @@ impl Health {
     }
 
     fn beats(&self) -> MutexGuard<'_, [Option<Beat>; Loop::ALL.len()]> {
-        self.0.beats.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.beats)
     }
 }
 

@@ -63,23 +63,18 @@ impl ApiMetrics {
     /// Counts a request whose response took `duration` and had `bytes` bytes; `endpoint` is one of [`ENDPOINTS`].
     pub fn response(&self, endpoint: &'static str, duration: Duration, bytes: u64) {
         let labels = [("endpoint", endpoint)];
-        if let Some(requests) = self.requests.get(&labels) {
-            requests.inc();
-        }
-        if let Some(histogram) = self.duration.get(&labels) {
-            histogram.observe(duration.as_secs_f64());
-        }
-        if let Some(total) = self.response_bytes.get(&labels) {
-            total.inc_by(bytes);
-        }
+        let seconds = duration.as_secs_f64();
+        self.requests.update(&labels, |count| _ = count.inc());
+        self.duration
+            .update(&labels, |histogram| histogram.observe(seconds));
+        self.response_bytes
+            .update(&labels, |sum| _ = sum.inc_by(bytes));
     }
 
     /// Counts a request without a usable response; `reason` is one of [`REASONS`].
     pub fn failure(&self, endpoint: &'static str, reason: &'static str) {
         let labels = [("endpoint", endpoint), ("reason", reason)];
-        if let Some(failures) = self.failures.get(&labels) {
-            failures.inc();
-        }
+        self.failures.update(&labels, |count| _ = count.inc());
     }
 
     /// Counts the time that a request waited for a rate limit.

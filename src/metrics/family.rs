@@ -4,7 +4,7 @@
 //! updated in place, [`descriptors!`] the families that a collector computes during a scrape and writes with [`Writer`].
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use prometheus_client::encoding::{
@@ -13,6 +13,8 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
+
+use crate::util::lock;
 
 /// Defines a struct of metric families and `register`, which adds them to a registry in the order of the fields.
 ///
@@ -86,11 +88,6 @@ pub(super) struct OptionalTime(Arc<Mutex<Option<Timestamp>>>);
 /// Writes families whose values are computed during a scrape.
 pub(super) struct Writer<'a>(pub(super) DescriptorEncoder<'a>);
 
-/// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Seconds since the epoch.
 pub(super) fn seconds(time: Timestamp) -> f64 {
     time.as_duration().as_secs_f64()
@@ -104,10 +101,11 @@ impl<L: PartialEq, M> Family<L, M> {
         Self(series.collect())
     }
 
-    /// Returns the metric with these labels, if there is one.
-    pub(super) fn get(&self, labels: &L) -> Option<&M> {
-        let (_, metric) = self.0.iter().find(|(known, _)| known == labels)?;
-        Some(metric)
+    /// Changes the metric with these labels, if there is one.
+    pub(super) fn update(&self, labels: &L, change: impl FnOnce(&M)) {
+        if let Some((_, metric)) = self.0.iter().find(|(known, _)| known == labels) {
+            change(metric);
+        }
     }
 
     pub(super) fn metrics(&self) -> impl Iterator<Item = &M> {

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::family::{Writer, descriptors, lock, seconds};
+use super::family::{Writer, descriptors, seconds};
+use crate::util::lock;
 
 descriptors! {
     /// Whether the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering

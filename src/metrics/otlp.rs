@@ -66,9 +66,8 @@ families! {
 impl OtlpMetrics {
     /// Counts an export request that was not acknowledged; `reason` is one of [`REASONS`].
     pub fn failed(&self, reason: &'static str) {
-        if let Some(failures) = self.failures.get(&[("reason", reason)]) {
-            failures.inc();
-        }
+        let labels = [("reason", reason)];
+        self.failures.update(&labels, |count| _ = count.inc());
     }
 
     /// Counts `records` acknowledged records of one page that arrived `delay` ago.

@@ -4,4 +4,11 @@ pub mod backoff;
 pub mod text;
 pub mod throttle;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use orgdata_api::{error_chain, labels};
+
+/// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,6 +14,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Semaphore;
 
 use super::config::ConfigError;
+use crate::util::lock;
 
 /// The maximum cost of a hash. Each step doubles the time: 10 takes 70 ms, 18 takes 20 s.
 const MAX_COST: u32 = 18;
@@ -142,10 +143,6 @@ impl PasswordVerifier {
         });
         check.await.unwrap_or(Verdict::Busy)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl Waiting ===

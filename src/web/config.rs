@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::auth::{self, PasswordVerifier, Users};
 use super::tls::{Tls, TlsFields};
+use crate::util::lock;
 
 /// The time between two readings of the files.
 const RECHECK: Duration = Duration::from_secs(1);
@@ -243,10 +244,6 @@ impl Rate {
         }
         taken
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl WebConfig ===

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{Limits, RESPONSE_TIMEOUT};
+use crate::util::lock;
 
 /// The number of file descriptors that are kept for everything but connections of clients: files,
 /// listeners, requests to the API and to the collector.
@@ -149,10 +150,6 @@ impl Pool {
         open.retain(|connection| connection.upgrade().as_ref().is_some_and(is_open));
         open.iter().filter_map(Weak::upgrade).collect()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl Connection ===

@@ -238,13 +238,6 @@ fn systemd_sockets() -> io::Result<Vec<Socket>> {
 // === impl Socket ===
 
 impl Socket {
-    fn tcp_address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(listener) => listener.local_addr().ok(),
-            Self::Unix { .. } => None,
-        }
-    }
-
     fn name(&self) -> Option<String> {
         match self {
             Self::Tcp(listener) => Some(listener.local_addr().ok()?.to_string()),
@@ -274,7 +267,11 @@ impl Bound {
     /// Returns the TCP addresses, with the actual port if 0 was given.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let sockets = self.sockets.iter();
-        sockets.filter_map(|socket| socket.tcp_address()).collect()
+        let address = |socket: &Arc<Socket>| match &**socket {
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+            Socket::Unix { .. } => None,
+        };
+        sockets.filter_map(address).collect()
     }
 
     /// Returns all addresses, in the form of `--web.listen-address`.

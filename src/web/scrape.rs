@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
-use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex as SyncMutex, Weak};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::{WebState, landing, negotiate};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
+use crate::util::lock;
 
 /// The size of the pieces in which a body is sent, in bytes.
 const PIECE: usize = 16 * 1024;
@@ -184,7 +185,7 @@ fn drop_oldest(shared: &mut VecDeque<Weak<Rendered>>) {
     let size = |rendered: &Weak<Rendered>| rendered.upgrade().map_or(0, |rendered| rendered.size);
     while shared.len() > 2 && shared.iter().map(size).sum::<usize>() > MAX_IN_USE {
         if let Some(oldest) = shared.pop_front().and_then(|oldest| oldest.upgrade()) {
-            oldest.lock().take();
+            lock(&oldest.text).take();
         }
     }
 }
@@ -194,15 +195,11 @@ fn drop_oldest(shared: &mut VecDeque<Weak<Rendered>>) {
 impl Rendered {
     /// Copies the piece that begins at `start`.
     fn piece(&self, start: usize) -> io::Result<Bytes> {
-        let text = self.lock();
+        let text = lock(&self.text);
         let text = text
             .as_deref()
             .ok_or_else(|| io::Error::other("the client reads too slowly"))?;
         let end = self.size.min(start + PIECE);
         Ok(Bytes::copy_from_slice(&text[start..end]))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

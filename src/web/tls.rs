@@ -59,7 +59,7 @@ enum ClientAuth {
     RequireAndVerifyClientCert,
 }
 
-#[derive(Clone, Copy, Deserialize, PartialEq, PartialOrd)]
+#[derive(Deserialize)]
 enum Version {
     #[serde(rename = "TLS12")]
     Tls12,
@@ -114,20 +114,18 @@ impl Tls {
         let key = Pem::read(files, "key", fields.key_file, fields.key)?;
         let authority = Pem::read(files, "client_ca", fields.client_ca_file, fields.client_ca)?;
         let policy = fields.client_auth_type.unwrap_or_default();
-        let (cert, key) = match (cert, key) {
-            (Some(cert), Some(key)) => (cert, key),
-            (None, None) if authority.is_none() && policy == ClientAuth::NoClientCert => {
-                return Ok(None);
-            }
-            (None, _) => {
-                let message = "missing cert or cert_file; give the server's certificate as PEM";
-                return Err(error("cert", message));
-            }
-            (_, None) => {
-                let message = "missing key or key_file; give the certificate's private key as PEM";
-                return Err(error("key", message));
-            }
+        let is_empty = cert.is_none() && key.is_none() && authority.is_none();
+        if is_empty && policy == ClientAuth::NoClientCert {
+            return Ok(None);
+        }
+        let missing = |field| {
+            error(
+                field,
+                format!("missing {field} or {field}_file; give it as PEM"),
+            )
         };
+        let cert = cert.ok_or_else(|| missing("cert"))?;
+        let key = key.ok_or_else(|| missing("key"))?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions(fields.min_version, fields.max_version)?)
@@ -164,14 +162,14 @@ fn versions(
 ) -> Result<&'static [&'static SupportedProtocolVersion], ConfigError> {
     static TLS12: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS12];
     static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
-    match (min.unwrap_or(Version::Tls12), max.unwrap_or(Version::Tls13)) {
-        (Version::Tls12, Version::Tls13) => Ok(rustls::ALL_VERSIONS),
-        (Version::Tls12, Version::Tls12) => Ok(&TLS12),
-        (Version::Tls13, Version::Tls13) => Ok(&TLS13),
-        (Version::Tls13, Version::Tls12) => {
+    match (min, max) {
+        (Some(Version::Tls13), Some(Version::Tls12)) => {
             let message = "it is above max_version; remove one of them";
             Err(error("min_version", message))
         }
+        (Some(Version::Tls13), _) => Ok(&TLS13),
+        (_, Some(Version::Tls12)) => Ok(&TLS12),
+        _ => Ok(rustls::ALL_VERSIONS),
     }
 }
 

@@ -462,17 +462,6 @@ async fn activity_types_are_bounded_also_over_restarts() {
         assert_eq!(world.series(), after);
     }
     assert_eq!(world.series()[&label("other", "1")], 3500);
-
-    // A file with more of them: what is shown does not change from start to start.
-    let path = world.directory.path().join("state.db");
-    let file = rusqlite::Connection::open(path).expect("opens");
-    file.execute_batch("INSERT INTO events SELECT scheme, activity_type || 'x', actor, 1 FROM events WHERE activity_type <> 'other'")
-        .expect("runs");
-    world.restart(Duration::ZERO);
-    let series = world.series();
-    assert_eq!(types(&series), 1001);
-    world.restart(Duration::ZERO);
-    assert_eq!(world.series(), series);
 }
 
 #[tokio::test]

@@ -85,7 +85,8 @@ async fn a_unix_socket_is_asked_with_and_without_tls() {
         let dir = tempfile::tempdir().expect("a directory");
         let address = format!("unix:{}", dir.path().join("web.sock").display());
         let (mut exporter, _file) = behind(&address, config);
-        exporter.url().await;
+        let listens = |line: &str| line.contains("addresses");
+        exporter.stderr().until("where it listens", listens).await;
         healthy(&address, &format!("{address}: healthy")).await;
         exporter.signal("KILL").await;
         exporter.ended().await;

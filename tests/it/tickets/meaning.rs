@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orgdata_exporter::metrics::tickets::TicketSource as _;
-use orgdata_exporter::tickets::{MAX_VALUES, Scanner};
+use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
 use super::support::{
@@ -117,37 +117,6 @@ async fn any_row_is_a_ticket() {
         (without_id.tickets, without_id.malformed, without_id.doubt),
         (3, 0, None)
     );
-}
-
-/// An API that invents a type, a state and a priority for each ticket fills neither the memory nor the exposition.
-#[tokio::test]
-async fn invented_label_values_are_bounded_in_number_and_length() {
-    let long = "x".repeat(5000);
-    let row = |n: u64| {
-        let state = if n.is_multiple_of(2) {
-            "OPEN".to_owned()
-        } else {
-            format!("{n}{long}")
-        };
-        format!(
-            r#"{{"id":{n},"type":"{n}{long}","state":"{state}","linkedDeals":[{{"id":{n},"priority":"{n}{long}"}}]}}"#
-        )
-    };
-    let script = Script::listing((0..3000).map(row).collect());
-    let mut scanner = Scanner::new(settings(100), Counter::default());
-    let snapshot = scanner.round(&script).await.unwrap();
-    let series = snapshot.series();
-    for groups in [&series.by_state, &series.open] {
-        assert!(groups.len() <= (MAX_VALUES + 10) * (MAX_VALUES + 10));
-        assert!(
-            groups
-                .iter()
-                .all(|(labels, _)| labels.iter().all(|label| label.len() <= 70))
-        );
-    }
-    let tickets: u64 = series.by_state.iter().map(|(_, group)| group.tickets).sum();
-    let deals: u64 = series.deals.iter().map(|(_, deals)| deals).sum();
-    assert_eq!((tickets, deals), (3000, 1500));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,13 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use orgdata_api::{ApiError, FailureReason};
-use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner};
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{
-    Request, Script, bug, bugs, by_state, map, page, round, settings, slice, snapshot,
-};
+use super::support::{Request, Script, bug, bugs, page, round, settings, slice};
 
 fn offsets(script: &Script) -> Vec<u64> {
     let requests = script.requests().into_iter();
@@ -208,25 +205,6 @@ async fn an_error_on_any_page_fails_the_scan() {
             "request {bad}"
         );
     }
-}
-
-#[tokio::test]
-async fn no_tickets_are_zero_and_not_no_data() {
-    let snapshot = snapshot(&[]).await;
-    assert_eq!(snapshot.doubt, None);
-    assert_eq!(by_state(&snapshot), map([("OPEN/unknown", 0)]));
-    let series = snapshot.series();
-    assert_eq!(series.open.len(), 5);
-    let deals = series
-        .deals
-        .iter()
-        .map(|([label], deals)| (&**label, *deals));
-    let expected = ["BLOCKER", "HIGH", "LOW", "MEDIUM", "none"].map(|priority| (priority, 0));
-    assert_eq!(deals.collect::<Vec<_>>(), expected);
-    assert_eq!(series.overdue, [(["unknown".into()], 0)]);
-    assert_eq!(series.older_than.len(), 4);
-    // 0 would be 1970.
-    assert_eq!(series.oldest_created, []);
 }
 
 #[tokio::test]
