@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -11,6 +11,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum_server::tls_rustls::RustlsConfig;
 use http::{HeaderMap, StatusCode};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
     LogsService, LogsServiceServer,
@@ -114,7 +115,36 @@ impl Peer {
 
     /// An HTTP collector that takes requests of up to `limit` bytes at `/v1/logs`.
     pub(crate) async fn http(limit: usize) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self::start_http(limit, None).await
+    }
+
+    /// The same over TLS, with the certificates of a directory; clients must show one.
+    pub(crate) async fn http_tls(directory: &str) -> Self {
+        let path = |file: &str| format!("{directory}{file}");
+        let chain = |file: &str| {
+            let chain = CertificateDer::pem_file_iter(path(file)).expect("a file");
+            chain.map(|certificate| certificate.expect("a certificate"))
+        };
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add_parsable_certificates(chain("ca.pem"));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                .build()
+                .expect("a verifier");
+        let key = PrivateKeyDer::from_pem_file(path("server.key")).expect("a key");
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_client_cert_verifier(clients)
+            .with_single_cert(chain("server.pem").collect(), key)
+            .expect("a certificate");
+        Self::start_http(4 * 1024 * 1024, Some(Arc::new(config))).await
+    }
+
+    async fn start_http(limit: usize, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
         let (address, script) = (
             listener.local_addr().expect("bound"),
             Arc::new(Script::default()),
@@ -123,8 +153,19 @@ impl Peer {
             axum::routing::post(http_export).layer(axum::extract::DefaultBodyLimit::max(limit));
         let app = Router::new()
             .route("/v1/logs", route)
-            .with_state(script.clone());
-        let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("serves") });
+            .with_state(script.clone())
+            .into_make_service();
+        let task = match tls {
+            None => tokio::spawn(async move {
+                let server = axum_server::from_tcp(listener).expect("a listener");
+                server.serve(app).await.expect("serves");
+            }),
+            Some(config) => tokio::spawn(async move {
+                let config = RustlsConfig::from_config(config);
+                let server = axum_server::from_tcp_rustls(listener, config).expect("a listener");
+                server.serve(app).await.expect("serves");
+            }),
+        };
         Self {
             address,
             script,
@@ -282,69 +323,6 @@ async fn http_export(
             response
         }
         Reply::Silence => std::future::pending().await,
-    }
-}
-
-/// An HTTPS server that acknowledges every request, where the client shows a certificate; it ends with the process.
-pub(crate) fn https(directory: &str) -> SocketAddr {
-    let path = |file: &str| format!("{directory}{file}");
-    let chain = |file: &str| -> Vec<CertificateDer<'static>> {
-        CertificateDer::pem_file_iter(path(file))
-            .expect("a file")
-            .map(|certificate| certificate.expect("a certificate"))
-            .collect()
-    };
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(chain("ca.pem"));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .expect("a verifier");
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_client_cert_verifier(clients)
-        .with_single_cert(
-            chain("server.pem"),
-            PrivateKeyDer::from_pem_file(path("server.key")).expect("a key"),
-        )
-        .expect("a certificate");
-    let config = Arc::new(config);
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
-            let mut stream = rustls::StreamOwned::new(connection, stream.expect("a connection"));
-            // A client that fails the handshake is the test's business, not the server's.
-            if read_request(&mut stream).is_some() {
-                let _ = stream.write_all(
-                    b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-                );
-            }
-        }
-    });
-    address
-}
-
-/// Reads to the end of a request's body; what is left unread would reset the connection.
-fn read_request(stream: &mut impl Read) -> Option<()> {
-    let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
-        let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
-        if let Some((head, _)) = text.split_once("\r\n\r\n") {
-            let length = head
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length:"))
-                .and_then(|value| value.trim().parse().ok());
-            if request.len() >= head.len() + 4 + length.unwrap_or(0_usize) {
-                return Some(());
-            }
-        }
-        match stream.read(&mut chunk).ok()? {
-            0 => return None,
-            bytes => request.extend_from_slice(&chunk[..bytes]),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Checked, TLS, check, service};
 use crate::support::binary::Launch;
-use crate::support::collector_peer::{Peer, Reply, https};
+use crate::support::collector_peer::{Peer, Reply};
 use crate::support::http_peer;
 
 const LIMIT: usize = 4 * 1024 * 1024;
@@ -122,12 +122,12 @@ http/protobuf https://HTTP => does not speak TLS | http://";
 #[tokio::test]
 async fn certificates_are_checked_as_the_exporter_does() {
     let api = service().await;
-    let grpc = Peer::grpc_tls(TLS).await;
+    let (grpc, http) = (Peer::grpc_tls(TLS).await, Peer::http_tls(TLS).await);
     let set = |launch: Launch, name: &str, file: &str| {
         let name = format!("OTEL_EXPORTER_OTLP_{name}");
         launch.env(&name, &format!("{}{file}", TLS))
     };
-    for (protocol, address) in [("grpc", grpc.address), ("http/protobuf", https(TLS))] {
+    for (protocol, address) in [("grpc", grpc.address), ("http/protobuf", http.address)] {
         let endpoint = format!("https://localhost:{}", address.port());
         let launch = || with(&api.base_url(), protocol, &endpoint);
         let rooted = || set(launch(), "CERTIFICATE", "ca.pem");

@@ -7,7 +7,7 @@ use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Simulator};
 
 use super::{Checked, TLS, check, organization, service};
 use crate::support::binary::KEY;
-use crate::support::collector_peer::https;
+use crate::support::collector_peer;
 use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, head, json};
 
 const ENTRY: &str = r#"{"items":[{"id":"a","type":"T","createdAt":"2026-01-01T00:00:00Z","organizationId":1}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}"#;
@@ -208,7 +208,8 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
 
 #[tokio::test]
 async fn an_untrusted_certificate_is_named_with_the_flag_that_trusts_it() {
-    let url = format!("https://localhost:{}", https(TLS).port());
+    let peer = collector_peer::Peer::http_tls(TLS).await;
+    let url = format!("https://localhost:{}", peer.address.port());
     let untrusted = Checked::of(check(&url)).await;
     untrusted.assert_only(&["bad service: UnknownIssuer | --api.ca-file"]);
     let no_pem = check(&url).arg(&format!("--api.ca-file={TLS}server.key"));
