@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::hash::Hasher as _;
 
 use jiff::Timestamp;
-use orgdata_api::{Filters, parse_time};
+use orgdata_api::{Filters, Text, parse_time};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
@@ -225,34 +225,8 @@ fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     if !text.contains('\\') {
         return Some(Cow::Borrowed(text));
     }
-    let decoded = serde_json::from_str::<String>(raw.get());
-    // serde_json decodes surrogates into bytes without an error, other than into text.
-    let bytes = || serde_json::from_str::<WideText>(raw.get()).map(|text| text.0);
-    decoded.or_else(|_| bytes()).ok().map(Cow::Owned)
-}
-
-/// A JSON string in which lone surrogates are replaced.
-struct WideText(String);
-
-impl<'de> Deserialize<'de> for WideText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
-            type Value = WideText;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<WideText, E> {
-                // A surrogate has three bytes, each of which would be replaced.
-                let text =
-                    String::from_utf8_lossy(bytes).replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}");
-                Ok(WideText(text))
-            }
-        }
-        deserializer.deserialize_bytes(Reader)
-    }
+    let decoded = serde_json::from_str::<Text<'_>>(raw.get());
+    decoded.ok().map(|text| text.0)
 }
 
 /// Returns an id as it was written; `None` if there is none.

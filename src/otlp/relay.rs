@@ -143,9 +143,8 @@ struct Search {
 struct Limit {
     max: usize,
     now: usize,
-    /// A request of this size was too much.
-    too_much: Option<usize>,
-    successes: u32,
+    /// The number of successes before it grows.
+    patience: u32,
 }
 
 // === impl Relay ===
@@ -536,33 +535,26 @@ impl Limit {
         Self {
             max,
             now: max,
-            too_much: None,
-            successes: 0,
+            patience: 0,
         }
     }
 
     fn succeeded(&mut self) {
-        self.successes += 1;
-        let doubled = (self.now * 2).min(self.max);
-        if self.too_much.is_some_and(|size| doubled >= size - 1) {
-            if self.successes < TRY_AGAIN {
-                return;
-            }
-            self.too_much = None;
-            self.successes = 0;
+        match self.patience.checked_sub(1) {
+            Some(rest) => self.patience = rest,
+            None => self.now = (self.now * 2).min(self.max),
         }
-        self.now = doubled;
     }
 
     fn shrink(&mut self, to: usize) {
         self.now = to.max(1);
-        self.successes = 0;
+        self.patience = 0;
     }
 
     /// A request of this size was too much.
     fn exceeded(&mut self, size: usize) {
         self.shrink(size / 2);
-        self.too_much = Some(size).filter(|size| *size > 1);
+        self.patience = if size > 1 { TRY_AGAIN } else { 0 };
     }
 }
 

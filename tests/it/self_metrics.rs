@@ -98,12 +98,14 @@ impl Watch {
         picture(&response.text().await.expect("a body"))
     }
 
-    /// Does something, and looks until all of these metrics, separated by spaces, show something else than before.
-    async fn moves(&mut self, names: &str, act: impl FnOnce()) {
+    /// Does something, every few seconds, until all of these metrics, separated by spaces, show something else than before.
+    async fn moves(&mut self, names: &str, act: impl Fn()) {
         let before = self.look().await;
-        act();
         let mut waiting: BTreeSet<&str> = names.split_whitespace().collect();
-        for _ in 0..600 {
+        for attempt in 0..1_200 {
+            if attempt % 200 == 0 {
+                act();
+            }
             let now = self.look().await;
             note(&mut self.moved, &before, &now);
             waiting.retain(|name| before.get(*name) == now.get(*name));

@@ -355,7 +355,7 @@ mod tests {
     fn a_validation_error_shows_error_path_code_received_and_options() {
         let body = r#"{"error":"Bad request","issues":[{"path":["activityTypes",0],"code":"invalid_enum_value","message":"Invalid","received":"X","options":["A","B"]},
             {"path":[],"code":"custom","message":"second"}]}"#;
-        for status in [400, 422] {
+        for status in [400, 404, 409, 422, 500] {
             let error = from(status, "application/json", body);
             assert_eq!(
                 error.to_string(),

@@ -38,27 +38,10 @@ pub struct AuditQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl(Url);
 
-/// Why a text is not a base address. The message says what would be right.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum BaseUrlError {
-    /// It does not begin with `http://` or `https://`.
-    #[error("it has no scheme; write https://{0}")]
-    NoScheme(String),
-    /// Its scheme is not http or https.
-    #[error("the scheme {0:?} is not http or https")]
-    Scheme(String),
-    /// It is not a URL.
-    #[error("it is not a URL ({0}); write something like https://api.example.com")]
-    Invalid(String),
-    /// It contains a user or a password.
-    #[error(
-        "it contains a user or a password; the key belongs in --api.key-file or ORGDATA_API_KEY"
-    )]
-    Credentials,
-    /// It contains a query or a fragment.
-    #[error("it contains a query or a fragment; give the address up to, and without, /v1")]
-    Query,
-}
+/// Why a text is not a base address, and what would be right.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BaseUrlError(String);
 
 // === impl Cursor ===
 
@@ -120,22 +103,29 @@ impl BaseUrl {
     /// # Errors
     /// Returns an error if it is not one.
     pub fn parse(text: &str) -> Result<Self, BaseUrlError> {
+        const CREDENTIALS: &str = "it contains a user or a password; the key belongs in --api.key-file or ORGDATA_API_KEY";
+        const QUERY: &str =
+            "it contains a query or a fragment; give the address up to, and without, /v1";
+        let wrong = |problem: &str| Err(BaseUrlError(problem.to_owned()));
         let text = text.trim();
         if !text.contains("://") && text.contains('@') {
-            return Err(BaseUrlError::Credentials);
+            return wrong(CREDENTIALS);
         }
         if !text.contains("://") {
-            return Err(BaseUrlError::NoScheme(text.to_owned()));
+            return wrong(&format!("it has no scheme; write https://{text}"));
         }
-        let mut url = Url::parse(text).map_err(|error| BaseUrlError::Invalid(error.to_string()))?;
+        let right = "write something like https://api.example.com";
+        let mut url = Url::parse(text)
+            .map_err(|error| BaseUrlError(format!("it is not a URL ({error}); {right}")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(BaseUrlError::Scheme(url.scheme().to_owned()));
+            let scheme = url.scheme();
+            return wrong(&format!("the scheme {scheme:?} is not http or https"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(BaseUrlError::Credentials);
+            return wrong(CREDENTIALS);
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(BaseUrlError::Query);
+            return wrong(QUERY);
         }
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&path);
@@ -203,23 +193,17 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused_with_the_right_form() {
-        assert_eq!(
-            BaseUrl::parse("api.example.com"),
-            Err(BaseUrlError::NoScheme("api.example.com".into()))
-        );
-        assert_eq!(
-            BaseUrl::parse("ftp://x"),
-            Err(BaseUrlError::Scheme("ftp".into()))
-        );
-        assert_eq!(
-            BaseUrl::parse("https://u:p@x"),
-            Err(BaseUrlError::Credentials)
-        );
-        assert_eq!(BaseUrl::parse("https://x/?key=1"), Err(BaseUrlError::Query));
-        assert!(matches!(
-            BaseUrl::parse("https://"),
-            Err(BaseUrlError::Invalid(_))
-        ));
+        for (text, message) in [
+            ("api.example.com", "write https://api.example.com"),
+            ("ftp://x", "the scheme \"ftp\" is not http or https"),
+            ("https://u:p@x", "it contains a user or a password"),
+            ("u:p@x", "it contains a user or a password"),
+            ("https://x/?key=1", "it contains a query"),
+            ("https://", "it is not a URL"),
+        ] {
+            let error = BaseUrl::parse(text).expect_err(text).to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -53,21 +53,9 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 }
 
-/// Decodes UTF-8 with one U+FFFD for each lone surrogate, whose three bytes are three invalid chunks.
+/// Decodes UTF-8 with one U+FFFD for each lone surrogate, whose three bytes would be replaced one by one.
 fn lossy(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        let is_continuation = |byte: &u8| (0x80..0xc0).contains(byte);
-        if chunk
-            .invalid()
-            .first()
-            .is_some_and(|byte| !is_continuation(byte))
-        {
-            text.push(char::REPLACEMENT_CHARACTER);
-        }
-    }
-    text
+    String::from_utf8_lossy(bytes).replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}")
 }
 
 #[cfg(test)]

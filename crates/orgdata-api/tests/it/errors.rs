@@ -8,10 +8,6 @@ use crate::support::{KEY, Subject};
 
 const HTML: &str = "<!DOCTYPE html><html><body>Bad gateway</body></html>";
 
-const VALIDATION: &str = r#"{"error":"Invalid query","issues":[
-    {"path":["activityTypes",1],"code":"invalid_enum_value","message":"Not a type","received":"X","options":["A","B"]},
-    {"path":["limit"],"code":"too_big","message":"At most 1000"}]}"#;
-
 /// An answer and the error that it must become.
 struct Case {
     reply: Reply,
@@ -99,53 +95,6 @@ async fn refusals_are_distinguished_and_say_what_to_do() {
             &["HTTP 400", "upstream said no"],
         ),
         case(json("401 Unauthorized", ""), "unauthorized", &["HTTP 401"]),
-    ])
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_validation_error_shows_every_issue_with_its_path_whatever_its_status() {
-    let says = [
-        "Invalid query",
-        "activityTypes[1]: Not a type (invalid_enum_value)",
-        "allowed \"A\", \"B\"",
-        "limit: At most 1000 (too_big)",
-    ];
-    let statuses = [
-        "400 Bad Request",
-        "404 Not Found",
-        "409 Conflict",
-        "422 Unprocessable Content",
-        "500 Internal Server Error",
-    ];
-    check(
-        statuses
-            .into_iter()
-            .map(|status| case(json(status, VALIDATION), "validation", &says))
-            .collect(),
-    )
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refused_key_is_not_a_validation_error_whatever_its_body() {
-    let body = r#"{"error":"Unauthorized","issues":[{"path":["X-API-Key"],"code":"custom","message":"Unknown key"}]}"#;
-    check(vec![
-        case(
-            json("401 Unauthorized", body),
-            "unauthorized",
-            &["HTTP 401", "X-API-Key: Unknown key"],
-        ),
-        case(
-            json("403 Forbidden", body),
-            "forbidden",
-            &["HTTP 403", "activity_logs:read", "Unknown key"],
-        ),
-        case(
-            json("404 Not Found", r#"{"error":"Not found","issues":[]}"#),
-            "not_found",
-            &["HTTP 404", "Not found"],
-        ),
     ])
     .await;
 }

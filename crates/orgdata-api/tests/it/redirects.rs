@@ -66,26 +66,17 @@ async fn another_host_sees_no_request_after_a_redirect_on_this_one() {
 }
 
 #[tokio::test]
-async fn a_redirect_loop_ends_soon() {
-    let peer = Peer::always(moved("/v1/audit-logs")).await;
-    let error = Subject::new(&peer.url()).refused().await;
-    assert_eq!(error.reason().as_str(), "redirect");
-    assert!(peer.count() <= 4, "{}", peer.count());
-}
-
-#[tokio::test]
-async fn a_redirect_without_a_valid_target_is_an_error() {
+async fn a_redirect_without_a_valid_target_or_an_end_is_an_error() {
     for headers in [
         &[][..],
         &["location: "],
         &["location: http://[oops"],
         &["location: ftp://127.0.0.1/"],
+        &["location: /v1/audit-logs"],
     ] {
         let peer = Peer::always(answer("302 Found", headers, "")).await;
-        assert_eq!(
-            Subject::new(&peer.url()).refused().await.reason().as_str(),
-            "redirect",
-            "{headers:?}"
-        );
+        let error = Subject::new(&peer.url()).refused().await;
+        assert_eq!(error.reason().as_str(), "redirect", "{headers:?}");
+        assert!(peer.count() <= 4, "{headers:?}: {}", peer.count());
     }
 }

@@ -11,9 +11,6 @@ use crate::peer::{NO_ENTRIES, NO_TICKETS, Peer, Reply, answer, json};
 use crate::support::fast;
 use crate::support::{Subject, settings};
 
-/// Requests of one call.
-const ATTEMPTS: usize = 4;
-
 /// Requests of one call if the service limits the rate.
 const ATTEMPTS_WHEN_LIMITED: usize = 8;
 
@@ -35,43 +32,6 @@ async fn waits(reply: Reply) -> (Vec<f64>, ApiError) {
             .collect(),
         error,
     )
-}
-
-#[tokio::test]
-async fn other_errors_are_not_retried() {
-    for reply in [
-        json("400 Bad Request", "{}"),
-        json("401 Unauthorized", "{}"),
-        json("403 Forbidden", "{}"),
-        json("404 Not Found", "{}"),
-        json("422 Unprocessable Content", r#"{"error":"e","issues":[]}"#),
-        json("200 OK", r#"{"items":7}"#),
-        answer("302 Found", &["location: http://127.0.0.1:1/"], ""),
-    ] {
-        let peer = Peer::always(reply.clone()).await;
-        Subject::new(&peer.url()).refused().await;
-        assert_eq!(peer.count(), 1, "{reply:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn transient_errors_are_retried_a_few_times() {
-    for (status, attempts) in [
-        ("500 Internal Server Error", ATTEMPTS),
-        ("503 Service Unavailable", ATTEMPTS),
-        ("429 Too Many Requests", ATTEMPTS_WHEN_LIMITED),
-    ] {
-        let peer = Peer::always(answer(status, &[], "{}")).await;
-        let subject = Subject::new(&peer.url());
-        let error = fast(subject.refused()).await;
-        assert_eq!(peer.count(), attempts, "{status}");
-        assert_eq!(
-            subject.failures(error.reason().as_str()),
-            attempts,
-            "{status}"
-        );
-        assert_eq!(subject.reported().requests, attempts);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,53 +217,6 @@ async fn the_time_of_a_long_delay_counts_as_throttled_while_it_passes() {
         (throttled - 600.0).abs() < 3.0 && peer.count() == 3,
         "{throttled}"
     );
-}
-
-#[tokio::test]
-async fn a_delay_of_years_is_cut_to_an_hour() {
-    for years in ["86400000", "Fri, 31 Dec 9999 23:59:59 GMT"] {
-        let peer = Peer::always(answer(
-            "429 Too Many Requests",
-            &[&format!("retry-after: {years}")],
-            "{}",
-        ))
-        .await;
-        let text = Subject::new(&peer.url()).refused().await.to_string();
-        assert!(
-            text.contains("the next request is in 1h") && !text.contains("year"),
-            "{text}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_delay_that_cannot_be_parsed_is_ignored() {
-    let checks = [
-        "-5",
-        "soon",
-        "1e400",
-        "NaN",
-        "",
-        "99999999999999999999999 s",
-    ]
-    .map(|nonsense| async move {
-        let reply = answer(
-            "429 Too Many Requests",
-            &[&format!("retry-after: {nonsense}")],
-            "{}",
-        );
-        let peer = Peer::start(move |_, number| {
-            if number == 1 {
-                reply.clone()
-            } else {
-                json("200 OK", NO_ENTRIES)
-            }
-        })
-        .await;
-        Subject::new(&peer.url()).audit().await.expect(nonsense);
-        assert_eq!(peer.count(), 2);
-    });
-    fast(join_all(checks)).await;
 }
 
 #[tokio::test]
