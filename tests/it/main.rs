@@ -14,6 +14,7 @@ mod support {
     pub(crate) mod files;
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;
+    pub(crate) mod scrape;
     pub(crate) mod settings;
 }
 

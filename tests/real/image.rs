@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::binary;
+use crate::support::binary::{KEY, Scrape};
 use crate::support::files::{file, path};
 use crate::support::parts::{client, free_ports, output, tool, until};
 
@@ -36,11 +36,6 @@ struct Image {
 struct Container<'a> {
     image: &'a Image,
     name: String,
-}
-
-fn free_port() -> u16 {
-    let [port] = free_ports();
-    port
 }
 
 // === impl Image ===
@@ -97,7 +92,8 @@ impl Image {
 
     /// Starts a container with the rights of a restricted pod; `options` come before the image.
     fn start(&self, options: &[&str], arguments: &[&str]) -> Container<'_> {
-        let name = format!("orgdata-{}-{}", std::process::id(), free_port());
+        let [number] = free_ports();
+        let name = format!("orgdata-{}-{number}", std::process::id());
         let restricted = "run --detach --read-only --cap-drop=ALL --security-opt=no-new-privileges --memory=64m \
                           --network=host --ulimit=nofile=1024:1024 --ulimit=nproc=1024:1024 --name";
         let restricted: Vec<&str> = restricted.split_whitespace().collect();
@@ -132,7 +128,7 @@ impl Container<'_> {
     }
 
     /// Scrapes it until the scrape contains `part`.
-    async fn scrape(&self, port: u16, part: &str) -> String {
+    async fn scrape(&self, port: u16, part: &str) -> Scrape {
         until(async || {
             let answer = client()
                 .get(format!("http://127.0.0.1:{port}/metrics"))
@@ -141,7 +137,7 @@ impl Container<'_> {
             let scrape = answer.map_err(|error| error.to_string())?.text().await;
             let scrape = scrape.map_err(|error| error.to_string())?;
             if scrape.contains(part) {
-                Ok(scrape)
+                Ok(Scrape(scrape))
             } else {
                 Err(format!("{part} in {scrape}"))
             }
@@ -245,13 +241,13 @@ async fn the_image_holds_the_program_certificates_and_licences_and_nothing_else(
 #[ignore = "needs buildah, podman and the image's program"]
 async fn it_runs_read_only_without_capabilities() {
     let image = Image::build();
-    let port = free_port();
+    let [port] = free_ports();
     let listen = format!("--env=ORGDATA_WEB_LISTEN_ADDRESS=127.0.0.1:{port}");
     let demo = image.start(&[&listen], &["demo"]);
     let scrape = demo.scrape(port, "orgdata_up{loop=\"tickets\"} 1").await;
     let revision = format!("revision=\"{}\"", *REVISION);
     assert!(
-        scrape.contains(&revision),
+        scrape.0.contains(&revision),
         "another build: run deploy/image/build.sh again"
     );
 
@@ -295,11 +291,11 @@ async fn it_runs_read_only_without_capabilities() {
 #[ignore = "needs buildah, podman and the image's program"]
 async fn it_keeps_its_state_on_a_volume() {
     let image = Image::build();
-    let (upstream, port) = (free_port(), free_port());
+    let [upstream, port] = free_ports();
     let listen = format!("--listen=127.0.0.1:{upstream}");
     let simulator = image.start(&[], &["simulate", &listen, "--rate=50"]);
     let secrets = tempfile::tempdir().unwrap();
-    std::fs::write(secrets.path().join("key"), binary::KEY).unwrap();
+    std::fs::write(secrets.path().join("key"), KEY).unwrap();
     // Readable by everybody, as a Secret is mounted.
     output(
         Command::new("chmod")
@@ -323,19 +319,11 @@ async fn it_keeps_its_state_on_a_volume() {
         "--audit.poll-interval=200ms",
         "--metrics.zero-hold=0",
     ];
-    let counted = |scrape: &str| -> f64 {
-        let series = scrape
-            .lines()
-            .filter(|line| line.starts_with("orgdata_audit_events_total{"));
-        series
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
-    };
-
     let first = image.start(&options, &arguments);
     first.scrape(port, "orgdata_up{loop=\"audit\"} 1").await;
     let before = until(async || {
-        let events = counted(&first.scrape(port, "orgdata_audit_events_total{").await);
+        let scrape = first.scrape(port, "orgdata_audit_events_total{").await;
+        let events = scrape.sum("orgdata_audit_events_total");
         (events > 0.0).then_some(events).ok_or("no events")
     });
     let before = before.await;
@@ -348,7 +336,8 @@ async fn it_keeps_its_state_on_a_volume() {
 
     // The counters go on in another container with the same volume.
     let second = image.start(&options, &arguments);
-    let after = counted(&second.scrape(port, "orgdata_audit_events_total{").await);
+    let scrape = second.scrape(port, "orgdata_audit_events_total{").await;
+    let after = scrape.sum("orgdata_audit_events_total");
     assert!(after >= before, "{before}, then {after}");
     drop((second, simulator));
     image.run("podman", &["volume", "rm", "orgdata-state"]);

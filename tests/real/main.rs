@@ -11,6 +11,7 @@ mod support {
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;
     pub(crate) mod parts;
+    pub(crate) mod scrape;
     pub(crate) mod tap;
 }
 

@@ -26,8 +26,6 @@ pub(crate) enum Reply {
     Held(Vec<u8>),
     /// These bytes, then the connection is reset.
     Reset(Vec<u8>),
-    /// The first bytes, then the second ones again and again, as fast as they are taken.
-    Endless(Vec<u8>, Vec<u8>),
     /// The first bytes, then the second ones again and again, with a pause each time.
     Drip(Vec<u8>, Vec<u8>, Duration),
 }
@@ -75,16 +73,6 @@ impl Seen {
     pub(crate) fn target(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
-
-    /// The value of a header.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.head
-            .lines()
-            .skip(1)
-            .filter_map(|line| line.split_once(": "))
-            .find(|(given, _)| given.eq_ignore_ascii_case(name))
-            .map(|it| it.1)
-    }
 }
 
 // === impl Peer ===
@@ -94,8 +82,8 @@ impl Peer {
     pub(crate) async fn start(
         script: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (script, log) = (Arc::new(script), Arc::clone(&seen));
         let task = tokio::spawn(async move {
@@ -126,12 +114,12 @@ impl Peer {
 
     /// The requests so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().expect("not poisoned").clone()
+        self.seen.lock().unwrap().clone()
     }
 
     /// How many requests came.
     pub(crate) fn count(&self) -> usize {
-        self.seen.lock().expect("not poisoned").len()
+        self.seen.lock().unwrap().len()
     }
 }
 
@@ -157,7 +145,7 @@ where
         head: String::from_utf8_lossy(&head).into_owned(),
     };
     let number = {
-        let mut log = log.lock().expect("not poisoned");
+        let mut log = log.lock().unwrap();
         log.push(seen.clone());
         log.len()
     };
@@ -174,8 +162,7 @@ where
             let _ = stream.write_all(&bytes).await;
             socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
         }
-        Reply::Endless(first, again) => endless(&mut stream, &first, &again, None).await,
-        Reply::Drip(first, again, pause) => endless(&mut stream, &first, &again, Some(pause)).await,
+        Reply::Drip(first, again, pause) => drip(&mut stream, &first, &again, pause).await,
     };
 }
 
@@ -184,17 +171,15 @@ async fn finish(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-async fn endless(
+async fn drip(
     stream: &mut TcpStream,
     first: &[u8],
     again: &[u8],
-    pause: Option<Duration>,
+    pause: Duration,
 ) -> std::io::Result<()> {
     stream.write_all(first).await?;
     loop {
         stream.write_all(again).await?;
-        if let Some(pause) = pause {
-            tokio::time::sleep(pause).await;
-        }
+        tokio::time::sleep(pause).await;
     }
 }

@@ -179,8 +179,8 @@ fn check(family: &Family) -> Result<(), String> {
             "an info that is not 1"
         );
     }
-    let histograms = done.iter().filter(|_| family.kind == "histogram");
-    histograms.map(|labels| histogram(family, labels)).collect()
+    let mut histograms = done.iter().filter(|_| family.kind == "histogram");
+    histograms.try_for_each(|labels| histogram(family, labels))
 }
 
 fn histogram(family: &Family, labels: &Labels) -> Result<(), String> {

@@ -111,11 +111,6 @@ impl Prometheus {
         }
     }
 
-    /// Returns the server's address, without a slash at the end.
-    pub(crate) fn url(&self) -> &str {
-        &self.base
-    }
-
     /// Returns its `--storage.tsdb.path`.
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
