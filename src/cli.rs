@@ -20,9 +20,9 @@ use crate::commands::dead_letters::DeadLettersArgs;
 use crate::commands::healthcheck::HealthcheckArgs;
 
 pub(crate) use flags::{DEFAULT_STATE_PATH, with_variable};
-pub use flags::{Flags, LogFormat};
+pub use flags::{Flags, LogFlags, LogFormat};
 pub(crate) use resolve::without_secrets;
-pub use resolve::{LogSettings, Settings, SettingsError};
+pub use resolve::{Settings, SettingsError};
 
 /// The command line.
 #[derive(Debug, Parser)]

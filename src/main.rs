@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
-use orgdata_exporter::cli::{self, Cli, Command, Flags, Given, LogSettings, Settings};
+use orgdata_exporter::cli::{self, Cli, Command, Flags, Given, Settings};
 use orgdata_exporter::commands::{
     Failure, backfill, check, completions, dead_letters, demo, healthcheck, simulate,
 };
@@ -84,10 +84,7 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 }
 
 fn telemetry(flags: &Flags) -> Telemetry {
-    let telemetry = Telemetry::install(
-        LogSettings::from(flags),
-        otlp::span_provider(&cli::variable),
-    );
+    let telemetry = Telemetry::install(&flags.log, otlp::span_provider(&cli::variable));
     for variable in cli::unknown_variables() {
         tracing::warn!(
             variable,

@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::cli::{LogFormat, LogSettings};
+use crate::cli::{LogFlags, LogFormat};
 use crate::ledger::TraceContext;
 use crate::util::throttle::Throttle;
 
@@ -41,7 +41,7 @@ struct LowercaseLevel(Format<Json>);
 impl Telemetry {
     /// Sets up log lines on standard error, and spans if there is a provider for them. Call it once, inside the runtime's
     /// context.
-    pub fn install(log: LogSettings, spans: Result<Option<SdkTracerProvider>, String>) -> Self {
+    pub fn install(log: &LogFlags, spans: Result<Option<SdkTracerProvider>, String>) -> Self {
         let (spans, problem) = match spans {
             Ok(spans) => (spans, None),
             Err(problem) => (None, Some(problem)),

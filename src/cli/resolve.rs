@@ -8,7 +8,7 @@ use std::time::Duration;
 use orgdata_api::{BaseUrl, Filters, KEY_VARIABLE, KeySource};
 use secrecy::SecretString;
 
-use super::flags::{ActorLabelMode, Flags, LogFormat};
+use super::flags::{ActorLabelMode, Flags};
 use crate::ledger::{self, ActorLabel, StatePath};
 use crate::{audit, otlp, tickets, web};
 
@@ -39,30 +39,10 @@ pub struct Settings {
     pub shutdown_grace: Duration,
 }
 
-/// How log lines are written.
-#[derive(Clone, Copy, Debug)]
-pub struct LogSettings {
-    /// `--log.level`.
-    pub level: tracing::Level,
-    /// `--log.format`.
-    pub format: LogFormat,
-}
-
 /// A wrong setting: one line with the flag, its value, and what would be right.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(String);
-
-// === impl LogSettings ===
-
-impl From<&Flags> for LogSettings {
-    fn from(flags: &Flags) -> Self {
-        Self {
-            level: flags.log.level,
-            format: flags.log.format,
-        }
-    }
-}
 
 // === impl SettingsError ===
 
