@@ -9,7 +9,7 @@ use orgdata_exporter::commands::{
     self, Cli, Command, Failure, backfill, check, completions, dead_letters, demo, healthcheck,
     simulate,
 };
-use orgdata_exporter::telemetry::{LogSettings, Telemetry};
+use orgdata_exporter::telemetry::Telemetry;
 use orgdata_exporter::{app, otlp, shutdown};
 use tokio::runtime::Runtime;
 
@@ -86,7 +86,8 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
 
 fn telemetry(flags: &Flags) -> Telemetry {
     let telemetry = Telemetry::install(
-        LogSettings::from(flags),
+        flags.log.level,
+        flags.log.format,
         otlp::span_provider(&cli::variable),
     );
     for variable in commands::unknown_variables() {

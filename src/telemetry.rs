@@ -23,15 +23,6 @@ const OWN_TARGETS: [&str; 3] = ["orgdata_exporter", "orgdata_api", "orgdata_simu
 /// The maximum time to export the last spans at the end.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// How log lines are written.
-#[derive(Clone, Copy, Debug)]
-pub struct LogSettings {
-    /// `--log.level`.
-    pub level: Level,
-    /// `--log.format`.
-    pub format: LogFormat,
-}
-
 /// `--log.format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
@@ -56,7 +47,11 @@ struct LowercaseLevel(Format<Json>);
 impl Telemetry {
     /// Sets up log lines on standard error, and spans if there is a provider for them. Call it once, inside the runtime's
     /// context.
-    pub fn install(log: LogSettings, spans: Result<Option<SdkTracerProvider>, String>) -> Self {
+    pub fn install(
+        level: Level,
+        format: LogFormat,
+        spans: Result<Option<SdkTracerProvider>, String>,
+    ) -> Self {
         let (spans, problem) = match spans {
             Ok(spans) => (spans, None),
             Err(problem) => (None, Some(problem)),
@@ -67,16 +62,16 @@ impl Telemetry {
                 .with_tracer(spans.tracer("orgdata_exporter"))
                 .with_filter(targets(Level::INFO))
         });
-        let others = if log.level > Level::INFO {
+        let others = if level > Level::INFO {
             Level::INFO
         } else {
-            Level::WARN.min(log.level)
+            Level::WARN.min(level)
         };
-        let filter = targets(log.level)
+        let filter = targets(level)
             .with_default(others)
             .with_target("opentelemetry", LevelFilter::OFF);
         let throttle = Throttle::default();
-        let lines = lines(log.format, std::io::stderr);
+        let lines = lines(format, std::io::stderr);
         // Only tests install a second subscriber, and theirs may stay.
         let _ = tracing_subscriber::registry()
             .with(lines.with_filter(filter.and(throttle.clone())))

@@ -10,7 +10,6 @@ use secrecy::SecretString;
 
 use super::flags::{ActorLabelMode, Flags};
 use crate::ledger::{self, ActorLabel, StatePath};
-use crate::telemetry::LogSettings;
 use crate::{audit, otlp, tickets, web};
 
 /// The maximum number of dead letters that are kept.
@@ -44,17 +43,6 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(String);
-
-// === impl LogSettings ===
-
-impl From<&Flags> for LogSettings {
-    fn from(flags: &Flags) -> Self {
-        Self {
-            level: flags.log.level,
-            format: flags.log.format,
-        }
-    }
-}
 
 // === impl SettingsError ===
 

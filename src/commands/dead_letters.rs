@@ -10,9 +10,7 @@ use strum::VariantNames as _;
 
 use super::{Failure, print, printed};
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
-use crate::ledger::{
-    DeadLetters, DeadReason, OpenError, RecordKind, Selection, StatePath, StoredLetter,
-};
+use crate::ledger::{DeadLetters, DeadReason, RecordKind, Selection, StatePath, StoredLetter};
 use crate::util::text::one_line;
 
 /// The maximum length of a message in the table, in characters.
@@ -95,14 +93,14 @@ pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
         Action::List(args) => list(&args, &mut io::stdout().lock()),
         Action::Replay(args) => {
             let (letters, selection) = select(args)?;
-            let queued = letters.replay(&selection).map_err(failure)?;
+            let queued = letters.replay(&selection)?;
             print(&format!(
                 "{queued} queued; the running exporter sends them within seconds, or the next one to start\n"
             ))
         }
         Action::Drop(args) => {
             let (letters, selection) = select(args)?;
-            let deleted = letters.drop_letters(&selection).map_err(failure)?;
+            let deleted = letters.drop_letters(&selection)?;
             print(&format!("{deleted} deleted\n"))
         }
     }
@@ -112,16 +110,9 @@ fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
     PossibleValuesParser::new(DeadReason::VARIANTS).try_map(|word| word.parse::<DeadReason>())
 }
 
-fn failure(error: OpenError) -> Failure {
-    match error {
-        OpenError::Sqlite { .. } => Failure::at_run_time(error.to_string()),
-        _ => Failure::in_settings(error.to_string()),
-    }
-}
-
 fn open(path: &str) -> Result<DeadLetters, Failure> {
     match StatePath::parse(path) {
-        StatePath::File(path) => DeadLetters::open(&path).map_err(failure),
+        StatePath::File(path) => Ok(DeadLetters::open(&path)?),
         StatePath::Memory => Err(Failure::in_settings(
             "--state.path :memory: is inside the exporter's process, where this command cannot see it; give the exporter a file",
         )),
@@ -150,7 +141,7 @@ fn select(mut args: ChangeArgs) -> Result<(DeadLetters, Selection), Failure> {
         found += 1;
         true
     };
-    letters.list(&selection, count).map_err(failure)?;
+    letters.list(&selection, count)?;
     if found < asked {
         return Err(Failure::in_settings(format!(
             "only {found} of these {asked} numbers exist, so nothing was changed; see `orgdata-exporter dead-letters list`"
@@ -170,7 +161,7 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
         };
         result.is_ok()
     };
-    open(&args.path)?.list(&selection, print).map_err(failure)?;
+    open(&args.path)?.list(&selection, print)?;
     if count == 0 && args.format == Format::Table {
         result = writeln!(out, "There are no dead letters.");
     }

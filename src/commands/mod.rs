@@ -15,6 +15,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::app::RunError;
 use crate::cli::{self, Flags, SettingsError};
+use crate::ledger::OpenError;
 use backfill::BackfillArgs;
 use check::CheckArgs;
 use completions::{CompletionsArgs, ManArgs};
@@ -85,7 +86,7 @@ pub struct Failure {
 // === impl Failure ===
 
 impl Failure {
-    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
+    fn new(status: u8, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             status,
@@ -102,14 +103,16 @@ impl Failure {
         Self::new(2, message)
     }
 
-    /// Another process holds the file.
-    pub(crate) fn locked(message: impl Into<String>) -> Self {
-        Self::new(3, message)
-    }
-
     /// A failure whose reasons are in a report on standard output.
     pub(crate) fn reported(status: u8) -> Self {
         Self::new(status, "")
+    }
+
+    /// Replaces a word of the message.
+    #[must_use]
+    pub(crate) fn replace(mut self, word: &str, with: &str) -> Self {
+        self.message = self.message.replace(word, with);
+        self
     }
 
     /// Adds to the message.
@@ -142,6 +145,17 @@ impl Failure {
 impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Self {
         Self::in_settings(error.to_string())
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let status = match error {
+            OpenError::Sqlite { .. } => 1,
+            OpenError::Locked(_) => 3,
+            _ => 2,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

@@ -335,12 +335,12 @@ async fn tls_needs_the_private_root_and_the_client_certificate_over_both_protoco
     let tls = |file: &str| format!("{}/tests/support/tls/{file}", env!("CARGO_MANIFEST_DIR"));
     let (root, certificate, key) = (tls("ca.pem"), tls("client.pem"), tls("client.key"));
     let grpc = Peer::grpc_tls(&tls("")).await;
-    let http = Peer::http_tls(&tls("")).await;
+    let http = collector_peer::https(&tls(""));
     for (endpoint, protocol) in [
         (format!("https://localhost:{}", grpc.address.port()), "grpc"),
         (format!("localhost:{}", grpc.address.port()), "grpc"),
         (
-            format!("https://127.0.0.1:{}", http.address.port()),
+            format!("https://127.0.0.1:{}", http.port()),
             "http/protobuf",
         ),
     ] {

@@ -24,7 +24,7 @@ use progress::Progress;
 use super::Failure;
 use crate::audit::{self, Tail, TailError};
 use crate::cli::{self, Given, Settings};
-use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, OpenError, StatePath};
+use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, StatePath};
 use crate::metrics::Metrics;
 
 /// The default of `--api.max-requests-per-second` for this command: a running exporter uses the same API.
@@ -117,12 +117,9 @@ impl Plan {
             ..settings
         };
         let (ledger, state) = LedgerHandle::open(settings).map_err(|error| {
-            let text = error.to_string().replace("--state.path", "--progress");
-            let text = text.replace("state file", "progress file");
-            match error {
-                OpenError::Locked(_) => Failure::locked(text),
-                _ => Failure::in_settings(text),
-            }
+            Failure::from(error)
+                .replace("--state.path", "--progress")
+                .replace("state file", "progress file")
         })?;
         let settings = audit::Settings {
             poll_interval: Duration::from_secs(1),

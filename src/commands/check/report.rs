@@ -48,47 +48,32 @@ impl Report {
         let values = longest(&mut self.settings.iter().map(|setting| setting.value.as_str()));
         let checks = longest(&mut self.findings.iter().map(|finding| finding.check));
         for setting in &self.settings {
-            let Setting {
-                name,
-                value,
-                from,
-                variable,
-            } = setting;
-            let variable = variable.as_deref().unwrap_or_default();
+            let (name, value, from) = (&setting.name, &setting.value, setting.from);
+            let variable = setting.variable.as_deref().unwrap_or_default();
             let line = format!("{name:names$}  {value:values$}  {from} {variable}");
             writeln!(out, "{}", one_line(&line, usize::MAX))?;
         }
         writeln!(out)?;
-        for Finding {
-            check,
-            level,
-            said,
-            advice,
-        } in &self.findings
-        {
-            let (word, colour) = match level {
+        for finding in &self.findings {
+            let (word, colour) = match finding.level {
                 Level::Good => ("good", AnsiColor::Green),
                 Level::Warning => ("warning", AnsiColor::Yellow),
                 Level::Bad => ("bad", AnsiColor::Red),
             };
-            let colour = colour.on_default();
-            let advice = advice
-                .iter()
-                .map(|advice| format!("; {advice}"))
-                .collect::<String>();
-            let text = one_line(&format!("{said}{advice}"), usize::MAX);
+            let (check, colour) = (finding.check, colour.on_default());
+            let text = match &finding.advice {
+                Some(advice) => format!("{}; {advice}", finding.said),
+                None => finding.said.clone(),
+            };
+            let text = one_line(&text, usize::MAX);
             writeln!(out, "{colour}{word:7}{colour:#}  {check:checks$}  {text}")?;
         }
         writeln!(out, "\n{}", self.summary())
     }
 
     fn summary(&self) -> String {
-        let count = |level| {
-            self.findings
-                .iter()
-                .filter(|finding| finding.level == level)
-                .count()
-        };
+        let levels = || self.findings.iter().map(|finding| finding.level);
+        let count = |level| levels().filter(|other| *other == level).count();
         match (count(Level::Bad), count(Level::Warning)) {
             (0, 0) => "All is well.".to_owned(),
             (0, 1) => "The exporter would work; 1 warning.".to_owned(),
