@@ -102,6 +102,10 @@ impl Event {
         let actor_id = entry.get(Key::ActorUserId);
         let is_actor_odd = actor.is_none() && actor_id.is_some_and(|id| id.get() != "null");
         let filtered = !entry.matches(filters, activity_type.as_deref());
+        // Documented for objects inside of an entry alone.
+        let misplaced = [Key::Name, Key::FirstName, Key::LastName]
+            .into_iter()
+            .filter(|key| entry.get(*key).is_some());
         let event = match activity_type {
             Some(activity_type) => Ok(NewEvent {
                 malformed: id.is_none() || created_at.is_none() || is_actor_odd,
@@ -116,7 +120,7 @@ impl Event {
             event,
             organization: entry.organization(),
             filtered,
-            unknown_fields: entry.unknown,
+            unknown_fields: entry.unknown + misplaced.count() as u64,
         }
     }
 }

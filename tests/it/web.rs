@@ -375,7 +375,7 @@ async fn the_page_says_what_the_exporter_is_doing() {
     for expected in [
         "Audit logsworkingLast success 0s ago.",
         "Ticketsstarting",
-        "Log recordsfailingLast failure 0s ago; see the log",
+        "Log recordsfailingLast failure 0s ago: connect; the log says more.",
         "Readingpaused: the state file is full",
         "Found late1Malformed0Gaps2",
         "Events by activity typeDEAL_UPDATED49",
