@@ -340,7 +340,8 @@ impl Ledger {
             return None;
         }
         let encoder = &*self.settings.encoder;
-        let mut page = PageWriter::default();
+        let json = commit.entries.iter().map(|entry| entry.raw.len());
+        let mut page = PageWriter::for_json(json.sum());
         let mut push = |kind, json: &str| {
             page.push(
                 encoder,

@@ -114,6 +114,14 @@ struct DamagedPage {
 // === impl PageWriter ===
 
 impl PageWriter {
+    /// Returns a writer with room for the records of so many bytes of JSON, which take a little more than that.
+    pub(super) fn for_json(bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes + bytes / 2),
+            records: 0,
+        }
+    }
+
     pub(super) fn push(&mut self, encoder: &dyn Encode, record: &RawRecord<'_>) {
         encoder.encode(record, &mut self.bytes);
         self.records += 1;

@@ -100,3 +100,13 @@ async fn a_tail_whose_service_is_away_is_not_stuck() {
     task.await.expect("it ends");
     assert_eq!(stuck(&health), [""; 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tail_that_does_not_run_is_stuck_and_named() {
+    let health = Health::default();
+    let mut tail = Box::pin(tail().run(health.clone(), CancellationToken::new()));
+    // Nobody polls it any more, as if it waited for a lock.
+    assert!(futures_util::poll!(tail.as_mut()).is_pending());
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(stuck(&health), ["audit"]);
+}
