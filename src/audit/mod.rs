@@ -1,4 +1,4 @@
-//! Tailing the audit logs: [`ranges`] decides, [`tail`] requests and commits.
+//! Tailing the audit logs: [`ranges`] decides, `tail` requests and commits.
 
 mod event;
 mod publish;

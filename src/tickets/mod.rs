@@ -1,6 +1,6 @@
 //! Tickets as gauges: a periodic scan over all pages, published as one snapshot or not at all.
 //!
-//! [`run`] calls [`Scanner::round`] on a timer. A round reads all pages ([`pass`]) while an [`Aggregate`] adds up what they
+//! [`run`] calls [`Scanner::round`] on a timer. A round reads all pages (`pass`) while an [`Aggregate`] adds up what they
 //! hold, and returns a [`Snapshot`].
 
 mod aggregate;
