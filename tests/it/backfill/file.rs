@@ -1,5 +1,6 @@
 //! `--to openmetrics FILE`: the counters as they would have been, and where they meet the live ones.
 
+use futures_util::future::join_all;
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
@@ -50,42 +51,45 @@ async fn the_counters_are_those_of_the_range_at_each_step() {
 /// The newest entry may be of the very moment when it began, or older.
 #[tokio::test]
 async fn the_file_ends_where_the_live_counters_begin() {
-    for (quiet, start) in [(0, "now"), (45, "now"), (45, "oldest")] {
-        let world = World::new(1_500).await;
-        let service = world.service();
-        service.add_events(5);
-        service.advance(hours(1) * quiet / 60);
-        let start = format!("--audit.start={start}");
-        let flags = ["--audit.reread-interval=100ms", &start];
-        let exporter = world.exporter("state.db", &flags).await;
-        // A moment later, later, and late.
-        service.advance(hours(1) / 3600);
-        service.add_events(40);
-        service.advance(hours(1) / 6);
-        service.add_events(60);
-        service.add_late(4, hours(1) / 12);
-        until("all is counted", async || {
-            (sum(&counted(&exporter).await) == 104).then_some(())
-        })
-        .await;
-        service.add_late(6, hours(24));
-        done(world.to_file("")).await;
-        let (mut all, live) = (world.totals(), counted(&exporter).await);
-        assert_eq!((sum(&all), sum(&live)), (1_511, 104), "{quiet}, {start}");
-        for (labels, count) in live {
-            *all.entry(labels).or_default() += count;
-        }
-        assert_eq!(all, world.truth(|_| true));
+    let cases = [(0, "now"), (45, "now"), (45, "oldest")];
+    join_all(cases.map(|(quiet, start)| nothing_is_in_both(quiet, start))).await;
+}
 
-        // Another end is a warning.
-        for (until, words) in [("6h", "in neither"), ("3h", "counted twice")] {
-            let other = world.to_file(&format!("--until={until}")).run().await;
-            assert!(other.stderr.contains(words), "{until}: {other:?}");
-        }
-        let filtered = world.to_file("--audit.deal-ids=1").run().await;
-        let line = filtered.refusal(2);
-        assert!(line.contains("other filters"), "{line}");
+async fn nothing_is_in_both(quiet: u32, start: &str) {
+    let world = World::new(1_500).await;
+    let service = world.service();
+    service.add_events(5);
+    service.advance(hours(1) * quiet / 60);
+    let start = format!("--audit.start={start}");
+    let flags = ["--audit.reread-interval=100ms", &start];
+    let exporter = world.exporter("state.db", &flags).await;
+    // A moment later, later, and late.
+    service.advance(hours(1) / 3600);
+    service.add_events(40);
+    service.advance(hours(1) / 6);
+    service.add_events(60);
+    service.add_late(4, hours(1) / 12);
+    until("all is counted", async || {
+        (sum(&counted(&exporter).await) == 104).then_some(())
+    })
+    .await;
+    service.add_late(6, hours(24));
+    done(world.to_file("")).await;
+    let (mut all, live) = (world.totals(), counted(&exporter).await);
+    assert_eq!((sum(&all), sum(&live)), (1_511, 104), "{quiet}, {start}");
+    for (labels, count) in live {
+        *all.entry(labels).or_default() += count;
     }
+    assert_eq!(all, world.truth(|_| true));
+
+    // Another end is a warning.
+    for (until, words) in [("6h", "in neither"), ("3h", "counted twice")] {
+        let other = world.to_file(&format!("--until={until}")).run().await;
+        assert!(other.stderr.contains(words), "{until}: {other:?}");
+    }
+    let filtered = world.to_file("--audit.deal-ids=1").run().await;
+    let line = filtered.refusal(2);
+    assert!(line.contains("other filters"), "{line}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use orgdata_exporter::simulator::{AfterReading, Config, Fields, KeyReading, Readings};
 
 use super::support::{World, done, hours};
@@ -49,7 +50,7 @@ async fn a_range_is_delivered_once_from_the_oldest_to_the_newest() {
 async fn every_reading_of_the_specification_and_a_failing_service_change_nothing() {
     let default = Readings::default;
     let (newest, arrival) = (AfterReading::Newest, KeyReading::Arrival);
-    for (name, readings) in [
+    let worlds = [
         (
             "newest",
             Readings {
@@ -81,40 +82,43 @@ async fn every_reading_of_the_specification_and_a_failing_service_change_nothing
             },
         ),
         ("too large", default()),
-    ] {
-        let world = World::with(Config {
-            history: 600,
-            readings,
-            ..Config::quiet()
-        })
-        .await;
-        let service = world.service();
-        service.add_late(20, hours(30));
-        let (expected, ids) = (world.truth(|_| true), world.ids());
-        let end = service.now() + hours(1) / 3600;
-        let faults = "500,every=9 truncated-json,every=11 duplicate,every=3 empty-page,every=5";
-        // A page that the service cannot make is requested in halves.
-        let faults = if name == "too large" {
-            "too-large=60"
-        } else {
-            faults
-        };
-        faults.split(' ').for_each(|fault| world.fault(fault));
-        service.advance(hours(1));
-        let newer = service.clone();
-        service.on_request(Box::new(move |_, _| {
-            newer.add_events(2);
-            None
-        }));
-        let flags = format!("--until={end} --api.page-size=100");
-        done(world.to_file(&flags)).await;
-        assert_eq!(world.totals(), expected, "{name}");
-        done(world.to_otlp(&flags)).await;
-        let taken = world.peer.taken_ids();
-        let unique: BTreeSet<&String> = taken.iter().collect();
-        assert_eq!(unique, ids.iter().collect(), "{name}: everything");
-        assert_eq!(unique.len(), taken.len(), "{name}: nothing twice");
-    }
+    ];
+    join_all(worlds.map(|(name, readings)| changes_nothing(name, readings))).await;
+}
+
+async fn changes_nothing(name: &str, readings: Readings) {
+    let world = World::with(Config {
+        history: 600,
+        readings,
+        ..Config::quiet()
+    })
+    .await;
+    let service = world.service();
+    service.add_late(20, hours(30));
+    let (expected, ids) = (world.truth(|_| true), world.ids());
+    let end = service.now() + hours(1) / 3600;
+    let faults = "500,every=9 truncated-json,every=11 duplicate,every=3 empty-page,every=5";
+    // A page that the service cannot make is requested in halves.
+    let faults = if name == "too large" {
+        "too-large=60"
+    } else {
+        faults
+    };
+    faults.split(' ').for_each(|fault| world.fault(fault));
+    service.advance(hours(1));
+    let newer = service.clone();
+    service.on_request(Box::new(move |_, _| {
+        newer.add_events(2);
+        None
+    }));
+    let flags = format!("--until={end} --api.page-size=100");
+    done(world.to_file(&flags)).await;
+    assert_eq!(world.totals(), expected, "{name}");
+    done(world.to_otlp(&flags)).await;
+    let taken = world.peer.taken_ids();
+    let unique: BTreeSet<&String> = taken.iter().collect();
+    assert_eq!(unique, ids.iter().collect(), "{name}: everything");
+    assert_eq!(unique.len(), taken.len(), "{name}: nothing twice");
 }
 
 #[tokio::test]
