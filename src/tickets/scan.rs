@@ -245,18 +245,23 @@ impl Scanner {
     fn announce(&mut self, snapshot: &Snapshot) {
         let [states, ..] = snapshot.labels();
         let open = &self.settings.open_states;
-        let mut new = BTreeSet::new();
+        let mut new = Vec::new();
         for state in states.into_iter().filter(|_| snapshot.tickets > 0) {
             let is_open = open.iter().any(|open| open.trim() == &**state);
             if !is_open
                 && self.announced.len() < MAX_ANNOUNCED
                 && self.announced.insert(state.clone())
             {
-                new.insert(&**state);
+                new.push(&**state);
             }
         }
         if !new.is_empty() {
-            tracing::info!(states = ?new, "tickets in new states do not count as open; --tickets.open-states sets which do");
+            new.sort_unstable();
+            let states = new.join(",");
+            tracing::info!(
+                states,
+                "tickets in new states do not count as open; --tickets.open-states sets which do"
+            );
         }
     }
 }
