@@ -426,7 +426,7 @@ impl Tail {
         let changes_floor = changes.prune_floor;
         for gap in &gaps {
             tracing::error!(
-                reason = gap.reason.as_ref(),
+                reason = gap.reason.as_str(),
                 "gap in the audit logs: {}",
                 gap.message
             );

@@ -6,7 +6,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
-use strum::VariantNames as _;
 
 use super::{Failure, print, printed};
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
@@ -107,7 +106,8 @@ pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
 }
 
 fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
-    PossibleValuesParser::new(DeadReason::VARIANTS).try_map(|word| word.parse::<DeadReason>())
+    PossibleValuesParser::new(DeadReason::ALL.map(DeadReason::as_str))
+        .try_map(|word| DeadReason::parse(&word).ok_or("unknown reason"))
 }
 
 fn open(path: &str) -> Result<DeadLetters, Failure> {
@@ -186,7 +186,7 @@ fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()
         "{:>6}  {:<20}  {:<15}  {queued:<6}  {:<36}  {}",
         stored.id,
         rejected_at.to_string(),
-        letter.reason.as_ref(),
+        letter.reason.as_str(),
         one_line(id.trim_matches('"'), MAX_MESSAGE),
         one_line(&letter.message, MAX_MESSAGE),
     )
@@ -201,7 +201,7 @@ fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
         id: stored.id,
         rejected_at: stored.rejected_at.to_string(),
         arrived_at: letter.arrived_at.to_string(),
-        reason: letter.reason.as_ref(),
+        reason: letter.reason.as_str(),
         message: &letter.message,
         kind: if letter.kind == RecordKind::Gap {
             "gap"

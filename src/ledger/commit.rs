@@ -194,7 +194,7 @@ impl Ledger {
         let mut rows = totals.query([])?;
         while let Some(row) = rows.next()? {
             let (name, value): (String, i64) = (row.get(0)?, row.get(1)?);
-            let total: Option<Total> = name.parse().ok();
+            let total = Total::parse(&name);
             counted
                 .totals
                 .extend(total.map(|total| (total, value.cast_unsigned())));
@@ -518,7 +518,7 @@ pub(super) fn add_totals(
         "INSERT INTO totals (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
     )?;
     for (total, increase) in totals {
-        upsert.execute(params![total.as_ref(), increase.cast_signed()])?;
+        upsert.execute(params![total.as_str(), increase.cast_signed()])?;
     }
     Ok(())
 }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params, params_from_iter};
-use strum::{AsRefStr, EnumString, VariantNames};
 
 use super::commit::Ledger;
 use super::open::{OpenError, open_beside};
 use super::outbox::{self, PageWriter, RawRecord};
 use super::types::RecordKind;
 use super::{LedgerError, micros, timestamp};
+use crate::util::labels;
 
 /// Dead letters take at most this part of `--state.max-size`.
 const SHARE: u64 = 4;
@@ -18,18 +18,18 @@ const SHARE: u64 = 4;
 /// How many dead letters go back to the outbox in one transaction.
 const REPLAYED_AT_ONCE: i64 = 256;
 
-/// Why something is a dead letter; as text, its name in the file and in listings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, AsRefStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
-pub enum DeadReason {
-    /// An entry that cannot be counted.
-    Malformed,
-    /// The collector rejected this record.
-    Refused,
-    /// The record alone is larger than the collector accepts.
-    TooLarge,
-    /// The collector rejected a part of the request without saying which.
-    PartlyRejected,
+labels! {
+    /// Why something is a dead letter; as text, its name in the file and in listings.
+    DeadReason {
+        /// An entry that cannot be counted.
+        Malformed => "malformed",
+        /// The collector rejected this record.
+        Refused => "refused",
+        /// The record alone is larger than the collector accepts.
+        TooLarge => "too_large",
+        /// The collector rejected a part of the request without saying which.
+        PartlyRejected => "partly_rejected",
+    }
 }
 
 /// Something that could not be counted or delivered.
@@ -87,7 +87,7 @@ impl Selection {
             Self::All => ("1".to_owned(), Vec::new()),
             Self::Reason(reason) => (
                 "reason = ?".to_owned(),
-                vec![reason.as_ref().to_owned().into()],
+                vec![reason.as_str().to_owned().into()],
             ),
             Self::Ids(ids) => (
                 format!("id IN ({})", vec!["?"; ids.len()].join(",")),
@@ -129,7 +129,7 @@ impl DeadLetters {
                 let reason: String = row.get(3)?;
                 let letter = DeadLetter {
                     arrived_at: timestamp(row.get(2)?),
-                    reason: reason.parse().unwrap_or(DeadReason::Refused),
+                    reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Refused),
                     message: row.get(4)?,
                     kind: RecordKind::from_code(row.get(5)?),
                     raw: row.get(6)?,
@@ -314,7 +314,7 @@ pub(super) fn insert(
             .execute(params![
                 micros(Timestamp::now()),
                 micros(letter.arrived_at),
-                letter.reason.as_ref(),
+                letter.reason.as_str(),
                 letter.message,
                 letter.kind as i64,
                 letter.raw

@@ -302,7 +302,7 @@ impl Ledger {
         add_totals(&transaction, &[(Total::Gaps, 1)])?;
         transaction.commit()?;
         tracing::error!(
-            reason = gap.reason.as_ref(),
+            reason = gap.reason.as_str(),
             "gap in the log records: {}; their events are counted",
             gap.message
         );

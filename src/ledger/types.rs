@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use strum::{AsRefStr, EnumString};
 
 use super::tail_state::TailState;
+use crate::util::labels;
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,18 +77,18 @@ pub enum RecordKind {
     Gap,
 }
 
-/// Why the audit trail has a gap; as text, a value of the record attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, AsRefStr)]
-#[strum(serialize_all = "snake_case")]
-pub enum GapReason {
-    /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
-    Retention,
-    /// A range was open for seven days.
-    Unreadable,
-    /// A page of the outbox was damaged: its events are counted, their records are lost.
-    DamagedPage,
-    /// The state file was damaged and a new one took its place.
-    StateRecreated,
+labels! {
+    /// Why the audit trail has a gap; as text, a value of the record attribute.
+    GapReason {
+        /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
+        Retention => "retention",
+        /// A range was open for seven days.
+        Unreadable => "unreadable",
+        /// A page of the outbox was damaged: its events are counted, their records are lost.
+        DamagedPage => "damaged_page",
+        /// The state file was damaged and a new one took its place.
+        StateRecreated => "state_recreated",
+    }
 }
 
 /// Entries that cannot be delivered.
@@ -133,24 +133,24 @@ pub struct Commit {
     pub recovered: bool,
 }
 
-/// A counter without labels; as text, its name in the state file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, AsRefStr)]
-#[strum(serialize_all = "snake_case")]
-pub enum Total {
-    /// Entries found by the re-read.
-    Late,
-    /// Entries repeated.
-    Duplicate,
-    /// Entries that break the contract.
-    Malformed,
-    /// Events counted under `other`.
-    Folded,
-    /// Expired cursors found again.
-    Recoveries,
-    /// Gaps.
-    Gaps,
-    /// Entries outside the filters.
-    Filtered,
+labels! {
+    /// A counter without labels; as text, its name in the state file.
+    Total {
+        /// Entries found by the re-read.
+        Late => "late",
+        /// Entries repeated.
+        Duplicate => "duplicate",
+        /// Entries that break the contract.
+        Malformed => "malformed",
+        /// Events counted under `other`.
+        Folded => "folded",
+        /// Expired cursors found again.
+        Recoveries => "recoveries",
+        /// Gaps.
+        Gaps => "gaps",
+        /// Entries outside the filters.
+        Filtered => "filtered",
+    }
 }
 
 /// The label set of an event counter.
@@ -206,7 +206,7 @@ impl Gap {
             "id": uuid::Uuid::new_v4().to_string(),
             "type": "gap",
             "detectedAt": detected_at.to_string(),
-            "reason": self.reason.as_ref(),
+            "reason": self.reason.as_str(),
             "from": self.from.map(|at| at.to_string()),
             "to": self.to.map(|at| at.to_string()),
             "message": self.message,

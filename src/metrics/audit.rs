@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::family::{Descriptor, Writer, descriptors, seconds};
 use super::series::Series;
 pub use super::series::Trace;
+use crate::util::labels;
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
 const DELAY_BUCKETS: [f64; 12] = [
@@ -59,15 +60,9 @@ descriptors! {
     ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name"];
 }
 
-/// The names and families of [`Total::ALL`].
-const TOTALS: [(&str, Descriptor); Total::ALL.len()] = [
-    ("late", LATE),
-    ("duplicate", DUPLICATE),
-    ("malformed", MALFORMED),
-    ("folded", FOLDED),
-    ("recoveries", RECOVERIES),
-    ("gaps", GAPS),
-    ("filtered", FILTERED),
+/// The families of the values of [`Total`].
+const TOTALS: [Descriptor; 7] = [
+    LATE, DUPLICATE, MALFORMED, FOLDED, RECOVERIES, GAPS, FILTERED,
 ];
 
 /// A counter of the ledger without labels.
@@ -89,13 +84,14 @@ pub enum Total {
     Filtered,
 }
 
-/// Why a range of the listing is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RangeKind {
-    /// New entries that were not read yet.
-    CatchUp,
-    /// History requested by `--audit.start`.
-    History,
+labels! {
+    /// Why a range of the listing is open.
+    RangeKind {
+        /// New entries that were not read yet.
+        CatchUp => "catch_up",
+        /// History requested by `--audit.start`.
+        History => "history",
+    }
 }
 
 /// The labels of an event counter.
@@ -139,7 +135,7 @@ pub struct AuditMetrics {
 #[derive(Debug, Default)]
 struct Table {
     events: BTreeMap<EventLabels, Series>,
-    totals: [Series; Total::ALL.len()],
+    totals: [Series; TOTALS.len()],
     names: BTreeMap<Arc<str>, String>,
     /// Events counted under any label, including those no longer shown.
     counted: u64,
@@ -149,41 +145,6 @@ struct Table {
     paused: bool,
     /// Id and name.
     organization: Option<(String, String)>,
-}
-
-// === impl Total ===
-
-impl Total {
-    /// Every one.
-    pub const ALL: [Self; 7] = [
-        Self::Late,
-        Self::Duplicate,
-        Self::Malformed,
-        Self::Folded,
-        Self::Recoveries,
-        Self::Gaps,
-        Self::Filtered,
-    ];
-
-    /// Returns its name in the state file.
-    pub fn as_str(self) -> &'static str {
-        TOTALS[self as usize].0
-    }
-}
-
-// === impl RangeKind ===
-
-impl RangeKind {
-    /// Every kind.
-    pub const ALL: [Self; 2] = [Self::CatchUp, Self::History];
-
-    /// Returns the value of the label `kind`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::CatchUp => "catch_up",
-            Self::History => "history",
-        }
-    }
 }
 
 // === impl EventLabels ===
@@ -339,7 +300,7 @@ impl Collector for AuditMetrics {
             ACTOR_INFO,
             names.map(|(actor, name)| ([&**actor, name], 1_u32)),
         )?;
-        for ((_, family), series) in TOTALS.into_iter().zip(&table.totals) {
+        for (family, series) in TOTALS.into_iter().zip(&table.totals) {
             families.one(family, &series.sample(now, self.zero_hold))?;
         }
         if let Some(newest) = table.newest {

@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::family::{Writer, descriptors, seconds};
-use crate::util::lock;
+use crate::util::{labels, lock};
 
 descriptors! {
     /// Whether the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
@@ -18,15 +18,16 @@ descriptors! {
     LAST_SUCCESS = "orgdata_last_success_timestamp_seconds" ["loop"];
 }
 
-/// One of the exporter's loops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Loop {
-    /// Reads the audit logs.
-    Audit,
-    /// Scans the tickets.
-    Tickets,
-    /// Delivers log records.
-    Otlp,
+labels! {
+    /// One of the exporter's loops.
+    Loop {
+        /// Reads the audit logs.
+        Audit => "audit",
+        /// Scans the tickets.
+        Tickets => "tickets",
+        /// Delivers log records.
+        Otlp => "otlp",
+    }
 }
 
 /// What went wrong in a loop.
@@ -57,22 +58,6 @@ pub struct LoopState {
 /// that it does not look like one that fails.
 #[derive(Debug, Default)]
 pub struct Loops(Mutex<[LoopState; Loop::ALL.len()]>);
-
-// === impl Loop ===
-
-impl Loop {
-    /// Every loop.
-    pub const ALL: [Self; 3] = [Self::Audit, Self::Tickets, Self::Otlp];
-
-    /// Returns the value of the label `loop`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Audit => "audit",
-            Self::Tickets => "tickets",
-            Self::Otlp => "otlp",
-        }
-    }
-}
 
 // === impl Loops ===
 

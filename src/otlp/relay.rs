@@ -411,7 +411,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             return self.hold(&refusal);
         }
         tracing::warn!(
-            reason = reason.as_ref(),
+            reason = reason.as_str(),
             "the collector rejected a log record, which is now a dead letter: {}",
             refusal.message
         );

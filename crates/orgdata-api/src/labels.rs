@@ -1,6 +1,6 @@
 //! Enums whose values are label values.
 
-/// Defines an enum with a label for each of its values, and `ALL` and `as_str`.
+/// Defines an enum with a label for each of its values: `ALL`, `as_str` and `parse`.
 #[macro_export]
 macro_rules! labels {
     ($(#[$attribute:meta])* $name:ident { $($(#[$doc:meta])* $value:ident => $label:literal,)+ }) => {
@@ -15,6 +15,11 @@ macro_rules! labels {
             /// Returns the label value.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $label,)+ }
+            }
+
+            /// Returns the value with this label.
+            pub fn parse(label: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.as_str() == label)
             }
         }
     };
