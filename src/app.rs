@@ -55,6 +55,8 @@ pub struct App {
     tail: Option<Tail>,
     sender: Option<Sender>,
     bound: Bound,
+    /// The state of the file that the metrics show.
+    shown: Status,
     /// Damaged state files that this process has set aside.
     recreations: u32,
 }
@@ -112,7 +114,8 @@ impl App {
             recreations = u32::from(by_us);
             metrics.state.recreated(at, by_us);
         }
-        show_status(&metrics, &Status::default(), &ledger.status());
+        let shown = ledger.status();
+        show_status(&metrics, &Status::default(), &shown);
         let tail = match settings.audit.clone() {
             Some(audit) => Some(Tail::new(
                 client.clone(),
@@ -134,6 +137,7 @@ impl App {
             tail,
             sender,
             bound,
+            shown,
             recreations,
         })
     }
@@ -177,6 +181,7 @@ impl App {
             tail,
             sender,
             bound,
+            shown,
             recreations: _,
         } = self;
         let health = Health::default();
@@ -231,7 +236,7 @@ impl App {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
             never = report::follow(&metrics, &ledger) => match never {},
-            never = follow_status(&metrics, &ledger) => match never {},
+            never = follow_status(&metrics, &ledger, shown) => match never {},
             never = replay_dead_letters(&ledger) => match never {},
             () = ledger.fenced() => outcome = Err(RunError::Fenced),
             () = ledger.damaged() => {
@@ -288,9 +293,12 @@ async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible 
 }
 
 /// Shows each change of the state file in the metrics. Never returns.
-async fn follow_status(metrics: &Metrics, ledger: &LedgerHandle) -> std::convert::Infallible {
+async fn follow_status(
+    metrics: &Metrics,
+    ledger: &LedgerHandle,
+    mut shown: Status,
+) -> std::convert::Infallible {
     let mut status = ledger.watch();
-    let mut shown = ledger.status();
     loop {
         let now = status.borrow_and_update().clone();
         show_status(metrics, &shown, &now);

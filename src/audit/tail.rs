@@ -299,7 +299,9 @@ impl Tail {
                 return Err(error.into());
             }
         };
-        if page.bytes() > self.ledger.max_page_bytes() && page.len() > 1 {
+        // Fewer entries are of no use if the service sends more than it is asked for.
+        let is_limited = page.len() <= request.limit as usize;
+        if page.bytes() > self.ledger.max_page_bytes() && page.len() > 1 && is_limited {
             self.ranges.lower_limit(request, page.len());
             return Ok(Duration::ZERO);
         }

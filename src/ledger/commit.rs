@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::dead_letters::{self, DeadLetter, DeadReason};
 use super::open::{self, OpenError, StatePath};
-use super::outbox::{OpenPage, PageWriter, RawRecord};
+use super::outbox::{self, OpenPage, PageWriter, RawRecord};
 use super::series::{Labels, Undo};
 use super::tail_state::TailState;
 use super::types::{Changes, Commit, Disposition, EventId, NewEntry, RecordKind, Total};
@@ -312,7 +312,12 @@ impl Ledger {
         self.labels.count(&transaction, commit, changes, undo)?;
         add_totals(&transaction, &changes.totals)?;
         if let Some(page) = page.as_ref().filter(|page| page.records() > 0) {
-            page.write(&transaction, commit.place, commit.arrived_at)?;
+            // A gap alone comes after everything that waits.
+            let place = match commit.place {
+                0 => outbox::end(&transaction)?,
+                place => place,
+            };
+            page.write(&transaction, place, commit.arrived_at)?;
         }
         let unusable: Vec<DeadLetter> = commit
             .entries

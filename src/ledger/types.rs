@@ -115,7 +115,8 @@ pub struct Commit {
     pub trace: Option<TraceContext>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
-    /// Where the page stands in the order of delivery; see [`TailState::next_place`].
+    /// Where the page stands in the order of delivery; see [`TailState::next_place`]. 0 if there are no entries: gaps come
+    /// at the end.
     pub place: i64,
     /// Whether the page may stand at the top of the listing, so that its ids must be kept.
     pub top: bool,

@@ -711,6 +711,34 @@ async fn an_acknowledgement_waits_for_another_writer() {
     );
 }
 
+fn gap(message: &str) -> Gap {
+    Gap {
+        reason: GapReason::Retention,
+        from: None,
+        to: None,
+        message: message.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn gaps_without_entries_wait_for_the_collector_like_any_record() {
+    let mut world = World::new();
+    world.page(0, 2).await;
+    for message in ["one", "other"] {
+        let mut commit = Commit::new(Timestamp::now());
+        commit.gaps = vec![gap(message)];
+        world.commit(commit).await.expect("written");
+    }
+    world.page(2, 1).await;
+    let records = world.drain().await;
+    let names = ["\"0\"", "\"1\"", "one", "other", "\"2\""];
+    assert_eq!(records.len(), names.len(), "{records:?}");
+    for (record, name) in records.iter().zip(names) {
+        assert!(record.contains(name), "{name}: {record}");
+    }
+    assert_eq!(world.total(Total::Gaps), 2);
+}
+
 #[tokio::test]
 async fn a_full_disk_changes_nothing_until_there_is_room() {
     let mut world = World::new();
@@ -726,12 +754,7 @@ async fn a_full_disk_changes_nothing_until_there_is_room() {
     world.ledger().pretend_full(true).await.expect("set");
     for attempt in 1..=3 {
         let mut commit = page(1000, 1000, Timestamp::now());
-        commit.gaps = vec![Gap {
-            reason: GapReason::Retention,
-            from: None,
-            to: None,
-            message: "gone".to_owned(),
-        }];
+        commit.gaps = vec![gap("gone")];
         commit.duplicates = 5;
         let error = world.commit(commit).await.expect_err("there is no room");
         assert!(matches!(error, LedgerError::DiskFull), "{error}");
