@@ -178,14 +178,18 @@ impl Step {
         let end = rows.iter().position(|row| Some(row.id) == range.end);
         let rows = &rows[end.map_or(0, |end| end + 1)..];
         let offset = page.rows.len() - rows.len();
-        let is_fresh = range.cursor.is_none() || is_fresh(range.received_at, page);
+        // A page with the last known place of the range needs no cursor.
+        let is_fresh =
+            range.cursor.is_none() || task == Task::Find(id) || is_fresh(range.received_at, page);
         let seen: HashSet<EventId> = range.page.iter().copied().collect();
         let known = rows
             .iter()
             .position(|row| row.known && !seen.contains(&row.id));
         let is_repeated = rows.iter().all(|row| seen.contains(&row.id));
         let newest = rows.iter().map(|row| row.created_at).max();
-        if !is_fresh && (is_repeated || known.is_some() || newest > range.oldest) {
+        // With its last entry gone, the range may meet new ones of the same time.
+        let is_newer = newest > range.oldest || (end.is_none() && newest == range.oldest);
+        if !is_fresh && (is_repeated || known.is_some() || is_newer) {
             // An expired cursor may be answered in any way: with nothing, or with the newest page.
             self.next.find = Some(Find {
                 range: id,
@@ -257,14 +261,13 @@ impl Step {
 
     /// Looks for the last known place of a range in a page.
     fn find(&mut self, id: i64, page: &Page) {
-        let Some(mut range) = range_of(&self.next.state, id).cloned() else {
+        let Some(range) = range_of(&self.next.state, id).cloned() else {
             self.next.find = None;
             return;
         };
         // No other entry of its last page would do: late rows may stand between the two.
         let place = page.rows.iter().position(|row| Some(row.id) == range.end);
         if let Some(at) = place {
-            range.received_at = page.server_time;
             let below = &page.rows[at + 1..];
             if let Some(cursor) = &page.end_cursor {
                 let find = self.next.find.take();
@@ -272,13 +275,13 @@ impl Step {
                 if below.iter().all(|row| range.page.contains(&row.id)) {
                     self.next.replace(Range {
                         cursor: Some(cursor.clone()),
+                        received_at: page.server_time,
                         end: page.rows.last().map(|row| row.id),
                         ..range
                     });
                     return;
                 }
             }
-            self.next.replace(range);
             self.range(Task::Find(id), id, below, page);
             return;
         }
