@@ -102,7 +102,7 @@ impl Watch {
     async fn moves(&mut self, names: &str, act: impl Fn()) {
         let before = self.look().await;
         let mut waiting: BTreeSet<&str> = names.split_whitespace().collect();
-        for attempt in 0..1_200 {
+        for attempt in 0..4_800 {
             if attempt % 200 == 0 {
                 act();
             }
