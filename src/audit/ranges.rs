@@ -356,7 +356,7 @@ impl Ranges {
 
     /// Closes a range that was open for too long.
     fn expire(&mut self, id: i64, now: Timestamp) -> Option<(i64, Gap)> {
-        let range = self.state.ranges.iter().find(|range| range.id == id)?;
+        let range = self.state.range(id)?;
         if self.limits.is_backfill || now.duration_since(range.opened_at) < MAX_OPEN {
             return None;
         }
@@ -386,11 +386,8 @@ impl Ranges {
 
     /// Returns the time before which a late row is ignored.
     fn late_floor(&self) -> Option<Timestamp> {
-        let first = self.state.first_sync.as_ref();
-        first
-            .and_then(|first| first.count_floor)
-            .max(self.state.filter_floor)
-            .max(self.prune_floor)
+        let counted = self.state.count_floor();
+        counted.max(self.state.filter_floor).max(self.prune_floor)
     }
 
     /// Reports whether so much time has passed since the last successful poll that entries may have come and gone.

@@ -476,23 +476,16 @@ impl Tail {
             return Ok(());
         };
         let fetched = self.read(page);
-        let floor = next
-            .state
-            .first_sync
-            .as_ref()
-            .and_then(|first| first.history_floor);
+        let first = next.state.first_sync.as_ref();
+        let disposition =
+            |row: &Row| first.map_or(Disposition::History, |first| first.history(row.created_at));
         let rows = fetched.view.rows.iter().enumerate();
-        let take = rows.filter(|(_, row)| !row.known).map(|(index, row)| {
-            let wanted = floor.is_none_or(|floor| row.created_at >= floor);
-            let disposition = if wanted {
-                Disposition::History
-            } else {
-                Disposition::Ignored
-            };
-            (index, disposition)
-        });
+        let take: Vec<_> = rows
+            .filter(|(_, row)| !row.known)
+            .map(|(index, row)| (index, disposition(row)))
+            .collect();
         let step = Step {
-            take: take.collect(),
+            take,
             place: next.state.take_place(),
             top: true,
             gap: None,

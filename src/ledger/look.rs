@@ -130,12 +130,7 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
     }
     let version = check_application(&connection, path)?;
     if !held {
-        let result: String = connection
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(sqlite)?;
-        if result != "ok" {
-            return Ok(Content::Damaged(result));
-        }
+        schema::check(&connection).map_err(sqlite)?;
     }
     let owner = connection
         .query_row("SELECT base_url, organization FROM state", [], |row| {

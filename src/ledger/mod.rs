@@ -37,6 +37,7 @@ pub use types::{
 
 pub(crate) use series::truncate;
 
+use crate::util::lock;
 use commit::Ledger;
 use size::Size;
 
@@ -381,10 +382,7 @@ impl LedgerHandle {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.inner
-            .ledger
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.ledger)
     }
 }
 

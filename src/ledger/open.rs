@@ -220,15 +220,7 @@ fn open_checked(path: &Path) -> Result<Connection, OpenError> {
     }
     check_application(&connection, path)?;
     schema::configure(&connection).map_err(sqlite)?;
-    let result: String = connection
-        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-        .map_err(sqlite)?;
-    if result != "ok" {
-        return Err(sqlite(rusqlite::Error::SqliteFailure(
-            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
-            Some(result),
-        )));
-    }
+    schema::check(&connection).map_err(sqlite)?;
     schema::migrate(&connection).map_err(sqlite)?;
     Ok(connection)
 }

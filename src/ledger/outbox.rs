@@ -399,16 +399,12 @@ pub(super) fn end(connection: &Connection) -> rusqlite::Result<i64> {
 fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
-        let (mut length, mut shift, mut at) = (0_usize, 0, 1);
-        loop {
-            let byte = *bytes.get(at)?;
-            length |= usize::from(byte & 0x7f).checked_shl(shift)?;
-            (at, shift) = (at + 1, shift + 7);
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let end = at.checked_add(length).filter(|end| *end <= bytes.len())?;
+        let mut content = bytes.get(1..)?;
+        let length = prost::decode_length_delimiter(&mut content).ok()?;
+        let start = bytes.len() - content.len();
+        let end = start
+            .checked_add(length)
+            .filter(|end| *end <= bytes.len())?;
         records.push(bytes.split_to(end));
     }
     Some(records)

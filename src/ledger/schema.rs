@@ -139,6 +139,18 @@ pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     )
 }
 
+/// Checks that the pages of the file are whole; an error says what is damaged.
+pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
+    let result: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if result == "ok" {
+        return Ok(());
+    }
+    Err(rusqlite::Error::SqliteFailure(
+        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+        Some(result),
+    ))
+}
+
 /// Creates the tables in one transaction.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::types::EventId;
+use super::types::{Disposition, EventId};
 
 /// The distance between two live pages in the order of delivery. The pages of a range take the places below the
 /// page that opened it.
@@ -102,9 +102,34 @@ impl<'de> Deserialize<'de> for EventId {
     }
 }
 
+// === impl FirstSync ===
+
+impl FirstSync {
+    /// Returns what to do with an entry that existed before the first sync.
+    pub fn history(&self, created_at: Timestamp) -> Disposition {
+        let is_wanted = self.history_floor.is_none_or(|floor| created_at >= floor)
+            && self.history_until.is_none_or(|until| created_at < until);
+        if is_wanted {
+            Disposition::History
+        } else {
+            Disposition::Ignored
+        }
+    }
+}
+
 // === impl TailState ===
 
 impl TailState {
+    /// Returns the open range with this id.
+    pub fn range(&self, id: i64) -> Option<&Range> {
+        self.ranges.iter().find(|range| range.id == id)
+    }
+
+    /// Returns the time up to which late rows are ignored; `None` before the first sync and for one without entries.
+    pub fn count_floor(&self) -> Option<Timestamp> {
+        self.first_sync.as_ref()?.count_floor
+    }
+
     /// Returns the place below which records may be sent; `None` if all of them may.
     pub(super) fn held_above(&self) -> Option<i64> {
         self.ranges

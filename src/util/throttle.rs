@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tracing::callsite::Identifier;
@@ -11,6 +11,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
+
+use super::lock;
 
 /// The number of warnings that one place may write in a minute.
 const BURST: u64 = 10;
@@ -45,8 +47,7 @@ impl Throttle {
 
     /// Reports how many warnings were suppressed since the last call; each place may write again.
     pub fn flush(&self) {
-        let places =
-            std::mem::take(&mut *self.places.lock().unwrap_or_else(PoisonError::into_inner));
+        let places = std::mem::take(&mut *lock(&self.places));
         for place in places.into_values().filter(|place| place.warnings > BURST) {
             let (suppressed, message) = (place.warnings - BURST, place.message);
             tracing::warn!("suppressed {suppressed} similar warnings: {message}");
@@ -57,7 +58,7 @@ impl Throttle {
         if *event.metadata().level() != Level::WARN {
             return true;
         }
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = lock(&self.places);
         let place = places.entry(event.metadata().callsite()).or_default();
         place.warnings += 1;
         if place.warnings > BURST {

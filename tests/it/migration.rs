@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{AuditPage, AuditQuery, Client, Priority};
+use orgdata_exporter::api::{AuditPage, AuditQuery, Priority};
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{
     Commit, DeadLetters, EventId, LedgerHandle, OpenError, RangeKind, Selection, Settled, StatePath,
@@ -224,12 +224,8 @@ async fn an_unfinished_history_is_finished() {
         ..Config::quiet()
     };
     let running = Simulator::spawn(config).await.expect("a free port");
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
     let metrics = Metrics::new(Duration::ZERO);
-    let client =
-        Client::new(settings::api(&running.base_url()), metrics.api.clone()).expect("a client");
+    let client = settings::client(&running.base_url(), &metrics);
     let query = AuditQuery {
         limit: 100,
         ..AuditQuery::default()

@@ -76,12 +76,7 @@ impl Bench {
             ..Config::quiet()
         };
         let running = Simulator::spawn(config).await.expect("a free port");
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .ok();
-        let metrics = Metrics::new(Duration::ZERO);
-        let client =
-            Client::new(settings::api(&running.base_url()), metrics.api.clone()).expect("a client");
+        let client = settings::client(&running.base_url(), &Metrics::new(Duration::ZERO));
         Self::start(running, client, wish)
     }
 
@@ -200,6 +195,14 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .expect("a directory")
+}
+
+/// Returns the bodies of the records that are gaps.
+fn gap_records(records: &[OutboxRecord]) -> Vec<String> {
+    let records = records.iter();
+    let decoded = records.map(|record| PlainRecords.decode(&record.bytes));
+    let gaps = decoded.filter(|(kind, _)| *kind == RecordKind::Gap);
+    gaps.map(|(_, body)| body).collect()
 }
 
 /// Returns readings of the specification that matter to the tail.
@@ -354,15 +357,9 @@ async fn a_loss_is_one_gap() {
         }
         bench.settle().await;
         assert_eq!((bench.counted(), bench.gaps()), (400, 1));
-        let records = bench.records().await;
-        let decoded = records
-            .iter()
-            .map(|record| PlainRecords.decode(&record.bytes));
-        let gaps: Vec<_> = decoded
-            .filter(|(kind, _)| *kind == RecordKind::Gap)
-            .collect();
+        let gaps = gap_records(&bench.records().await);
         assert_eq!(gaps.len(), 1);
-        assert!(gaps[0].1.contains(r#""reason":"retention""#), "{gaps:?}");
+        assert!(gaps[0].contains(r#""reason":"retention""#), "{gaps:?}");
         bench.sim().add_events(5);
         bench.settle().await;
         assert_eq!((bench.counted(), bench.gaps()), (405, 1));
@@ -434,14 +431,9 @@ async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
         bench.settle().await;
         assert_eq!((bench.counted(), bench.gaps()), (1, 1), "{start}");
         let records = bench.records().await;
-        let decoded = records
-            .iter()
-            .map(|record| PlainRecords.decode(&record.bytes));
-        let gaps: Vec<_> = decoded
-            .filter(|(kind, _)| *kind == RecordKind::Gap)
-            .collect();
+        let gaps = gap_records(&records);
         assert_eq!(gaps.len(), 1);
-        assert!(gaps[0].1.contains("state_recreated"), "{gaps:?}");
+        assert!(gaps[0].contains("state_recreated"), "{gaps:?}");
         assert_eq!(records.len(), if start == Start::Now { 2 } else { 37 });
     }
 }

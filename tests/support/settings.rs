@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_exporter::api::{self, BaseUrl, Filters, KeySource};
+use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
 use orgdata_exporter::ledger::{
     self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind, StatePath,
 };
+use orgdata_exporter::metrics::Metrics;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -22,6 +23,14 @@ pub(crate) fn api(base_url: &str) -> api::Settings {
         ca_file: None,
         filters: Filters::default(),
     }
+}
+
+/// A client of the simulator at this address.
+pub(crate) fn client(base_url: &str, metrics: &Metrics) -> Client {
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    Client::new(api(base_url), metrics.api.clone()).expect("a client")
 }
 
 /// Of a ledger that keeps records for a collector, as the flags have it unless they are given.

@@ -10,7 +10,7 @@ use super::{
     Request, Reread, Row, Task,
 };
 use crate::audit::Start;
-use crate::ledger::{Disposition, EventId, FirstSync, Gap, GapReason, Range, RangeKind, TailState};
+use crate::ledger::{Disposition, EventId, FirstSync, Gap, GapReason, Range, RangeKind};
 
 /// What a page means.
 #[derive(Clone, Debug)]
@@ -81,24 +81,22 @@ impl Step {
         let history_floor = start.floor(started_at.unwrap_or(page.server_time));
         let is_live = |row: &Row| started_at.is_some_and(|at| row.created_at > at);
         let place = next.state.take_place();
-        for (index, row) in page.rows.iter().enumerate() {
-            let wanted = start != Start::Now
-                && history_floor.is_none_or(|floor| row.created_at >= floor)
-                && until.is_none_or(|until| row.created_at < until);
-            let disposition = match (is_live(row), wanted) {
-                (true, _) => Disposition::Live,
-                (_, true) => Disposition::History,
-                (_, false) => Disposition::Ignored,
-            };
-            self.take.push((index, disposition));
-        }
         let there = page.rows.iter().filter(|row| !is_live(row));
-        next.state.first_sync = Some(FirstSync {
+        let first = FirstSync {
             at: page.server_time,
             count_floor: there.map(|row| row.created_at).max(),
             history_floor,
             history_until: until,
-        });
+        };
+        for (index, row) in page.rows.iter().enumerate() {
+            let disposition = match start {
+                _ if is_live(row) => Disposition::Live,
+                Start::Now => Disposition::Ignored,
+                _ => first.history(row.created_at),
+            };
+            self.take.push((index, disposition));
+        }
+        next.state.first_sync = Some(first);
         if start != Start::Now && page.end_cursor.is_some() && !page.rows.is_empty() {
             let range = range(RangeKind::History, place, page, false, None);
             next.state.ranges.push(range);
@@ -171,7 +169,7 @@ impl Step {
 
     /// Takes the rows of a page below a range's cursor.
     fn range(&mut self, task: Task, id: i64, rows: &[Row], page: &Page) {
-        let Some(mut range) = range_of(&self.next.state, id).cloned() else {
+        let Some(mut range) = self.next.state.range(id).cloned() else {
             return;
         };
         // With inclusive cursors, the page begins at or above the last entry of the last page.
@@ -204,22 +202,18 @@ impl Step {
                 return;
             }
             if self.is_confirmed(task) {
-                self.gap = lost(&range, page).filter(|_| range.expected);
-                self.next.close(id);
+                self.listing_ends(&range, page);
             }
             return;
         }
         let closing = known.filter(|_| range.kind == RangeKind::CatchUp);
-        let (floor, until) = self.history();
         let kind = range.kind;
-        let is_wanted = |row: &Row| {
-            floor.is_none_or(|floor| row.created_at >= floor)
-                && until.is_none_or(|until| row.created_at < until)
-        };
-        let disposition = |row: &Row| match kind {
-            RangeKind::CatchUp => Disposition::Live,
-            RangeKind::History if is_wanted(row) => Disposition::History,
-            RangeKind::History => Disposition::Ignored,
+        let first = self.next.state.first_sync.as_ref();
+        let floor = first.and_then(|first| first.history_floor);
+        let disposition = |row: &Row| match (kind, first) {
+            (RangeKind::CatchUp, _) => Disposition::Live,
+            (RangeKind::History, Some(first)) => first.history(row.created_at),
+            (RangeKind::History, None) => Disposition::History,
         };
         let taken = &rows[..closing.unwrap_or(rows.len())];
         for (index, row) in taken.iter().enumerate().filter(|(_, row)| !row.known) {
@@ -240,8 +234,7 @@ impl Step {
             // The end of the listing, if the same page says so twice.
             range.page.extend(rows.iter().map(|row| row.id));
             if self.is_confirmed(task) {
-                self.gap = lost(&range, page).filter(|_| range.expected);
-                self.next.close(id);
+                self.listing_ends(&range, page);
             } else {
                 self.next.replace(range);
             }
@@ -261,7 +254,7 @@ impl Step {
 
     /// Looks for the last known place of a range in a page.
     fn find(&mut self, id: i64, page: &Page) {
-        let Some(range) = range_of(&self.next.state, id).cloned() else {
+        let Some(range) = self.next.state.range(id).cloned() else {
             self.next.find = None;
             return;
         };
@@ -301,20 +294,14 @@ impl Step {
             }
         } else if self.is_confirmed(Task::Find(id)) {
             // The place is gone, and with it everything below.
-            self.gap = lost(&range, page).filter(|_| range.expected);
-            self.next.close(id);
+            self.listing_ends(&range, page);
         }
     }
 
     fn reread(&mut self, request: &Request, page: &Page) {
         let window = self.next.limits.reread_window;
         let from = self.next.state.reread_at.unwrap_or(page.server_time);
-        let count_floor = self
-            .next
-            .state
-            .first_sync
-            .as_ref()
-            .and_then(|first| first.count_floor);
+        let count_floor = self.next.state.count_floor();
         let floor = from.checked_sub(window).unwrap_or(Timestamp::MIN);
         let started = self.next.reread.take();
         if started.is_none() && request.before.is_some() {
@@ -377,6 +364,12 @@ impl Step {
         self.next.reread = Some(reread).filter(|reread| !reread.before.is_empty());
     }
 
+    /// Closes a range at the end of the listing; what may be missing is a gap.
+    fn listing_ends(&mut self, range: &Range, page: &Page) {
+        self.gap = lost(range, page).filter(|_| range.expected);
+        self.next.close(range.id);
+    }
+
     /// Reports whether an empty page was empty before; if not, the request will be repeated.
     fn is_confirmed(&mut self, task: Task) -> bool {
         let empty = &mut self.next.empty;
@@ -387,14 +380,6 @@ impl Step {
         empty.push(task);
         self.wait = CONFIRM_AFTER;
         false
-    }
-
-    /// Returns the limits of the history in time.
-    fn history(&self) -> (Option<Timestamp>, Option<Timestamp>) {
-        let first = self.next.state.first_sync.as_ref();
-        first.map_or((None, None), |first| {
-            (first.history_floor, first.history_until)
-        })
     }
 }
 
@@ -431,10 +416,6 @@ fn is_future(row: &Row, page: &Page) -> bool {
 /// Reports whether a cursor that was received then is still valid.
 fn is_fresh(received_at: Timestamp, page: &Page) -> bool {
     page.server_time.duration_since(received_at).abs() < FRESH
-}
-
-fn range_of(state: &TailState, id: i64) -> Option<&Range> {
-    state.ranges.iter().find(|range| range.id == id)
 }
 
 /// Returns the gap that a range is when the listing ends without a known entry; `None` if nothing can be missing.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::Filters;
@@ -19,6 +19,7 @@ use crate::ledger::{
     self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind, StatePath,
     UNKNOWN_TYPE,
 };
+use crate::util::lock;
 use crate::util::text::one_line;
 
 /// The last sample is this much before the end: the exporter's own first sample, a lower one, must be later, even if the
@@ -93,7 +94,7 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
 
 impl Counter {
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts)
     }
 }
 
