@@ -23,7 +23,7 @@ pub(crate) struct Event {
     /// What it counts as, or why it cannot be counted.
     pub(crate) event: Result<NewEvent, &'static str>,
     /// The id of its organization.
-    pub(crate) organization: Option<String>,
+    pub(crate) organization: Option<i64>,
     /// It is outside the filters.
     pub(crate) filtered: bool,
     /// The number of its fields that the specification does not document.
@@ -150,29 +150,33 @@ impl<'a> Object<'a> {
         self.get(key).and_then(string)
     }
 
-    fn number(&self, key: Key) -> Option<String> {
+    fn number(&self, key: Key) -> Option<Cow<'a, str>> {
         self.get(key).and_then(number)
     }
 
     fn actor(&self) -> Option<ActorRef> {
         let user = self.object(Key::ActorUser);
         let id = self.number(Key::ActorUserId).or(user.number(Key::Id))?;
-        let names: Vec<_> = [Key::FirstName, Key::LastName]
+        let [first, last] = [Key::FirstName, Key::LastName].map(|key| user.text(key));
+        let names: Vec<&str> = [first.as_deref(), last.as_deref()]
             .into_iter()
-            .filter_map(|key| user.text(key))
-            .map(|name| name.trim().to_owned())
+            .flatten()
+            .map(str::trim)
             .filter(|name| !name.is_empty())
             .collect();
         Some(ActorRef {
-            id,
+            id: id.into_owned(),
             name: (!names.is_empty()).then(|| names.join(" ")),
         })
     }
 
     /// Returns the organization's id if it is a number, as the specification has it.
-    fn organization(&self) -> Option<String> {
+    fn organization(&self) -> Option<i64> {
         let id = self.get(Key::OrganizationId)?;
-        number(id).filter(|_| !id.get().starts_with('"'))
+        number(id)
+            .filter(|_| !id.get().starts_with('"'))?
+            .parse()
+            .ok()
     }
 
     /// Reports whether the entry is inside the filters for activity types and deals. The filters for e-mail addresses
@@ -191,7 +195,11 @@ impl<'a> Object<'a> {
         };
         let wanted = &filters.deal_ids;
         is_type
-            && (wanted.is_empty() || deals().into_iter().flatten().any(|id| wanted.contains(&id)))
+            && (wanted.is_empty()
+                || deals()
+                    .into_iter()
+                    .flatten()
+                    .any(|id| wanted.iter().any(|one| **one == *id)))
     }
 }
 
@@ -243,18 +251,17 @@ fn id_text(raw: &RawValue) -> Option<Cow<'_, str>> {
 }
 
 /// Returns the text of a number, whole numbers without a fraction, or of a string that is not empty.
-fn number(raw: &RawValue) -> Option<String> {
+fn number(raw: &RawValue) -> Option<Cow<'_, str>> {
     let text = id_text(raw)?;
-    let is_plain = |text: &str| !text.contains(['.', 'e', 'E']);
-    if raw.get().starts_with('"') || is_plain(&text) {
-        return Some(text.into_owned());
+    if raw.get().starts_with('"') || !text.contains(['.', 'e', 'E']) {
+        return Some(text);
     }
     let value: f64 = text.parse().ok()?;
     let is_whole = value.fract() == 0.0 && value.abs() < 1e15;
     Some(if is_whole {
-        format!("{value:.0}")
+        format!("{value:.0}").into()
     } else {
-        text.into_owned()
+        text
     })
 }
 

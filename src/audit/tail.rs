@@ -1,10 +1,12 @@
 //! The loop that tails the audit logs: requests what [`Ranges`] asks for, and commits what it decides.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{ApiError, AuditPage, AuditQuery, Client, Cursor, FailureReason, Priority};
+use orgdata_api::{
+    ApiError, AuditPage, AuditQuery, Backoff, Client, Cursor, FailureReason, Priority,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -15,12 +17,12 @@ use super::publish::{current_trace, publish, restore};
 use super::ranges::{Limits, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
 use crate::ledger::{
-    Commit, Disposition, Gap, GapReason, LedgerError, LedgerHandle, LedgerState, NewEntry,
-    RangeKind, TailState,
+    Commit, Disposition, EventIds, Gap, GapReason, LedgerError, LedgerHandle, LedgerState,
+    NewEntry, RangeKind, TailState,
 };
 use crate::metrics::{Loop, Metrics, audit};
 
-/// The first wait after a failure; it doubles.
+/// The first wait after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// The maximum wait after a failure.
@@ -49,6 +51,7 @@ pub struct Tail {
     /// A range and a re-read take turns.
     reread_turn: bool,
     failures: u32,
+    backoff: Backoff,
 }
 
 /// Why a round failed; the next one continues from what the ledger holds.
@@ -131,6 +134,7 @@ impl Tail {
             next_reread: now,
             reread_turn: false,
             failures: 0,
+            backoff: Backoff::new(FIRST_WAIT, MAX_WAIT),
         };
         let filters = tail.client.settings().filters.fingerprint();
         if !is_new && tail.ranges.state.filters != filters {
@@ -197,15 +201,14 @@ impl Tail {
                 if self.failures > 0 {
                     tracing::info!(failures = self.failures, "audit logs are read again");
                     self.failures = 0;
+                    self.backoff.reset();
                 }
                 wait
             }
             Err(error) => {
                 self.failures += 1;
-                let wait = FIRST_WAIT * 2_u32.pow((self.failures - 1).min(6));
-                let wait = wait
-                    .min(MAX_WAIT)
-                    .min(self.settings.poll_interval.max(FIRST_WAIT));
+                let longest = self.settings.poll_interval.max(FIRST_WAIT);
+                let wait = self.backoff.next(None).min(longest);
                 self.metrics
                     .loops
                     .failure(Loop::Audit, error.summary(), error.to_string());
@@ -309,7 +312,7 @@ impl Tail {
         self.check_organization(&fetched)?;
         let step = self.ranges.page(request, &fetched.view);
         let wait = step.wait;
-        self.apply(&fetched, step).await?;
+        self.apply(fetched, step).await?;
         Ok(wait)
     }
 
@@ -317,7 +320,7 @@ impl Tail {
     fn read(&self, page: AuditPage) -> Fetched {
         let arrived = page.server_time;
         let filters = &self.client.settings().filters;
-        let mut ids = HashSet::new();
+        let mut ids = EventIds::default();
         let events: Vec<(usize, Event)> = page
             .items()
             .map(|raw| Event::read(raw, arrived, filters))
@@ -346,13 +349,13 @@ impl Tail {
     }
 
     /// Commits what a step takes.
-    async fn apply(&mut self, fetched: &Fetched, step: Step) -> Result<(), TailError> {
+    async fn apply(&mut self, mut fetched: Fetched, step: Step) -> Result<(), TailError> {
         let mut commit = Commit::new(fetched.page.server_time);
         commit.trace = current_trace();
         (commit.place, commit.top) = (step.place, step.top);
         // Oldest first: that is the order of delivery.
         for (index, disposition) in step.take.iter().rev() {
-            let (item, event) = &fetched.events[*index];
+            let (item, event) = &mut fetched.events[*index];
             if event.filtered {
                 commit.filtered += 1;
             }
@@ -365,7 +368,7 @@ impl Tail {
                 } else {
                     *disposition
                 },
-                event: event.event.clone().map_err(str::to_owned),
+                event: std::mem::replace(&mut event.event, Err("")).map_err(str::to_owned),
                 raw: fetched.page.item(*item).to_owned(),
             });
         }
@@ -383,7 +386,7 @@ impl Tail {
         if self.organization.is_none() {
             commit.organization = fetched.organization().map(|(id, item)| {
                 let name = organization_name(fetched.page.item(item));
-                (id.to_owned(), name)
+                (id, name)
             });
         }
         if let Some(at) = self.recreated_at
@@ -493,15 +496,15 @@ impl Tail {
             wait: Duration::ZERO,
             next,
         };
-        self.apply(&fetched, step).await
+        self.apply(fetched, step).await
     }
 
     /// Refuses the pages of another organization. A single odd entry does not make it another organization's.
     fn check_organization(&self, fetched: &Fetched) -> Result<(), TailError> {
         match (&self.organization, fetched.organization()) {
-            (Some(expected), Some((found, _))) if expected != found => {
+            (Some(expected), Some((found, _))) if *expected != found => {
                 Err(TailError::OtherOrganization {
-                    found: found.to_owned(),
+                    found,
                     expected: expected.clone(),
                 })
             }
@@ -529,15 +532,15 @@ impl Tail {
 
 impl Fetched {
     /// Returns the id of the organization of most entries, and one of these.
-    fn organization(&self) -> Option<(&str, usize)> {
-        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    fn organization(&self) -> Option<(String, usize)> {
+        let mut counts: BTreeMap<i64, (usize, usize)> = BTreeMap::new();
         for (item, event) in &self.events {
-            if let Some(id) = &event.organization {
+            if let Some(id) = event.organization {
                 counts.entry(id).or_insert((0, *item)).0 += 1;
             }
         }
         let (id, (_, item)) = counts.into_iter().max_by_key(|(_, (count, _))| *count)?;
-        Some((id, item))
+        Some((id.to_string(), item))
     }
 }
 

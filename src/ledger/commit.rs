@@ -4,7 +4,6 @@
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
-use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +15,7 @@ use super::open::{self, OpenError, StatePath};
 use super::outbox::{self, OpenPage, PageWriter, RawRecord};
 use super::series::{Labels, Undo};
 use super::tail_state::TailState;
-use super::types::{Changes, Commit, Disposition, EventId, NewEntry, RecordKind, Total};
+use super::types::{Changes, Commit, Disposition, EventId, EventIds, NewEntry, RecordKind, Total};
 use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
 
 /// The ids of this many entries at the top of the listing are never pruned.
@@ -52,7 +51,7 @@ pub(super) struct Ledger {
     pub(super) connection: Connection,
     lock: Option<std::fs::File>,
     pub(super) settings: Settings,
-    pub(super) known: Arc<RwLock<HashSet<EventId>>>,
+    pub(super) known: Arc<RwLock<EventIds>>,
     labels: Labels,
     pub(super) status: watch::Sender<Status>,
     pub(super) size: Arc<Size>,
@@ -156,7 +155,7 @@ impl Ledger {
         self.reread_at = state.tail.reread_at;
         self.held_above = state.tail.held_above();
         self.prune_floor = state.prune_floor;
-        let mut known = HashSet::new();
+        let mut known = EventIds::default();
         let mut pages = self.connection.prepare("SELECT ids FROM pages")?;
         let mut rows = pages.query([])?;
         while let Some(row) = rows.next()? {

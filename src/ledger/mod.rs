@@ -15,7 +15,6 @@ mod size;
 mod tail_state;
 mod types;
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -36,6 +35,7 @@ pub use types::{
 };
 
 pub(crate) use series::truncate;
+pub(crate) use types::EventIds;
 
 use crate::util::lock;
 use commit::Ledger;
@@ -117,7 +117,7 @@ pub struct LedgerHandle {
 #[derive(Debug)]
 struct Inner {
     ledger: Mutex<Ledger>,
-    known: Arc<RwLock<HashSet<EventId>>>,
+    known: Arc<RwLock<EventIds>>,
     status: watch::Receiver<Status>,
     size: Arc<Size>,
     outbox_grew: Notify,

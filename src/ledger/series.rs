@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use ring::hmac;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::types::{ActorRef, Changes, Commit, Disposition, Series, Total};
+use super::types::{ActorRef, Changes, Commit, Disposition, NewEvent, Series, Total};
 use super::{Settings, micros, timestamp};
 
 /// The label of an event without an actor.
@@ -191,9 +191,7 @@ impl Labels {
         let mut counts: BTreeMap<Series, u64> = BTreeMap::new();
         let mut names: BTreeMap<Arc<str>, Option<Cow<'_, str>>> = BTreeMap::new();
         let mut folded = 0;
-        for entry in commit.entries.iter().filter(|entry| entry.is_counted()) {
-            let Ok(event) = &entry.event else { continue };
-            let is_late = entry.disposition == Disposition::Late;
+        for (event, is_late, number) in alike(commit) {
             let actor = match (self.actor_label.label(event.actor.as_ref()), &event.actor) {
                 (Some(label), Some(actor)) if !is_reserved(&label) => {
                     match self.slot(transaction, &label, now, changes, undo)? {
@@ -207,7 +205,7 @@ impl Labels {
                             Some(label)
                         }
                         None => {
-                            folded += 1;
+                            folded += number;
                             Some(OTHER_ACTORS.into())
                         }
                     }
@@ -215,12 +213,11 @@ impl Labels {
                 (label, _) => label.map(Into::into),
             };
             let activity_type = self.activity_type(&event.activity_type);
-            *counts
-                .entry(Series {
-                    activity_type,
-                    actor,
-                })
-                .or_default() += 1;
+            let series = Series {
+                activity_type,
+                actor,
+            };
+            *counts.entry(series).or_default() += number;
         }
         let mut upsert = transaction.prepare_cached(
             "INSERT INTO actors (scheme, actor, name, last_at) VALUES (?1, ?2, ?3, ?4)
@@ -384,6 +381,25 @@ impl Labels {
             || (self.activity_types.len() < MAX_ACTIVITY_TYPES
                 && self.activity_types.insert(activity_type.clone()))
     }
+}
+
+/// Returns the counted events of a commit with how often each occurs: an event, whether it is late, and the number of such
+/// events. The event that occurs last comes last, because its actor has the current name.
+fn alike(commit: &Commit) -> impl Iterator<Item = (&NewEvent, bool, u64)> {
+    let mut groups: HashMap<_, (usize, u64), foldhash::fast::RandomState> = HashMap::default();
+    for (index, entry) in commit.entries.iter().enumerate() {
+        if let (true, Ok(event)) = (entry.is_counted(), &entry.event) {
+            let group = groups
+                .entry((event, entry.disposition == Disposition::Late))
+                .or_default();
+            *group = (index, group.1 + 1);
+        }
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_unstable_by_key(|(_, (last, _))| *last);
+    groups
+        .into_iter()
+        .map(|((event, is_late), (_, number))| (event, is_late, number))
 }
 
 /// Returns a label value of bounded length.

@@ -1,5 +1,6 @@
 //! What one commit writes and what it reports back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,6 +11,9 @@ use crate::util::labels;
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub u64);
+
+/// A set of identities, with a hash that is faster than the standard library's.
+pub(crate) type EventIds = HashSet<EventId, foldhash::fast::RandomState>;
 
 /// What to do with an entry that the ledger does not hold yet. In every case its id becomes known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +29,7 @@ pub enum Disposition {
 }
 
 /// Who did it, as far as the entry says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ActorRef {
     /// The user's id as text.
     pub id: String,
@@ -34,7 +38,7 @@ pub struct ActorRef {
 }
 
 /// What an entry is counted as.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewEvent {
     /// The activity type.
     pub activity_type: String,

@@ -216,10 +216,10 @@ pub(super) fn close(start: usize, out: &mut Vec<u8>) {
         out[start - 1] = length;
         return;
     }
-    let mut varint = [0; 10];
-    encode_varint(length as u64, &mut &mut varint[..]);
-    let varint = &varint[..encoded_len_varint(length as u64)];
-    out.splice(start - 1..start, varint.iter().copied());
+    let more = encoded_len_varint(length as u64) - 1;
+    out.resize(out.len() + more, 0);
+    out.copy_within(start..start + length, start + more);
+    encode_varint(length as u64, &mut &mut out[start - 1..start + more]);
 }
 
 /// Writes a string or bytes field.

@@ -102,12 +102,13 @@ impl RecordEncoder {
         }
         let arrived = nanoseconds(record.arrived_at).unwrap_or_default();
         encode::fixed64(field::OBSERVED_TIME_UNIX_NANO, arrived, out);
-        let event_name = if is_gap {
-            GAP_EVENT.to_owned()
+        let name = encode::open(field::EVENT_NAME, out);
+        if is_gap {
+            out.extend_from_slice(GAP_EVENT.as_bytes());
         } else {
-            event_name(fields.text(Place::Type).unwrap_or_default())
-        };
-        encode::bytes(field::EVENT_NAME, event_name.as_bytes(), out);
+            out.extend(event_name(fields.text(Place::Type).unwrap_or_default()));
+        }
+        encode::close(name, out);
     }
 
     /// Appends JSON as an `AnyValue`. What is not JSON becomes a string, so that it is delivered all the same.
@@ -215,18 +216,18 @@ fn full_name<'a>(fields: &'a Fields<'_>) -> Scalar<'a> {
 }
 
 /// Returns `orgdata.audit.` and the activity type in lower case, with `_` for anything but letters, digits, `_` and `.`.
-fn event_name(activity_type: &str) -> String {
+fn event_name(activity_type: &str) -> impl Iterator<Item = u8> {
     let tame = |c: char| match c.to_ascii_lowercase() {
-        c @ ('a'..='z' | '0'..='9' | '.') => c,
-        _ => '_',
+        c @ ('a'..='z' | '0'..='9' | '.') => c as u8,
+        _ => b'_',
     };
     let activity_type = if activity_type.is_empty() {
         "unknown"
     } else {
         activity_type
     };
-    let name = EVENT_PREFIX.chars().chain(activity_type.chars().map(tame));
-    name.take(MAX_EVENT_NAME).collect()
+    let name = EVENT_PREFIX.bytes().chain(activity_type.chars().map(tame));
+    name.take(MAX_EVENT_NAME)
 }
 
 /// Returns nanoseconds since the epoch. OTLP has no times before it, and 0 means unknown.

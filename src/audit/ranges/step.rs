@@ -1,6 +1,5 @@
 //! What a page means for each task.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +9,7 @@ use super::{
     Request, Reread, Row, Task,
 };
 use crate::audit::Start;
-use crate::ledger::{Disposition, EventId, FirstSync, Gap, GapReason, Range, RangeKind};
+use crate::ledger::{Disposition, EventIds, FirstSync, Gap, GapReason, Range, RangeKind};
 
 /// What a page means.
 #[derive(Clone, Debug)]
@@ -179,7 +178,7 @@ impl Step {
         // A page with the last known place of the range needs no cursor.
         let is_fresh =
             range.cursor.is_none() || task == Task::Find(id) || is_fresh(range.received_at, page);
-        let seen: HashSet<EventId> = range.page.iter().copied().collect();
+        let seen: EventIds = range.page.iter().copied().collect();
         let known = rows
             .iter()
             .position(|row| row.known && !seen.contains(&row.id));

@@ -154,7 +154,9 @@ async fn audit_logs(client: &Client, size: u32) -> Result<Page, ApiError> {
             "check that the key is one of the right organization, and that the --audit filters match anything",
         ),
     };
-    let organization = events.into_iter().find_map(|event| event.organization);
+    let organization = events
+        .into_iter()
+        .find_map(|event| Some(event.organization?.to_string()));
     Ok(Page::new(finding, organization, &page))
 }
 
