@@ -99,8 +99,8 @@ fn settings(flags: &Flags) -> Result<Settings, Failure> {
     };
     let mut settings = Settings::resolve(flags, &env)?;
     if settings.otlp.is_none() {
-        let stdout = otlp::Settings::new(otlp::Target::Stdout, &flags.otlp.to_otlp(), &env);
-        settings.otlp = Some(stdout.map_err(|error| Failure::in_settings(error.to_string()))?);
+        let stdout = otlp::Settings::new(otlp::Target::Stdout, &flags.otlp, &env);
+        settings.otlp = Some(stdout.map_err(Failure::in_settings)?);
         settings.ledger.outbox = true;
     }
     Ok(settings)

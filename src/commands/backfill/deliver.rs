@@ -30,7 +30,7 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
     let Some(otlp) = &plan.settings.otlp else {
         return Ok(());
     };
-    let sender = Sender::new(otlp).map_err(|error| Failure::in_settings(error.to_string()))?;
+    let sender = Sender::new(otlp).map_err(Failure::in_settings)?;
     let path = plan.args.progress.display();
     let (tail, ledger, metrics) = plan.open(ledger::Settings {
         path: StatePath::File(plan.args.progress.clone()),

@@ -29,7 +29,7 @@ pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Findi
         Ok(sender) => sender,
         Err(error) => return Finding::error(CHECK, error),
     };
-    let place = format!("{} over {}", connection.place(), connection.protocol);
+    let place = connection.to_string();
     match sender.export(Bytes::new()).await {
         Verdict::Acknowledged { warning: None } => {
             Finding::good(CHECK, format!("{place} accepts log records"))
