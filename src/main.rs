@@ -53,7 +53,7 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         }
         Some(Command::Backfill(args)) => {
             let _telemetry = telemetry(&args.flags);
-            runtime.block_on(backfill::run(*args, &given, shutdown::on_signal()))
+            runtime.block_on(backfill::run(*args, shutdown::on_signal()))
         }
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, &given)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),

@@ -49,7 +49,7 @@ pub struct Cli {
 pub enum Command {
     /// Deliver a range of history once: to the collector, or as a file for promtool
     #[command(
-        mut_args = backfill::shown,
+        mut_args = backfill::adapted,
         after_help = "The default of --api.max-requests-per-second is 2 here: a running exporter uses the same API."
     )]
     Backfill(Box<BackfillArgs>),
@@ -106,13 +106,6 @@ impl Failure {
     /// A failure whose reasons are in a report on standard output.
     pub(crate) fn reported(status: u8) -> Self {
         Self::new(status, "")
-    }
-
-    /// Replaces a word of the message.
-    #[must_use]
-    pub(crate) fn replace(mut self, word: &str, with: &str) -> Self {
-        self.message = self.message.replace(word, with);
-        self
     }
 
     /// Adds to the message.
