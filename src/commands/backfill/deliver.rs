@@ -118,11 +118,15 @@ async fn deliver(
         if now_left != left {
             (left, since) = (now_left, Instant::now());
         }
-        if let Some(rate) = plan.args.rate {
-            due = begun + Duration::from_secs_f64(total.saturating_sub(left) as f64 / rate);
+        due = Instant::now();
+        match next {
+            Next::Now => {}
+            Next::Idle => due += INTERVAL,
+            Next::After(wait) => due += wait,
         }
-        if let Next::After(wait) = next {
-            due = due.max(Instant::now() + wait);
+        if let Some(rate) = plan.args.rate {
+            let sent = total.saturating_sub(left) as f64;
+            due = due.max(begun + Duration::from_secs_f64(sent / rate));
         }
     }
     Ok(())

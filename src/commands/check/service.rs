@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use futures_util::future::OptionFuture;
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
-use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource, Ticket};
+use orgdata_api::{ApiError, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, Page, Ticket};
 
 use super::{Finding, bad, failed, good, warning};
 use crate::audit::Event;
@@ -31,16 +30,8 @@ refused => nothing listens there: check host and port, and whether the server ru
 reset|closed|eof|Broken pipe|IncompleteMessage => the connection was accepted and dropped: check the server, any proxy or firewall in between, and whether the port wants https
  => check whether the address can be reached from this machine";
 
-/// What the newest page of a listing says.
-struct Page {
-    finding: Finding,
-    organization: Option<String>,
-    /// How far this machine's clock is ahead of the API's.
-    ahead: Option<SignedDuration>,
-}
-
-/// A listing and what was read of it; `None` if it is off.
-type Listing = (Endpoint, Option<Result<Page, ApiError>>);
+/// The newest page of a listing, and how far this machine's clock is ahead of the API's; `None` if the listing is off.
+type Probe = Option<Result<(Page, Option<SignedDuration>), ApiError>>;
 
 /// Requests a page of each listing that is on. Returns also the organization that the key belongs to.
 pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Option<String>) {
@@ -55,11 +46,13 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
             return (vec![bad("service", said, advice)], None);
         }
     };
-    let audit = settings.audit.as_ref();
-    let audit = audit.map(|audit| audit_logs(&client, audit.page_size));
-    let tickets = settings.tickets.as_ref();
-    let tickets = tickets.map(|tickets| self::tickets(&client, tickets.page_size));
-    let (audit, tickets) = tokio::join!(OptionFuture::from(audit), OptionFuture::from(tickets));
+    let audit = settings.audit.as_ref().map(|audit| audit.page_size);
+    let tickets = settings.tickets.as_ref().map(|tickets| tickets.page_size);
+    let size = audit.or(tickets).unwrap_or_default();
+    let (audit, tickets) = tokio::join!(
+        probe(&client, Endpoint::AuditLogs, audit),
+        probe(&client, Endpoint::Tickets, tickets),
+    );
     let listings = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
     let base_url = &settings.api.base_url;
     let reached = match base_url.is_plain_remote() {
@@ -92,14 +85,18 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     let key = good("key", format!("from {place}, accepted for {scopes}"));
     let mut findings = vec![reached, key];
     let (mut organization, mut ahead) = (None, None);
-    for (endpoint, page) in listings {
-        findings.push(match page {
-            Some(Ok(page)) => {
-                organization = organization.or(page.organization);
-                ahead = ahead.or(page.ahead);
-                page.finding
+    for (endpoint, probe) in &listings {
+        findings.push(match probe {
+            Some(Ok((page, page_ahead))) => {
+                let (finding, of_page) = match endpoint {
+                    Endpoint::AuditLogs => audit_logs(page, size, &settings.api.filters),
+                    Endpoint::Tickets => self::tickets(page, size),
+                };
+                organization = organization.or(of_page);
+                ahead = ahead.or(*page_ahead);
+                finding
             }
-            Some(Err(error)) => advise(endpoint.as_str(), &error, settings),
+            Some(Err(error)) => advise(endpoint.as_str(), error, settings),
             None => good(endpoint.as_str(), "off"),
         });
     }
@@ -107,8 +104,17 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     (findings, organization)
 }
 
+async fn probe(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Probe {
+    let page = client.probe(endpoint, size?).await;
+    Some(page.map(|page| {
+        let ahead = || Timestamp::now().duration_since(page.server_time);
+        let ahead = page.has_date.then(ahead);
+        (page, ahead)
+    }))
+}
+
 /// Returns an error that the listings share, which is reported once. A missing scope is that of one listing.
-fn shared_error(listings: &[Listing]) -> Option<&ApiError> {
+fn shared_error(listings: &[(Endpoint, Probe)]) -> Option<&ApiError> {
     let mut pages = listings.iter().filter_map(|(_, page)| page.as_ref());
     let first = pages.next()?.as_ref().err()?;
     let is_same = |error: &ApiError| error.reason() == first.reason();
@@ -186,42 +192,39 @@ fn clock(ahead: SignedDuration) -> Finding {
     warning("clock", said, advice)
 }
 
-async fn audit_logs(client: &Client, size: u32) -> Result<Page, ApiError> {
+/// Returns a finding, and the organization of the entries.
+fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Option<String>) {
     const CHECK: &str = "audit-logs";
-    let page = client.probe(Endpoint::AuditLogs, size).await?;
-    let filters = &client.settings().filters;
-    let events: Vec<Event> = page
-        .items()
-        .map(|item| Event::read(item, page.server_time, filters))
-        .collect();
+    let read = |item| Event::read(item, page.server_time, filters);
+    let events: Vec<Event> = page.items().map(read).collect();
     let malformed = events.iter().filter(|event| event.event.is_err()).count();
     let newest = events.iter().map(|event| event.created_at).max();
     let finding = match newest.map(|newest| newest.strftime("%Y-%m-%dT%H:%M:%SZ")) {
         _ if malformed > 0 => as_undocumented(CHECK, malformed, events.len()),
-        Some(newest) => good(
-            CHECK,
-            format!("a page of {size} can be read; the newest entry is of {newest}"),
-        ),
+        Some(newest) => {
+            let said = format!("a page of {size} can be read; the newest entry is of {newest}");
+            good(CHECK, said)
+        }
         None => warning(
             CHECK,
             "there are no entries",
             "check that the key is one of the right organization, and that the --audit filters match anything",
         ),
     };
-    let organization = events.into_iter().find_map(|event| event.organization);
-    Ok(Page::new(finding, organization, &page))
+    (
+        finding,
+        events.into_iter().find_map(|event| event.organization),
+    )
 }
 
-async fn tickets(client: &Client, size: u32) -> Result<Page, ApiError> {
+/// Returns a finding, and the organization of the tickets.
+fn tickets(page: &Page, size: u32) -> (Finding, Option<String>) {
     const CHECK: &str = "tickets";
     const ADVICE: &str =
         "tell the API's operators; the exporter reports such a snapshot as inconsistent";
-    let page = client.probe(Endpoint::Tickets, size).await?;
     let items = page.len();
-    let tickets: Vec<Ticket<'_>> = page
-        .items()
-        .filter_map(|item| Some(Ticket::parse(item).ok()?.0))
-        .collect();
+    let tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
+    let tickets: Vec<Ticket<'_>> = tickets.map(|(ticket, _)| ticket).collect();
     let finding = match page.total_count {
         _ if tickets.len() < items => as_undocumented(CHECK, items - tickets.len(), items),
         None => warning(CHECK, "the API does not send the number of tickets", ADVICE),
@@ -234,14 +237,8 @@ async fn tickets(client: &Client, size: u32) -> Result<Page, ApiError> {
             good(CHECK, said)
         }
     };
-    let organization = tickets
-        .iter()
-        .find_map(|ticket| ticket.organization_id.as_ref());
-    Ok(Page::new(
-        finding,
-        organization.map(|id| id.as_str().to_owned()),
-        &page,
-    ))
+    let mut ids = tickets.iter().filter_map(|t| t.organization_id.as_ref());
+    (finding, ids.next().map(|id| id.as_str().to_owned()))
 }
 
 fn as_undocumented(check: &'static str, malformed: usize, items: usize) -> Finding {
@@ -250,18 +247,4 @@ fn as_undocumented(check: &'static str, malformed: usize, items: usize) -> Findi
         format!("{malformed} of {items} items are not as documented"),
         "tell the API's operators; the exporter counts what it can read of them",
     )
-}
-
-// === impl Page ===
-
-impl Page {
-    fn new(finding: Finding, organization: Option<String>, page: &orgdata_api::Page) -> Self {
-        Self {
-            finding,
-            organization,
-            ahead: page
-                .has_date
-                .then(|| Timestamp::now().duration_since(page.server_time)),
-        }
-    }
 }
