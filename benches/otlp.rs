@@ -267,7 +267,7 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let flags = Flags {
         endpoint: Some(peer.collector()),
         protocol: Some("grpc".to_owned()),
-        batch_size: BATCH,
+        batch_size: BATCH as u32,
         user_names: true,
         redact: Vec::new(),
     };

@@ -98,7 +98,7 @@ impl App {
         let client = Client::new(settings.api.clone(), metrics.api.clone())
             .map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
         let sender = settings.otlp.as_ref().map(Sender::new).transpose();
-        let sender = sender.map_err(|error| RunError::Setting(error.to_string()))?;
+        let sender = sender.map_err(RunError::Setting)?;
         metrics.certificates.set(certificates(&settings));
         let (ledger, state) = LedgerHandle::open(settings.ledger.clone())?;
         let bound = match bound {

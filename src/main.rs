@@ -1,6 +1,5 @@
 //! The `orgdata-exporter` binary: parses the command line and runs a command.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
@@ -29,12 +28,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Its report says why.
-        Err(failure) if failure.is_reported() => ExitCode::from(failure.status()),
-        Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "orgdata-exporter: {failure}");
-            ExitCode::from(failure.status())
-        }
+        Err(failure) => failure.exit(),
     }
 }
 
@@ -53,7 +47,7 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         }
         Some(Command::Backfill(args)) => {
             let _telemetry = telemetry(&args.flags);
-            runtime.block_on(backfill::run(*args, &given, shutdown::on_signal()))
+            runtime.block_on(backfill::run(*args, shutdown::on_signal()))
         }
         Some(Command::Check(args)) => runtime.block_on(check::run(&args, &given)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),

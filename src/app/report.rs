@@ -51,9 +51,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
         )
     });
     let log_records = settings.otlp.as_ref().map(|otlp| match &otlp.target {
-        Target::Collector(connection) => {
-            format!("{} over {}", connection.place(), connection.protocol)
-        }
+        Target::Collector(connection) => connection.to_string(),
         Target::Stdout => "standard output".to_owned(),
     });
     let key = match &settings.api.key {

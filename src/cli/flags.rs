@@ -10,7 +10,9 @@ use clap::{Arg, ArgAction, Args, ValueEnum};
 
 use super::values;
 use crate::audit::Start;
+use crate::otlp;
 use crate::telemetry::LogFormat;
+use crate::util::between;
 use crate::web::{ListenAddress, telemetry_path};
 
 /// The default of `--state.path`.
@@ -32,7 +34,7 @@ pub struct Flags {
     #[command(flatten)]
     pub state: StateFlags,
     #[command(flatten)]
-    pub otlp: OtlpFlags,
+    pub otlp: otlp::Flags,
     #[command(flatten)]
     pub web: WebFlags,
     #[command(flatten)]
@@ -59,7 +61,7 @@ pub struct ApiFlags {
     pub max_requests_per_second: f64,
     /// Number of items to request per page, 1 to 1000
     #[arg(id = "api.page-size", long, value_name = "NUMBER")]
-    #[arg(default_value = "1000", value_parser = values::between(1, 1000))]
+    #[arg(default_value = "1000", value_parser = between(1, 1000))]
     pub page_size: u32,
     /// File with root certificates (PEM) for the API, in addition to those of the system
     #[arg(id = "api.ca-file", long, value_name = "FILE")]
@@ -153,7 +155,7 @@ pub struct MetricsFlags {
     pub hash_key_file: Option<PathBuf>,
     /// Maximum number of actors with a label of their own; events of others are counted as actor="other"
     #[arg(id = "metrics.max-actors", long, value_name = "NUMBER")]
-    #[arg(default_value = "1000", value_parser = values::between(0, 100_000))]
+    #[arg(default_value = "1000", value_parser = between(0, 100_000))]
     pub max_actors: u32,
     /// An actor without events for this long may lose its label to another one
     #[arg(id = "metrics.actor-idle", long, value_name = "DURATION")]
@@ -177,30 +179,6 @@ pub struct StateFlags {
     #[arg(id = "state.max-size", long, value_name = "SIZE")]
     #[arg(default_value = "256MiB", value_parser = values::state_size)]
     pub max_size: u64,
-}
-
-/// `--otlp.*`.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Log records")]
-pub struct OtlpFlags {
-    /// The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
-    #[arg(id = "otlp.endpoint", long, value_name = "URL")]
-    pub endpoint: Option<String>,
-    /// grpc or http/protobuf [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
-    #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
-    pub protocol: Option<String>,
-    /// Maximum number of records per request, which is never larger than 3 MiB
-    #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
-    #[arg(default_value = "512", value_parser = values::between(1, 100_000))]
-    pub batch_size: u32,
-    /// Include names and pictures of users in records
-    #[arg(id = "otlp.user-names", long, value_name = "BOOL")]
-    #[arg(default_value = "true", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
-    pub user_names: bool,
-    /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
-    #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
-    pub redact: Vec<String>,
 }
 
 /// `--web.*`.

@@ -71,8 +71,7 @@ impl Settings {
         let base_url = base_url(flags)?;
         let key = key(flags, env)?;
         let filters = filters(flags)?;
-        let otlp =
-            otlp::Settings::from_env(&flags.otlp.to_otlp(), env).map_err(SettingsError::new)?;
+        let otlp = otlp::Settings::from_env(&flags.otlp, env).map_err(SettingsError::new)?;
         let audit = flags.audit.enabled.then_some(audit::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
@@ -109,19 +108,6 @@ impl Settings {
             zero_hold: flags.metrics.zero_hold,
             shutdown_grace: flags.log.shutdown_grace,
         })
-    }
-}
-
-impl super::flags::OtlpFlags {
-    /// Returns the flags as the module of log records takes them.
-    pub fn to_otlp(&self) -> otlp::Flags {
-        otlp::Flags {
-            endpoint: self.endpoint.clone(),
-            protocol: self.protocol.clone(),
-            batch_size: self.batch_size as usize,
-            user_names: self.user_names,
-            redact: self.redact.clone(),
-        }
     }
 }
 

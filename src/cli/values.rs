@@ -56,14 +56,6 @@ fn refuse_months(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a parser of whole numbers in this range.
-pub(crate) fn between(min: u32, max: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
-    move |text| match text.trim().parse() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(format!("must be a whole number between {min} and {max}")),
-    }
-}
-
 /// Parses a rate per second.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {

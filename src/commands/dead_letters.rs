@@ -17,7 +17,12 @@ const MAX_MESSAGE: usize = 100;
 
 /// `dead-letters`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_args = with_variable)]
 pub struct DeadLettersArgs {
+    /// The exporter's state file
+    #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]
+    #[arg(global = true)]
+    path: String,
     #[command(subcommand)]
     action: Action,
 }
@@ -33,11 +38,7 @@ enum Action {
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(mut_args = with_variable)]
 struct ListArgs {
-    /// The exporter's state file
-    #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]
-    path: String,
     /// Only those with this reason
     #[arg(long, value_parser = reason())]
     reason: Option<DeadReason>,
@@ -47,11 +48,7 @@ struct ListArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(mut_args = with_variable)]
 struct ChangeArgs {
-    /// The exporter's state file
-    #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]
-    path: String,
     /// Their numbers, as `list` shows them
     #[arg(value_name = "NUMBER")]
     ids: Vec<i64>,
@@ -88,18 +85,24 @@ struct Line<'a> {
 /// # Errors
 /// If the file cannot be opened or changed, or the output cannot be written.
 pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
+    let letters = match StatePath::parse(&args.path) {
+        StatePath::File(path) => DeadLetters::open(&path)?,
+        StatePath::Memory => {
+            return Err(Failure::in_settings(
+                "--state.path :memory: is inside the exporter's process, where this command cannot see it; give the exporter a file",
+            ));
+        }
+    };
     match args.action {
-        Action::List(args) => list(&args, &mut io::stdout().lock()),
+        Action::List(args) => list(&letters, &args, &mut io::stdout().lock()),
         Action::Replay(args) => {
-            let (letters, selection) = select(args)?;
-            let queued = letters.replay(&selection)?;
+            let queued = letters.replay(&select(&letters, args)?)?;
             print(&format!(
                 "{queued} queued; the running exporter sends them within seconds, or the next one to start\n"
             ))
         }
         Action::Drop(args) => {
-            let (letters, selection) = select(args)?;
-            let deleted = letters.drop_letters(&selection)?;
+            let deleted = letters.drop_letters(&select(&letters, args)?)?;
             print(&format!("{deleted} deleted\n"))
         }
     }
@@ -110,23 +113,13 @@ fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
         .try_map(|word| DeadReason::parse(&word).ok_or("unknown reason"))
 }
 
-fn open(path: &str) -> Result<DeadLetters, Failure> {
-    match StatePath::parse(path) {
-        StatePath::File(path) => Ok(DeadLetters::open(&path)?),
-        StatePath::Memory => Err(Failure::in_settings(
-            "--state.path :memory: is inside the exporter's process, where this command cannot see it; give the exporter a file",
-        )),
-    }
-}
-
-/// Opens the file. A number that does not exist is an error, so that a typing error does not go unnoticed.
-fn select(mut args: ChangeArgs) -> Result<(DeadLetters, Selection), Failure> {
-    let letters = open(&args.path)?;
+/// Returns the selection. A number that does not exist is an error, so that a typing error does not go unnoticed.
+fn select(letters: &DeadLetters, mut args: ChangeArgs) -> Result<Selection, Failure> {
     if let Some(reason) = args.reason {
-        return Ok((letters, Selection::Reason(reason)));
+        return Ok(Selection::Reason(reason));
     }
     if args.all {
-        return Ok((letters, Selection::All));
+        return Ok(Selection::All);
     }
     if args.ids.is_empty() {
         return Err(Failure::in_settings(
@@ -147,10 +140,10 @@ fn select(mut args: ChangeArgs) -> Result<(DeadLetters, Selection), Failure> {
             "only {found} of these {asked} numbers exist, so nothing was changed; see `orgdata-exporter dead-letters list`"
         )));
     }
-    Ok((letters, selection))
+    Ok(selection)
 }
 
-fn list(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
+fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let selection = args.reason.map_or(Selection::All, Selection::Reason);
     let (mut result, mut count) = (Ok(()), 0_u64);
     let print = |stored: StoredLetter| {
@@ -161,7 +154,7 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
         };
         result.is_ok()
     };
-    open(&args.path)?.list(&selection, print)?;
+    letters.list(&selection, print)?;
     if count == 0 && args.format == Format::Table {
         result = writeln!(out, "There are no dead letters.");
     }

@@ -2,14 +2,12 @@
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use orgdata_api::KEY_VARIABLE;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use crate::app::{App, RunError};
-use crate::audit::Start;
 use crate::cli::{self, Flags, Given, Settings};
 use crate::simulator::{Config, Simulator};
 use crate::web::{BindError, ListenAddress};
@@ -18,7 +16,20 @@ use crate::{otlp, shutdown};
 /// The key that the simulator accepts.
 const KEY: &str = "demo-key";
 
-const PORT: u16 = 10917;
+/// Sets the defaults of the demo.
+pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
+    let default = match argument.get_id().as_str() {
+        "audit.poll-interval" => "1s",
+        "audit.start" => "10m",
+        "tickets.scan-interval" => "5s",
+        "metrics.zero-hold" => "0",
+        "state.path" => ":memory:",
+        // If it is in use, any port will do.
+        "web.listen-address" => "127.0.0.1:10917",
+        _ => return argument,
+    };
+    argument.default_value(default)
+}
 
 /// Runs the demo until a signal, or until nothing reads its standard output.
 ///
@@ -29,15 +40,19 @@ pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
     let simulator = Simulator::spawn(Config::default())
         .await
         .map_err(|error| Failure::at_run_time(format!("cannot start the simulator: {error}")))?;
-    let any_port = set_defaults(&mut flags, given, simulator.base_url());
+    flags.api.base_url = Some(simulator.base_url());
+    flags.api.key_file = None;
+    flags.api.max_requests_per_second = 100.0;
+    let any_port = !given.contains("web.listen-address");
     let (app, note) = match App::open(settings(&flags)?).await {
         // Another demo, or an exporter.
         Err(RunError::Bind(BindError::InUse { .. })) if any_port => {
-            flags.web.listen_addresses = vec![loopback(0)];
+            let address = ListenAddress::Tcp(Ipv4Addr::LOCALHOST.to_string(), 0);
+            flags.web.listen_addresses = vec![address];
             let app = App::open(settings(&flags)?).await?;
-            (app, format!(" (port {PORT} is in use)"))
+            (app, " (port 10917 is in use)")
         }
-        opened => (opened?, String::new()),
+        opened => (opened?, ""),
     };
     let bound = app.bound();
     let url = bound.url().unwrap_or_else(|| bound.names().join(" "));
@@ -60,37 +75,6 @@ pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
     Ok(app.run(shutdown).await?)
 }
 
-/// Sets what the demo needs and what the user did not set. Returns whether any port will do.
-fn set_defaults(flags: &mut Flags, given: &Given, base_url: String) -> bool {
-    flags.api.base_url = Some(base_url);
-    flags.api.key_file = None;
-    flags.api.max_requests_per_second = 100.0;
-    if !given.contains("audit.poll-interval") {
-        flags.audit.poll_interval = Duration::from_secs(1);
-    }
-    if !given.contains("audit.start") {
-        flags.audit.start = Start::Ago(Duration::from_secs(600));
-    }
-    if !given.contains("tickets.scan-interval") {
-        flags.tickets.scan_interval = Duration::from_secs(5);
-    }
-    if !given.contains("metrics.zero-hold") {
-        flags.metrics.zero_hold = Duration::ZERO;
-    }
-    if !given.contains("state.path") {
-        flags.state.path = ":memory:".to_owned();
-    }
-    let any_port = !given.contains("web.listen-address");
-    if any_port {
-        flags.web.listen_addresses = vec![loopback(PORT)];
-    }
-    any_port
-}
-
-fn loopback(port: u16) -> ListenAddress {
-    ListenAddress::Tcp(Ipv4Addr::LOCALHOST.to_string(), port)
-}
-
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.
 fn settings(flags: &Flags) -> Result<Settings, Failure> {
     let env = |name: &str| match name {
@@ -99,15 +83,14 @@ fn settings(flags: &Flags) -> Result<Settings, Failure> {
     };
     let mut settings = Settings::resolve(flags, &env)?;
     if settings.otlp.is_none() {
-        let stdout = otlp::Settings::new(otlp::Target::Stdout, &flags.otlp.to_otlp(), &env);
-        settings.otlp = Some(stdout.map_err(|error| Failure::in_settings(error.to_string()))?);
+        let stdout = otlp::Settings::new(otlp::Target::Stdout, &flags.otlp, &env);
+        settings.otlp = Some(stdout.map_err(Failure::in_settings)?);
         settings.ledger.outbox = true;
     }
     Ok(settings)
 }
 
 /// Stops the demo when the reader of its standard output has gone, as in `demo | head`.
-#[cfg(unix)]
 async fn stop_without_reader(shutdown: CancellationToken) {
     use std::os::fd::AsFd as _;
     use tokio::net::unix::pipe::Sender;
@@ -120,6 +103,3 @@ async fn stop_without_reader(shutdown: CancellationToken) {
         shutdown.cancel();
     }
 }
-
-#[cfg(not(unix))]
-async fn stop_without_reader(_: CancellationToken) {}

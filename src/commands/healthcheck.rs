@@ -1,5 +1,6 @@
 //! The command `healthcheck`: asks a running exporter whether it is healthy, for container engines that can only run a program.
 
+use std::error::Error as _;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -112,13 +113,9 @@ impl Target {
 
     /// Asks for the health; an error says why it is not known to be good.
     pub(crate) async fn ask(&self, timeout: Duration) -> Result<String, String> {
-        match tokio::time::timeout(timeout, self.request()).await {
-            Ok(answer) => answer,
-            Err(_) => Err(format!(
-                "no answer within {}",
-                humantime::format_duration(timeout)
-            )),
-        }
+        let answer = tokio::time::timeout(timeout, self.request()).await;
+        let late = || format!("no answer within {}", humantime::format_duration(timeout));
+        answer.unwrap_or_else(|_| Err(late()))
     }
 
     async fn request(&self) -> Result<String, String> {
@@ -137,10 +134,7 @@ impl Target {
         let client = client.build().map_err(|error| cause(&error))?;
         let mut answer = client.get(self.url.clone()).send().await;
         // A TLS server answers plain HTTP with a 400.
-        if answer
-            .as_ref()
-            .is_ok_and(|response| response.status() == StatusCode::BAD_REQUEST)
-        {
+        if matches!(&answer, Ok(response) if response.status() == StatusCode::BAD_REQUEST) {
             let mut url = self.url.clone();
             // A change between http and https never fails.
             let _ = url.set_scheme("https");
@@ -173,9 +167,7 @@ async fn judge(mut response: Response) -> Result<String, String> {
 
 /// Returns the innermost error; the outer ones repeat the address.
 fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    let innermost = causes.last();
+    innermost.map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -9,7 +9,8 @@ pub mod demo;
 pub mod healthcheck;
 pub mod simulate;
 
-use std::io;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -49,7 +50,7 @@ pub struct Cli {
 pub enum Command {
     /// Deliver a range of history once: to the collector, or as a file for promtool
     #[command(
-        mut_args = backfill::shown,
+        mut_args = backfill::adapted,
         after_help = "The default of --api.max-requests-per-second is 2 here: a running exporter uses the same API."
     )]
     Backfill(Box<BackfillArgs>),
@@ -62,6 +63,7 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Run the exporter with a simulator inside, on loopback, without configuration
     #[command(
+        mut_args = demo::adapted,
         after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s from 10m ago on, scans tickets every 5s."
     )]
     Demo(Box<Flags>),
@@ -76,8 +78,7 @@ pub enum Command {
 }
 
 /// Why a command failed: the line for standard error and the exit status.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
+#[derive(Debug)]
 pub struct Failure {
     message: String,
     status: u8,
@@ -108,23 +109,11 @@ impl Failure {
         Self::new(status, "")
     }
 
-    /// Replaces a word of the message.
-    #[must_use]
-    pub(crate) fn replace(mut self, word: &str, with: &str) -> Self {
-        self.message = self.message.replace(word, with);
-        self
-    }
-
     /// Adds to the message.
     #[must_use]
     pub(crate) fn and(mut self, more: &str) -> Self {
         self.message = format!("{}; {more}", self.message);
         self
-    }
-
-    /// Returns whether there is no line for standard error.
-    pub fn is_reported(&self) -> bool {
-        self.message.is_empty()
     }
 
     /// Names the variable that a wrong value came from, if it came from one.
@@ -136,9 +125,12 @@ impl Failure {
         }
     }
 
-    /// Returns the process's exit status.
-    pub fn status(&self) -> u8 {
-        self.status
+    /// Prints the message, unless a report has said why, and returns the exit status.
+    pub fn exit(&self) -> ExitCode {
+        if !self.message.is_empty() {
+            let _ = writeln!(io::stderr(), "orgdata-exporter: {}", self.message);
+        }
+        ExitCode::from(self.status)
     }
 }
 
@@ -177,7 +169,6 @@ pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
 
 /// Prints text to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    use io::Write as _;
     printed(io::stdout().write_all(text.as_bytes()))
 }
 

@@ -13,8 +13,8 @@ use tonic::{Code, ConnectError, Request, Status};
 use tonic_types::StatusExt;
 
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
-use super::settings::{Connection, SettingsError};
-use super::verdict::{self, FailureReason, Refusal, Verdict};
+use super::settings::Connection;
+use super::verdict::{self, Verdict};
 use crate::util::error_chain;
 use crate::util::text::sanitize;
 
@@ -28,8 +28,8 @@ struct Encoded;
 ///
 /// # Errors
 /// If a certificate or key cannot be read or used.
-pub(crate) fn channel(connection: &Connection) -> Result<Channel, SettingsError> {
-    let wrong = |error: &dyn Error| SettingsError::new("OTLP endpoint", error_chain(error));
+pub(crate) fn channel(connection: &Connection) -> Result<Channel, String> {
+    let wrong = |error: &dyn Error| format!("OTLP endpoint: {}", error_chain(error));
     let mut endpoint = Endpoint::from_shared(connection.endpoint.as_str().to_owned())
         .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
         .map_err(|error| wrong(&error))?
@@ -97,14 +97,8 @@ fn refused(status: &Status, secrets: &[&str]) -> Verdict {
         Some(source) if !is_timeout => {
             let mut sources =
                 std::iter::successors(Some(source as &dyn Error), |&source| source.source());
-            // A server of another protocol, or one that wants a certificate, closes the connection.
-            let hint = if sources.any(|source| source.is::<ConnectError>()) {
-                ""
-            } else {
-                "; does this port speak gRPC (4317 by custom), and does it want a client certificate?"
-            };
-            let message = format!("connection failed: {}{hint}", error_chain(source));
-            Verdict::Hold(Refusal::new(FailureReason::Connect, message))
+            let is_connected = !sources.any(|source| source.is::<ConnectError>());
+            verdict::disconnected(source, is_connected, "gRPC (4317 by custom)")
         }
         _ => by_status,
     }

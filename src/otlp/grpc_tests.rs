@@ -7,6 +7,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::*;
 use crate::otlp::settings::Protocol;
+use crate::otlp::verdict::FailureReason;
 use crate::otlp::verdict::tests::row;
 
 /// An answer: status, headers, body, trailers.

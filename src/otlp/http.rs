@@ -15,7 +15,7 @@ use serde_json::Value;
 use tonic_types::RpcStatusExt;
 
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
-use super::settings::{Connection, SettingsError};
+use super::settings::Connection;
 use super::verdict::{self, FailureReason, Refusal, Verdict};
 use crate::util::error_chain;
 use crate::util::text::{location, sanitize};
@@ -35,7 +35,7 @@ struct Answer {
 ///
 /// # Errors
 /// If a certificate or key cannot be read or used.
-pub(crate) fn client(connection: &Connection) -> Result<reqwest::ClientBuilder, SettingsError> {
+pub(crate) fn client(connection: &Connection) -> Result<reqwest::ClientBuilder, String> {
     // Requests are sent one after the other: HTTP/2 has no advantage.
     let mut builder = reqwest::Client::builder()
         .user_agent(USER_AGENT)
@@ -48,13 +48,13 @@ pub(crate) fn client(connection: &Connection) -> Result<reqwest::ClientBuilder, 
     }
     if let Some(file) = &connection.certificate {
         let roots = reqwest::Certificate::from_pem_bundle(&file.read_pem()?)
-            .map_err(|error| SettingsError::new(&file.name, error_chain(&error)))?;
+            .map_err(|error| file.error(error_chain(&error)))?;
         builder = builder.tls_certs_only(roots);
     }
     if let Some((certificate, key)) = &connection.client {
         let pem = [certificate.read_pem()?, key.read_pem()?].join(&b'\n');
         let identity = reqwest::Identity::from_pem(&pem)
-            .map_err(|error| SettingsError::new(&certificate.name, error_chain(&error)))?;
+            .map_err(|error| certificate.error(error_chain(&error)))?;
         builder = builder.identity(identity);
     }
     Ok(builder)
@@ -73,15 +73,8 @@ pub(super) async fn export(
             answer.verdict(&connection.secrets())
         }
         Err(error) => {
-            // A server of another protocol, or one that wants a certificate, closes the connection.
-            let hint = if error.is_connect() {
-                ""
-            } else {
-                "; does this port speak HTTP (4318 by custom), and does it want a client certificate?"
-            };
-            let error = error_chain(&error.without_url());
-            let message = format!("connection failed: {error}{hint}");
-            Verdict::Hold(Refusal::new(FailureReason::Connect, message))
+            let is_connected = !error.is_connect();
+            verdict::disconnected(&error.without_url(), is_connected, "HTTP (4318 by custom)")
         }
     }
 }

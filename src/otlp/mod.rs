@@ -16,8 +16,6 @@ pub use encode::Redaction;
 pub use record::{Envelope, GAP_EVENT, RecordEncoder, SCOPE};
 pub use relay::{Next, Outbox, Relay};
 pub use sender::{Export, Sender};
-pub use settings::{
-    Connection, DEFAULT_TIMEOUT, Flags, Given, Protocol, Settings, SettingsError, Target,
-};
+pub use settings::{Connection, Flags, Given, Protocol, Settings, Target};
 pub use spans::span_provider;
 pub use verdict::{FailureReason, Refusal, Verdict};

@@ -191,7 +191,7 @@ impl Bench {
         let flags = Flags {
             endpoint: None,
             protocol: None,
-            batch_size,
+            batch_size: batch_size as u32,
             user_names: true,
             redact: Vec::new(),
         };
@@ -551,8 +551,8 @@ async fn a_panic_in_a_library_is_a_failed_request() {
 
 #[tokio::test(start_paused = true)]
 async fn the_delay_of_the_server_wins() {
-    let busy = Refusal::new(FailureReason::RateLimited, "HTTP 429");
-    let busy = busy.after(Some(Duration::from_secs(300)));
+    let mut busy = Refusal::new(FailureReason::RateLimited, "HTTP 429");
+    busy.retry_after = Some(Duration::from_secs(300));
     let mut bench = Bench::new(1, 512).always(Verdict::Hold(busy));
     bench.run_for(3000).await;
     for pair in bench.requests().windows(2) {

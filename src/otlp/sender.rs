@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tonic::transport::Channel;
 use tracing::Instrument;
 
-use super::settings::{Connection, Protocol, Settings, SettingsError, Target};
+use super::settings::{Connection, Protocol, Settings, Target};
 use super::stdout;
 use super::verdict::{FailureReason, Refusal, Verdict};
 use super::{grpc, http};
@@ -51,7 +51,7 @@ impl Sender {
     ///
     /// # Errors
     /// If a certificate or key cannot be read or used.
-    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+    pub fn new(settings: &Settings) -> Result<Self, String> {
         let connection = match &settings.target {
             Target::Stdout => None,
             Target::Collector(connection) => {
@@ -100,14 +100,14 @@ impl Export for Sender {
 // === impl Client ===
 
 impl Client {
-    fn new(connection: &Connection) -> Result<Self, SettingsError> {
+    fn new(connection: &Connection) -> Result<Self, String> {
         match connection.protocol {
             Protocol::Grpc => grpc::channel(connection).map(Self::Grpc),
             Protocol::HttpProtobuf => {
                 let client = http::client(connection)?.build();
                 client
                     .map(Self::Http)
-                    .map_err(|error| SettingsError::new("OTLP endpoint", error_chain(&error)))
+                    .map_err(|error| format!("OTLP endpoint: {}", error_chain(&error)))
             }
         }
     }
@@ -122,7 +122,7 @@ fn span(connection: &Connection, bytes: usize) -> tracing::Span {
         url.full = connection.place(),
         server.address = connection.endpoint.host_str().unwrap_or_default(),
         server.port = connection.endpoint.port_or_known_default(),
-        network.protocol.name = %connection.protocol,
+        network.protocol.name = connection.protocol.as_str(),
         request.size = bytes,
         rpc.grpc.status_code = tracing::field::Empty,
         http.response.status_code = tracing::field::Empty,

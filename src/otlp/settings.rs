@@ -11,6 +11,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
@@ -18,13 +20,12 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
-use super::encode::Redaction;
 use crate::metrics::build::VERSION;
 use crate::metrics::certificates::not_after;
-use crate::util::labels;
+use crate::util::{between, labels};
 
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The default of `OTEL_SERVICE_NAME`.
 pub(crate) const SERVICE_NAME: &str = "orgdata-exporter";
@@ -38,18 +39,28 @@ pub(crate) const TRACES: &str = "TRACES";
 /// The port that is registered for OTLP over gRPC.
 const GRPC_PORT: u16 = 4317;
 
-/// The flags.
-#[derive(Clone, Debug)]
+/// The flags `--otlp.*`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Log records")]
+#[group(skip)]
 pub struct Flags {
-    /// `--otlp.endpoint`.
+    /// The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(id = "otlp.endpoint", long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// `--otlp.protocol`.
+    /// grpc or http/protobuf [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
+    #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
-    /// `--otlp.batch-size`.
-    pub batch_size: usize,
-    /// `--otlp.user-names`.
+    /// Maximum number of records per request, which is never larger than 3 MiB
+    #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
+    #[arg(default_value = "512", value_parser = between(1, 100_000))]
+    pub batch_size: u32,
+    /// Include names and pictures of users in records
+    #[arg(id = "otlp.user-names", long, value_name = "BOOL")]
+    #[arg(default_value = "true", default_missing_value = "true")]
+    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub user_names: bool,
-    /// `--otlp.redact`.
+    /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
+    #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
     pub redact: Vec<String>,
 }
 
@@ -60,8 +71,6 @@ pub struct Settings {
     pub target: Target,
     /// The maximum number of records in a request.
     pub batch_size: usize,
-    /// What is removed from entries.
-    pub redaction: Redaction,
     /// `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`.
     pub resource: Vec<(String, String)>,
 }
@@ -104,16 +113,6 @@ labels! {
     }
 }
 
-/// A wrong flag or variable.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name}: {problem}")]
-pub struct SettingsError {
-    /// The flag or variable.
-    pub name: String,
-    /// What is wrong, and what would be right.
-    pub problem: String,
-}
-
 /// A value, and the flag or variable that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
@@ -121,13 +120,6 @@ pub struct Given {
     pub name: String,
     /// The value without white space around it.
     pub value: String,
-}
-
-/// The standard variables of a signal.
-struct Variables<'a> {
-    env: &'a dyn Fn(&str) -> Option<String>,
-    /// A kind of telemetry with variables and a path of its own: [`LOGS`] or [`TRACES`].
-    signal: &'static str,
 }
 
 // === impl Settings ===
@@ -142,7 +134,7 @@ impl Settings {
     pub fn from_env(
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Self>, SettingsError> {
+    ) -> Result<Option<Self>, String> {
         let (endpoint, protocol) = (flags.endpoint.as_deref(), flags.protocol.as_deref());
         let connection = Connection::from_env(LOGS, endpoint, protocol, env)?;
         let target = connection.map(|connection| Target::Collector(Box::new(connection)));
@@ -159,26 +151,22 @@ impl Settings {
         target: Target,
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
-        if flags.batch_size == 0 {
-            let problem = "0 is out of range; give a number from 1 up, such as 512";
-            return Err(SettingsError::new("--otlp.batch-size", problem));
-        }
+    ) -> Result<Self, String> {
         let is_wrong = |path: &&String| path.split('.').any(str::is_empty);
         if let Some(path) = flags.redact.iter().find(is_wrong) {
             let right = "give keys of metadata joined by dots, such as contact.email";
-            let problem = format!("'{path}' is not a path; {right}");
-            return Err(SettingsError::new("--otlp.redact", problem));
+            return Err(format!("--otlp.redact: '{path}' is not a path; {right}"));
         }
-        let signal = LOGS;
+        let attributes = Given::from_env("OTEL_RESOURCE_ATTRIBUTES", env);
+        let attributes = attributes.map(|given| given.pairs()).transpose()?;
+        let mut resource = attributes.unwrap_or_default();
+        if let Some(name) = Given::from_env("OTEL_SERVICE_NAME", env) {
+            set(&mut resource, "service.name", &name.value);
+        }
         Ok(Self {
             target,
-            batch_size: flags.batch_size,
-            redaction: Redaction {
-                hide_user_names: !flags.user_names,
-                paths: flags.redact.clone(),
-            },
-            resource: Variables { env, signal }.resource()?,
+            batch_size: flags.batch_size as usize,
+            resource,
         })
     }
 
@@ -200,6 +188,12 @@ impl Settings {
 
 // === impl Connection ===
 
+impl fmt::Display for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} over {}", self.place(), self.protocol.as_str())
+    }
+}
+
 impl Connection {
     /// Returns the connection of a signal, or `None` without an endpoint or with `OTEL_<signal>_EXPORTER=none`.
     ///
@@ -210,34 +204,25 @@ impl Connection {
         endpoint: Option<&str>,
         protocol: Option<&str>,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Self>, SettingsError> {
-        let variables = Variables { env, signal };
-        let exporter = variables.get(&format!("OTEL_{signal}_EXPORTER"));
+    ) -> Result<Option<Self>, String> {
+        let own = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{signal}_{name}"), env);
+        let general = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{name}"), env);
+        let variable = |name| own(name).or_else(|| general(name));
+        let exporter = Given::from_env(&format!("OTEL_{signal}_EXPORTER"), env);
         if exporter.is_some_and(|given| given.value == "none") {
             return Ok(None);
         }
-        let flag = Given::new("--otlp.protocol", protocol);
-        let protocol = flag.or_else(|| variables.otlp("PROTOCOL"));
-        let known = |text: &str| {
-            Protocol::ALL
-                .into_iter()
-                .find(|known| known.as_str() == text)
-        };
-        let parse = |given: Given| given.parse("give grpc or http/protobuf", known);
-        let protocol = protocol.map(parse).transpose()?;
-        let insecure =
-            variables.parse("INSECURE", "give true or false", |value| value.parse().ok());
-        let insecure = insecure?.unwrap_or(false);
+        let given = Given::new("--otlp.protocol", protocol).or_else(|| variable("PROTOCOL"));
+        let protocol = parse(given, "give grpc or http/protobuf", Protocol::parse)?;
+        let given = variable("INSECURE");
+        let insecure = parse(given, "give true or false", |value| value.parse().ok())?;
         let flag = Given::new("--otlp.endpoint", endpoint);
-        let (given, is_own, is_flag) = match (flag, variables.own("ENDPOINT")) {
-            (Some(flag), _) => (flag, false, true),
-            (None, Some(own)) => (own, true, false),
-            (None, None) => match variables.general("ENDPOINT") {
-                Some(general) => (general, false, false),
-                None => return Ok(None),
-            },
+        let is_flag = flag.is_some();
+        let is_own = !is_flag && own("ENDPOINT").is_some();
+        let Some(given) = flag.or_else(|| variable("ENDPOINT")) else {
+            return Ok(None);
         };
-        let mut endpoint = given.url(insecure)?;
+        let mut endpoint = given.url(insecure.unwrap_or(false))?;
         let protocol = protocol.unwrap_or(match endpoint.port() {
             Some(GRPC_PORT) => Protocol::Grpc,
             _ => Protocol::HttpProtobuf,
@@ -261,24 +246,38 @@ impl Connection {
                 endpoint.set_path(&path);
             }
         }
-        let headers = variables.otlp("HEADERS").map(|given| given.headers());
+        let headers = variable("HEADERS").map(|given| given.headers());
         let right = "give milliseconds as a whole number from 1 up, such as 10000";
         let milliseconds = |value: &str| value.parse().ok().filter(|ms: &u32| *ms > 0);
-        let timeout = variables.parse("TIMEOUT", right, milliseconds)?;
+        let timeout = parse(variable("TIMEOUT"), right, milliseconds)?;
         let timeout = timeout.map(|ms| Duration::from_millis(ms.into()));
-        let gzip = variables.parse("COMPRESSION", "give gzip or none", |value| match value {
+        let given = variable("COMPRESSION");
+        let gzip = parse(given, "give gzip or none", |value| match value {
             "gzip" => Some(true),
             "none" => Some(false),
             _ => None,
         })?;
+        let client = match (variable("CLIENT_CERTIFICATE"), variable("CLIENT_KEY")) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(given), None) => {
+                let right =
+                    "a client certificate needs a key; give OTEL_EXPORTER_OTLP_CLIENT_KEY too";
+                return Err(given.wrong(right));
+            }
+            (None, Some(given)) => {
+                let right = "a client key needs a certificate; give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE too";
+                return Err(given.wrong(right));
+            }
+        };
         Ok(Some(Self {
             endpoint,
             protocol,
             headers: headers.transpose()?.unwrap_or_default(),
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
             gzip: gzip.unwrap_or(false),
-            certificate: variables.otlp("CERTIFICATE"),
-            client: variables.client()?,
+            certificate: variable("CERTIFICATE"),
+            client,
         }))
     }
 
@@ -317,25 +316,6 @@ impl Connection {
     }
 }
 
-// === impl Protocol ===
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-// === impl SettingsError ===
-
-impl SettingsError {
-    pub(super) fn new(name: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            problem: problem.into(),
-        }
-    }
-}
-
 // === impl Given ===
 
 impl Given {
@@ -348,87 +328,76 @@ impl Given {
         })
     }
 
+    fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
+        Self::new(name, env(name).as_deref())
+    }
+
     /// Reads the file of this name.
     ///
     /// # Errors
     /// If it cannot be read or is not PEM.
-    pub fn read_pem(&self) -> Result<Vec<u8>, SettingsError> {
+    pub fn read_pem(&self) -> Result<Vec<u8>, String> {
         let path = &self.value;
-        let wrong = |problem| SettingsError::new(&self.name, problem);
         let pem = std::fs::read(path)
-            .map_err(|e| wrong(format!("cannot read '{path}': {e}; give a PEM file")))?;
+            .map_err(|e| self.error(format!("cannot read '{path}': {e}; give a PEM file")))?;
         if !pem.windows(11).any(|window| window == b"-----BEGIN ") {
-            return Err(wrong(format!("'{path}' is not PEM; give a PEM file")));
+            return Err(self.error(format!("'{path}' is not PEM; give a PEM file")));
         }
         Ok(pem)
     }
 
-    fn wrong(&self, right: &str) -> SettingsError {
-        SettingsError::new(&self.name, format!("'{}' is wrong; {right}", self.value))
+    /// Returns an error that names the flag or variable.
+    pub(super) fn error(&self, problem: impl fmt::Display) -> String {
+        format!("{}: {problem}", self.name)
     }
 
-    /// Parses the value in lower case; `right` says what it may be.
-    fn parse<T>(&self, right: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, SettingsError> {
-        parse(&self.value.to_ascii_lowercase()).ok_or_else(|| self.wrong(right))
+    fn wrong(&self, right: &str) -> String {
+        self.error(format!("'{}' is wrong; {right}", self.value))
     }
 
-    fn url(&self, insecure: bool) -> Result<Url, SettingsError> {
+    fn url(&self, insecure: bool) -> Result<Url, String> {
         const RIGHT: &str = "give a URL such as http://localhost:4318, or host:port for grpc";
         let scheme = match (self.value.contains("://"), insecure) {
             (true, _) => "",
             (false, true) => "http://",
             (false, false) => "https://",
         };
-        let secret = "contains a user or password; give those in OTEL_EXPORTER_OTLP_HEADERS";
-        match Url::parse(&format!("{scheme}{}", self.value)) {
-            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                Err(SettingsError::new(&self.name, secret))
+        let url = Url::parse(&format!("{scheme}{}", self.value)).ok();
+        let is_http = |url: &Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+        let problem = match url.filter(is_http) {
+            Some(url) if url.username().is_empty() && url.password().is_none() => return Ok(url),
+            Some(_) => {
+                "contains a user or password; give those in OTEL_EXPORTER_OTLP_HEADERS".to_owned()
             }
-            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
             // The value is not repeated: it may contain a password.
-            _ if self.value.contains('@') => Err(SettingsError::new(&self.name, RIGHT)),
-            _ => {
+            None if self.value.contains('@') => RIGHT.to_owned(),
+            None => {
                 let shown = self.value.split('?').next().unwrap_or_default();
-                let problem = format!("'{shown}' is wrong; {RIGHT}");
-                Err(SettingsError::new(&self.name, problem))
+                format!("'{shown}' is wrong; {RIGHT}")
             }
-        }
+        };
+        Err(self.error(problem))
     }
 
     /// Returns pairs such as `key=value,…`, percent-decoded. The last of two with one key counts.
-    fn pairs(&self) -> Result<Vec<(String, String)>, SettingsError> {
-        let mut pairs: Vec<(String, String)> = Vec::new();
-        let texts = self
-            .value
-            .split(',')
-            .map(str::trim)
-            .filter(|t| !t.is_empty());
-        for (index, text) in texts.enumerate() {
-            let decoded = text.split_once('=').and_then(|(key, value)| {
-                let decode = |text: &str| {
-                    let decoded = percent_decode_str(text.trim()).decode_utf8().ok()?;
-                    Some(decoded.into_owned())
-                };
-                let key = decode(key).filter(|key| !key.is_empty())?;
-                Some((key, decode(value)?))
-            });
-            let Some((key, value)) = decoded else {
-                return Err(self.wrong_pair(index));
-            };
+    fn pairs(&self) -> Result<Vec<(String, String)>, String> {
+        let mut pairs = Vec::new();
+        let texts = self.value.split(',').map(str::trim);
+        for (index, text) in texts.filter(|text| !text.is_empty()).enumerate() {
+            let (key, value) = pair(text).ok_or_else(|| self.wrong_pair(index))?;
             set(&mut pairs, &key, &value);
         }
         Ok(pairs)
     }
 
-    fn wrong_pair(&self, index: usize) -> SettingsError {
-        let problem = format!(
+    fn wrong_pair(&self, index: usize) -> String {
+        self.error(format!(
             "pair {} is wrong (values are not shown); give key=value pairs joined by commas, percent-encoded",
             index + 1
-        );
-        SettingsError::new(&self.name, problem)
+        ))
     }
 
-    fn headers(&self) -> Result<HeaderMap, SettingsError> {
+    fn headers(&self) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         for (index, (name, value)) in self.pairs()?.into_iter().enumerate() {
             let (Ok(name), Ok(mut value)) =
@@ -443,59 +412,26 @@ impl Given {
     }
 }
 
-// === impl Variables ===
+/// Parses a value in lower case; `right` says what it may be.
+fn parse<T>(
+    given: Option<Given>,
+    right: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let parse =
+        |given: Given| parse(&given.value.to_ascii_lowercase()).ok_or_else(|| given.wrong(right));
+    given.map(parse).transpose()
+}
 
-impl Variables<'_> {
-    fn get(&self, name: &str) -> Option<Given> {
-        Given::new(name, (self.env)(name).as_deref())
-    }
-
-    /// Returns the variable of the signal, else the one for all signals.
-    fn otlp(&self, name: &str) -> Option<Given> {
-        self.own(name).or_else(|| self.general(name))
-    }
-
-    fn parse<T>(
-        &self,
-        name: &str,
-        right: &str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<Option<T>, SettingsError> {
-        let given = self.otlp(name);
-        given.map(|given| given.parse(right, parse)).transpose()
-    }
-
-    fn own(&self, name: &str) -> Option<Given> {
-        let signal = self.signal;
-        self.get(&format!("OTEL_EXPORTER_OTLP_{signal}_{name}"))
-    }
-
-    fn general(&self, name: &str) -> Option<Given> {
-        self.get(&format!("OTEL_EXPORTER_OTLP_{name}"))
-    }
-
-    fn client(&self) -> Result<Option<(Given, Given)>, SettingsError> {
-        match (self.otlp("CLIENT_CERTIFICATE"), self.otlp("CLIENT_KEY")) {
-            (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
-            (None, None) => Ok(None),
-            (Some(given), None) => Err(given
-                .wrong("a client certificate needs a key; give OTEL_EXPORTER_OTLP_CLIENT_KEY too")),
-            (None, Some(given)) => Err(given.wrong(
-                "a client key needs a certificate; give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE too",
-            )),
-        }
-    }
-
-    fn resource(&self) -> Result<Vec<(String, String)>, SettingsError> {
-        let attributes = self
-            .get("OTEL_RESOURCE_ATTRIBUTES")
-            .map(|given| given.pairs());
-        let mut resource = attributes.transpose()?.unwrap_or_default();
-        if let Some(name) = self.get("OTEL_SERVICE_NAME") {
-            set(&mut resource, "service.name", &name.value);
-        }
-        Ok(resource)
-    }
+/// Returns the percent-decoded key and value of `key=value`.
+fn pair(text: &str) -> Option<(String, String)> {
+    let decode = |text: &str| {
+        let decoded = percent_decode_str(text.trim()).decode_utf8();
+        Some(decoded.ok()?.into_owned())
+    };
+    let (key, value) = text.split_once('=')?;
+    let key = decode(key).filter(|key| !key.is_empty())?;
+    Some((key, decode(value)?))
 }
 
 /// Sets the value of a key.

@@ -33,8 +33,7 @@ pub fn span_provider(
     if env("OTEL_SDK_DISABLED").is_some_and(is_disabled) {
         return Ok(None);
     }
-    let connection = Connection::from_env(TRACES, None, None, env);
-    let Some(connection) = connection.map_err(|error| error.to_string())? else {
+    let Some(connection) = Connection::from_env(TRACES, None, None, env)? else {
         return Ok(None);
     };
     let mut resource = Resource::builder();
@@ -55,13 +54,12 @@ pub fn span_provider(
 fn exporter(connection: &Connection) -> Result<SpanExporter, String> {
     let exporter = match connection.protocol {
         Protocol::Grpc => {
-            let channel = grpc::channel(connection).map_err(|error| error.to_string())?;
-            let builder = SpanExporter::builder().with_tonic().with_channel(channel);
+            let builder = SpanExporter::builder().with_tonic();
+            let builder = builder.with_channel(grpc::channel(connection)?);
             builder.with_timeout(connection.timeout).build()
         }
         Protocol::HttpProtobuf => {
-            let client = http::client(connection).map_err(|error| error.to_string())?;
-            let client = reqwest::blocking::ClientBuilder::from(client);
+            let client = reqwest::blocking::ClientBuilder::from(http::client(connection)?);
             let client = client.timeout(connection.timeout);
             // A blocking client must not be built by a thread of the runtime.
             let client = std::thread::spawn(|| client.build()).join();

@@ -1,10 +1,11 @@
 //! What a collector's answer means for the records of a request: one verdict for every status.
 
+use std::error::Error;
 use std::time::Duration;
 
 use tonic::Code;
 
-use crate::util::labels;
+use crate::util::{error_chain, labels};
 
 /// The longest delay that a collector may ask for.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -76,25 +77,21 @@ labels! {
 /// Returns the verdict for an HTTP status other than 2xx.
 pub(super) fn of_http(status: u16, words: &str, retry_after: Option<Duration>) -> Verdict {
     use FailureReason as R;
-    let message = match words {
-        "" => format!("HTTP {status}"),
-        words => format!("HTTP {status}: {words}"),
-    };
-    let refusal = |reason| Refusal::new(reason, message.as_str()).after(retry_after);
-    match status {
-        413 => Verdict::TooLarge(refusal(R::TooLarge)),
+    let reason = match status {
+        413 => R::TooLarge,
         // The OpenTelemetry Collector answers 400 to a request above its limit.
-        400 | 422 if names_size(words) => Verdict::TooLarge(refusal(R::TooLarge)),
-        400 | 422 => Verdict::Suspect(refusal(R::BadRecord)),
-        500 => Verdict::Suspect(refusal(R::ServerError)),
-        401 | 403 | 407 => Verdict::Hold(refusal(R::Unauthorized)),
-        300..400 | 404 | 405 | 410 => Verdict::Hold(refusal(R::NotFound)),
-        408 => Verdict::Hold(refusal(R::Timeout)),
-        429 => Verdict::Hold(refusal(R::RateLimited)),
-        200..300 | 415 | 421 | 426 | 501 | 505 => Verdict::Hold(refusal(R::NotOtlp)),
-        502..600 => Verdict::Hold(refusal(R::Unavailable)),
-        _ => Verdict::Hold(refusal(R::Other)),
-    }
+        400 | 422 if names_size(words) => R::TooLarge,
+        400 | 422 => R::BadRecord,
+        500 => R::ServerError,
+        401 | 403 | 407 => R::Unauthorized,
+        300..400 | 404 | 405 | 410 => R::NotFound,
+        408 => R::Timeout,
+        429 => R::RateLimited,
+        200..300 | 415 | 421 | 426 | 501 | 505 => R::NotOtlp,
+        502..600 => R::Unavailable,
+        _ => R::Other,
+    };
+    refused(reason, format!("HTTP {status}"), words, retry_after)
 }
 
 /// Returns the verdict for a gRPC status other than OK.
@@ -104,31 +101,57 @@ pub(super) fn of_grpc(code: Code, words: &str, retry_after: Option<Duration>) ->
     if let Some(status) = proxy_status(words) {
         return of_http(status, words, retry_after);
     }
-    let message = match words {
-        "" => format!("{code:?}"),
-        words => format!("{code:?}: {words}"),
+    let reason = match code {
+        Code::ResourceExhausted | Code::OutOfRange if names_size(words) => R::TooLarge,
+        Code::ResourceExhausted => R::RateLimited,
+        Code::InvalidArgument => R::BadRecord,
+        Code::Internal if words.contains("h2 protocol error") => R::Connect,
+        Code::Internal => R::ServerError,
+        Code::Cancelled | Code::DeadlineExceeded => R::Timeout,
+        Code::Unauthenticated | Code::PermissionDenied => R::Unauthorized,
+        Code::Unimplemented | Code::NotFound => R::NotFound,
+        Code::Unavailable | Code::Aborted | Code::DataLoss => R::Unavailable,
+        Code::Unknown if words.contains("grpc-status") => R::NotOtlp,
+        _ => R::Other,
     };
-    let refusal = |reason| Refusal::new(reason, message.as_str()).after(retry_after);
-    match code {
-        Code::ResourceExhausted | Code::OutOfRange if names_size(words) => {
-            Verdict::TooLarge(refusal(R::TooLarge))
-        }
-        Code::ResourceExhausted => Verdict::Hold(refusal(R::RateLimited)),
-        Code::InvalidArgument => Verdict::Suspect(refusal(R::BadRecord)),
-        Code::Internal if words.contains("h2 protocol error") => Verdict::Hold(refusal(R::Connect)),
-        Code::Internal => Verdict::Suspect(refusal(R::ServerError)),
-        Code::Cancelled | Code::DeadlineExceeded => {
-            let message = format!("no answer in time: {message}");
-            Verdict::Hold(Refusal::new(R::Timeout, message).after(retry_after))
-        }
-        Code::Unauthenticated | Code::PermissionDenied => Verdict::Hold(refusal(R::Unauthorized)),
-        Code::Unimplemented | Code::NotFound => Verdict::Hold(refusal(R::NotFound)),
-        Code::Unavailable | Code::Aborted | Code::DataLoss => {
-            Verdict::Hold(refusal(R::Unavailable))
-        }
-        Code::Unknown if words.contains("grpc-status") => Verdict::Hold(refusal(R::NotOtlp)),
-        _ => Verdict::Hold(refusal(R::Other)),
+    let status = match reason {
+        R::Timeout => format!("no answer in time: {code:?}"),
+        _ => format!("{code:?}"),
+    };
+    refused(reason, status, words, retry_after)
+}
+
+/// Returns the verdict for a reason; the message is the status and what the collector said.
+fn refused(
+    reason: FailureReason,
+    status: String,
+    words: &str,
+    retry_after: Option<Duration>,
+) -> Verdict {
+    let refusal = Refusal {
+        reason,
+        message: match words {
+            "" => status,
+            words => format!("{status}: {words}"),
+        },
+        retry_after: retry_after.map(|delay| delay.min(MAX_DELAY)),
+    };
+    match reason {
+        FailureReason::TooLarge => Verdict::TooLarge(refusal),
+        FailureReason::BadRecord | FailureReason::ServerError => Verdict::Suspect(refusal),
+        _ => Verdict::Hold(refusal),
     }
+}
+
+/// Returns the verdict for a connection that failed, before or after it was made.
+pub(super) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str) -> Verdict {
+    let mut message = format!("connection failed: {}", error_chain(error));
+    // A server of another protocol, or one that wants a certificate, closes the connection.
+    if is_connected {
+        message +=
+            &format!("; does this port speak {protocol}, and does it want a client certificate?");
+    }
+    Verdict::Hold(Refusal::new(FailureReason::Connect, message))
 }
 
 /// Returns the HTTP status that tonic names if an answer has no gRPC status.
@@ -182,13 +205,6 @@ impl Refusal {
             reason,
             message: message.into(),
             retry_after: None,
-        }
-    }
-
-    pub(super) fn after(self, retry_after: Option<Duration>) -> Self {
-        Self {
-            retry_after: retry_after.map(|delay| delay.min(MAX_DELAY)),
-            ..self
         }
     }
 

@@ -150,8 +150,9 @@ fn the_summary_has_nothing_that_the_collector_said() {
         let refusal = Refusal::new(FailureReason::Other, message);
         assert_eq!(refusal.summary(), expected);
     }
-    let refusal = Refusal::new(FailureReason::Other, "").after(Some(Duration::MAX));
-    assert_eq!(refusal.retry_after, Some(MAX_DELAY));
+    let verdict = of_http(503, "", Some(Duration::MAX));
+    let is_bounded = |refusal: &Refusal| refusal.retry_after == Some(MAX_DELAY);
+    assert!(matches!(verdict, Verdict::Hold(refusal) if is_bounded(&refusal)));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Shared by all modules: delays between attempts, text that is safe to log, and throttled warnings.
+//! Shared by all modules: delays between attempts, text that is safe to log, throttled warnings, and
+//! values of flags.
 
 pub mod backoff;
 pub mod text;
@@ -11,4 +12,12 @@ pub use orgdata_api::{error_chain, labels};
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns a parser of whole numbers in this range.
+pub(crate) fn between(min: u32, max: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    move |text| match text.trim().parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("must be a whole number between {min} and {max}")),
+    }
 }

@@ -1,5 +1,6 @@
 //! The flags of `backfill`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,10 +73,14 @@ pub enum Until {
     At(Start),
 }
 
-/// Hides the exporter's flags that have no effect here. They are accepted, because an exporter's variables may be set.
-pub(crate) fn shown(argument: clap::Arg) -> clap::Arg {
+/// Hides the exporter's flags that have no effect here; they are accepted, because an exporter's variables may be set.
+/// Lowers the default rate of requests, because a running exporter uses the same API.
+pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
     const NO_EFFECT: &str = "audit.enabled audit.poll-interval audit.start audit.reread-interval audit.reread-window metrics.zero-hold";
     let id = argument.get_id().as_str();
+    if id == "api.max-requests-per-second" {
+        return argument.default_value("2");
+    }
     let is_hidden = id.starts_with("tickets.")
         || id.starts_with("web.")
         || NO_EFFECT.split(' ').any(|name| name == id);
@@ -92,19 +97,16 @@ impl BackfillArgs {
     /// Checks what the parser cannot.
     pub(super) fn check(&self, has_collector: bool) -> Result<(), String> {
         let is_otlp = self.to == Target::Otlp;
-        let mut names: Vec<_> = self.label.iter().map(|(name, _)| name).collect();
-        names.sort();
+        let mut names = BTreeSet::new();
+        let twice = self.label.iter().find(|(name, _)| !names.insert(name));
         let problem = if is_otlp && self.file.is_some() {
             "--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"
         } else if self.writes_samples() && self.file.is_none() {
             "--to openmetrics needs a file to write: --to openmetrics FILE"
         } else if is_otlp && !self.dry_run && !has_collector {
             "--to otlp needs a collector; set --otlp.endpoint"
-        } else if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(format!(
-                "--label {} is given twice; give each label once",
-                pair[0]
-            ));
+        } else if let Some((name, _)) = twice {
+            &format!("--label {name} is given twice; give each label once")
         } else {
             return Ok(());
         };

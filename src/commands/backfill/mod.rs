@@ -17,18 +17,15 @@ use orgdata_api::{Backoff, Client, FailureReason};
 use tokio_util::sync::CancellationToken;
 
 pub use args::BackfillArgs;
-pub(crate) use args::shown;
+pub(crate) use args::adapted;
 use args::{Target, Until};
 use progress::Progress;
 
 use super::Failure;
 use crate::audit::{self, Tail, TailError};
-use crate::cli::{self, Given, Settings};
+use crate::cli::{self, Settings};
 use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, StatePath};
 use crate::metrics::Metrics;
-
-/// The default of `--api.max-requests-per-second` for this command: a running exporter uses the same API.
-const REQUESTS_PER_SECOND: f64 = 2.0;
 
 /// Prometheus keeps its last hours in memory: blocks must not have samples of that time.
 const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
@@ -37,7 +34,6 @@ const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
 struct Plan {
     args: BackfillArgs,
     settings: Settings,
-    page_size: u32,
     /// The end; `None` if it is the newest entry.
     until: Option<Timestamp>,
 }
@@ -46,14 +42,12 @@ struct Plan {
 ///
 /// # Errors
 /// If a setting is wrong, something fails, or the command is stopped before the end.
-pub async fn run(
-    args: BackfillArgs,
-    given: &Given,
-    shutdown: CancellationToken,
-) -> Result<(), Failure> {
-    let plan = Plan::new(args, given)?;
-    match plan.args.to {
-        Target::Otlp if !plan.args.dry_run => deliver::run(&plan, &shutdown).await,
+pub async fn run(args: BackfillArgs, shutdown: CancellationToken) -> Result<(), Failure> {
+    let plan = Plan::new(args)?;
+    match (plan.args.to, &plan.settings.otlp) {
+        (Target::Otlp, Some(otlp)) if !plan.args.dry_run => {
+            deliver::run(&plan, otlp, &shutdown).await
+        }
         _ => write::run(&plan, &shutdown).await,
     }
 }
@@ -65,11 +59,8 @@ fn stopped() -> Failure {
 // === impl Plan ===
 
 impl Plan {
-    fn new(args: BackfillArgs, given: &Given) -> Result<Self, Failure> {
+    fn new(args: BackfillArgs) -> Result<Self, Failure> {
         let mut flags = (*args.flags).clone();
-        if !given.contains("api.max-requests-per-second") {
-            flags.api.max_requests_per_second = REQUESTS_PER_SECOND;
-        }
         flags.audit.enabled = true;
         flags.tickets.enabled = false;
         flags.web.config_file = None;
@@ -93,7 +84,6 @@ impl Plan {
             warn_of_seam(end, live, args.to);
         }
         Ok(Self {
-            page_size: flags.api.page_size,
             args,
             settings,
             until,
@@ -117,16 +107,17 @@ impl Plan {
             ..settings
         };
         let (ledger, state) = LedgerHandle::open(settings).map_err(|error| {
-            Failure::from(error)
-                .replace("--state.path", "--progress")
-                .replace("state file", "progress file")
+            let mut failure = Failure::from(error);
+            let message = failure.message.replace("--state.path", "--progress");
+            failure.message = message.replace("state file", "progress file");
+            failure
         })?;
         let settings = audit::Settings {
             poll_interval: Duration::from_secs(1),
             start: self.args.from,
             reread_interval: Duration::MAX,
             reread_window: Duration::ZERO,
-            page_size: self.page_size,
+            page_size: self.args.flags.api.page_size,
         };
         let tail = Tail::new(client, ledger.clone(), state, metrics.clone(), settings);
         Ok((tail.for_backfill(self.until), ledger, metrics))
@@ -137,33 +128,33 @@ impl Plan {
         &self,
         mut tail: Tail,
         ledger: &LedgerHandle,
-        progress: &mut Progress,
         shutdown: &CancellationToken,
     ) -> Result<(), Failure> {
+        let mut progress = Progress::new("reading audit entries", None);
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-        let mut failing_since = None;
+        let (mut since, patience) = (Instant::now(), self.args.patience);
         while !tail.is_complete() {
-            progress.show("reading audit entries", ledger.status().backlog, None);
+            progress.show(ledger.status().backlog);
             let round = shutdown.run_until_cancelled(tail.try_round()).await;
             let wait = match round.ok_or_else(stopped)? {
                 Ok(wait) => {
                     backoff.reset();
-                    failing_since = None;
+                    since = Instant::now();
                     wait
                 }
+                Err(error) if is_final(&error, &tail) => {
+                    return Err(Failure::at_run_time(format!(
+                        "cannot read history: {error}"
+                    )));
+                }
+                Err(error) if since.elapsed() >= patience => {
+                    return Err(Failure::at_run_time(format!(
+                        "cannot read history: {error}; that was tried for {} (--patience); if a page is too much for the service, lower --api.page-size",
+                        humantime::format_duration(patience)
+                    )));
+                }
                 Err(error) => {
-                    let since = *failing_since.get_or_insert_with(Instant::now);
-                    let failed = format!("cannot read history: {error}");
-                    if is_final(&error, &tail) {
-                        return Err(Failure::at_run_time(failed));
-                    }
-                    if since.elapsed() >= self.args.patience {
-                        return Err(Failure::at_run_time(format!(
-                            "{failed}; that was tried for {} (--patience); if a page is too much for the service, lower --api.page-size",
-                            humantime::format_duration(self.args.patience)
-                        )));
-                    }
-                    let wait = backoff.next(None).min(self.args.patience);
+                    let wait = backoff.next(None).min(patience);
                     tracing::warn!(%error, retry_in = %humantime::format_duration(wait), "cannot read history");
                     wait
                 }
@@ -196,56 +187,46 @@ fn live(settings: &Settings) -> Result<Timestamp, String> {
         return Err("a state file in memory cannot be read".to_owned());
     };
     let beginning = Beginning::read(file).map_err(|error| error.to_string())?;
-    let Some(beginning) = beginning else {
-        return Err(format!(
-            "the exporter of {path} has had no response yet; run this again when it has"
-        ));
-    };
-    if beginning.base_url != settings.ledger.base_url {
-        return Err(format!(
-            "state file {path} belongs to {}, not to {}",
-            beginning.base_url, settings.ledger.base_url
-        ));
-    }
-    if beginning.filters != settings.ledger.filters {
-        return Err(format!(
+    let beginning = beginning.ok_or_else(|| {
+        format!("the exporter of {path} has had no response yet; run this again when it has")
+    })?;
+    let (found, ours) = (&beginning.base_url, &settings.ledger.base_url);
+    match beginning.newest_uncounted {
+        _ if found != ours => Err(format!(
+            "state file {path} belongs to {found}, not to {ours}"
+        )),
+        _ if beginning.filters != settings.ledger.filters => Err(format!(
             "the exporter of {path} has other filters; give the same --audit.* filters here"
-        ));
-    }
-    if beginning.recreated {
-        return Err(format!(
+        )),
+        _ if beginning.recreated => Err(format!(
             "{path} took the place of a damaged file, which had counters of its own; set --until to the instant at which the first exporter started"
-        ));
-    }
-    let Some(newest) = beginning.newest_uncounted else {
-        return Err(format!(
+        )),
+        None => Err(format!(
             "the organization had no entries when the exporter of {path} started, at {}: it has counted everything",
             beginning.first_sync_at
-        ));
-    };
-    let tick = SignedDuration::from_micros(1);
-    Ok(newest.checked_add(tick).unwrap_or(newest))
+        )),
+        Some(newest) => {
+            let next = newest.checked_add(SignedDuration::from_micros(1));
+            Ok(next.unwrap_or(newest))
+        }
+    }
 }
 
 /// Refuses an end within the time that Prometheus keeps in memory.
 fn check_head(until: Option<Until>, end: Timestamp, now: Timestamp) -> Result<(), Failure> {
     const HEAD: &str = "Prometheus keeps its last three hours in memory";
     const ALLOW: &str = "use --allow-recent for a database that holds nothing of that time";
-    let Ok(from) = end.checked_add(PROMETHEUS_HEAD) else {
-        return Ok(());
-    };
-    if from <= now {
-        return Ok(());
-    }
-    Err(match until {
-        Some(Until::At(until)) => Failure::in_settings(format!(
+    let from = end.checked_add(PROMETHEUS_HEAD);
+    match (from.unwrap_or(Timestamp::MAX), until) {
+        (from, _) if from <= now => Ok(()),
+        (_, Some(Until::At(until))) => Err(Failure::in_settings(format!(
             "--until {until} is too late: {HEAD}; set it to 3h or earlier, or {ALLOW}"
-        )),
-        _ => Failure::at_run_time(format!(
+        ))),
+        (from, _) => Err(Failure::at_run_time(format!(
             "it is too early: the exporter's counters begin at {end}, and {HEAD}; run this again from {} on, or {ALLOW}",
             from.strftime("%Y-%m-%dT%H:%M:%SZ")
-        )),
-    })
+        ))),
+    }
 }
 
 /// Warns if the end of the backfill is not where the exporter begins.

@@ -3,12 +3,12 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 /// The time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Shows the progress until it is dropped.
+/// Shows the progress of an activity until it is dropped.
 pub(super) struct Progress {
     /// Hidden unless standard error is a terminal.
     bar: ProgressBar,
@@ -18,42 +18,31 @@ pub(super) struct Progress {
 // === impl Progress ===
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(activity: &'static str, total: Option<u64>) -> Self {
+        let style = ProgressStyle::with_template(match total {
+            Some(_) => "{msg} [{bar:30}] {human_pos}/{human_len}, {per_sec}, {eta} left",
+            None => "{spinner} {msg} {human_pos}, {per_sec}",
+        });
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr())
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+            .with_message(activity)
+            .with_finish(ProgressFinish::AndClear);
         Self {
-            bar: ProgressBar::no_length(),
+            bar,
             last_line: Instant::now(),
         }
     }
 
-    /// Shows that `count` of `total` are done.
-    pub(super) fn show(&mut self, activity: &'static str, count: u64, total: Option<u64>) {
-        if self.bar.message() != activity {
-            let template = match total {
-                Some(_) => "{msg} [{bar:30}] {human_pos}/{human_len}, {per_sec}, {eta} left",
-                None => "{spinner} {msg} {human_pos}, {per_sec}",
-            };
-            let style = ProgressStyle::with_template(template);
-            self.bar.reset();
-            self.bar
-                .set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            self.bar.set_message(activity);
-        }
-        if let Some(total) = total {
-            self.bar.set_length(total);
-        }
+    /// Shows how many are done.
+    pub(super) fn show(&mut self, count: u64) {
         self.bar.set_position(count);
         if self.bar.is_hidden() && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
+            let total = self.bar.length();
             let of = total.map_or(String::new(), |total| format!(" of {total}"));
-            let rate = self.bar.per_sec();
+            let (activity, rate) = (self.bar.message(), self.bar.per_sec());
             // It does not matter if nothing reads it.
             let _ = writeln!(std::io::stderr(), "{activity}: {count}{of}, {rate:.0}/s");
         }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
     }
 }

@@ -48,30 +48,27 @@ impl Grid {
         mut each: impl FnMut(i64, u64) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { step, fill, last } = *self;
-        let mut run = |from: i64, through: i64, value: u64| -> Result<(), E> {
-            let mut at = from;
+        // Returns the time after those that it passes on.
+        let mut run = |mut at: i64, through: i64, value: u64| -> Result<i64, E> {
             while at <= through {
                 each(at, value)?;
                 at += step;
             }
-            Ok(())
+            Ok(at)
         };
-        let (mut value, mut previous) = (0, None::<i64>);
+        let first = increases.keys().next().copied().unwrap_or_default();
+        let before = fill.max(1) * step;
+        // The next sample, and the last one that belongs to the increases until now.
+        let (mut next, mut through) = (first - before, first - before - step);
+        let mut value = 0;
         for (&at, count) in increases {
-            let mut begin = at - fill.max(1) * step;
-            if let Some(previous) = previous {
-                let filled = (previous + fill * step).min(at - step);
-                run(previous + step, filled, value)?;
-                begin = begin.max(filled.max(previous) + step);
-            }
-            run(begin, at - step, value)?;
+            next = run(next, through.min(at - step), value)?;
+            run(next.max(at - before), at - step, value)?;
             value += count;
-            run(at, at, value)?;
-            previous = Some(at);
+            next = run(at, at, value)?;
+            through = (at + fill * step).min(last);
         }
-        if let Some(previous) = previous {
-            run(previous + step, (previous + fill * step).min(last), value)?;
-        }
+        run(next, through, value)?;
         Ok(())
     }
 }

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::Filters;
 use tokio_util::sync::CancellationToken;
 
-use super::progress::Progress;
 use super::samples::Grid;
 use super::{Failure, Plan};
 use crate::audit::Event;
@@ -75,28 +74,17 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
         ..plan.settings.ledger.clone()
     };
     let (tail, ledger, _) = plan.open(settings)?;
-    let mut progress = Progress::new();
-    let written = match plan.read(tail, &ledger, &mut progress, shutdown).await {
-        Ok(()) => {
-            drop(progress);
-            let counts = counter.counts();
-            match output {
-                Some(output) => output.write(plan, &counts, &counter.grid),
-                None => return print(&counts.summary()),
-            }
-        }
-        Err(failure) => Err(failure),
-    };
-    written.map_err(|failure| failure.and("nothing was written; run the same command again"))
+    let read = plan.read(tail, &ledger, shutdown).await;
+    let counts = lock(&counter.counts);
+    let report = read.and_then(|()| match output {
+        Some(output) => output.write(&plan.args.label, &counts, &counter.grid),
+        None => Ok(counts.summary()),
+    });
+    let again = "nothing was written; run the same command again";
+    print(&report.map_err(|failure| failure.and(again))?)
 }
 
 // === impl Counter ===
-
-impl Counter {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        lock(&self.counts)
-    }
-}
 
 impl Encode for Counter {
     fn encode(&self, record: &RawRecord<'_>, _: &mut Vec<u8>) {
@@ -108,10 +96,9 @@ impl Encode for Counter {
             "" => UNKNOWN_TYPE.to_owned(),
             name => ledger::truncate(name).into_owned(),
         };
-        let mut counts = self.counts();
+        let mut counts = lock(&self.counts);
         let actor = self.label.label(event.actor.as_ref());
-        let actor = actor.map(std::borrow::Cow::into_owned);
-        let actor = actor.map(|actor| counts.actor(actor, self.max_actors));
+        let actor = actor.map(|actor| counts.actor(actor.into_owned(), self.max_actors));
         let at = self.grid.place(entry.created_at);
         let series = counts.series.entry((activity_type, actor)).or_default();
         *series.entry(at).or_default() += 1;
@@ -196,10 +183,16 @@ impl Output {
         })
     }
 
-    fn write(mut self, plan: &Plan, counts: &Counts, grid: &Grid) -> Result<(), Failure> {
+    /// Writes everything and returns what to print.
+    fn write(
+        mut self,
+        labels: &[(String, String)],
+        counts: &Counts,
+        grid: &Grid,
+    ) -> Result<String, Failure> {
         let path = self.path.display().to_string();
         let samples = self
-            .samples(&plan.args.label, counts, grid)
+            .samples(labels, counts, grid)
             .map_err(|error| Failure::at_run_time(format!("cannot write {path}: {error}")))?;
         let (events, series) = (counts.events, counts.series.len());
         let folded = match counts.folded {
@@ -214,7 +207,7 @@ impl Output {
                 "Next: promtool tsdb create-blocks-from --max-block-duration=744h openmetrics FILE DIRECTORY, with this file and Prometheus' --storage.tsdb.path"
             }
         };
-        print(&format!(
+        Ok(format!(
             "{path}: {events} audit events as {samples} samples of {series} series\n{folded}{next}\n"
         ))
     }
@@ -222,25 +215,18 @@ impl Output {
     /// Returns the number of samples written.
     fn samples(
         &mut self,
-        labels: &[(String, String)],
+        given: &[(String, String)],
         counts: &Counts,
         grid: &Grid,
     ) -> io::Result<u64> {
         let mut samples = 0;
         self.out.write_all(HEAD.as_bytes())?;
         for ((activity_type, actor), increases) in &counts.series {
-            let own = [
-                ("activity_type", Some(activity_type)),
-                ("actor", actor.as_ref()),
-            ];
-            let own = own
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, value?)));
-            let given = labels.iter().map(|(name, value)| (name.as_str(), value));
-            let labels = own.chain(given);
-            let labels: Vec<String> = labels
-                .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
-                .collect();
+            let mut labels = vec![("activity_type", activity_type)];
+            labels.extend(actor.iter().map(|actor| ("actor", actor)));
+            labels.extend(given.iter().map(|(name, value)| (name.as_str(), value)));
+            let text = |(name, value): (&str, &String)| format!("{name}=\"{}\"", escaped(value));
+            let labels: Vec<String> = labels.into_iter().map(text).collect();
             let series = format!("orgdata_audit_events_total{{{}}}", labels.join(","));
             grid.expand(increases, |at, value| {
                 samples += 1;

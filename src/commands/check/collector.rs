@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Finding, advice};
+use super::service::{SILENCE, connect};
+use super::{Finding, bad, failed, good, warning};
 use crate::otlp::{
     Connection, Export as _, FailureReason, Protocol, Refusal, Sender, Settings, Target, Verdict,
 };
@@ -19,7 +20,7 @@ pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Findi
     let Some((settings, Target::Collector(connection))) =
         settings.map(|settings| (settings, &settings.target))
     else {
-        return Finding::good(CHECK, "none, so no log records are sent (--otlp.endpoint)");
+        return good(CHECK, "none, so no log records are sent (--otlp.endpoint)");
     };
     let mut connection = connection.clone();
     connection.timeout = connection.timeout.min(limit);
@@ -27,19 +28,19 @@ pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Findi
     settings.target = Target::Collector(connection.clone());
     let sender = match Sender::new(&settings) {
         Ok(sender) => sender,
-        Err(error) => return Finding::error(CHECK, error),
+        Err(error) => return failed(CHECK, error),
     };
-    let place = format!("{} over {}", connection.place(), connection.protocol);
+    let place = connection.to_string();
     match sender.export(Bytes::new()).await {
         Verdict::Acknowledged { warning: None } => {
-            Finding::good(CHECK, format!("{place} accepts log records"))
+            good(CHECK, format!("{place} accepts log records"))
         }
         Verdict::Acknowledged {
             warning: Some(message),
         }
         | Verdict::PartlyRejected { message, .. } => {
             let said = format!("{place} accepts log records, with a warning: {message}");
-            Finding::warning(CHECK, said, "look it up in the collector's manual")
+            warning(CHECK, said, "look it up in the collector's manual")
         }
         Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) | Verdict::Hold(refusal) => {
             refused(&refusal, &place, &connection)
@@ -53,9 +54,9 @@ fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
     let http = refusal.message.starts_with("HTTP ");
     let advice = match refusal.reason {
         // The message itself may say what to do.
-        R::Connect | R::NotFound if said.contains("; ") => return Finding::error(CHECK, said),
-        R::Connect => &advice::connect(&refusal.message, "--otlp.endpoint"),
-        R::Timeout => advice::SILENCE,
+        R::Connect | R::NotFound if said.contains("; ") => return failed(CHECK, said),
+        R::Connect => &connect(&refusal.message, "--otlp.endpoint"),
+        R::Timeout => SILENCE,
         R::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
         R::NotFound if !(http && connection.protocol == Protocol::Grpc) => {
             "check the endpoint's path, and that the collector has a pipeline for logs"
@@ -70,7 +71,7 @@ fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
         _ => "the collector itself fails, and records wait in the state file: see its log",
     };
     match refusal.reason {
-        R::RateLimited | R::TooLarge | R::BadRecord => Finding::warning(CHECK, said, advice),
-        _ => Finding::bad(CHECK, said, advice),
+        R::RateLimited | R::TooLarge | R::BadRecord => warning(CHECK, said, advice),
+        _ => bad(CHECK, said, advice),
     }
 }

@@ -40,22 +40,20 @@ pub(super) fn settings(given: &Given) -> Vec<Setting> {
         true => "(not used: --api.key-file is given)",
         false => "(not shown)",
     };
-    // The standard variables hold tokens and passwords too often to be shown.
-    let shown = |name: &str| {
-        let upper = name.to_uppercase();
-        let is_standard = upper.starts_with("OTEL_")
-            || upper.ends_with("_PROXY")
-            || upper.starts_with("SSL_CERT_");
-        (name == KEY_VARIABLE)
-            .then_some(key)
-            .or(is_standard.then_some("(set)"))
-    };
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let variables = variables.filter_map(|(name, _)| {
         let name = name.to_string_lossy().into_owned();
+        let upper = name.to_uppercase();
+        let value = match &*name {
+            KEY_VARIABLE => key,
+            // The standard variables hold tokens and passwords too often to be shown.
+            _ if upper.starts_with("OTEL_") || upper.starts_with("SSL_CERT_") => "(set)",
+            _ if upper.ends_with("_PROXY") => "(set)",
+            _ => return None,
+        };
         Some(Setting {
-            value: shown(&name)?.to_owned(),
             name,
+            value: value.to_owned(),
             from: "variable",
             variable: None,
         })

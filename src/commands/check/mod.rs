@@ -4,21 +4,22 @@
 //! It changes nothing: it creates no file, moves no cursor and sends no record. No probe takes longer than ten seconds,
 //! and independent probes run at the same time.
 
-mod advice;
 mod collector;
 mod given;
-mod listen;
-mod report;
+mod local;
 mod service;
-mod state;
 
+use std::io::{self, Write};
 use std::time::Duration;
 
+use clap::builder::styling::AnsiColor;
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::{Failure, printed};
 use crate::cli::{self, Flags, Given, Settings};
-use report::Report;
+use crate::util::text::one_line;
+use given::Setting;
 
 /// The maximum time for one request, whatever the flags allow the exporter.
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -40,7 +41,7 @@ enum Format {
 }
 
 /// How good a finding is; also the exit status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Level {
     #[default]
@@ -52,7 +53,7 @@ enum Level {
 }
 
 /// A line of the report.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct Finding {
     /// What was checked; the names are part of the interface.
     check: &'static str,
@@ -62,41 +63,38 @@ struct Finding {
     advice: Option<String>,
 }
 
-// === impl Finding ===
+fn good(check: &'static str, said: impl Into<String>) -> Finding {
+    finding(Level::Good, check, said, None)
+}
 
-impl Finding {
-    fn good(check: &'static str, said: impl Into<String>) -> Self {
-        Self::new(Level::Good, check, said.into(), None)
+fn warning(check: &'static str, said: impl Into<String>, advice: impl Into<String>) -> Finding {
+    finding(Level::Warning, check, said, Some(advice.into()))
+}
+
+fn bad(check: &'static str, said: impl Into<String>, advice: impl Into<String>) -> Finding {
+    finding(Level::Bad, check, said, Some(advice.into()))
+}
+
+/// Returns the finding for an error of the exporter, whose message has its advice after a semicolon.
+fn failed(check: &'static str, error: impl ToString) -> Finding {
+    let message = error.to_string();
+    match message.split_once("; ") {
+        Some((said, advice)) => bad(check, said, advice),
+        None => finding(Level::Bad, check, message, None),
     }
+}
 
-    fn warning(check: &'static str, said: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(Level::Warning, check, said.into(), Some(advice.into()))
-    }
-
-    fn bad(check: &'static str, said: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(Level::Bad, check, said.into(), Some(advice.into()))
-    }
-
-    /// A finding for an error of the exporter, whose message has its advice after a semicolon.
-    fn error(check: &'static str, error: impl ToString) -> Self {
-        let message = error.to_string();
-        match message.split_once("; ") {
-            Some((said, advice)) => Self::bad(check, said, advice),
-            None => Self::new(Level::Bad, check, message, None),
-        }
-    }
-
-    fn is_good(&self) -> bool {
-        self.level == Level::Good
-    }
-
-    fn new(level: Level, check: &'static str, said: String, advice: Option<String>) -> Self {
-        Self {
-            check,
-            level,
-            said,
-            advice,
-        }
+fn finding(
+    level: Level,
+    check: &'static str,
+    said: impl Into<String>,
+    advice: Option<String>,
+) -> Finding {
+    Finding {
+        check,
+        level,
+        said: said.into(),
+        advice,
     }
 }
 
@@ -105,15 +103,25 @@ impl Finding {
 /// # Errors
 /// If something is not good, with the exit status and without a message.
 pub async fn run(args: &CheckArgs, given: &Given) -> Result<(), Failure> {
-    let report = Report::new(given::settings(given), findings(&args.flags).await);
+    let (settings, findings) = (given::settings(given), findings(&args.flags).await);
+    let level = findings.iter().map(|finding| finding.level).max();
+    let level = level.unwrap_or_default();
     // Removes the colours unless this is a terminal that wants them.
     let mut out = anstream::stdout().lock();
     let result = match args.format {
-        Format::Text => report.write_text(&mut out),
-        Format::Json => report.write_json(&mut out),
+        Format::Text => write_text(&settings, &findings, &mut out),
+        Format::Json => {
+            let report = serde_json::json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "level": level,
+                "settings": settings,
+                "findings": findings,
+            });
+            writeln!(out, "{report:#}")
+        }
     };
     match result {
-        Ok(()) if report.level() != Level::Good => Err(Failure::reported(report.level() as u8)),
+        Ok(()) if level != Level::Good => Err(Failure::reported(level as u8)),
         result => printed(result),
     }
 }
@@ -122,19 +130,16 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     let mut findings = Vec::new();
     let settings = Settings::resolve(flags, &cli::variable);
     findings.push(match &settings {
-        Ok(_) => Finding::good("settings", "valid"),
+        Ok(_) => good("settings", "valid"),
         Err(error) => {
             let error = error.to_string();
-            Finding::error("settings", cli::with_origin(&error, &error))
+            failed("settings", cli::with_origin(&error, &error))
         }
     });
     findings.extend(super::unknown_variables().into_iter().map(|name| {
+        let said = format!("{name} is unknown and has no effect");
         let advice = "correct its name (--help lists them all) or unset it";
-        Finding::warning(
-            "variables",
-            format!("{name} is unknown and has no effect"),
-            advice,
-        )
+        warning("variables", said, advice)
     }));
     let Ok(settings) = settings else {
         return findings;
@@ -142,14 +147,51 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     let limit = settings.api.timeout.min(MAX_TIME);
     let (service, state, collector) = tokio::join!(
         service::check(&settings, limit),
-        state::check(&settings.ledger, limit),
+        local::state(&settings.ledger, limit),
         collector::check(settings.otlp.as_ref(), limit),
     );
-    let listen = listen::check(&settings.web, state.held, limit).await;
-    findings.extend(service.findings);
-    findings.extend(state.organization(service.organization.as_deref()));
+    let ((service, organization), (state, look)) = (service, state);
+    let held = look.as_ref().is_some_and(|look| look.held);
+    let listen = local::listen(&settings.web, held, limit).await;
+    findings.extend(service);
+    findings.extend(organization.map(|of_key| local::organization(of_key, look)));
     findings.push(collector);
-    findings.extend(state.findings);
+    findings.extend(state);
     findings.extend(listen);
     findings
+}
+
+fn write_text(settings: &[Setting], findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
+    let longest = |texts: &mut dyn Iterator<Item = &str>| texts.map(str::len).max().unwrap_or(0);
+    let names = longest(&mut settings.iter().map(|setting| setting.name.as_str()));
+    let values = longest(&mut settings.iter().map(|setting| setting.value.as_str()));
+    let checks = longest(&mut findings.iter().map(|finding| finding.check));
+    for setting in settings {
+        let (name, value, from) = (&setting.name, &setting.value, setting.from);
+        let variable = setting.variable.as_deref().unwrap_or_default();
+        let line = format!("{name:names$}  {value:values$}  {from} {variable}");
+        writeln!(out, "{}", one_line(&line, usize::MAX))?;
+    }
+    writeln!(out)?;
+    for finding in findings {
+        let (word, colour) = match finding.level {
+            Level::Good => ("good", AnsiColor::Green),
+            Level::Warning => ("warning", AnsiColor::Yellow),
+            Level::Bad => ("bad", AnsiColor::Red),
+        };
+        let (check, colour) = (finding.check, colour.on_default());
+        let advice = finding.advice.iter().map(String::as_str);
+        let text: Vec<&str> = std::iter::once(&*finding.said).chain(advice).collect();
+        let text = one_line(&text.join("; "), usize::MAX);
+        writeln!(out, "{colour}{word:7}{colour:#}  {check:checks$}  {text}")?;
+    }
+    let count = |level| findings.iter().filter(|f| f.level == level).count();
+    let summary = match (count(Level::Bad), count(Level::Warning)) {
+        (0, 0) => "All is well.".to_owned(),
+        (0, 1) => "The exporter would work; 1 warning.".to_owned(),
+        (0, warnings) => format!("The exporter would work; {warnings} warnings."),
+        (1, _) => "The exporter would not work: 1 thing is wrong.".to_owned(),
+        (bad, _) => format!("The exporter would not work: {bad} things are wrong."),
+    };
+    writeln!(out, "\n{summary}")
 }

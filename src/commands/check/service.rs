@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{ApiError, Client, Endpoint, FailureReason, Ticket};
+use orgdata_api::FailureReason as R;
+use orgdata_api::{ApiError, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, Page, Ticket};
 
-use super::{Finding, advice};
+use super::{Finding, bad, failed, good, warning};
 use crate::audit::Event;
 use crate::cli::Settings;
 use crate::metrics::Metrics;
@@ -13,24 +14,27 @@ use crate::metrics::Metrics;
 /// The largest difference between two clocks that needs no warning.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 
-/// What is known of the API.
-#[derive(Debug, Default)]
-pub(super) struct Service {
-    pub(super) findings: Vec<Finding>,
-    /// The organization that the key belongs to.
-    pub(super) organization: Option<String>,
-}
+/// Advice about a peer that does not answer.
+pub(super) const SILENCE: &str = "it hangs, or a firewall drops the packets: check whether the address answers from this machine";
 
-/// What the newest page of a listing says.
-struct Page {
-    finding: Finding,
-    organization: Option<String>,
-    /// How far this machine's clock is ahead of the API's.
-    ahead: Option<SignedDuration>,
-}
+/// Words of the errors of connections, and what to do about them. The first line that matches counts.
+const CONNECT: &str = "\
+dns error|failed to lookup => the host has no address: check the name, and this machine's DNS
+timed out => it hangs, or a firewall drops the packets: check whether the address answers from this machine
+tunnel|proxy => the proxy refuses the connection: check HTTPS_PROXY and NO_PROXY
+InvalidContentType|WrongVersion|corrupt message => the port does not speak TLS: check the port, or use http://
+CertificateRequired|HandshakeFailure => it requires a client certificate: give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY if it is a collector
+UnknownIssuer => the issuer of its certificate is not trusted on this machine: give its root certificate in OTEL_EXPORTER_OTLP_CERTIFICATE
+certificate => its certificate is not valid for this address: check the host, and the certificate's names and dates
+refused => nothing listens there: check host and port, and whether the server runs
+reset|closed|eof|Broken pipe|IncompleteMessage => the connection was accepted and dropped: check the server, any proxy or firewall in between, and whether the port wants https
+ => check whether the address can be reached from this machine";
 
-/// Requests a page of each listing that is on.
-pub(super) async fn check(settings: &Settings, limit: Duration) -> Service {
+/// The newest page of a listing, and how far this machine's clock is ahead of the API's; `None` if the listing is off.
+type Probe = Option<Result<(Page, Option<SignedDuration>), ApiError>>;
+
+/// Requests a page of each listing that is on. Returns also the organization that the key belongs to.
+pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Option<String>) {
     let mut api = settings.api.clone();
     api.timeout = limit;
     // The observer is not read.
@@ -38,69 +42,36 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> Service {
         Ok(client) => client,
         Err(error) => {
             let said = format!("--api.ca-file: {error}");
-            let finding = Finding::bad("service", said, "give a file with certificates (PEM)");
-            return Service {
-                findings: vec![finding],
-                organization: None,
-            };
+            let advice = "give a file with certificates (PEM)";
+            return (vec![bad("service", said, advice)], None);
         }
     };
     let audit = settings.audit.as_ref().map(|audit| audit.page_size);
     let tickets = settings.tickets.as_ref().map(|tickets| tickets.page_size);
-    let (audit, tickets) = tokio::join!(async { Some(audit_logs(&client, audit?).await) }, async {
-        Some(self::tickets(&client, tickets?).await)
-    },);
+    let size = audit.or(tickets).unwrap_or_default();
+    let (audit, tickets) = tokio::join!(
+        probe(&client, Endpoint::AuditLogs, audit),
+        probe(&client, Endpoint::Tickets, tickets),
+    );
     let listings = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
-    let mut findings = of_connection(&listings, settings);
-    let (mut organization, mut ahead) = (None, None);
-    // Without a connection or a valid key there is no more to say.
-    let is_connected = findings.last().is_some_and(Finding::is_good);
-    for (endpoint, page) in listings.into_iter().filter(|_| is_connected) {
-        findings.push(match page {
-            Some(Ok(page)) => {
-                organization = organization.or(page.organization);
-                ahead = ahead.or(page.ahead);
-                page.finding
-            }
-            Some(Err(error)) => advice::for_api(endpoint.as_str(), &error, settings),
-            None => Finding::good(endpoint.as_str(), "off"),
-        });
-    }
-    findings.extend(ahead.map(clock));
-    Service {
-        findings,
-        organization,
-    }
-}
-
-/// Returns what is true of both listings: an error that they share is reported once.
-fn of_connection(
-    listings: &[(Endpoint, Option<Result<Page, ApiError>>)],
-    settings: &Settings,
-) -> Vec<Finding> {
     let base_url = &settings.api.base_url;
-    let reached = if base_url.is_plain_remote() {
-        let said = format!("{base_url} answers, but the API key crosses the network unencrypted");
-        Finding::warning("service", said, "use https://")
-    } else {
-        Finding::good("service", format!("{base_url} answers"))
+    let reached = match base_url.is_plain_remote() {
+        true => warning(
+            "service",
+            format!("{base_url} answers, but the API key crosses the network unencrypted"),
+            "use https://",
+        ),
+        false => good("service", format!("{base_url} answers")),
     };
-    let pages = || listings.iter().filter_map(|(_, page)| page.as_ref());
-    let first = pages().find_map(|page| page.as_ref().err());
-    let is_of_all = |error: &ApiError| {
-        pages().all(|page| {
-            page.as_ref()
-                .is_err_and(|other| other.reason() == error.reason())
-        })
-    };
-    let shared = first.filter(|error| is_of_all(error));
-    match shared.map(|error| (error, error.reason())) {
-        None | Some((_, FailureReason::Forbidden)) => {}
-        Some((error, FailureReason::Key)) => return vec![advice::for_api("key", error, settings)],
-        Some((error, FailureReason::Unauthorized)) => {
-            return vec![reached, advice::for_api("key", error, settings)];
-        }
-        Some((error, _)) => return vec![advice::for_api("service", error, settings)],
+    if let Some(error) = shared_error(&listings) {
+        return (
+            match error.reason() {
+                R::Key => vec![advise("key", error, settings)],
+                R::Unauthorized => vec![reached, advise("key", error, settings)],
+                _ => vec![advise("service", error, settings)],
+            },
+            None,
+        );
     }
     let accepted = listings
         .iter()
@@ -110,14 +81,103 @@ fn of_connection(
         true => "neither scope".to_owned(),
         false => scopes.join(" and "),
     };
-    let place = advice::place_of_key(settings);
-    let key = Finding::good("key", format!("from {place}, accepted for {scopes}"));
-    vec![reached, key]
+    let place = place_of_key(settings);
+    let key = good("key", format!("from {place}, accepted for {scopes}"));
+    let mut findings = vec![reached, key];
+    let (mut organization, mut ahead) = (None, None);
+    for (endpoint, probe) in &listings {
+        findings.push(match probe {
+            Some(Ok((page, page_ahead))) => {
+                let (finding, of_page) = match endpoint {
+                    Endpoint::AuditLogs => audit_logs(page, size, &settings.api.filters),
+                    Endpoint::Tickets => self::tickets(page, size),
+                };
+                organization = organization.or(of_page);
+                ahead = ahead.or(*page_ahead);
+                finding
+            }
+            Some(Err(error)) => advise(endpoint.as_str(), error, settings),
+            None => good(endpoint.as_str(), "off"),
+        });
+    }
+    findings.extend(ahead.map(clock));
+    (findings, organization)
+}
+
+async fn probe(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Probe {
+    let page = client.probe(endpoint, size?).await;
+    Some(page.map(|page| {
+        let ahead = || Timestamp::now().duration_since(page.server_time);
+        let ahead = page.has_date.then(ahead);
+        (page, ahead)
+    }))
+}
+
+/// Returns an error that the listings share, which is reported once. A missing scope is that of one listing.
+fn shared_error(listings: &[(Endpoint, Probe)]) -> Option<&ApiError> {
+    let mut pages = listings.iter().filter_map(|(_, page)| page.as_ref());
+    let first = pages.next()?.as_ref().err()?;
+    let is_same = |error: &ApiError| error.reason() == first.reason();
+    let is_shared = pages.all(|page| page.as_ref().is_err_and(is_same));
+    (is_shared && first.reason() != R::Forbidden).then_some(first)
+}
+
+/// Returns the finding for a failed request to the API.
+fn advise(check: &'static str, error: &ApiError, settings: &Settings) -> Finding {
+    let said = error.to_string();
+    let loop_name = match said.contains(Endpoint::Tickets.scope()) {
+        true => "tickets",
+        false => "audit",
+    };
+    let advice = match error.reason() {
+        // The message itself says what to do.
+        R::Redirect => return failed(check, error),
+        R::Connect if said.contains("; ") => return failed(check, error),
+        R::Connect => connect(&said, "--api.base-url"),
+        R::Timeout => SILENCE.to_owned(),
+        R::Key => "put the key into it, on one line, readable for this user".to_owned(),
+        R::Unauthorized => format!(
+            "create a key in the API's settings, under API keys, and put it into {}",
+            place_of_key(settings)
+        ),
+        R::Forbidden => format!(
+            "give the key that scope in the API's settings, or do without: --{loop_name}.enabled=false"
+        ),
+        R::NotFound => "--api.base-url is the URL up to /v1, without it".to_owned(),
+        R::Validation if !settings.api.filters.is_empty() => {
+            "correct the filter that it names: --audit.activity-types, --audit.deal-ids, --audit.actor-emails, --audit.target-emails".to_owned()
+        }
+        R::RateLimited => "the exporter waits and continues; lower --api.max-requests-per-second if it lasts, or see what else uses the key".to_owned(),
+        R::ServerError => {
+            "the API itself fails: ask its operators; the exporter continues once it works".to_owned()
+        }
+        _ => "this is not an answer of the Organization Data API: check --api.base-url, and any proxy or login page in between".to_owned(),
+    };
+    match error.reason() {
+        R::RateLimited => warning(check, said, advice),
+        _ => bad(check, said, advice),
+    }
+}
+
+/// Returns where the key comes from.
+fn place_of_key(settings: &Settings) -> String {
+    match &settings.api.key {
+        KeySource::File(path) => path.display().to_string(),
+        KeySource::Value(_) => KEY_VARIABLE.to_owned(),
+    }
+}
+
+/// Returns what to do about a connection that failed; `setting` holds the address.
+pub(super) fn connect(error: &str, setting: &str) -> String {
+    let matches = |(words, _): &(&str, &str)| words.split('|').any(|word| error.contains(word));
+    let mut lines = CONNECT.lines().filter_map(|line| line.split_once(" => "));
+    let (_, advice) = lines.find(matches).unwrap_or_default();
+    format!("{advice} ({setting})")
 }
 
 fn clock(ahead: SignedDuration) -> Finding {
     if ahead.abs() <= MAX_CLOCK_DIFFERENCE {
-        return Finding::good("clock", "agrees with the API's within a few seconds");
+        return good("clock", "agrees with the API's within a few seconds");
     }
     let difference = Duration::from_secs(ahead.as_secs().unsigned_abs());
     let side = match ahead.is_negative() {
@@ -129,26 +189,23 @@ fn clock(ahead: SignedDuration) -> Finding {
         humantime::format_duration(difference)
     );
     let advice = "synchronize it; delays and ages are computed with it";
-    Finding::warning("clock", said, advice)
+    warning("clock", said, advice)
 }
 
-async fn audit_logs(client: &Client, size: u32) -> Result<Page, ApiError> {
+/// Returns a finding, and the organization of the entries.
+fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Option<String>) {
     const CHECK: &str = "audit-logs";
-    let page = client.probe(Endpoint::AuditLogs, size).await?;
-    let filters = &client.settings().filters;
-    let events: Vec<Event> = page
-        .items()
-        .map(|item| Event::read(item, page.server_time, filters))
-        .collect();
+    let read = |item| Event::read(item, page.server_time, filters);
+    let events: Vec<Event> = page.items().map(read).collect();
     let malformed = events.iter().filter(|event| event.event.is_err()).count();
     let newest = events.iter().map(|event| event.created_at).max();
     let finding = match newest.map(|newest| newest.strftime("%Y-%m-%dT%H:%M:%SZ")) {
         _ if malformed > 0 => as_undocumented(CHECK, malformed, events.len()),
-        Some(newest) => Finding::good(
-            CHECK,
-            format!("a page of {size} can be read; the newest entry is of {newest}"),
-        ),
-        None => Finding::warning(
+        Some(newest) => {
+            let said = format!("a page of {size} can be read; the newest entry is of {newest}");
+            good(CHECK, said)
+        }
+        None => warning(
             CHECK,
             "there are no entries",
             "check that the key is one of the right organization, and that the --audit filters match anything",
@@ -157,59 +214,37 @@ async fn audit_logs(client: &Client, size: u32) -> Result<Page, ApiError> {
     let organization = events
         .into_iter()
         .find_map(|event| Some(event.organization?.to_string()));
-    Ok(Page::new(finding, organization, &page))
+    (finding, organization)
 }
 
-async fn tickets(client: &Client, size: u32) -> Result<Page, ApiError> {
+/// Returns a finding, and the organization of the tickets.
+fn tickets(page: &Page, size: u32) -> (Finding, Option<String>) {
     const CHECK: &str = "tickets";
     const ADVICE: &str =
         "tell the API's operators; the exporter reports such a snapshot as inconsistent";
-    let page = client.probe(Endpoint::Tickets, size).await?;
     let items = page.len();
-    let tickets: Vec<Ticket<'_>> = page
-        .items()
-        .filter_map(|item| Some(Ticket::parse(item).ok()?.0))
-        .collect();
+    let tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
+    let tickets: Vec<Ticket<'_>> = tickets.map(|(ticket, _)| ticket).collect();
     let finding = match page.total_count {
         _ if tickets.len() < items => as_undocumented(CHECK, items - tickets.len(), items),
-        None => Finding::warning(CHECK, "the API does not send the number of tickets", ADVICE),
+        None => warning(CHECK, "the API does not send the number of tickets", ADVICE),
         Some(total) if items as u64 > total || (items == 0 && total > 0) => {
             let said = format!("the API counts {total} tickets and sends {items}");
-            Finding::warning(CHECK, said, ADVICE)
+            warning(CHECK, said, ADVICE)
         }
         Some(total) => {
             let said = format!("a page of {size} can be read; there are {total}");
-            Finding::good(CHECK, said)
+            good(CHECK, said)
         }
     };
-    let organization = tickets
-        .iter()
-        .find_map(|ticket| ticket.organization_id.as_ref());
-    Ok(Page::new(
-        finding,
-        organization.map(|id| id.as_str().to_owned()),
-        &page,
-    ))
+    let mut ids = tickets.iter().filter_map(|t| t.organization_id.as_ref());
+    (finding, ids.next().map(|id| id.as_str().to_owned()))
 }
 
 fn as_undocumented(check: &'static str, malformed: usize, items: usize) -> Finding {
-    Finding::warning(
+    warning(
         check,
         format!("{malformed} of {items} items are not as documented"),
         "tell the API's operators; the exporter counts what it can read of them",
     )
-}
-
-// === impl Page ===
-
-impl Page {
-    fn new(finding: Finding, organization: Option<String>, page: &orgdata_api::Page) -> Self {
-        Self {
-            finding,
-            organization,
-            ahead: page
-                .has_date
-                .then(|| Timestamp::now().duration_since(page.server_time)),
-        }
-    }
 }

@@ -1,0 +1,190 @@
+//! What is on this machine: the state file and its disk, and the addresses to listen on.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use rustix::fs::{Access, access, statvfs};
+
+use super::{Finding, bad, failed, good, warning};
+use crate::commands::healthcheck::Target;
+use crate::ledger::{self, Content, Look, OpenError, StatePath};
+use crate::web::{self, BindError, ListenAddress, WebConfig, try_bind};
+
+/// The maximum time for a running exporter to answer.
+const MAX_TIME: Duration = Duration::from_secs(2);
+
+/// Looks at the state file and its disk in a thread of its own, since either may hang.
+pub(super) async fn state(
+    settings: &ledger::Settings,
+    limit: Duration,
+) -> (Vec<Finding>, Option<Look>) {
+    let StatePath::File(path) = settings.path.clone() else {
+        let said = "in memory, and lost when the process ends";
+        return (vec![good("state", said)], None);
+    };
+    let (name, settings) = (path.display().to_string(), settings.clone());
+    let look = tokio::task::spawn_blocking(move || look(&path, &settings));
+    if let Ok(Ok(found)) = tokio::time::timeout(limit, look).await {
+        return found;
+    }
+    let said = format!(
+        "cannot read {name} within {}",
+        humantime::format_duration(limit)
+    );
+    let advice = "check whether its disk hangs, or give --state.path a file on another one";
+    (vec![bad("state", said, advice)], None)
+}
+
+fn look(path: &Path, settings: &ledger::Settings) -> (Vec<Finding>, Option<Look>) {
+    let directory = path.parent().filter(|parent| *parent != Path::new(""));
+    let directory = directory.unwrap_or(Path::new("."));
+    let unwritable = |error: io::Error| OpenError::Unwritable {
+        path: path.to_owned(),
+        error: error.to_string(),
+    };
+    let look = writable(directory, path).map_err(unwritable);
+    match look.and_then(|()| Look::at(path)) {
+        Ok(look) => {
+            let mut findings = vec![content(path, &look, settings)];
+            findings.extend(disk(directory, path, settings.max_size));
+            (findings, Some(look))
+        }
+        Err(error) => (vec![failed("state", error)], None),
+    }
+}
+
+fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
+    const CHECK: &str = "state";
+    let name = path.display();
+    match &look.content {
+        Content::Nothing if look.held => {
+            good(CHECK, format!("{name} is in use by a running exporter"))
+        }
+        Content::Nothing => {
+            let said = format!("{name} does not exist yet and can be created");
+            good(CHECK, said)
+        }
+        Content::Damaged(how) => warning(
+            CHECK,
+            format!("{name} is damaged: {how}"),
+            "the exporter would rename it and begin with a new one, with counters at 0; restore a copy if there is one",
+        ),
+        Content::State {
+            base_url,
+            older,
+            waiting,
+            dead_letters,
+            ..
+        } => {
+            if let Err(error) = settings.check_owner(base_url) {
+                return failed(CHECK, error);
+            }
+            let used = match (look.held, older) {
+                (true, _) => ", and a running exporter uses it",
+                (false, true) => ", and will be migrated from an older version",
+                (false, false) => "",
+            };
+            let moved = match *base_url == settings.base_url {
+                true => String::new(),
+                false => format!(", though it was written with {base_url}"),
+            };
+            let said = format!(
+                "{name} can be used{used}{moved}; {waiting} log records wait, {dead_letters} dead letters"
+            );
+            good(CHECK, said)
+        }
+    }
+}
+
+/// Checks whether this user could write the file and the files beside it.
+fn writable(directory: &Path, file: &Path) -> io::Result<()> {
+    access(directory, Access::WRITE_OK | Access::EXEC_OK)?;
+    if file.exists() {
+        access(file, Access::READ_OK | Access::WRITE_OK)?;
+    }
+    Ok(())
+}
+
+fn disk(directory: &Path, path: &Path, max_size: u64) -> Option<Finding> {
+    let disk = statvfs(directory).ok()?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let used = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let limit = ByteSize(max_size).display().iec();
+    let said = format!("{} free", ByteSize(free).display().iec());
+    if free.saturating_add(used) >= max_size {
+        let said = format!("{said}, for a state file of at most {limit}");
+        return Some(good("disk", said));
+    }
+    let said = format!("{said}, but the state file may grow to {limit}");
+    let advice = "free some space, or lower --state.max-size; on a full disk nothing is counted";
+    Some(warning("disk", said, advice))
+}
+
+/// Compares the organization of the key with that of the state file.
+pub(super) fn organization(of_key: String, look: Option<Look>) -> Finding {
+    const CHECK: &str = "organization";
+    let ours = match look.map(|look| look.content) {
+        Some(Content::State { organization, .. }) => organization,
+        _ => None,
+    };
+    match ours {
+        Some(ours) if ours != of_key => bad(
+            CHECK,
+            format!("the API key belongs to organization {of_key}, but the state file to {ours}"),
+            format!("use a key of organization {ours}, or give --state.path another file"),
+        ),
+        Some(_) => {
+            let said = format!("{of_key}, that of the key and of the state file");
+            good(CHECK, said)
+        }
+        None => good(CHECK, of_key),
+    }
+}
+
+/// Tries each address. `held` says that an exporter runs with the state file of these settings.
+pub(super) async fn listen(settings: &web::Settings, held: bool, limit: Duration) -> Vec<Finding> {
+    const CHECK: &str = "listen";
+    let mut findings = Vec::new();
+    if let Some(config) = &settings.config {
+        let with = if WebConfig::is_tls(config) {
+            "with"
+        } else {
+            "without"
+        };
+        let said = format!("the web configuration file is valid, {with} TLS");
+        findings.push(good("web-config", said));
+    }
+    if settings.systemd_socket {
+        let said = "on the sockets that systemd passes when it starts the exporter";
+        findings.push(good(CHECK, said));
+        return findings;
+    }
+    let tries = tokio::time::timeout(limit, try_bind(&settings.listen_addresses)).await;
+    let Ok(tries) = tries else {
+        let limit = humantime::format_duration(limit);
+        let said = format!("cannot resolve the names within {limit}");
+        let advice = "give IP addresses with --web.listen-address";
+        findings.push(bad(CHECK, said, advice));
+        return findings;
+    };
+    for (address, tried) in settings.listen_addresses.iter().zip(tries) {
+        findings.push(match tried {
+            Ok(()) => good(CHECK, format!("{address} is free")),
+            Err(BindError::InUse(_)) if held && is_exporter(address).await => {
+                good(CHECK, format!("the running exporter listens on {address}"))
+            }
+            Err(error) => failed(CHECK, error),
+        });
+    }
+    findings
+}
+
+/// Returns whether an exporter listens there already.
+async fn is_exporter(address: &ListenAddress) -> bool {
+    match Target::from_listen_address(address) {
+        Ok(target) => target.ask(MAX_TIME).await.is_ok(),
+        Err(_) => false,
+    }
+}
