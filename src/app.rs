@@ -11,7 +11,7 @@ use orgdata_api::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::Tail;
+use crate::audit::{self, Tail};
 use crate::cli::Settings;
 use crate::ledger::{LedgerHandle, OpenError, Status};
 use crate::metrics::certificates::Certificate;
@@ -55,18 +55,6 @@ pub struct App {
     tail: Option<Tail>,
     sender: Option<Sender>,
     bound: Bound,
-    /// The state of the file that the metrics show.
-    shown: Status,
-    /// Damaged state files that this process has set aside.
-    recreations: u32,
-}
-
-/// How a run ended that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
-    Stopped,
-    /// The state file is damaged.
-    Damaged,
 }
 
 // === impl RunError ===
@@ -108,27 +96,17 @@ impl App {
         let max_size = i64::try_from(settings.ledger.max_size).unwrap_or(i64::MAX);
         metrics.state.max_size_bytes.set(max_size);
         metrics.state.created(state.created_at);
-        let mut recreations = 0;
         if let Some(at) = state.recreated_at {
             let by_us = at.as_microsecond() >= started.as_microsecond();
-            recreations = u32::from(by_us);
             metrics.state.recreated(at, by_us);
         }
-        let shown = ledger.status();
-        show_status(&metrics, &Status::default(), &shown);
-        let tail = match settings.audit.clone() {
-            Some(audit) => Some(Tail::new(
-                client.clone(),
-                ledger.clone(),
-                state,
-                metrics.clone(),
-                audit,
-            )),
-            None => {
-                crate::audit::restore(&metrics, state.counted);
-                None
-            }
-        };
+        let mut tail = None;
+        if let Some(audit) = settings.audit.clone() {
+            let (client, ledger) = (client.clone(), ledger.clone());
+            tail = Some(Tail::new(client, ledger, state, metrics.clone(), audit));
+        } else {
+            audit::restore(&metrics, state.counted);
+        }
         Ok(Self {
             settings,
             metrics,
@@ -137,8 +115,6 @@ impl App {
             tail,
             sender,
             bound,
-            shown,
-            recreations,
         })
     }
 
@@ -157,46 +133,38 @@ impl App {
         // The sockets are kept: a free port stays the same, and systemd hands its sockets over only once.
         let bound = self.bound.clone();
         loop {
-            let (ledger, recreations) = (self.ledger.clone(), self.recreations);
-            if self.run_once(shutdown.clone()).await? == Ended::Stopped {
+            let (ledger, metrics) = (self.ledger.clone(), self.metrics.clone());
+            if !self.run_once(&shutdown).await? {
                 return Ok(());
             }
             ledger.set_aside().await?;
             drop(ledger);
             self = Self::open_with(settings.clone(), Some(bound.clone())).await?;
             // The new metrics start at 0, and would make a second recreation look like the first.
-            for _ in 0..=recreations {
-                self.metrics.state.recreated(Timestamp::now(), true);
-            }
-            self.recreations = recreations + 1;
+            let before = metrics.state.recreated.get();
+            self.metrics.state.recreated.inc_by(before);
+            self.metrics.state.recreated(Timestamp::now(), true);
         }
     }
 
-    async fn run_once(self, shutdown: CancellationToken) -> Result<Ended, RunError> {
-        let Self {
-            settings,
-            metrics,
-            client,
-            ledger,
-            tail,
-            sender,
-            bound,
-            shown,
-            recreations: _,
-        } = self;
+    /// Runs until `shutdown`, or until the state file is damaged; returns whether it is.
+    async fn run_once(self, shutdown: &CancellationToken) -> Result<bool, RunError> {
+        let (settings, metrics, ledger) = (self.settings, self.metrics, self.ledger);
         let health = Health::default();
         let state = WebState {
             metrics: metrics.clone(),
             health: health.clone(),
         };
-        let listening = bound.names().join(",");
+        let shown = ledger.status();
+        show_status(&metrics, &Status::default(), &shown);
+        let listening = self.bound.names().join(",");
         let stop_web = CancellationToken::new();
-        let web = tokio::spawn(web::serve(bound, state, stop_web.clone()));
+        let web = tokio::spawn(web::serve(self.bound, state, stop_web.clone()));
 
         // Readers stop first, so that the relay's last records are the last there are.
         let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
-        if let Some(tail) = tail {
+        if let Some(tail) = self.tail {
             let (health, token) = (health.clone(), reading.clone());
             readers.spawn(async move {
                 tail.run(health, token).await;
@@ -207,12 +175,12 @@ impl App {
             let (health, token) = (health.clone(), reading.clone());
             let (published, loops) = (metrics.tickets.clone(), metrics.loops.clone());
             readers.spawn(async move {
-                tickets::run(client, tickets, published, loops, health, token).await;
+                tickets::run(self.client, tickets, published, loops, health, token).await;
                 Loop::Tickets
             });
         }
         let sending = CancellationToken::new();
-        let mut relay = match (sender, &settings.otlp) {
+        let mut relay = match (self.sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
                 let relay = Relay::new(
@@ -231,17 +199,17 @@ impl App {
         health.set_ready(true);
         report::begin(&settings, &listening);
 
-        let mut outcome = Ok(Ended::Stopped);
+        let mut outcome = Ok(false);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = report::follow(&metrics, &ledger) => match never {},
+            never = report::follow(&metrics, || ledger.backlog().records) => match never {},
             never = follow_status(&metrics, &ledger, shown) => match never {},
             never = replay_dead_letters(&ledger) => match never {},
             () = ledger.fenced() => outcome = Err(RunError::Fenced),
             () = ledger.damaged() => {
                 tracing::error!("the state file is damaged; the exporter starts again with a new one");
-                outcome = Ok(Ended::Damaged);
+                outcome = Ok(true);
             }
             ended = readers.join_next(), if !readers.is_empty() => {
                 let which = ended.and_then(Result::ok).map_or("reading", Loop::as_str);
@@ -259,7 +227,7 @@ impl App {
         health.set_ready(false);
         stop_web.cancel();
         let _ = web.await;
-        if let Ok(Ended::Stopped) = outcome {
+        if let Ok(false) = outcome {
             tracing::info!(unsent = ledger.backlog().records, "stopped");
         }
         outcome

@@ -68,12 +68,8 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
     runtime.block_on(async {
         // A signal during the opening of the state file stops the exporter once it is open.
         let shutdown = shutdown::on_signal();
-        let web = settings.web.config.clone();
-        shutdown::on_hangup(move || {
-            if let Some(web) = &web {
-                web.reload();
-            }
-        });
+        let web = settings.web.config.clone().unwrap_or_default();
+        shutdown::on_hangup(move || web.reload());
         Ok(app::App::open(settings).await?.run(shutdown).await?)
     })
 }

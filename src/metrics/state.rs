@@ -16,7 +16,7 @@ families! {
         /// Transactions that could not be written to the state file. Nothing in them was counted, and they are retried.
         "orgdata_state_commit_failures" => pub commit_failures: Counter,
         /// Damaged state files replaced with a new one since this process started.
-        "orgdata_state_recreated" => recreated: Counter,
+        "orgdata_state_recreated" => pub recreated: Counter,
         /// When a damaged state file was last replaced with a new one, in seconds since the epoch; 0 if never.
         "orgdata_state_recreated_timestamp_seconds" => recreated_at: Gauge<f64, AtomicU64>,
         /// When the state file was created, in seconds since the epoch. The counters of events count from this time.
