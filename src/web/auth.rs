@@ -11,7 +11,6 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use ring::digest;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::sync::Semaphore;
 
 use super::config::ConfigError;
 use crate::util::lock;
@@ -25,25 +24,27 @@ const MAX_WAITING: (usize, usize) = (4, 64);
 /// The users of a configuration file, with their bcrypt hashes.
 pub(super) type Users = BTreeMap<String, SecretString>;
 
-/// The result of a check.
+/// Whether a request is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Allowed,
     Denied,
+    /// The rate limit is reached.
+    Limited,
     /// Too many other checks are waiting.
     Busy,
 }
 
-/// Checks passwords. Clones are the same.
-#[derive(Clone, Debug)]
+/// Checks passwords.
+#[derive(Debug, Default)]
 pub(super) struct PasswordVerifier(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     /// For each user a digest of the right password.
     allowed: Mutex<HashMap<String, Vec<u8>>>,
     /// bcrypt uses a whole processor; a second check at a time would leave a small machine none.
-    turn: Arc<Semaphore>,
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// The clients of the checks that wait.
     waiting: Mutex<Vec<Option<IpAddr>>>,
 }
@@ -89,21 +90,16 @@ fn cost(hash: &SecretString) -> u32 {
 // === impl PasswordVerifier ===
 
 impl PasswordVerifier {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Inner {
-            allowed: Mutex::default(),
-            turn: Arc::new(Semaphore::new(1)),
-            waiting: Mutex::default(),
-        }))
-    }
-
     /// Checks a password. If the client disconnects, the check goes on and its outcome is cached.
     pub(super) async fn check(
         &self,
         users: &Users,
-        (user, password): Credentials,
+        given: Option<Credentials>,
         client: Option<IpAddr>,
     ) -> Verdict {
+        let Some((user, password)) = given else {
+            return Verdict::Denied;
+        };
         let inner = self.0.clone();
         let known = users.get(&user);
         // The password of an unknown user is compared with the most expensive hash, so that the time
@@ -125,9 +121,7 @@ impl PasswordVerifier {
         let Some(waiting) = Waiting::begin(&inner, client) else {
             return Verdict::Busy;
         };
-        let Ok(turn) = inner.turn.clone().acquire_owned().await else {
-            return Verdict::Busy;
-        };
+        let turn = inner.turn.clone().lock_owned().await;
         // Another request may have checked the same password meanwhile.
         if is_cached() {
             return Verdict::Allowed;
@@ -219,7 +213,7 @@ mod tests {
             users(&[("alice", &hash), ("bob", &hash)]),
             users(&[("bob", &hash)]),
         );
-        let verifier = PasswordVerifier::new();
+        let verifier = PasswordVerifier::default();
         for (users, user, password, verdict) in [
             (&both, "alice", "right", Verdict::Allowed),
             (&both, "alice", "right", Verdict::Allowed),
@@ -234,7 +228,7 @@ mod tests {
         ] {
             let given = (user.to_owned(), password.into());
             assert_eq!(
-                verifier.check(users, given, None).await,
+                verifier.check(users, Some(given), None).await,
                 verdict,
                 "{user} {password}"
             );
@@ -243,7 +237,7 @@ mod tests {
 
     #[test]
     fn waiting_checks_are_bounded_for_each_client_and_together() {
-        let inner = PasswordVerifier::new().0;
+        let inner = PasswordVerifier::default().0;
         let begin = |last: u8| Waiting::begin(&inner, Some(IpAddr::from([127, 0, 0, last])));
         let of_one: Vec<Waiting> = std::iter::from_fn(|| begin(1)).collect();
         let others: Vec<Waiting> = (2..200).filter_map(begin).collect();
@@ -256,9 +250,9 @@ mod tests {
     #[tokio::test]
     async fn the_outcome_for_a_client_that_disconnects_is_cached() {
         let hash = bcrypt::hash("right", 4).unwrap();
-        let (verifier, users) = (PasswordVerifier::new(), users(&[("alice", &hash)]));
-        let check = || verifier.check(&users, ("alice".to_owned(), "right".into()), None);
-        let turn = verifier.0.turn.clone().acquire_owned().await.unwrap();
+        let (verifier, users) = (PasswordVerifier::default(), users(&[("alice", &hash)]));
+        let check = || verifier.check(&users, Some(("alice".to_owned(), "right".into())), None);
+        let turn = verifier.0.turn.clone().lock_owned().await;
         let mut request = Box::pin(check());
         assert!(futures_util::poll!(request.as_mut()).is_pending());
         drop(turn);
@@ -266,7 +260,7 @@ mod tests {
         let _ = futures_util::poll!(request.as_mut());
         drop(request);
         // The turn is free again once the check is done, and the cached outcome needs none.
-        let _turn = verifier.0.turn.acquire().await.unwrap();
+        let _turn = verifier.0.turn.lock().await;
         assert_eq!(check().await, Verdict::Allowed);
     }
 }

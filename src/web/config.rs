@@ -5,11 +5,11 @@
 //! one before in force.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::{fs, io};
 
 use arc_swap::ArcSwap;
 use http::header::{HeaderName, HeaderValue};
@@ -39,11 +39,12 @@ const HEADERS: [(&str, &[&str]); 5] = [
 #[error("{0}")]
 pub struct ConfigError(pub(super) String);
 
-/// A web configuration file and what it says at present; every clone is the same handle.
-#[derive(Clone, Debug)]
+/// A web configuration file and what it says at present; every clone is the same handle. The
+/// default is no file, which asks for nothing.
+#[derive(Clone, Debug, Default)]
 pub struct WebConfig(Arc<Shared>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     path: PathBuf,
     current: ArcSwap<Current>,
@@ -52,7 +53,7 @@ struct Shared {
 }
 
 /// What one file asks for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Current {
     tls: Option<Tls>,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
@@ -104,26 +105,24 @@ pub(super) struct Files {
 
 impl Files {
     /// Reads a file; its path is relative to the configuration file.
-    pub(super) fn read(&mut self, path: &str) -> Result<String, String> {
+    pub(super) fn read(&mut self, path: impl AsRef<Path>) -> io::Result<String> {
         let path = self.directory.join(path);
-        self.read.push((path.clone(), fingerprint(&path)));
-        fs::read_to_string(&path).map_err(|error| {
-            let path = path.display().to_string();
-            format!("cannot read {path:?}: {error}; paths are relative to the configuration file")
-        })
+        let (content, hash) = read(&path);
+        self.read.push((path, hash));
+        content
     }
 
     fn have_changed(&self) -> bool {
-        let mut read = self.read.iter();
-        read.any(|(path, before)| fingerprint(path) != *before)
+        let mut files = self.read.iter();
+        files.any(|(path, before)| read(path).1 != *before)
     }
 }
 
-/// Returns a hash of the content of a file. Before a file is read, so that a later change is seen.
-fn fingerprint(path: &Path) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    fs::read(path).ok().hash(&mut hasher);
-    hasher.finish()
+/// Reads a file, and returns a hash of its content too.
+fn read(path: &Path) -> (io::Result<String>, u64) {
+    let (content, mut hasher) = (fs::read_to_string(path), DefaultHasher::new());
+    content.as_ref().ok().hash(&mut hasher);
+    (content, hasher.finish())
 }
 
 // === impl Current ===
@@ -133,10 +132,10 @@ impl Current {
     fn read(path: &Path) -> (Files, Result<Self, ConfigError>) {
         let mut files = Files {
             directory: path.parent().unwrap_or(Path::new("")).to_owned(),
-            read: vec![(path.to_owned(), fingerprint(path))],
+            read: Vec::new(),
         };
-        let text = fs::read_to_string(path)
-            .map_err(|error| ConfigError(format!("cannot read the file: {error}")));
+        let text = files.read(path.file_name().unwrap_or_default());
+        let text = text.map_err(|error| ConfigError(format!("cannot read the file: {error}")));
         let current = text.and_then(|text| Self::parse(&text, &mut files));
         (files, current)
     }
@@ -259,7 +258,7 @@ impl WebConfig {
             path: path.to_owned(),
             current: ArcSwap::from_pointee(current?),
             files: Mutex::new(files),
-            passwords: PasswordVerifier::new(),
+            passwords: PasswordVerifier::default(),
         })))
     }
 

@@ -28,6 +28,7 @@ pub use crate::health::Health;
 use crate::metrics::Metrics;
 use auth::Verdict;
 pub use config::{ConfigError, WebConfig};
+use connections::Connection;
 pub use listen::{BindError, Bound, bind, try_bind};
 pub use server::serve;
 pub use settings::{Limits, ListenAddress, Settings, telemetry_path};
@@ -97,65 +98,48 @@ fn router(state: WebState, settings: &Settings) -> Router {
             StatusCode::SERVICE_UNAVAILABLE,
             RESPONSE_TIMEOUT,
         ))
-        .layer(from_fn_with_state(settings.config.clone(), guard))
+        .layer(from_fn_with_state(
+            settings.config.clone().unwrap_or_default(),
+            guard,
+        ))
 }
 
 /// Checks every request, and completes every response. Probes are no exception, as in the toolkit.
 async fn guard(
-    State(config): State<Option<WebConfig>>,
+    State(config): State<WebConfig>,
     Extension(client): Extension<server::Client>,
     request: Request,
     next: Next,
 ) -> Response {
     let under_way = client.connection.begin_response();
-    let current = config.as_ref().map(WebConfig::current);
-    let credentials = auth::credentials(request.headers());
-    let refusal = match (&config, &current) {
-        (Some(config), Some(current)) => refusal(config, current, credentials, &client).await,
-        _ => None,
+    let current = config.current();
+    let verdict = match () {
+        () if !current.within_rate() => Verdict::Limited,
+        () if current.users.is_empty() => Verdict::Allowed,
+        () => {
+            let given = auth::credentials(request.headers());
+            let passwords = config.passwords();
+            passwords.check(&current.users, given, client.address).await
+        }
     };
-    let mut response = match refusal {
-        Some(refusal) => refusal,
-        None => next.run(request).await,
+    let mut response = match verdict {
+        Verdict::Allowed => next.run(request).await,
+        Verdict::Denied => {
+            let challenge = [(WWW_AUTHENTICATE, CHALLENGE)];
+            (StatusCode::UNAUTHORIZED, challenge, "Unauthorized\n").into_response()
+        }
+        Verdict::Limited => (StatusCode::TOO_MANY_REQUESTS, "Too many requests.\n").into_response(),
+        Verdict::Busy => {
+            let message = "Too many passwords are being checked.\n";
+            (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "5")], message).into_response()
+        }
     };
-    let configured = current.iter().flat_map(|current| current.headers.clone());
     let usual = HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));
-    for (name, value) in configured.chain(usual) {
+    let headers = current.headers.iter().cloned().chain(usual);
+    for (name, value) in headers {
         response.headers_mut().entry(name).or_insert(value);
     }
     response.map(|body| under_way.attach(body))
-}
-
-/// Returns the response to a request that the configuration file does not allow.
-async fn refusal(
-    config: &WebConfig,
-    current: &config::Current,
-    credentials: Option<auth::Credentials>,
-    client: &server::Client,
-) -> Option<Response> {
-    let too_many = StatusCode::TOO_MANY_REQUESTS;
-    if !current.within_rate() {
-        return Some((too_many, "Too many requests.\n").into_response());
-    }
-    if current.users.is_empty() {
-        return None;
-    }
-    let passwords = config.passwords();
-    let verdict = match credentials {
-        Some(given) => passwords.check(&current.users, given, client.address).await,
-        None => Verdict::Denied,
-    };
-    match verdict {
-        Verdict::Allowed => None,
-        Verdict::Denied => {
-            let challenge = [(WWW_AUTHENTICATE, CHALLENGE)];
-            Some((StatusCode::UNAUTHORIZED, challenge, "Unauthorized\n").into_response())
-        }
-        Verdict::Busy => {
-            let message = "Too many passwords are being checked.\n";
-            Some((too_many, [(RETRY_AFTER, "5")], message).into_response())
-        }
-    }
 }
 
 async fn healthy(State(health): State<Health>) -> Response {

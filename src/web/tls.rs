@@ -217,7 +217,10 @@ impl Pem {
     ) -> Result<Option<Self>, ConfigError> {
         if let Some(path) = file.filter(|path| !path.is_empty()) {
             let field = format!("{field}_file");
-            let text = files.read(&path).map_err(|failed| error(&field, failed))?;
+            let text = files.read(&path).map_err(|failed| {
+                let message = "paths are relative to the configuration file";
+                error(&field, format!("cannot read {path:?}: {failed}; {message}"))
+            })?;
             return Ok(Some(Self { field, text }));
         }
         let (field, inline) = (field.to_owned(), inline.filter(|text| !text.is_empty()));
@@ -252,37 +255,16 @@ impl ClientVerifier {
                 "it needs client_auth_type: RequireAnyClientCert or RequireAndVerifyClientCert";
             return Err(error("client_allowed_sans", message));
         }
-        let field = authority
-            .as_ref()
-            .map_or("client_ca_file", |pem| &pem.field);
-        if authority.is_some() && policy == NoClientCert {
+        if let (Some(authority), NoClientCert) = (&authority, policy) {
             let message = "it has no effect without client_auth_type; write client_auth_type: \
                            RequireAndVerifyClientCert, or remove it";
-            return Err(error(field, message));
+            return Err(error(&authority.field, message));
         }
-        let unusable = |failed: String| error(field, format!("no authority for clients: {failed}"));
-        let mut roots = RootCertStore::empty();
-        for certificate in authority
-            .as_ref()
-            .map_or(Ok(Vec::new()), Pem::certificates)?
-        {
-            let added = roots.add(certificate);
-            added.map_err(|failed| unusable(failed.to_string()))?;
-        }
-        let mut chain = None;
-        if matches!(policy, VerifyClientCertIfGiven | RequireAndVerifyClientCert) {
-            if authority.is_none() {
-                // As in Go, the authorities of the system.
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-            let roots = Arc::new(roots);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-            let verifier = verifier.build();
-            chain = Some(verifier.map_err(|failed| unusable(failed.to_string()))?);
-        }
+        let verifies = matches!(policy, VerifyClientCertIfGiven | RequireAndVerifyClientCert);
+        let chain = verifies.then(|| chain_verifier(authority, provider));
         Ok(Self {
             required,
-            chain,
+            chain: chain.transpose()?,
             names,
             algorithms: provider.signature_verification_algorithms,
         })
@@ -291,6 +273,34 @@ impl ClientVerifier {
     fn protections(&self) -> [bool; 3] {
         [self.required, self.chain.is_some(), self.names.is_some()]
     }
+}
+
+/// Returns what verifies that a certificate is signed by the authority.
+fn chain_verifier(
+    authority: Option<Pem>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, ConfigError> {
+    let field = authority
+        .as_ref()
+        .map_or("client_ca_file", |pem| &pem.field);
+    let unusable = |failed: String| error(field, format!("no authority for clients: {failed}"));
+    let mut roots = RootCertStore::empty();
+    match &authority {
+        Some(pem) => {
+            for certificate in pem.certificates()? {
+                let added = roots.add(certificate);
+                added.map_err(|failed| unusable(failed.to_string()))?;
+            }
+        }
+        // As in Go, the authorities of the system.
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    verifier
+        .build()
+        .map_err(|failed| unusable(failed.to_string()))
 }
 
 impl ClientCertVerifier for ClientVerifier {
