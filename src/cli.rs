@@ -6,7 +6,7 @@ mod flags;
 mod resolve;
 pub(crate) mod values;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue};
@@ -44,10 +44,8 @@ impl Given {
     /// Returns the values of a flag as they were written, defaults included.
     pub(crate) fn values(&self, name: &str) -> Vec<String> {
         let values = self.0.try_get_raw(name).ok().flatten();
-        let values = values.into_iter().flatten();
-        values
-            .map(|value| value.to_string_lossy().into_owned())
-            .collect()
+        let text = |value: &OsStr| value.to_string_lossy().into_owned();
+        values.into_iter().flatten().map(text).collect()
     }
 }
 
@@ -66,18 +64,12 @@ pub fn usage_error(error: &clap::Error) -> String {
 
 /// Adds the variable to a message if `flag` begins with a flag that was set by its variable.
 pub fn with_origin(message: &str, flag: &str) -> String {
-    let Some(flag) = flag_of(flag) else {
-        return message.to_owned();
-    };
-    let on_command_line = |argument: OsString| {
-        let argument = argument.to_string_lossy().into_owned();
-        let rest = argument
-            .strip_prefix("--")
-            .and_then(|argument| argument.strip_prefix(flag));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
-    };
-    let name = variable_of(flag);
-    if variable(&name).is_none() || std::env::args_os().skip(1).any(on_command_line) {
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || ".-".contains(letter);
+    let flag = flag.split(|letter| !is_name(letter)).next();
+    let flag = flag.unwrap_or_default().trim_end_matches('.');
+    let name = flag.strip_prefix("--").map(variable_of).unwrap_or_default();
+    let is_flag = |argument: OsString| argument.to_string_lossy().split('=').next() == Some(flag);
+    if variable(&name).is_none() || std::env::args_os().skip(1).any(is_flag) {
         return message.to_owned();
     }
     format!("{message} (the value is from the variable {name})")
@@ -88,14 +80,6 @@ pub fn with_origin(message: &str, flag: &str) -> String {
 pub fn variable(name: &str) -> Option<String> {
     let value = std::env::var_os(name)?;
     Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
-}
-
-/// Returns the name of the flag that a text begins with.
-fn flag_of(text: &str) -> Option<&str> {
-    let rest = text.strip_prefix("--")?;
-    let is_name = |letter: char| letter.is_ascii_alphanumeric() || ".-".contains(letter);
-    let end = rest.find(|letter| !is_name(letter)).unwrap_or(rest.len());
-    Some(rest[..end].trim_end_matches('.')).filter(|flag| !flag.is_empty())
 }
 
 pub(crate) fn variable_of(flag: &str) -> String {

@@ -52,10 +52,14 @@ impl Telemetry {
         format: LogFormat,
         spans: Result<Option<SdkTracerProvider>, String>,
     ) -> Self {
-        let (spans, problem) = match spans {
-            Ok(spans) => (spans, None),
-            Err(problem) => (None, Some(problem)),
-        };
+        let spans = spans.unwrap_or_else(|problem| {
+            tokio::spawn(async move {
+                // The same variable may end the program in a moment, with an error that says the same.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                tracing::warn!("cannot export spans: {problem}; the exporter runs without them");
+            });
+            None
+        });
         // Only the exporter's own spans: exporting has spans too, and they would be exported without end.
         let layer = spans.as_ref().map(|spans| {
             tracing_opentelemetry::layer()
@@ -78,13 +82,6 @@ impl Telemetry {
             .with(layer)
             .try_init();
         tokio::spawn(throttle.clone().report());
-        if let Some(problem) = problem {
-            tokio::spawn(async move {
-                // The same variable may end the program in a moment, with an error that says the same.
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                tracing::warn!("cannot export spans: {problem}; the exporter runs without them");
-            });
-        }
         Self { spans, throttle }
     }
 }

@@ -67,9 +67,7 @@ pub struct ApiFlags {
     #[arg(id = "api.ca-file", long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// Send the key over plain http to a host other than this machine
-    #[arg(id = "api.allow-plain-http", long, value_name = "BOOL")]
-    #[arg(default_value = "false", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "api.allow-plain-http", long, value_name = BOOL, default_value = "false")]
     pub allow_plain_http: bool,
 }
 
@@ -78,9 +76,7 @@ pub struct ApiFlags {
 #[command(next_help_heading = "Audit logs")]
 pub struct AuditFlags {
     /// Read the audit logs; needs the scope activity_logs:read
-    #[arg(id = "audit.enabled", long, value_name = "BOOL")]
-    #[arg(default_value = "true", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "audit.enabled", long, value_name = BOOL, default_value = "true")]
     pub enabled: bool,
     /// Time between two polls
     #[arg(id = "audit.poll-interval", long, value_name = "DURATION")]
@@ -120,9 +116,7 @@ pub struct AuditFlags {
 #[command(next_help_heading = "Tickets")]
 pub struct TicketFlags {
     /// Read the tickets; needs the scope tickets:read
-    #[arg(id = "tickets.enabled", long, value_name = "BOOL")]
-    #[arg(default_value = "true", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "tickets.enabled", long, value_name = BOOL, default_value = "true")]
     pub enabled: bool,
     /// Time between two scans
     #[arg(id = "tickets.scan-interval", long, value_name = "DURATION")]
@@ -190,9 +184,7 @@ pub struct WebFlags {
     #[arg(default_value = ":10917", value_delimiter = ',')]
     pub listen_addresses: Vec<ListenAddress>,
     /// Listen on the sockets that systemd passes, instead of --web.listen-address
-    #[arg(id = "web.systemd-socket", long, value_name = "BOOL")]
-    #[arg(default_value = "false", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(id = "web.systemd-socket", long, value_name = BOOL, default_value = "false")]
     pub systemd_socket: bool,
     /// TLS, client certificates, basic auth, headers and a rate limit, in the format of Prometheus' exporter-toolkit; read again if it changes
     #[arg(id = "web.config.file", long, value_name = "FILE")]
@@ -222,6 +214,9 @@ pub struct LogFlags {
     pub shutdown_grace: Duration,
 }
 
+/// The name of the value of a flag that is on without a value too.
+const BOOL: &str = "BOOL";
+
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 /// `--metrics.actor-label`.
@@ -237,16 +232,23 @@ pub enum ActorLabelMode {
     None,
 }
 
-/// Gives each flag with a dot in its name a variable: `--audit.start` is also `ORGDATA_AUDIT_START`.
+/// Gives a flag of type bool an optional value, and each flag with a dot in its name a variable: `--audit.start` is also `ORGDATA_AUDIT_START`.
 ///
 /// An empty variable counts as unset. clap has no option for that, so such a flag gets no variable.
-pub(crate) fn with_variable(arg: Arg) -> Arg {
-    let Some(name) = arg.get_long().filter(|name| name.contains('.')) else {
-        return arg;
-    };
-    let variable = super::variable_of(name);
-    if std::env::var_os(&variable).is_some_and(|value| value.is_empty()) {
-        return arg;
+pub(crate) fn with_variable(mut arg: Arg) -> Arg {
+    if arg.get_value_names().is_some_and(|names| names == [BOOL]) {
+        // clap's own form of such a flag takes no value.
+        arg = arg.action(ArgAction::Set).num_args(0..=1);
+        arg = arg
+            .default_missing_value("true")
+            .value_parser(BoolishValueParser::new());
     }
-    arg.env(variable).hide_env_values(true)
+    let variable = match arg.get_long().filter(|name| name.contains('.')) {
+        Some(name) => super::variable_of(name),
+        None => return arg,
+    };
+    match std::env::var_os(&variable) {
+        Some(value) if value.is_empty() => arg,
+        _ => arg.env(variable).hide_env_values(true),
+    }
 }

@@ -244,20 +244,15 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, SettingsError> {
 
 fn web_config(flags: &Flags) -> Result<Option<web::WebConfig>, SettingsError> {
     // As in exporter-toolkit, an empty name means no file.
-    let path = flags.web.config_file.as_ref();
-    let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else {
-        return Ok(None);
-    };
-    let config = web::WebConfig::load(path);
-    config
-        .map(Some)
-        .map_err(|error| SettingsError::in_file("--web.config.file", path, error))
+    let path = flags.web.config_file.as_deref();
+    let path = path.filter(|path| !path.as_os_str().is_empty());
+    let in_file = |path, error| SettingsError::in_file("--web.config.file", path, error);
+    let load = |path| web::WebConfig::load(path).map_err(|error| in_file(path, error));
+    path.map(load).transpose()
 }
 
 fn trimmed(values: &[String]) -> Vec<String> {
     let values = values.iter().map(|value| value.trim());
-    values
-        .filter(|value| !value.is_empty())
-        .map(str::to_owned)
-        .collect()
+    let values = values.filter(|value| !value.is_empty());
+    values.map(str::to_owned).collect()
 }
