@@ -91,23 +91,21 @@ impl Health {
     /// Runs a round of a loop and beats while it waits, for at most [`LONGEST_ROUND`] or [`LONGEST_RELAY_ROUND`].
     pub async fn round<F: Future>(&self, which: Loop, round: F) -> F::Output {
         tokio::pin!(round);
-        let longest = if which == Loop::Otlp {
-            LONGEST_RELAY_ROUND
-        } else {
-            LONGEST_ROUND
+        let longest = match which {
+            Loop::Otlp => LONGEST_RELAY_ROUND,
+            _ => LONGEST_ROUND,
         };
-        match tokio::time::timeout(longest, self.waiting(which, &mut round)).await {
-            Ok(output) => output,
-            Err(_) => {
-                tracing::error!(
-                    loop = which.as_str(),
-                    "a round did not end in time; /-/healthy fails until it ends or the exporter is restarted"
-                );
-                let output = round.await;
-                self.beat(which);
-                output
-            }
+        let in_time = self.waiting(which, &mut round);
+        if let Ok(output) = tokio::time::timeout(longest, in_time).await {
+            return output;
         }
+        tracing::error!(
+            loop = which.as_str(),
+            "a round did not end in time; /-/healthy fails until it ends or the exporter is restarted"
+        );
+        let output = round.await;
+        self.beat(which);
+        output
     }
 
     /// Returns the watched loops that have not beaten in time.

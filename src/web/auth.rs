@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -45,12 +45,12 @@ struct Inner {
     allowed: Mutex<HashMap<String, Vec<u8>>>,
     /// bcrypt uses a whole processor; a second check at a time would leave a small machine none.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// The clients of the checks that wait.
-    waiting: Mutex<Vec<Option<IpAddr>>>,
+    /// The checks that wait.
+    waiting: Mutex<Vec<Weak<Waiting>>>,
 }
 
-/// A place among the checks that wait.
-struct Waiting(Arc<Inner>, Option<IpAddr>);
+/// A place among the checks that wait: that of this client, until it is dropped.
+type Waiting = Option<IpAddr>;
 
 /// A user and a password.
 pub(super) type Credentials = (String, SecretString);
@@ -69,10 +69,8 @@ pub(super) fn credentials(headers: &HeaderMap) -> Option<Credentials> {
 
 /// Checks the hashes of users.
 pub(super) fn check_hashes(users: &Users) -> Result<(), ConfigError> {
-    let wrong = users
-        .iter()
-        .find(|(_, hash)| !(4..=MAX_COST).contains(&cost(hash)));
-    let Some((user, _)) = wrong else {
+    let is_wrong = |hash: &SecretString| !(4..=MAX_COST).contains(&cost(hash));
+    let Some((user, _)) = users.iter().find(|(_, hash)| is_wrong(hash)) else {
         return Ok(());
     };
     Err(ConfigError(format!(
@@ -118,7 +116,7 @@ impl PasswordVerifier {
         if is_cached() {
             return Verdict::Allowed;
         }
-        let Some(waiting) = Waiting::begin(&inner, client) else {
+        let Some(waiting) = inner.wait(client) else {
             return Verdict::Busy;
         };
         let turn = inner.turn.clone().lock_owned().await;
@@ -139,27 +137,22 @@ impl PasswordVerifier {
     }
 }
 
-// === impl Waiting ===
+// === impl Inner ===
 
-impl Waiting {
-    fn begin(inner: &Arc<Inner>, client: Option<IpAddr>) -> Option<Self> {
+impl Inner {
+    /// Returns a place among the checks that wait, if there is one for this client.
+    fn wait(&self, client: Option<IpAddr>) -> Option<Arc<Waiting>> {
         let (of_client, of_all) = MAX_WAITING;
-        let mut waiting = lock(&inner.waiting);
-        let count = waiting.iter().filter(|other| **other == client).count();
+        let mut waiting = lock(&self.waiting);
+        waiting.retain(|other| other.strong_count() > 0);
+        let clients = waiting.iter().filter_map(Weak::upgrade);
+        let count = clients.filter(|other| **other == client).count();
         if count >= of_client || waiting.len() >= of_all {
             return None;
         }
-        waiting.push(client);
-        Some(Self(inner.clone(), client))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut waiting = lock(&self.0.waiting);
-        if let Some(index) = waiting.iter().position(|client| *client == self.1) {
-            waiting.swap_remove(index);
-        }
+        let place = Arc::new(client);
+        waiting.push(Arc::downgrade(&place));
+        Some(place)
     }
 }
 
@@ -238,9 +231,9 @@ mod tests {
     #[test]
     fn waiting_checks_are_bounded_for_each_client_and_together() {
         let inner = PasswordVerifier::default().0;
-        let begin = |last: u8| Waiting::begin(&inner, Some(IpAddr::from([127, 0, 0, last])));
-        let of_one: Vec<Waiting> = std::iter::from_fn(|| begin(1)).collect();
-        let others: Vec<Waiting> = (2..200).filter_map(begin).collect();
+        let begin = |last: u8| inner.wait(Some(IpAddr::from([127, 0, 0, last])));
+        let of_one: Vec<Arc<Waiting>> = std::iter::from_fn(|| begin(1)).collect();
+        let others: Vec<Arc<Waiting>> = (2..200).filter_map(begin).collect();
         let counts = (of_one.len(), of_one.len() + others.len());
         assert_eq!(counts, MAX_WAITING);
         drop((of_one, others));

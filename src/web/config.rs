@@ -5,6 +5,7 @@
 //! one before in force.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -97,7 +98,8 @@ struct RateFields {
 /// The files that were read, each with a hash of its content.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    directory: PathBuf,
+    /// The configuration file.
+    path: PathBuf,
     read: Vec<(PathBuf, u64)>,
 }
 
@@ -105,8 +107,8 @@ pub(super) struct Files {
 
 impl Files {
     /// Reads a file; its path is relative to the configuration file.
-    pub(super) fn read(&mut self, path: impl AsRef<Path>) -> io::Result<String> {
-        let path = self.directory.join(path);
+    pub(super) fn read(&mut self, path: impl AsRef<OsStr>) -> io::Result<String> {
+        let path = self.path.with_file_name(path);
         let (content, hash) = read(&path);
         self.read.push((path, hash));
         content
@@ -131,7 +133,7 @@ impl Current {
     /// Reads a configuration file and all that it names.
     fn read(path: &Path) -> (Files, Result<Self, ConfigError>) {
         let mut files = Files {
-            directory: path.parent().unwrap_or(Path::new("")).to_owned(),
+            path: path.to_owned(),
             read: Vec::new(),
         };
         let text = files.read(path.file_name().unwrap_or_default());
@@ -178,6 +180,17 @@ impl Current {
         let [required, verified, names] = tls.map(|tls| tls.protections).unwrap_or_default();
         let users = !self.users.is_empty();
         [tls.is_some(), users, required, verified, names]
+    }
+
+    /// Refuses a file that protects less: one that is being written looks like a shorter one.
+    fn unless_it_removes_a_protection(self, before: &Self) -> Result<Self, ConfigError> {
+        let mut both = before.protections().into_iter().zip(self.protections());
+        if both.any(|(before, now)| before && !now) {
+            let message = "the changed file removes a protection: restart the exporter to switch \
+                           off TLS, passwords or client certificates";
+            return Err(ConfigError(message.to_owned()));
+        }
+        Ok(self)
     }
 
     fn log(&self, path: &Path) {
@@ -275,36 +288,17 @@ impl WebConfig {
     /// Reads the files again, and uses them if they changed. This blocks: not for a thread of the
     /// runtime.
     pub fn reload(&self) {
-        let Shared {
-            path,
-            current,
-            files,
-            ..
-        } = &*self.0;
-        let mut files = lock(files);
+        let mut files = lock(&self.0.files);
         if !files.have_changed() {
             return;
         }
+        let path = &self.0.path;
         let (read, next) = Current::read(path);
         *files = read;
-        // A file that is being written looks like a shorter one.
-        let before = current.load().protections();
-        let removes = |next: &Current| {
-            let mut both = before.into_iter().zip(next.protections());
-            both.any(|(before, next)| before && !next)
-        };
-        let next = next.and_then(|next| match removes(&next) {
-            true => Err(ConfigError(
-                "the changed file removes a protection: restart the exporter to switch off TLS, \
-                 passwords or client certificates"
-                    .to_owned(),
-            )),
-            false => Ok(next),
-        });
-        match next {
+        match next.and_then(|next| next.unless_it_removes_a_protection(&self.current())) {
             Ok(next) => {
                 next.log(path);
-                current.store(Arc::new(next));
+                self.0.current.store(Arc::new(next));
             }
             Err(error) => tracing::error!(
                 file = %path.display(), %error,

@@ -44,18 +44,10 @@ pub(super) enum Socket {
 pub enum BindError {
     /// Another process listens there.
     #[error(
-        "cannot listen on {0}: {what}; stop what listens there (`ss -ltnpx` names it), or choose \
-         another {kind} with --web.listen-address",
-        what = match .0 {
-            ListenAddress::Tcp(..) => "the port is in use",
-            ListenAddress::Unix(_) => "another process listens there",
-        },
-        kind = match .0 {
-            ListenAddress::Tcp(..) => "port",
-            ListenAddress::Unix(_) => "path",
-        },
+        "cannot listen on {0}: {1}; stop what listens there (`ss -ltnpx` names it), or choose \
+         another {2} with --web.listen-address"
     )]
-    InUse(ListenAddress),
+    InUse(ListenAddress, &'static str, &'static str),
     /// The address cannot be used.
     #[error("cannot listen on {0}: {1}; {2} with --web.listen-address")]
     Unusable(ListenAddress, io::Error, &'static str),
@@ -106,21 +98,19 @@ async fn open(address: &ListenAddress, all: &[ListenAddress]) -> Result<Vec<Sock
             return Ok(vec![socket]);
         }
     };
-    let every_interface: [SocketAddr; 2] = [
-        (Ipv6Addr::UNSPECIFIED, port).into(),
-        (Ipv4Addr::UNSPECIFIED, port).into(),
-    ];
+    let ipv4 = Ipv4Addr::UNSPECIFIED;
     // `[::]` includes IPv4, unless the IPv4 wildcard is given for the same port.
-    let only_v6 = all.contains(&ListenAddress::Tcp(Ipv4Addr::UNSPECIFIED.to_string(), port));
-    let found = match host.as_str() {
-        "" => every_interface.to_vec(),
-        host => tokio::net::lookup_host(format!("{host}:{port}"))
-            .await
-            .map_err(|error| {
+    let only_v6 = all.contains(&ListenAddress::Tcp(ipv4.to_string(), port));
+    let found: Vec<SocketAddr> = match host.as_str() {
+        "" => vec![(Ipv6Addr::UNSPECIFIED, port).into(), (ipv4, port).into()],
+        host => {
+            let found = tokio::net::lookup_host(format!("{host}:{port}")).await;
+            let found = found.map_err(|error| {
                 let error = io::Error::other(format!("the name is not known: {error}"));
                 BindError::Unusable(address.clone(), error, "give an IP address")
-            })?
-            .collect(),
+            });
+            found?.collect()
+        }
     };
     let (mut sockets, mut missing) = (Vec::new(), io::ErrorKind::AddrNotAvailable.into());
     for to in found {
@@ -143,8 +133,14 @@ async fn open(address: &ListenAddress, all: &[ListenAddress]) -> Result<Vec<Sock
 }
 
 fn failed(address: &ListenAddress, error: io::Error) -> BindError {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        let [problem, kind] = match address {
+            ListenAddress::Tcp(..) => ["the port is in use", "port"],
+            ListenAddress::Unix(_) => ["another process listens there", "path"],
+        };
+        return BindError::InUse(address.clone(), problem, kind);
+    }
     let advice = match (error.kind(), address) {
-        (io::ErrorKind::AddrInUse, _) => return BindError::InUse(address.clone()),
         (_, ListenAddress::Unix(_)) => {
             "its directory must exist and be writable; choose another path"
         }
@@ -266,12 +262,11 @@ impl Drop for Socket {
 impl Bound {
     /// Returns the TCP addresses, with the actual port if 0 was given.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let sockets = self.sockets.iter();
         let address = |socket: &Arc<Socket>| match &**socket {
             Socket::Tcp(listener) => listener.local_addr().ok(),
             Socket::Unix { .. } => None,
         };
-        sockets.filter_map(address).collect()
+        self.sockets.iter().filter_map(address).collect()
     }
 
     /// Returns all addresses, in the form of `--web.listen-address`.

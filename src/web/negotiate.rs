@@ -35,13 +35,9 @@ pub fn format(headers: &HeaderMap) -> Format {
 /// Returns whether the client accepts gzip.
 pub fn gzip(headers: &HeaderMap) -> bool {
     let ranges = ranges(headers, ACCEPT_ENCODING);
-    let quality = |wanted: &str| {
-        let mut fitting = ranges.iter().filter(|(name, ..)| name == wanted);
-        fitting.next().map(|(.., quality)| *quality)
-    };
-    quality("gzip")
-        .or(quality("*"))
-        .is_some_and(|gzip| gzip > 0.0)
+    let range = |wanted: &str| ranges.iter().find(|(name, ..)| name == wanted);
+    let gzip = range("gzip").or(range("*"));
+    gzip.is_some_and(|(.., quality)| *quality > 0.0)
 }
 
 /// Returns whether the client is a scraper: it names a format of metrics, or sends the header that
@@ -59,9 +55,8 @@ pub fn is_scraper(headers: &HeaderMap) -> bool {
 /// Splits a header; an element that is invalid is ignored.
 fn ranges(headers: &HeaderMap, name: impl AsHeaderName) -> Vec<Range> {
     let values = headers.get_all(name).into_iter();
-    let elements = values
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
+    let values = values.filter_map(|value| value.to_str().ok());
+    let elements = values.flat_map(|value| value.split(','));
     elements.filter_map(range).collect()
 }
 
@@ -71,19 +66,14 @@ fn range(element: &str) -> Option<Range> {
     let name = parts.next().filter(|name| !name.is_empty())?;
     let (mut version, mut quality) = (None, 1.0);
     for (key, value) in parts.filter_map(|parameter| parameter.split_once('=')) {
-        match key.trim() {
-            "q" => {
-                quality = value
-                    .trim()
-                    .parse()
-                    .ok()
-                    .filter(|q| (0.0..=1.0).contains(q))?
-            }
-            "version" => version = Some(value.trim().trim_matches('"').to_owned()),
+        match (key.trim(), value.trim()) {
+            ("q", value) => quality = value.parse().ok()?,
+            ("version", value) => version = Some(value.trim_matches('"').to_owned()),
             _ => {}
         }
     }
-    Some((name.to_owned(), version, quality))
+    let is_valid = (0.0..=1.0).contains(&quality);
+    is_valid.then(|| (name.to_owned(), version, quality))
 }
 
 #[cfg(test)]

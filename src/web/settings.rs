@@ -1,7 +1,7 @@
 //! Where the exporter listens, under which path it shows its metrics, and what clients may use.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -63,29 +63,20 @@ impl FromStr for ListenAddress {
             }
             return Ok(Self::Unix(path.into()));
         }
-        let needs_brackets = "an IPv6 address needs brackets, like [::1]:10917";
         let Some((host, port)) = text.rsplit_once(':') else {
             return Err("it has no port; write it like :10917 or localhost:10917");
         };
-        let ipv6 = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'));
-        if ipv6.is_none() && host.contains(':') && !host.starts_with('[') {
-            return Err(needs_brackets);
+        if host.contains(':') && !host.starts_with('[') {
+            return Err("an IPv6 address needs brackets, like [::1]:10917");
         }
         let port = match port.parse() {
             Ok(number) if !port.starts_with('+') => number,
             _ => return Err("its port is not a number from 0 to 65535; 0 means any free port"),
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        let is_number = host.contains(|c: char| c.is_ascii_digit())
-            && host.chars().all(|c| c.is_ascii_digit() || c == '.');
-        let is_valid = match ipv6 {
-            Some(ipv6) => ipv6.parse::<Ipv6Addr>().is_ok(),
-            None if is_number => host.parse::<Ipv4Addr>().is_ok(),
-            None => host.chars().all(is_name),
-        };
-        if !is_valid {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let is_name = host.chars().all(is_name) && !host.trim_start_matches(is_number).is_empty();
+        if !host.is_empty() && !is_name && text.parse::<SocketAddr>().is_err() {
             return Err(
                 "it is not an address and a port; write it like :10917, 127.0.0.1:10917, \
                  [::1]:10917 or localhost:10917",

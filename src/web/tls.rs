@@ -118,14 +118,11 @@ impl Tls {
         if is_empty && policy == ClientAuth::NoClientCert {
             return Ok(None);
         }
-        let missing = |field| {
-            error(
-                field,
-                format!("missing {field} or {field}_file; give it as PEM"),
-            )
+        let required = |pem: Option<Pem>, field| {
+            let message = format!("missing {field} or {field}_file; give it as PEM");
+            pem.ok_or_else(|| error(field, message))
         };
-        let cert = cert.ok_or_else(|| missing("cert"))?;
-        let key = key.ok_or_else(|| missing("key"))?;
+        let (cert, key) = (required(cert, "cert")?, required(key, "key")?);
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions(fields.min_version, fields.max_version)?)
@@ -163,10 +160,10 @@ fn versions(
     static TLS12: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS12];
     static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
     match (min, max) {
-        (Some(Version::Tls13), Some(Version::Tls12)) => {
-            let message = "it is above max_version; remove one of them";
-            Err(error("min_version", message))
-        }
+        (Some(Version::Tls13), Some(Version::Tls12)) => Err(error(
+            "min_version",
+            "it is above max_version; remove one of them",
+        )),
         (Some(Version::Tls13), _) => Ok(&TLS13),
         (_, Some(Version::Tls12)) => Ok(&TLS12),
         _ => Ok(rustls::ALL_VERSIONS),
@@ -191,15 +188,10 @@ fn certified_key(
     let parsed = x509_cert::Certificate::from_der(&chain[0])
         .and_then(|parsed| parsed.tbs_certificate.subject_public_key_info.to_der())
         .map_err(|failed| error(&cert.field, failed))?;
-    if signing_key
-        .public_key()
-        .is_some_and(|public| *public != *parsed)
-    {
-        let message = format!(
-            "it is not the private key of the certificate in {}",
-            cert.field
-        );
-        return Err(error(&key.field, message));
+    let public = signing_key.public_key();
+    if public.is_some_and(|public| *public != *parsed) {
+        let message = "it is not the private key of the certificate in";
+        return Err(error(&key.field, format!("{message} {}", cert.field)));
     }
     Ok(CertifiedKey::new(chain, signing_key))
 }
@@ -245,22 +237,22 @@ impl ClientVerifier {
         names: Option<Vec<String>>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, ConfigError> {
-        use ClientAuth::{
-            NoClientCert, RequireAndVerifyClientCert, RequireAnyClientCert, VerifyClientCertIfGiven,
+        let (required, verifies) = match policy {
+            ClientAuth::NoClientCert | ClientAuth::RequestClientCert => (false, false),
+            ClientAuth::RequireAnyClientCert => (true, false),
+            ClientAuth::VerifyClientCertIfGiven => (false, true),
+            ClientAuth::RequireAndVerifyClientCert => (true, true),
         };
-
-        let required = matches!(policy, RequireAnyClientCert | RequireAndVerifyClientCert);
         if names.is_some() && !required {
             let message =
                 "it needs client_auth_type: RequireAnyClientCert or RequireAndVerifyClientCert";
             return Err(error("client_allowed_sans", message));
         }
-        if let (Some(authority), NoClientCert) = (&authority, policy) {
+        if let (Some(authority), ClientAuth::NoClientCert) = (&authority, policy) {
             let message = "it has no effect without client_auth_type; write client_auth_type: \
                            RequireAndVerifyClientCert, or remove it";
             return Err(error(&authority.field, message));
         }
-        let verifies = matches!(policy, VerifyClientCertIfGiven | RequireAndVerifyClientCert);
         let chain = verifies.then(|| chain_verifier(authority, provider));
         Ok(Self {
             required,

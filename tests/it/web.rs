@@ -473,7 +473,7 @@ async fn an_address_that_cannot_be_used_is_named_with_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let error = web::bind(&settings(&[&taken])).await.unwrap_err();
-    assert!(matches!(error, BindError::InUse(_)), "{error:?}");
+    assert!(matches!(error, BindError::InUse(..)), "{error:?}");
     for (address, reason) in [
         (taken.as_str(), "in use"),
         ("192.0.2.1:0", "no interface of this machine"),

@@ -172,7 +172,7 @@ pub(super) async fn listen(settings: &web::Settings, held: bool, limit: Duration
     for (address, tried) in settings.listen_addresses.iter().zip(tries) {
         findings.push(match tried {
             Ok(()) => good(CHECK, format!("{address} is free")),
-            Err(BindError::InUse(_)) if held && is_exporter(address).await => {
+            Err(BindError::InUse(..)) if held && is_exporter(address).await => {
                 good(CHECK, format!("the running exporter listens on {address}"))
             }
             Err(error) => failed(CHECK, error),
