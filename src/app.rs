@@ -3,7 +3,6 @@
 mod observer;
 mod report;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -183,14 +182,9 @@ impl App {
         let mut relay = match (self.sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
-                let relay = Relay::new(
-                    ledger.clone(),
-                    &ledger.instance_id(),
-                    sender,
-                    otlp,
-                    metrics.otlp.clone(),
-                    Arc::clone(&metrics.loops),
-                );
+                let (shown, loops) = (metrics.otlp.clone(), metrics.loops.clone());
+                let id = ledger.instance_id();
+                let relay = Relay::new(ledger.clone(), &id, sender, otlp, shown, loops);
                 let grace = settings.shutdown_grace;
                 tokio::spawn(relay.run(health.clone(), sending.clone(), grace))
             }
@@ -236,10 +230,9 @@ impl App {
 
 /// Returns the certificates whose end is shown.
 fn certificates(settings: &Settings) -> Vec<Certificate> {
-    let mut certificates: Vec<Certificate> = Vec::new();
-    if let Some(config) = settings.web.config.clone() {
-        certificates.push(("web", Box::new(move || config.certificate_not_after())));
-    }
+    let config = settings.web.config.clone().unwrap_or_default();
+    let web = Box::new(move || config.certificate_not_after());
+    let mut certificates: Vec<Certificate> = vec![("web", web)];
     let client = settings.otlp.as_ref().and_then(|otlp| match &otlp.target {
         otlp::Target::Collector(connection) => connection.client_certificate_not_after(),
         otlp::Target::Stdout => None,

@@ -123,13 +123,14 @@ impl Renderer {
         };
         let size = rendered.size;
         let pieces = (0..size).step_by(PIECE).map(move |start| {
-            let piece = rendered.piece(start)?;
-            if start + PIECE >= size
-                && let Some(metrics) = &scraped
-            {
+            let end = size.min(start + PIECE);
+            let piece = lock(&rendered.text)
+                .get(start..end)
+                .map(Bytes::copy_from_slice);
+            if let (Some(_), true, Some(metrics)) = (&piece, end == size, &scraped) {
                 metrics.audit.scraped(rendered.started);
             }
-            Ok::<_, io::Error>(piece)
+            piece.ok_or_else(|| io::Error::other("the client reads too slowly"))
         });
         let body = Body::from_stream(stream::iter(pieces));
         (about, [(CONTENT_LENGTH, size)], body).into_response()
@@ -187,19 +188,5 @@ fn drop_oldest(shared: &mut VecDeque<Weak<Rendered>>) {
         if let Some(oldest) = shared.pop_front().and_then(|oldest| oldest.upgrade()) {
             lock(&oldest.text).take();
         }
-    }
-}
-
-// === impl Rendered ===
-
-impl Rendered {
-    /// Copies the piece that begins at `start`.
-    fn piece(&self, start: usize) -> io::Result<Bytes> {
-        let text = lock(&self.text);
-        let text = text
-            .as_deref()
-            .ok_or_else(|| io::Error::other("the client reads too slowly"))?;
-        let end = self.size.min(start + PIECE);
-        Ok(Bytes::copy_from_slice(&text[start..end]))
     }
 }
