@@ -10,7 +10,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterExt, Targets};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -108,19 +108,15 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     match format {
-        LogFormat::Json => {
-            let format = Format::default()
-                .json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .with_span_list(false);
-            tracing_subscriber::fmt::layer()
-                .event_format(LowercaseLevel(format))
-                .fmt_fields(JsonFields::new())
-                .log_internal_errors(false)
-                .with_writer(writer)
-                .boxed()
-        }
+        LogFormat::Json => tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .map_event_format(LowercaseLevel)
+            .log_internal_errors(false)
+            .with_writer(writer)
+            .boxed(),
         LogFormat::Logfmt => tracing_logfmt::builder()
             .with_target(false)
             .with_span_name(false)
@@ -134,14 +130,13 @@ where
 
 // === impl LowercaseLevel ===
 
-impl<S, N> FormatEvent<S, N> for LowercaseLevel
+impl<S> FormatEvent<S, JsonFields> for LowercaseLevel
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(
         &self,
-        context: &FmtContext<'_, S, N>,
+        context: &FmtContext<'_, S, JsonFields>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
