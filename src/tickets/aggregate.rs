@@ -155,7 +155,8 @@ impl Aggregate {
         if !is_open {
             return;
         }
-        let priority = self.link(ticket.linked_deals.as_deref().unwrap_or_default(), key);
+        let deals = ticket.linked_deals.as_ref();
+        let priority = self.link(deals.map_or(&[], |deals| &deals.items), key);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
         let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
@@ -197,7 +198,7 @@ fn decimal(number: NumberText<'_>) -> Option<Decimal> {
     let text = number.as_str();
     let exact = text.parse().or_else(|_| Decimal::from_scientific(text));
     // Some texts with an exponent are only too precise.
-    let rounded = || Decimal::from_f64_retain(number.as_f64());
+    let rounded = || Decimal::from_f64_retain(text.parse().ok()?);
     exact.ok().or_else(rounded)
 }
 

@@ -7,18 +7,19 @@ use std::time::{Duration, SystemTime};
 use http::HeaderValue;
 use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
 use jiff::Timestamp;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Endpoint;
 use super::backoff::Backoff;
-use super::budget::{Budget, LONGEST_WAIT, Paused, Priority};
+use super::budget::{Budget, LONGEST_WAIT};
 use super::error::{ApiError, Failed, FailureReason, LONGEST_PAUSE};
 use super::exchange::{self, Response};
-use super::key::{KeyReader, KeySource};
+use super::key::KeySource;
 use super::observer::Observer;
 use super::page::{AuditPage, Page, TicketPage};
-use super::query::{AuditQuery, BaseUrl, Filters};
+use super::query::{BaseUrl, Filters};
 use super::sanitize::{beginning, location};
 
 /// The number of requests that one call sends for a transient error.
@@ -52,13 +53,15 @@ pub struct Settings {
 }
 
 /// A client of one organization's data. Clones share one budget and one connection pool.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
+#[derive(Debug)]
 struct Inner {
     http: reqwest::Client,
     settings: Settings,
-    key: KeyReader,
+    /// Held while the key file is read.
+    key_lock: Arc<Mutex<()>>,
     budget: Budget,
     observer: Box<dyn Observer>,
 }
@@ -68,14 +71,6 @@ type Query = (Endpoint, Vec<(String, String)>);
 
 // === impl Client ===
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("settings", &self.0.settings)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Client {
     /// Returns a client with these settings that reports its requests to an observer.
     ///
@@ -84,7 +79,7 @@ impl Client {
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
         Ok(Self(Arc::new(Inner {
             http: exchange::http_client(&settings)?,
-            key: KeyReader::new(settings.key.clone()),
+            key_lock: Arc::default(),
             budget: Budget::new(settings.max_requests_per_second),
             observer: Box::new(observer),
             settings,
@@ -96,16 +91,17 @@ impl Client {
         &self.0.settings
     }
 
-    /// Requests a page of the audit log listing (specification, section 4.1).
+    /// Requests a page of the audit log listing (specification, section 4.1): at most `limit` entries (1 to 1000), only
+    /// those older than the cursor `before`.
     ///
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn audit_page(
         &self,
-        query: &AuditQuery,
-        priority: Priority,
+        limit: u32,
+        before: Option<&str>,
     ) -> Result<AuditPage, ApiError> {
-        self.page(self.audit_query(query), priority).await
+        self.page(self.audit_query(limit, before)).await
     }
 
     /// Requests a page of the ticket listing (specification, section 4.2).
@@ -113,8 +109,7 @@ impl Client {
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        self.page(ticket_query(limit, offset), Priority::Tickets)
-            .await
+        self.page(ticket_query(limit, offset)).await
     }
 
     /// Sends one request for the first page of a listing, without waiting for a turn and without retries.
@@ -123,10 +118,7 @@ impl Client {
     /// Returns an error if the request fails.
     pub async fn probe(&self, endpoint: Endpoint, limit: u32) -> Result<Page, ApiError> {
         let query = match endpoint {
-            Endpoint::AuditLogs => self.audit_query(&AuditQuery {
-                limit,
-                ..AuditQuery::default()
-            }),
+            Endpoint::AuditLogs => self.audit_query(limit, None),
             Endpoint::Tickets => ticket_query(limit, 0),
         };
         self.request(&query).await
@@ -137,25 +129,24 @@ impl Client {
         self.0.observer.unknown_fields(count);
     }
 
-    fn audit_query(&self, query: &AuditQuery) -> Query {
-        let mut pairs = vec![("limit".to_owned(), query.limit.to_string())];
-        for (name, cursor) in [("before", &query.before), ("after", &query.after)] {
-            let cursor = cursor.as_ref().map(|cursor| cursor.as_str().to_owned());
-            pairs.extend(cursor.map(|cursor| (name.to_owned(), cursor)));
-        }
+    fn audit_query(&self, limit: u32, before: Option<&str>) -> Query {
+        let mut pairs = vec![("limit".to_owned(), limit.to_string())];
+        pairs.extend(before.map(|cursor| ("before".to_owned(), cursor.to_owned())));
         self.0.settings.filters.append_to(&mut pairs);
         (Endpoint::AuditLogs, pairs)
     }
 
     /// Requests a page when it is its turn, and again if the error is transient.
-    async fn page(&self, query: Query, priority: Priority) -> Result<Page, ApiError> {
-        let (endpoint, observer) = (query.0, &self.0.observer);
+    async fn page(&self, query: Query) -> Result<Page, ApiError> {
+        let (budget, observer) = (&self.0.budget, &self.0.observer);
         let mut delays = Backoff::new(FIRST_DELAY, LONGEST_WAIT);
         let mut delays_when_limited = Backoff::new(FIRST_DELAY_WHEN_LIMITED, LONGEST_WAIT);
         let mut attempt = 0;
         loop {
             attempt += 1;
-            self.turn(priority).await?;
+            let turn = budget.acquire().await;
+            observer.throttled(budget.take_waited());
+            turn.map_err(ApiError::paused)?;
             let error = match self.request(&query).await {
                 Ok(page) => {
                     observer.unknown_fields(page.unknown_fields);
@@ -163,48 +154,35 @@ impl Client {
                 }
                 Err(error) => error,
             };
-            observer.failure(endpoint, error.reason());
+            observer.failure(query.0, error.reason());
             let is_limited = error.reason() == FailureReason::RateLimited;
-            let (attempts, delays) = if is_limited {
-                (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited)
-            } else {
-                (ATTEMPTS, &mut delays)
+            let (attempts, delays) = match is_limited {
+                true => (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited),
+                false => (ATTEMPTS, &mut delays),
             };
-            if !error.is_transient()
-                || attempt >= attempts
-                || error.retry_after() > Some(LONGEST_WAIT)
-            {
+            let is_long = error.retry_after() > Some(LONGEST_WAIT);
+            if !error.is_transient() || attempt >= attempts || is_long {
                 return Err(error);
             }
-            tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
+            tracing::debug!(endpoint = query.0.as_str(), attempt, %error, "request failed, trying again");
             // A pause that the service asked for applies in addition, and the longer one counts.
             let delay = delays.next(None);
-            if is_limited {
-                self.0.budget.pause(delay);
-            } else {
-                tokio::time::sleep(delay).await;
+            match is_limited {
+                true => budget.pause(delay),
+                false => tokio::time::sleep(delay).await,
             }
         }
-    }
-
-    /// Waits for a turn on the budget.
-    async fn turn(&self, priority: Priority) -> Result<(), ApiError> {
-        let turn = self.0.budget.acquire(priority).await;
-        let (Ok(waited) | Err(Paused { waited, .. })) = turn;
-        // Below the resolution of the clock nothing waited.
-        if waited > Duration::from_millis(1) {
-            self.0.observer.throttled(waited);
-        }
-        turn.map(drop)
-            .map_err(|paused| ApiError::paused(paused.left))
     }
 
     /// Sends one request within the time limit and parses the response.
     async fn request(&self, query: &Query) -> Result<Page, ApiError> {
         let (endpoint, pairs) = query;
         let settings = &self.0.settings;
-        let deadline = Instant::now() + settings.timeout;
-        let key = self.0.key.header(settings.timeout).await?;
+        let key = settings
+            .key
+            .header(&self.0.key_lock, settings.timeout)
+            .await;
+        let key = key.map_err(|message| ApiError::new(FailureReason::Key, message))?;
         let url = settings.base_url.join(endpoint.path());
         let span = tracing::info_span!(
             "GET",
@@ -220,7 +198,7 @@ impl Client {
         let mut bytes = 0;
         let sent = Instant::now();
         let request = self.0.http.get(url).query(pairs);
-        let response = exchange::send(request, &key, settings.timeout, deadline, &mut bytes)
+        let response = exchange::send(request, &key, settings.timeout, &mut bytes)
             .instrument(span.clone())
             .await;
         self.0

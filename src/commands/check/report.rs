@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::given::Setting;
 use super::{Finding, Level};
-use crate::util::text::one_line;
+use crate::util::one_line;
 
 /// All findings, with the settings that they are about.
 #[derive(Debug, Serialize)]
