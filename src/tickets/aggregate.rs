@@ -26,9 +26,10 @@ pub struct Aggregate {
     ids: HashSet<u64>,
     /// Deals of open tickets, each with its highest priority.
     deals: HashMap<u64, Label>,
-    /// The first ticket that could not be read as documented, and why.
-    example: Option<String>,
-    unknown_fields: u64,
+    /// The first ticket that could not be read as documented, and why, without its data.
+    pub(super) example: Option<String>,
+    /// The number of fields that the specification does not name.
+    pub(super) unknown_fields: u64,
 }
 
 // === impl Aggregate ===
@@ -90,16 +91,6 @@ impl Aggregate {
     /// Returns the number of distinct deals of open tickets.
     pub fn deals(&self) -> u64 {
         self.deals.len() as u64
-    }
-
-    /// Returns the number of fields that the specification does not name.
-    pub fn unknown_fields(&self) -> u64 {
-        self.unknown_fields
-    }
-
-    /// Returns what is wrong with the first ticket that could not be read as documented, without its data.
-    pub fn example(&self) -> Option<&str> {
-        self.example.as_deref()
     }
 
     /// Returns the snapshot. Each combination of a type with an open state or a priority of the settings has a series, so

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::Instrument;
+use url::Url;
 
 use super::Endpoint;
 use super::backoff::Backoff;
@@ -20,7 +21,7 @@ use super::key::KeySource;
 use super::observer::Observer;
 use super::page::{AuditPage, Page, TicketPage};
 use super::query::{BaseUrl, Filters};
-use super::sanitize::{beginning, location};
+use super::sanitize::{MAX_EXAMINED, location, prefix};
 
 /// The number of requests that one call sends for a transient error.
 const ATTEMPTS: u32 = 4;
@@ -236,13 +237,9 @@ impl Client {
         }
         let date = date.and_then(|date| Timestamp::try_from(date).ok());
         if (300..400).contains(&status) {
-            let target = response
-                .header(LOCATION)
-                .map(|target| response.url.join(target));
-            let location = match target {
-                Some(Ok(target)) => location(target.as_str(), &secrets),
-                _ => "an invalid address".to_owned(),
-            };
+            let target = response.header(LOCATION);
+            let target = target.and_then(|target| response.url.join(target).ok());
+            let location = location(target.as_ref().map_or("", Url::as_str), &secrets);
             let message = format!(
                 "HTTP {status}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
             );
@@ -263,8 +260,9 @@ impl Client {
         if !(200..300).contains(&status) {
             return Err(ApiError::from_status(&failed(&body), endpoint.scope()));
         }
-        // Parsing consumes the body, and an error needs only its beginning.
-        let (start, bytes) = (beginning(&body).to_owned(), body.len());
+        // Parsing consumes the body, and an error needs only its beginning, a little longer than what is examined, so that
+        // one that is cut can be recognized.
+        let (start, bytes) = (prefix(&body, MAX_EXAMINED + 4).to_owned(), body.len());
         Page::parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), bytes, &error))
     }
 }

@@ -50,11 +50,6 @@ pub fn sanitize(text: &str, secrets: &[&str]) -> String {
     one_line(&words.join(" "), MAX_SHOWN)
 }
 
-/// Returns the part of a text that is examined, and a little more, so that one that is cut can be recognized.
-pub(crate) fn beginning(text: &str) -> &str {
-    prefix(text, MAX_EXAMINED + 4)
-}
-
 /// Returns the text on one line of at most `max` characters, with spaces in place of control characters.
 pub fn one_line(text: &str, max: usize) -> String {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c.is_control());
@@ -89,7 +84,8 @@ pub fn error_chain(error: &dyn Error) -> String {
     one_line(&text, MAX_CHAIN)
 }
 
-fn prefix(text: &str, max: usize) -> &str {
+/// Returns the beginning of a text, at most `max` bytes.
+pub(crate) fn prefix(text: &str, max: usize) -> &str {
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;
