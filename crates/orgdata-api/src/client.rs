@@ -102,7 +102,9 @@ impl Client {
         limit: u32,
         before: Option<&str>,
     ) -> Result<AuditPage, ApiError> {
-        self.page(self.audit_query(limit, before)).await
+        let place = before.map(|cursor| ("before", cursor.to_owned()));
+        self.page(self.query(Endpoint::AuditLogs, limit, place))
+            .await
     }
 
     /// Requests a page of the ticket listing (specification, section 4.2).
@@ -110,7 +112,8 @@ impl Client {
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        self.page(ticket_query(limit, offset)).await
+        let place = Some(("offset", offset.to_string()));
+        self.page(self.query(Endpoint::Tickets, limit, place)).await
     }
 
     /// Sends one request for the first page of a listing, without waiting for a turn and without retries.
@@ -118,11 +121,7 @@ impl Client {
     /// # Errors
     /// Returns an error if the request fails.
     pub async fn probe(&self, endpoint: Endpoint, limit: u32) -> Result<Page, ApiError> {
-        let query = match endpoint {
-            Endpoint::AuditLogs => self.audit_query(limit, None),
-            Endpoint::Tickets => ticket_query(limit, 0),
-        };
-        self.request(&query).await
+        self.request(&self.query(endpoint, limit, None)).await
     }
 
     /// Reports fields that the specification does not document.
@@ -130,11 +129,13 @@ impl Client {
         self.0.observer.unknown_fields(count);
     }
 
-    fn audit_query(&self, limit: u32, before: Option<&str>) -> Query {
+    fn query(&self, endpoint: Endpoint, limit: u32, place: Option<(&str, String)>) -> Query {
         let mut pairs = vec![("limit".to_owned(), limit.to_string())];
-        pairs.extend(before.map(|cursor| ("before".to_owned(), cursor.to_owned())));
-        self.0.settings.filters.append_to(&mut pairs);
-        (Endpoint::AuditLogs, pairs)
+        pairs.extend(place.map(|(name, value)| (name.to_owned(), value)));
+        if endpoint == Endpoint::AuditLogs {
+            self.0.settings.filters.append_to(&mut pairs);
+        }
+        (endpoint, pairs)
     }
 
     /// Requests a page when it is its turn, and again if the error is transient.
@@ -149,11 +150,8 @@ impl Client {
             observer.throttled(budget.take_waited());
             turn.map_err(ApiError::paused)?;
             let error = match self.request(&query).await {
-                Ok(page) => {
-                    observer.unknown_fields(page.unknown_fields);
-                    return Ok(page);
-                }
                 Err(error) => error,
+                page => return page,
             };
             observer.failure(query.0, error.reason());
             let is_limited = error.reason() == FailureReason::RateLimited;
@@ -179,11 +177,10 @@ impl Client {
     async fn request(&self, query: &Query) -> Result<Page, ApiError> {
         let (endpoint, pairs) = query;
         let settings = &self.0.settings;
-        let key = settings
-            .key
-            .header(&self.0.key_lock, settings.timeout)
-            .await;
-        let key = key.map_err(|message| ApiError::new(FailureReason::Key, message))?;
+        let key = settings.key.header(&self.0.key_lock, settings.timeout);
+        let key = key
+            .await
+            .map_err(|message| ApiError::new(FailureReason::Key, message))?;
         let url = settings.base_url.join(endpoint.path());
         let span = tracing::info_span!(
             "GET",
@@ -202,15 +199,15 @@ impl Client {
         let response = exchange::send(request, &key, settings.timeout, &mut bytes)
             .instrument(span.clone())
             .await;
-        self.0
-            .observer
-            .response(*endpoint, sent.elapsed(), bytes as u64);
+        let observer = &self.0.observer;
+        observer.response(*endpoint, sent.elapsed(), bytes as u64);
         let result = response.and_then(|response| {
-            span.record("http.response.status_code", response.status);
+            span.record("http.response.status_code", response.status.as_u16());
             self.read(*endpoint, response, &key)
         });
-        if let Err(error) = &result {
-            span.record("error.type", error.reason().as_str());
+        match &result {
+            Ok(page) => observer.unknown_fields(page.unknown_fields),
+            Err(error) => drop(span.record("error.type", error.reason().as_str())),
         }
         result
     }
@@ -222,26 +219,25 @@ impl Client {
         response: Response,
         key: &HeaderValue,
     ) -> Result<Page, ApiError> {
-        let status = response.status;
+        let (status, code) = (response.status, response.status.as_u16());
         let secrets = [key.to_str().unwrap_or_default()];
-        let date = response
-            .header(DATE)
-            .and_then(|date| httpdate::parse_http_date(date).ok());
+        let date = response.header(DATE);
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
         // A date is one of the service's clock.
-        let retry_after = response
-            .header(RETRY_AFTER)
-            .and_then(|text| parse_retry_after(text, date.unwrap_or_else(SystemTime::now)))
-            .filter(|_| !response.is_success());
+        let now = date.unwrap_or_else(SystemTime::now);
+        let retry_after = response.header(RETRY_AFTER);
+        let retry_after = retry_after.filter(|_| !status.is_success());
+        let retry_after = retry_after.and_then(|text| parse_retry_after(text, now));
         if let Some(wait) = retry_after {
             self.0.budget.pause(wait);
         }
         let date = date.and_then(|date| Timestamp::try_from(date).ok());
-        if (300..400).contains(&status) {
+        if status.is_redirection() {
             let target = response.header(LOCATION);
             let target = target.and_then(|target| response.url.join(target).ok());
             let location = location(target.as_ref().map_or("", Url::as_str), &secrets);
             let message = format!(
-                "HTTP {status}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
+                "HTTP {code}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
             );
             return Err(ApiError::new(FailureReason::Redirect, message));
         }
@@ -251,13 +247,13 @@ impl Client {
         let body = String::from_utf8(response.body)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         let failed = |body| Failed {
-            status,
+            status: code,
             content_type: &content_type,
             retry_after,
             body,
             secrets: &secrets,
         };
-        if !(200..300).contains(&status) {
+        if !status.is_success() {
             return Err(ApiError::from_status(&failed(&body), endpoint.scope()));
         }
         // Parsing consumes the body, and an error needs only its beginning, a little longer than what is examined, so that
@@ -265,14 +261,6 @@ impl Client {
         let (start, bytes) = (prefix(&body, MAX_EXAMINED + 4).to_owned(), body.len());
         Page::parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), bytes, &error))
     }
-}
-
-fn ticket_query(limit: u32, offset: u64) -> Query {
-    let pairs = vec![
-        ("limit".to_owned(), limit.to_string()),
-        ("offset".to_owned(), offset.to_string()),
-    ];
-    (Endpoint::Tickets, pairs)
 }
 
 /// Parses `Retry-After` in both forms, at most an hour. `now` is the service's clock; a date in the past is no delay.

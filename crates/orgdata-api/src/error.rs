@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::page::PageError;
 use super::sanitize::{MAX_EXAMINED, sanitize};
 
+use FailureReason as R;
+
 /// The maximum pause that the service can ask for. A typing error there must not stop the exporter for a year.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
@@ -85,12 +87,10 @@ impl ApiError {
     /// Returns the error of a request that is not sent, because the service asked for a pause that lasts this much longer.
     pub(super) fn paused(left: Duration) -> Self {
         let left_text = seconds(left);
+        let message = format!("the service asked for a pause; the next request is in {left_text}");
         Self {
             retry_after: Some(left),
-            ..Self::new(
-                FailureReason::RateLimited,
-                format!("the service asked for a pause; the next request is in {left_text}"),
-            )
+            ..Self::new(FailureReason::RateLimited, message)
         }
     }
 
@@ -120,7 +120,6 @@ impl ApiError {
 
     /// Returns whether the same request may succeed soon.
     pub fn is_transient(&self) -> bool {
-        use FailureReason as R;
         matches!(
             self.reason,
             R::Connect
@@ -135,38 +134,30 @@ impl ApiError {
 
     /// Returns the error for a status other than success. `scope` is the one that the endpoint needs.
     pub(super) fn from_status(failed: &Failed<'_>, scope: &'static str) -> Self {
-        use FailureReason as R;
         let status = failed.status;
         let (words, has_issues) = failed.words();
-        let detail = detail(&words);
-        let wait = wait(failed.retry_after);
         // 401, 403 and 429 are about the key or the rate, whatever the form of the body.
         let is_validation = has_issues && !matches!(status, 401 | 403 | 429);
-        let (reason, message) = match status {
-            _ if is_validation => (R::Validation, format!(": {words}")),
-            401 => (
-                R::Unauthorized,
-                format!(": the service does not accept the API key{detail}"),
-            ),
-            403 => (
-                R::Forbidden,
-                format!(": the API key lacks the scope {scope}{detail}"),
-            ),
+        let lacks = format!(": the API key lacks the scope {scope}");
+        let (reason, problem) = match status {
+            _ if is_validation => (R::Validation, ""),
+            401 => (R::Unauthorized, ": the service does not accept the API key"),
+            403 => (R::Forbidden, &*lacks),
             404 => (
                 R::NotFound,
-                format!(": nothing is at this address; check --api.base-url{detail}"),
+                ": nothing is at this address; check --api.base-url",
             ),
-            429 => (R::RateLimited, format!(": too many requests{wait}{detail}")),
+            429 => (R::RateLimited, ": too many requests"),
             500..=599 if failed.is_html() => return failed.not_json(R::ServerError),
-            500..=599 => (R::ServerError, format!("{wait}{detail}")),
-            _ => (R::UnexpectedStatus, detail),
+            500..=599 => (R::ServerError, ""),
+            _ => (R::UnexpectedStatus, ""),
         };
-        failed.error(reason, &message)
+        let (wait, detail) = (wait(failed.retry_after), detail(&words));
+        failed.error(reason, &format!("{problem}{wait}{detail}"))
     }
 
     /// Returns the error for a success whose body, of `bytes` bytes, could not be parsed.
     pub(super) fn from_body(failed: &Failed<'_>, bytes: usize, error: &PageError) -> Self {
-        use FailureReason as R;
         let start = failed.body.trim_start();
         let is_json = failed.content_type.contains("json") || start.starts_with(['{', '[']);
         if start.is_empty() {
@@ -268,10 +259,9 @@ fn describe(issue: &Value) -> String {
 }
 
 fn detail(text: &str) -> String {
-    if text.is_empty() {
-        String::new()
-    } else {
-        format!(": {text}")
+    match text {
+        "" => String::new(),
+        _ => format!(": {text}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::redirect;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
@@ -20,7 +20,7 @@ const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 /// A response. The body of an error may be incomplete: it is empty if it did not arrive, and cut after the part that
 /// is examined.
 pub(super) struct Response {
-    pub(super) status: u16,
+    pub(super) status: StatusCode,
     /// The address that responded.
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
@@ -30,10 +30,6 @@ pub(super) struct Response {
 // === impl Response ===
 
 impl Response {
-    pub(super) fn is_success(&self) -> bool {
-        (200..300).contains(&self.status)
-    }
-
     pub(super) fn header(&self, name: HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -79,12 +75,12 @@ pub(super) async fn send(
     let response = sent.map_err(|_| timed_out(limit, 0))?;
     let response = response.map_err(not_connected)?;
     let mut received = Response {
-        status: response.status().as_u16(),
+        status: response.status(),
         url: response.url().clone(),
         headers: response.headers().clone(),
         body: Vec::new(),
     };
-    let is_success = received.is_success();
+    let is_success = received.status.is_success();
     let read = timeout_at(deadline, read(response, is_success, &mut received.body)).await;
     *bytes = received.body.len();
     match read.unwrap_or_else(|_| Err(timed_out(limit, *bytes))) {

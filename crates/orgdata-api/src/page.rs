@@ -55,9 +55,9 @@ pub struct PageError {
 struct Raw<'a> {
     #[serde(borrow)]
     items: Bounded<&'a RawValue, MAX_ITEMS>,
-    start_cursor: Option<String>,
     end_cursor: Option<String>,
     // The others are only hints for paging: one of another type counts as missing.
+    start_cursor: Option<&'a RawValue>,
     has_previous: Option<&'a RawValue>,
     has_more: Option<&'a RawValue>,
     limit: Option<&'a RawValue>,
@@ -71,7 +71,6 @@ struct Raw<'a> {
 struct Written<'a> {
     #[serde(borrow)]
     items: &'a RawValue,
-    start_cursor: Option<&'a RawValue>,
     end_cursor: Option<&'a RawValue>,
 }
 
@@ -83,12 +82,15 @@ impl Page {
     /// # Errors
     /// Returns an error if the body is not a page.
     pub fn parse(body: String, date: Option<Timestamp>) -> Result<Self, PageError> {
+        let malformed = |message| PageError {
+            message,
+            is_truncated: false,
+        };
         // serde would read an array as the fields in their order.
-        if kind(&body) != "an object" {
-            return Err(PageError {
-                message: format!("the body is {} instead of an object", kind(&body)),
-                is_truncated: false,
-            });
+        let kind = kind(&body);
+        if kind != "an object" {
+            let message = format!("the body is {kind} instead of an object");
+            return Err(malformed(message));
         }
         let mut unknown_fields = 0;
         let mut deserializer = serde_json::Deserializer::from_str(&body);
@@ -99,10 +101,7 @@ impl Page {
                 is_truncated: error.is_eof(),
             })?;
         if raw.items.more {
-            return Err(PageError {
-                message: format!("items has more than {MAX_ITEMS} items"),
-                is_truncated: false,
-            });
+            return Err(malformed(format!("items has more than {MAX_ITEMS} items")));
         }
         // A borrowed raw value is a slice of the body.
         let range = |item: &&RawValue| {
@@ -113,9 +112,10 @@ impl Page {
             let number: NumberText<'_> = serde_json::from_str(raw?.get()).ok()?;
             number.as_count()
         };
+        let start_cursor = raw.start_cursor.map(RawValue::get);
         Ok(Self {
             items: raw.items.items.iter().map(range).collect(),
-            start_cursor: raw.start_cursor,
+            start_cursor: start_cursor.and_then(|cursor| serde_json::from_str(cursor).ok()),
             end_cursor: raw.end_cursor,
             limit: count(raw.limit),
             total_count: count(raw.total_count),
@@ -166,21 +166,12 @@ fn describe(body: &str) -> String {
         }
         Err(_) => return "a field occurs twice".to_owned(),
     };
-    let items = kind(written.items.get());
-    if items != "an array" {
-        return format!("items is {items} instead of an array");
+    let cursor = written.end_cursor.map(|cursor| kind(cursor.get()));
+    match (kind(written.items.get()), cursor) {
+        ("an array", None | Some("a string")) => "a field occurs twice".to_owned(),
+        ("an array", Some(kind)) => format!("endCursor is {kind} instead of a string"),
+        (kind, _) => format!("items is {kind} instead of an array"),
     }
-    let cursors = [
-        ("startCursor", written.start_cursor),
-        ("endCursor", written.end_cursor),
-    ];
-    for (name, cursor) in cursors {
-        let kind = cursor.map_or("null", |cursor| kind(cursor.get()));
-        if !matches!(kind, "null" | "a string") {
-            return format!("{name} is {kind} instead of a string");
-        }
-    }
-    "a field occurs twice".to_owned()
 }
 
 /// Returns the kind of a JSON value with its article, for messages that must not show the value.

@@ -76,7 +76,7 @@ impl BaseUrl {
         if !text.contains("://") {
             return Err(CREDENTIALS.to_owned());
         }
-        let mut url =
+        let url =
             Url::parse(text).map_err(|error| format!("it is not a URL ({error}); {RIGHT}"))?;
         if !matches!(url.scheme(), "http" | "https") {
             let scheme = url.scheme();
@@ -88,8 +88,6 @@ impl BaseUrl {
         if url.query().is_some() || url.fragment().is_some() {
             return Err(QUERY.to_owned());
         }
-        let path = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&path);
         Ok(Self(url))
     }
 

@@ -72,25 +72,19 @@ pub fn location(address: &str, secrets: &[&str]) -> String {
 /// Returns an error and its sources on one line, without repeating what the line already says.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
+    let sources = std::iter::successors(error.source(), |&error| error.source());
+    for cause in sources.map(ToString::to_string) {
         if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
+            text.extend([": ", &cause]);
         }
-        source = error.source();
     }
     one_line(&text, MAX_CHAIN)
 }
 
 /// Returns the beginning of a text, at most `max` bytes.
 pub(crate) fn prefix(text: &str, max: usize) -> &str {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    let end = (0..=text.len().min(max)).rfind(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 fn without_secrets(text: &str, secrets: &[&str]) -> String {
@@ -123,8 +117,7 @@ fn json_escape(text: &str) -> Option<(char, usize)> {
         'b' | 'f' | 'n' | 'r' | 't' => Some((' ', 2)),
         'u' => {
             let code = u32::from_str_radix(escaped.get(1..5)?, 16).ok()?;
-            let c = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-            Some((c, 6))
+            Some((char::from_u32(code).unwrap_or('\u{fffd}'), 6))
         }
         _ => None,
     }
