@@ -13,9 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orgdata_exporter::api::{
-    AuditPage, AuditQuery, Client, KeySource, Priority, Settings as ApiSettings,
-};
+use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings, StatePath};
@@ -137,7 +135,7 @@ async fn floor(peer: &Peer, pages: u64) -> Usage {
         for raw in page.items() {
             std::hint::black_box(Entry::parse(raw).expect("an entry"));
         }
-        cursor = page.start_cursor.expect("a cursor").as_str().to_owned();
+        cursor = page.start_cursor.expect("a cursor");
     }
     started.elapsed()
 }
@@ -331,15 +329,7 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
     let reread = Usage::now();
     tail.hurry();
     while tail.round().await < Duration::from_secs(60) {}
-    let _ = client
-        .audit_page(
-            &AuditQuery {
-                limit: 1,
-                ..AuditQuery::default()
-            },
-            Priority::Live,
-        )
-        .await;
+    let _ = client.audit_page(1, None).await;
     Run {
         usage,
         requests,

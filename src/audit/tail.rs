@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{
-    ApiError, AuditPage, AuditQuery, Backoff, Client, Cursor, FailureReason, Priority,
-};
+use orgdata_api::{ApiError, AuditPage, Backoff, Client, FailureReason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -274,17 +272,10 @@ impl Tail {
 
     /// Requests a page and commits what it means.
     async fn exchange(&mut self, request: &Request) -> Result<Duration, TailError> {
-        let query = AuditQuery {
-            limit: request.limit,
-            before: request.before.clone().map(Cursor::new),
-            after: None,
-        };
-        let priority = match request.task {
-            Task::FirstSync | Task::Poll | Task::Newest => Priority::Live,
-            Task::Range(_) | Task::Find(_) => Priority::Range,
-            Task::Reread => Priority::Reread,
-        };
-        let page = match self.client.audit_page(&query, priority).await {
+        let requested = self
+            .client
+            .audit_page(request.limit, request.before.as_deref());
+        let page = match requested.await {
             Ok(page) => page,
             Err(error) => {
                 let old = self.ranges.clone();
@@ -304,7 +295,7 @@ impl Tail {
         };
         // Fewer entries are of no use if the service sends more than it is asked for.
         let is_limited = page.len() <= request.limit as usize;
-        if page.bytes() > self.ledger.max_page_bytes() && page.len() > 1 && is_limited {
+        if page.body().len() > self.ledger.max_page_bytes() && page.len() > 1 && is_limited {
             self.ranges.lower_limit(request, page.len());
             return Ok(Duration::ZERO);
         }
@@ -336,10 +327,7 @@ impl Tail {
         Fetched {
             view: Page {
                 rows: rows.collect(),
-                end_cursor: page
-                    .end_cursor
-                    .as_ref()
-                    .map(|cursor| cursor.as_str().to_owned()),
+                end_cursor: page.end_cursor.clone(),
                 server_time: page.server_time,
             },
             duplicates: (page.len() - events.len()) as u64,

@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{Failure, print, printed};
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
 use crate::ledger::{DeadLetters, DeadReason, RecordKind, Selection, StatePath, StoredLetter};
-use crate::util::text::one_line;
+use crate::util::one_line;
 
 /// The maximum length of a message in the table, in characters.
 const MAX_MESSAGE: usize = 100;

@@ -12,7 +12,7 @@ use url::{Position, Url};
 
 use super::{Failure, print};
 use crate::cli::{values, with_variable};
-use crate::util::text::one_line;
+use crate::util::one_line;
 use crate::web::{HEALTHY_PATH, ListenAddress};
 
 /// The maximum length of the exporter's own words in the output, in characters.

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeMetric, LabelSetEncoder,
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::family::{Descriptor, Writer, descriptors, seconds};
 use super::series::Series;
 pub use super::series::Trace;
-use crate::util::labels;
+use crate::util::{labels, lock};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
 const DELAY_BUCKETS: [f64; 12] = [
@@ -129,7 +129,7 @@ pub struct Delta {
 pub struct AuditMetrics {
     zero_hold: Duration,
     delay: Histogram,
-    table: RwLock<Table>,
+    table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
@@ -167,7 +167,7 @@ impl AuditMetrics {
         Self {
             zero_hold,
             delay: Histogram::new(DELAY_BUCKETS),
-            table: RwLock::default(),
+            table: Mutex::default(),
         }
     }
 
@@ -177,7 +177,7 @@ impl AuditMetrics {
             self.delay.observe(*seconds);
         }
         let counted: u64 = delta.events.iter().map(|(_, rise)| rise).sum();
-        let mut table = self.write();
+        let mut table = lock(&self.table);
         table.counted += counted;
         if !delta.retired.is_empty() {
             let retired: HashSet<Arc<str>> = delta.retired.into_iter().collect();
@@ -204,17 +204,17 @@ impl AuditMetrics {
 
     /// Sets a counter without labels to the value stored by an earlier process.
     pub fn restore(&self, total: Total, value: u64) {
-        self.write().totals[total as usize] = Series::introduced(value);
+        lock(&self.table).totals[total as usize] = Series::introduced(value);
     }
 
     /// Sets the number of all events to the value stored by an earlier process.
     pub fn restore_counted(&self, counted: u64) {
-        self.write().counted = counted;
+        lock(&self.table).counted = counted;
     }
 
     /// Notes that a scraper received a complete response whose encoding began at `began`.
     pub fn scraped(&self, began: Instant) {
-        let mut table = self.write();
+        let mut table = lock(&self.table);
         let Table { events, totals, .. } = &mut *table;
         for series in events.values_mut().chain(totals) {
             series.scraped(began, self.zero_hold);
@@ -223,32 +223,32 @@ impl AuditMetrics {
 
     /// Reports the number of open ranges of a kind, and when the oldest of them was opened.
     pub fn open_ranges(&self, kind: RangeKind, count: u64, oldest_opened_at: Option<Timestamp>) {
-        self.write().ranges[kind as usize] = (count, oldest_opened_at);
+        lock(&self.table).ranges[kind as usize] = (count, oldest_opened_at);
     }
 
     /// Returns the number of open ranges of a kind, and when the oldest of them was opened.
     pub fn current_ranges(&self, kind: RangeKind) -> (u64, Option<Timestamp>) {
-        self.read().ranges[kind as usize]
+        lock(&self.table).ranges[kind as usize]
     }
 
     /// Reports the organization that the entries belong to.
     pub fn organization(&self, id: impl Into<String>, name: impl Into<String>) {
-        self.write().organization = Some((id.into(), name.into()));
+        lock(&self.table).organization = Some((id.into(), name.into()));
     }
 
     /// Reports whether reading pauses because the state file is full.
     pub fn paused(&self, paused: bool) {
-        self.write().paused = paused;
+        lock(&self.table).paused = paused;
     }
 
     /// Returns whether reading pauses because the state file is full.
     pub fn is_paused(&self) -> bool {
-        self.read().paused
+        lock(&self.table).paused
     }
 
     /// Returns every label set with its committed value, including increases that are not visible yet.
     pub fn events(&self) -> Vec<(EventLabels, u64)> {
-        let table = self.read();
+        let table = lock(&self.table);
         let events = table.events.iter();
         events
             .map(|(labels, series)| (labels.clone(), series.total()))
@@ -257,42 +257,33 @@ impl AuditMetrics {
 
     /// Returns the committed value of a counter without labels.
     pub fn total(&self, total: Total) -> u64 {
-        self.read().totals[total as usize].total()
+        lock(&self.table).totals[total as usize].total()
     }
 
     /// Returns the number of events counted since the state file was created.
     pub fn counted(&self) -> u64 {
-        self.read().counted
+        lock(&self.table).counted
     }
 
     /// Returns the actors and their names.
     pub fn names(&self) -> BTreeMap<Arc<str>, String> {
-        self.read().names.clone()
+        lock(&self.table).names.clone()
     }
 
     /// Returns the creation time of the newest entry.
     pub fn newest(&self) -> Option<Timestamp> {
-        self.read().newest
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table).newest
     }
 }
 
 impl Collector for AuditMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (now, table) = (Instant::now(), self.read());
+        let (now, table) = (Instant::now(), lock(&self.table));
         let mut families = Writer(encoder);
         if !table.events.is_empty() {
             let mut events = families.descriptor(EVENTS, MetricType::Counter)?;
             for (labels, series) in &table.events {
-                let sample = series.sample(now, self.zero_hold);
-                sample.encode(events.encode_family(labels)?)?;
+                series.encode(now, self.zero_hold, events.encode_family(labels)?)?;
             }
         }
         let names = table.names.iter();
@@ -301,7 +292,8 @@ impl Collector for AuditMetrics {
             names.map(|(actor, name)| ([&**actor, name], 1_u32)),
         )?;
         for (family, series) in TOTALS.into_iter().zip(&table.totals) {
-            families.one(family, &series.sample(now, self.zero_hold))?;
+            let encoder = families.descriptor(family, MetricType::Counter)?;
+            series.encode(now, self.zero_hold, encoder)?;
         }
         if let Some(newest) = table.newest {
             families.gauge(NEWEST, seconds(newest))?;

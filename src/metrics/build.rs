@@ -24,23 +24,14 @@ families! {
     /// The families `orgdata_exporter_*`.
     pub struct ExporterMetrics {
         /// 1 while this instance reads the API; 0 while its pod index keeps it idle.
-        "orgdata_exporter_active" => active: Gauge = gauge(1),
+        "orgdata_exporter_active" => active: Gauge = one(),
         /// The build of this exporter; always 1.
-        "orgdata_exporter_build_info" => build: Family<[(&'static str, &'static str); 3], Gauge> = Family::new([BUILD], || gauge(1)),
+        "orgdata_exporter_build_info" => build: Family<[(&'static str, &'static str); 3], Gauge> = Family::new([BUILD], one),
     }
 }
 
-// === impl ExporterMetrics ===
-
-impl ExporterMetrics {
-    /// Reports whether this instance reads the API.
-    pub fn set_active(&self, active: bool) {
-        self.active.set(active.into());
-    }
-}
-
-fn gauge(value: i64) -> Gauge {
+fn one() -> Gauge {
     let gauge = Gauge::default();
-    gauge.set(value);
+    gauge.set(1);
     gauge
 }

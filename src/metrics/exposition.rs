@@ -43,7 +43,7 @@ impl Format {
 }
 
 /// Derives the classic text format from OpenMetrics: descriptors name a family like its samples, and samples have no
-/// exemplars.
+/// exemplars. All families are counters, gauges and histograms.
 fn classic(openmetrics: &str) -> String {
     // Descriptors of counters grow by `_total`.
     let mut out = String::with_capacity(openmetrics.len() + openmetrics.len() / 16 + 64);
@@ -54,10 +54,12 @@ fn classic(openmetrics: &str) -> String {
             help = descriptor;
         } else if let Some(descriptor) = line.strip_prefix("# TYPE ") {
             let (name, kind) = descriptor.split_once(' ').unwrap_or((descriptor, ""));
-            let (suffix, kind) = classic_type(kind);
-            if let Some(help) = std::mem::take(&mut help).strip_prefix(name) {
-                out.extend(["# HELP ", name, suffix, &help.replace('\\', "\\\\"), "\n"]);
-            }
+            let suffix = match kind {
+                "counter" => "_total",
+                _ => "",
+            };
+            let help = help.strip_prefix(name).unwrap_or_default();
+            out.extend(["# HELP ", name, suffix, &help.replace('\\', "\\\\"), "\n"]);
             out.extend(["# TYPE ", name, suffix, " ", kind, "\n"]);
         } else if !line.starts_with('#') {
             out.extend([without_exemplar(line), "\n"]);
@@ -66,23 +68,10 @@ fn classic(openmetrics: &str) -> String {
     out
 }
 
-/// Returns the suffix that the classic format adds to the name of a family, and its type.
-fn classic_type(kind: &str) -> (&'static str, &str) {
-    match kind {
-        "counter" => ("_total", "counter"),
-        "info" => ("_info", "gauge"),
-        "stateset" => ("", "gauge"),
-        "gauge" | "histogram" | "summary" => ("", kind),
-        _ => ("", "untyped"),
-    }
-}
-
 /// Returns the sample without its exemplar, whose first label is always `trace_id`. A label value cannot contain this
 /// text, because quotes in it are escaped.
 fn without_exemplar(sample: &str) -> &str {
-    sample
-        .split_once(" # {trace_id=\"")
-        .map_or(sample, |(sample, _)| sample)
+    sample.split(" # {trace_id=\"").next().unwrap_or(sample)
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ pub mod api;
 pub mod audit;
 pub mod build;
 pub mod certificates;
-
 pub mod exposition;
 mod family;
 pub mod loops;
 pub mod otlp;
+#[cfg(target_os = "linux")]
 pub mod process;
 mod series;
 pub mod state;
@@ -25,7 +25,6 @@ pub use build::ExporterMetrics;
 pub use certificates::Certificates;
 pub use loops::{Loop, Loops};
 pub use otlp::OtlpMetrics;
-pub use process::ProcessCollector;
 pub use state::StateMetrics;
 pub use tickets::TicketMetrics;
 
@@ -65,7 +64,8 @@ impl Metrics {
         registry.register_collector(Box::new(loops.clone()));
         registry.register_collector(Box::new(tickets.clone()));
         registry.register_collector(Box::new(certificates.clone()));
-        registry.register_collector(Box::new(ProcessCollector::default()));
+        #[cfg(target_os = "linux")]
+        registry.register_collector(Box::<process::ProcessCollector>::default());
         Self {
             api: ApiMetrics::register(&mut registry),
             audit,

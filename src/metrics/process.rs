@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use procfs::process::{LimitValue, Process};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 
-use super::family::{Descriptor, Writer, descriptors};
+use super::family::{Writer, descriptors};
 
 descriptors! {
     /// Total user and system CPU time spent, in seconds.
@@ -36,79 +37,49 @@ pub struct ProcessCollector {
 impl Collector for ProcessCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Writer(encoder);
-        for (family, value) in linux::read() {
-            match family.name {
-                "process_cpu_seconds" => families.one(family, &ConstCounter::new(value))?,
-                _ => families.gauge(family, value)?,
-            }
+        let Ok(process) = Process::myself() else {
+            return Ok(());
+        };
+        if let Ok(stat) = process.stat() {
+            let resident = stat.rss * procfs::page_size();
+            families.one(CPU, &ConstCounter::new(seconds(stat.utime + stat.stime)))?;
+            families.gauge(RESIDENT_MEMORY, resident as f64)?;
+            families.gauge(VIRTUAL_MEMORY, stat.vsize as f64)?;
         }
-        match self.start_time.get_or_init(linux::start_time) {
+        if let Ok(limits) = process.limits() {
+            families.gauge(
+                MAX_VIRTUAL_MEMORY,
+                limit(limits.max_address_space.soft_limit),
+            )?;
+            families.gauge(MAX_FDS, limit(limits.max_open_files.soft_limit))?;
+        }
+        if let Ok(count) = process.fd_count() {
+            families.gauge(OPEN_FDS, count as f64)?;
+        }
+        let start_time = || {
+            let ticks = process.stat().ok()?.starttime;
+            Some(procfs::boot_time_secs().ok()? as f64 + seconds(ticks))
+        };
+        match self.start_time.get_or_init(start_time) {
             Some(start_time) => families.gauge(START_TIME, *start_time),
             None => Ok(()),
         }
     }
 }
 
-#[cfg(target_os = "linux")]
-mod linux {
-    use procfs::process::{LimitValue, Process};
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / procfs::ticks_per_second() as f64
+}
 
-    use super::*;
-
-    pub(super) fn start_time() -> Option<f64> {
-        let stat = Process::myself().and_then(|process| process.stat()).ok()?;
-        Some(procfs::boot_time_secs().ok()? as f64 + seconds(stat.starttime))
-    }
-
-    pub(super) fn read() -> Vec<(Descriptor, f64)> {
-        let Ok(process) = Process::myself() else {
-            return Vec::new();
-        };
-        let mut values = Vec::new();
-        if let Ok(stat) = process.stat() {
-            let resident = stat.rss * procfs::page_size();
-            values.push((CPU, seconds(stat.utime + stat.stime)));
-            values.push((RESIDENT_MEMORY, resident as f64));
-            values.push((VIRTUAL_MEMORY, stat.vsize as f64));
-        }
-        if let Ok(limits) = process.limits() {
-            let memory = limits.max_address_space.soft_limit;
-            values.push((MAX_VIRTUAL_MEMORY, limit(memory)));
-            values.push((MAX_FDS, limit(limits.max_open_files.soft_limit)));
-        }
-        values.extend(process.fd_count().map(|count| (OPEN_FDS, count as f64)));
-        values
-    }
-
-    fn seconds(ticks: u64) -> f64 {
-        ticks as f64 / procfs::ticks_per_second() as f64
-    }
-
-    /// The client libraries show an unlimited resource as the largest number.
-    fn limit(value: LimitValue) -> f64 {
-        match value {
-            LimitValue::Value(limit) => limit as f64,
-            LimitValue::Unlimited => u64::MAX as f64,
-        }
+/// The client libraries show an unlimited resource as the largest number.
+fn limit(value: LimitValue) -> f64 {
+    match value {
+        LimitValue::Value(limit) => limit as f64,
+        LimitValue::Unlimited => u64::MAX as f64,
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-mod linux {
-    use super::*;
-
-    pub(super) fn start_time() -> Option<f64> {
-        None
-    }
-
-    pub(super) fn read() -> Vec<(Descriptor, f64)> {
-        Vec::new()
-    }
-}
-
-// Two attributes, because clippy recognizes a test module only by `cfg(test)`.
 #[cfg(test)]
-#[cfg(target_os = "linux")]
 mod tests {
     use prometheus_client::registry::Registry;
 

@@ -8,7 +8,6 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use tokio::time::Instant;
@@ -45,12 +44,6 @@ struct Rise {
     by: u64,
     trace: Trace,
     at: SystemTime,
-}
-
-/// The sample of a series.
-pub(super) struct Sample<'a> {
-    value: u64,
-    exemplar: Option<&'a Rise>,
 }
 
 // === impl Series ===
@@ -98,19 +91,28 @@ impl Series {
         }
     }
 
-    /// Returns what a scrape at `now` shows.
-    pub(super) fn sample(&self, now: Instant, zero_hold: Duration) -> Sample<'_> {
-        match &self.hold {
+    /// Writes what a scrape at `now` shows.
+    pub(super) fn encode(
+        &self,
+        now: Instant,
+        zero_hold: Duration,
+        encoder: MetricEncoder<'_>,
+    ) -> fmt::Result {
+        let rise = match (&self.hold, &self.last_rise) {
             // An exemplar would describe an increase that is not visible.
-            Some(hold) if !self.is_visible(now, zero_hold) => Sample {
-                value: hold.introduced,
-                exemplar: None,
-            },
-            _ => Sample {
-                value: self.total,
-                exemplar: self.last_rise.as_deref(),
-            },
-        }
+            (Some(hold), _) if !self.is_visible(now, zero_hold) => {
+                return ConstCounter::new(hold.introduced).encode(encoder);
+            }
+            (_, None) => return ConstCounter::new(self.total).encode(encoder),
+            (_, Some(rise)) => rise,
+        };
+        let counter = CounterWithExemplar::<[(&str, String); 2]>::default();
+        counter.inc_by(self.total.saturating_sub(rise.by), None, None);
+        let trace_id = format!("{:032x}", u128::from_be_bytes(rise.trace.trace_id));
+        let span_id = format!("{:016x}", u64::from_be_bytes(rise.trace.span_id));
+        let labels = [("trace_id", trace_id), ("span_id", span_id)];
+        counter.inc_by(rise.by, Some(labels), Some(rise.at));
+        counter.encode(encoder)
     }
 
     fn is_visible(&self, now: Instant, zero_hold: Duration) -> bool {
@@ -119,26 +121,5 @@ impl Series {
             || scraped_at.is_none_or(|at| {
                 at.is_some_and(|at| now.saturating_duration_since(at) >= zero_hold)
             })
-    }
-}
-
-// === impl Sample ===
-
-impl EncodeMetric for Sample<'_> {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
-        let Some(rise) = self.exemplar else {
-            return ConstCounter::new(self.value).encode(encoder);
-        };
-        let counter = CounterWithExemplar::<[(&str, String); 2]>::default();
-        counter.inc_by(self.value.saturating_sub(rise.by), None, None);
-        let trace_id = format!("{:032x}", u128::from_be_bytes(rise.trace.trace_id));
-        let span_id = format!("{:016x}", u64::from_be_bytes(rise.trace.span_id));
-        let labels = [("trace_id", trace_id), ("span_id", span_id)];
-        counter.inc_by(rise.by, Some(labels), Some(rise.at));
-        counter.encode(encoder)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Counter
     }
 }

@@ -161,15 +161,13 @@ impl TicketMetrics {
     /// Returns the series that are shown now; `None` before the first snapshot and if the last one is too old.
     pub fn series(&self) -> Option<TicketSeries> {
         let current = self.current.load_full()?;
-        current.is_fresh().then(|| current.snapshot.series())
+        current.left().map(|_| current.snapshot.series())
     }
 
     /// Returns until when the snapshot is shown if no other one follows; `None` if none is shown.
     pub fn shown_until(&self) -> Option<Timestamp> {
-        let current = self.current.load_full()?;
-        let left = current.max_age.checked_sub(current.at.elapsed())?;
-        let until = Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX);
-        current.is_fresh().then_some(until)
+        let left = self.current.load_full()?.left()?;
+        Some(Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX))
     }
 }
 
@@ -184,7 +182,7 @@ impl Collector for TicketMetrics {
         let current = self.current.load_full();
         let taken_at = current.as_ref().map(|current| current.taken_at);
         families.gauge(TIMESTAMP, taken_at.map_or(0.0, seconds))?;
-        let Some(current) = current.filter(|current| current.is_fresh()) else {
+        let Some(current) = current.filter(|current| current.left().is_some()) else {
             return Ok(());
         };
         let series = current.snapshot.series();
@@ -215,7 +213,9 @@ impl Collector for TicketMetrics {
 // === impl Published ===
 
 impl Published {
-    fn is_fresh(&self) -> bool {
-        self.at.elapsed() < self.max_age
+    /// Returns how much longer the snapshot is shown.
+    fn left(&self) -> Option<Duration> {
+        let left = self.max_age.checked_sub(self.at.elapsed());
+        left.filter(|left| !left.is_zero())
     }
 }

@@ -15,8 +15,7 @@ use tonic_types::StatusExt;
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
 use super::settings::Connection;
 use super::verdict::{self, Verdict};
-use crate::util::error_chain;
-use crate::util::text::sanitize;
+use crate::util::{error_chain, sanitize};
 
 /// The method of the protocol.
 const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";

@@ -17,8 +17,7 @@ use tonic_types::RpcStatusExt;
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
 use super::settings::Connection;
 use super::verdict::{self, FailureReason, Refusal, Verdict};
-use crate::util::error_chain;
-use crate::util::text::{location, sanitize};
+use crate::util::{error_chain, location, sanitize};
 
 /// The media type of the protocol.
 const PROTOBUF: &str = "application/x-protobuf";

@@ -33,7 +33,7 @@ use crate::ledger::{
     Backlog, DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
 };
 use crate::metrics::{Loop, Loops, OtlpMetrics};
-use crate::util::backoff::Backoff;
+use crate::util::Backoff;
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
 const MAX_REQUEST: usize = 3 * 1024 * 1024;

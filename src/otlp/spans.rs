@@ -10,8 +10,7 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
 
 use super::settings::{Connection, Protocol, SERVICE_NAME, TRACES};
 use super::{grpc, http};
-use crate::util::error_chain;
-use crate::util::text::sanitize;
+use crate::util::{error_chain, sanitize};
 
 /// An exporter that logs the first failure of many in a row.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
 
 use super::verdict::{FailureReason, Refusal, Verdict};
-use crate::util::text::{MAX_SHOWN, one_line};
+use crate::util::{MAX_SHOWN, one_line};
 
 /// The attributes of a line after time, name and actor, and their short names.
 const SHOWN: [(&str, &str); 10] = [

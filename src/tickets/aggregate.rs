@@ -26,9 +26,10 @@ pub struct Aggregate {
     ids: HashSet<u64>,
     /// Deals of open tickets, each with its highest priority.
     deals: HashMap<u64, Label>,
-    /// The first ticket that could not be read as documented, and why.
-    example: Option<String>,
-    unknown_fields: u64,
+    /// The first ticket that could not be read as documented, and why, without its data.
+    pub(super) example: Option<String>,
+    /// The number of fields that the specification does not name.
+    pub(super) unknown_fields: u64,
 }
 
 // === impl Aggregate ===
@@ -92,16 +93,6 @@ impl Aggregate {
         self.deals.len() as u64
     }
 
-    /// Returns the number of fields that the specification does not name.
-    pub fn unknown_fields(&self) -> u64 {
-        self.unknown_fields
-    }
-
-    /// Returns what is wrong with the first ticket that could not be read as documented, without its data.
-    pub fn example(&self) -> Option<&str> {
-        self.example.as_deref()
-    }
-
     /// Returns the snapshot. Each combination of a type with an open state or a priority of the settings has a series, so
     /// that a query answers 0 and not "no data"; without any ticket the type is [`UNKNOWN`].
     pub fn finish(mut self, duration: Duration, doubt: Option<Doubt>) -> Snapshot {
@@ -155,7 +146,8 @@ impl Aggregate {
         if !is_open {
             return;
         }
-        let priority = self.link(ticket.linked_deals.as_deref().unwrap_or_default(), key);
+        let deals = ticket.linked_deals.as_ref();
+        let priority = self.link(deals.map_or(&[], |deals| &deals.items), key);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
         let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
@@ -197,7 +189,7 @@ fn decimal(number: NumberText<'_>) -> Option<Decimal> {
     let text = number.as_str();
     let exact = text.parse().or_else(|_| Decimal::from_scientific(text));
     // Some texts with an exponent are only too precise.
-    let rounded = || Decimal::from_f64_retain(number.as_f64());
+    let rounded = || Decimal::from_f64_retain(text.parse().ok()?);
     exact.ok().or_else(rounded)
 }
 

@@ -1,9 +1,9 @@
 //! Values of the labels `state`, `ticket_type` and `priority`: open sets of the API, bounded here in length and number.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::metrics::tickets::Label;
+use crate::util::one_line;
 
 /// The value for a ticket without a state or type.
 pub const UNKNOWN: &str = "unknown";
@@ -69,19 +69,17 @@ impl Labels {
         if let Some(label) = self.values.get(value) {
             return label.clone();
         }
-        let value = clean(value);
-        if value.is_empty() {
-            return self.missing.clone();
+        let value = one_line(value, MAX_LABEL_CHARS);
+        match self.values.get(&*value) {
+            Some(label) => label.clone(),
+            None if value.is_empty() => self.missing(),
+            None if self.values.len() >= self.limit => self.other.clone(),
+            None => {
+                let label = Label::from(value);
+                self.values.insert(label.clone());
+                label
+            }
         }
-        if let Some(label) = self.values.get(&*value) {
-            return label.clone();
-        }
-        if self.values.len() >= self.limit {
-            return self.other.clone();
-        }
-        let label = Label::from(value);
-        self.values.insert(label.clone());
-        label
     }
 
     /// Returns the label for a missing value.
@@ -105,21 +103,6 @@ impl Labels {
             None => (self.configured.len(), label),
         }
     }
-}
-
-/// Returns the text on one line, without surrounding space, of bounded length.
-fn clean(text: &str) -> Cow<'_, str> {
-    let text = text.trim();
-    if text.len() <= MAX_LABEL_CHARS && !text.contains(char::is_control) {
-        return Cow::Borrowed(text);
-    }
-    let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut cut: String = chars.by_ref().take(MAX_LABEL_CHARS).collect();
-    if chars.next().is_some() {
-        cut.pop();
-        cut.push('…');
-    }
-    Cow::Owned(cut)
 }
 
 #[cfg(test)]

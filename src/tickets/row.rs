@@ -41,11 +41,15 @@ impl<'a> Row<'a> {
             };
         }
         if let Ok((ticket, unknown_fields)) = Ticket::parse(raw) {
+            let deals = ticket.linked_deals.as_ref();
+            let too_many = deals.is_some_and(|deals| deals.more);
             return Self {
                 key: ticket.id.map_or_else(|| hash(raw), id_key),
                 ticket,
                 unknown_fields,
-                malformed: None,
+                malformed: too_many.then(|| {
+                    format!("only the first {MAX_LINKED_DEALS} of its linkedDeals are read")
+                }),
             };
         }
         Self::read_fields(raw)
@@ -54,7 +58,6 @@ impl<'a> Row<'a> {
     fn read_fields(raw: &'a str) -> Self {
         let mut fields = Fields::read(raw);
         let deals = fields.get::<Bounded<&'a RawValue, MAX_LINKED_DEALS>>("linkedDeals");
-        let too_many = deals.as_ref().is_some_and(|deals| deals.more);
         let mut read_deal = |deal: &'a RawValue| {
             let mut of_deal = Fields::read(deal.get());
             let deal = LinkedDeal {
@@ -69,7 +72,10 @@ impl<'a> Row<'a> {
             }
             deal
         };
-        let linked_deals = deals.map(|deals| deals.items.into_iter().map(&mut read_deal).collect());
+        let linked_deals = deals.map(|deals| Bounded {
+            items: deals.items.into_iter().map(&mut read_deal).collect(),
+            more: deals.more,
+        });
         let ticket = Ticket {
             id: fields.get("id"),
             r#type: fields.get("type"),
@@ -90,8 +96,6 @@ impl<'a> Row<'a> {
         let malformed = if !fields.wrong.is_empty() {
             let wrong = fields.wrong.join(", ");
             format!("of another type than documented: {wrong}")
-        } else if too_many {
-            format!("only the first {MAX_LINKED_DEALS} of its linkedDeals are read")
         } else {
             "not as documented".to_owned()
         };
@@ -168,7 +172,7 @@ mod tests {
             (Some("OPEN"), None)
         );
         assert!(ticket.deal_amount_sum.is_none() && ticket.created_at.is_some());
-        let deals = ticket.linked_deals.expect("present");
+        let deals = ticket.linked_deals.expect("present").items;
         assert_eq!(deals.len(), 3);
         assert_eq!(
             (deals[0].id, deals[0].priority.as_deref()),
@@ -184,7 +188,7 @@ mod tests {
             let raw = format!(r#"{{"id":7,"state":"OPEN","linkedDeals":[{deals}]}}"#);
             let row = Row::read(&raw);
             assert_eq!(row.malformed.is_some(), malformed);
-            let read = row.ticket.linked_deals.map(|deals| deals.len());
+            let read = row.ticket.linked_deals.map(|deals| deals.items.len());
             assert_eq!(read, Some(MAX_LINKED_DEALS));
         }
     }

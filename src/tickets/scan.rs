@@ -140,7 +140,7 @@ impl Scanner {
                 let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || doubt == self.doubt;
                 self.doubt = doubt;
                 if last || settled {
-                    source.unknown_fields(aggregate.unknown_fields());
+                    source.unknown_fields(aggregate.unknown_fields);
                     return Ok(self.finish(aggregate, began.elapsed(), doubt));
                 }
             }
@@ -222,7 +222,7 @@ impl Scanner {
         duration: Duration,
         doubt: Option<Doubt>,
     ) -> Arc<Snapshot> {
-        let example = aggregate.example().unwrap_or_default().to_owned();
+        let example = aggregate.example.clone().unwrap_or_default();
         let snapshot = Arc::new(aggregate.finish(duration, doubt));
         if snapshot.malformed > self.malformed_logged {
             tracing::warn!(

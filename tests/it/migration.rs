@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::{AuditPage, AuditQuery, Priority};
+use orgdata_exporter::api::AuditPage;
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{
     Commit, DeadLetters, EventId, LedgerHandle, OpenError, RangeKind, Selection, Settled, StatePath,
@@ -226,14 +226,7 @@ async fn an_unfinished_history_is_finished() {
     let running = Simulator::spawn(config).await.expect("a free port");
     let metrics = Metrics::new(Duration::ZERO);
     let client = settings::client(&running.base_url(), &metrics);
-    let query = AuditQuery {
-        limit: 100,
-        ..AuditQuery::default()
-    };
-    let page: AuditPage = client
-        .audit_page(&query, Priority::Live)
-        .await
-        .expect("a page");
+    let page: AuditPage = client.audit_page(100, None).await.expect("a page");
     let all: Vec<String> = running
         .simulator()
         .entries()

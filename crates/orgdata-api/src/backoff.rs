@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-/// The first and the longest delay of a loop that retries for ever.
-const LOOP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
 /// An endless sequence of growing delays.
 #[derive(Debug)]
 pub struct Backoff {
@@ -20,7 +17,7 @@ pub struct Backoff {
 impl Default for Backoff {
     /// Returns delays from 1 s to 30 s.
     fn default() -> Self {
-        Self::new(LOOP.0, LOOP.1)
+        Self::new(Duration::from_secs(1), Duration::from_secs(30))
     }
 }
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
 /// The first `MAX` items of an array.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bounded<T, const MAX: usize> {
     /// The items.
     pub items: Vec<T>,

@@ -7,19 +7,21 @@ use std::time::{Duration, SystemTime};
 use http::HeaderValue;
 use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
 use jiff::Timestamp;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::Instrument;
+use url::Url;
 
 use super::Endpoint;
 use super::backoff::Backoff;
-use super::budget::{Budget, LONGEST_WAIT, Paused, Priority};
+use super::budget::{Budget, LONGEST_WAIT};
 use super::error::{ApiError, Failed, FailureReason, LONGEST_PAUSE};
 use super::exchange::{self, Response};
-use super::key::{KeyReader, KeySource};
+use super::key::KeySource;
 use super::observer::Observer;
 use super::page::{AuditPage, Page, TicketPage};
-use super::query::{AuditQuery, BaseUrl, Filters};
-use super::sanitize::{beginning, location};
+use super::query::{BaseUrl, Filters};
+use super::sanitize::{MAX_EXAMINED, location, prefix};
 
 /// The number of requests that one call sends for a transient error.
 const ATTEMPTS: u32 = 4;
@@ -52,13 +54,15 @@ pub struct Settings {
 }
 
 /// A client of one organization's data. Clones share one budget and one connection pool.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
+#[derive(Debug)]
 struct Inner {
     http: reqwest::Client,
     settings: Settings,
-    key: KeyReader,
+    /// Held while the key file is read.
+    key_lock: Arc<Mutex<()>>,
     budget: Budget,
     observer: Box<dyn Observer>,
 }
@@ -68,14 +72,6 @@ type Query = (Endpoint, Vec<(String, String)>);
 
 // === impl Client ===
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("settings", &self.0.settings)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Client {
     /// Returns a client with these settings that reports its requests to an observer.
     ///
@@ -84,7 +80,7 @@ impl Client {
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
         Ok(Self(Arc::new(Inner {
             http: exchange::http_client(&settings)?,
-            key: KeyReader::new(settings.key.clone()),
+            key_lock: Arc::default(),
             budget: Budget::new(settings.max_requests_per_second),
             observer: Box::new(observer),
             settings,
@@ -96,16 +92,19 @@ impl Client {
         &self.0.settings
     }
 
-    /// Requests a page of the audit log listing (specification, section 4.1).
+    /// Requests a page of the audit log listing (specification, section 4.1): at most `limit` entries (1 to 1000), only
+    /// those older than the cursor `before`.
     ///
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn audit_page(
         &self,
-        query: &AuditQuery,
-        priority: Priority,
+        limit: u32,
+        before: Option<&str>,
     ) -> Result<AuditPage, ApiError> {
-        self.page(self.audit_query(query), priority).await
+        let place = before.map(|cursor| ("before", cursor.to_owned()));
+        self.page(self.query(Endpoint::AuditLogs, limit, place))
+            .await
     }
 
     /// Requests a page of the ticket listing (specification, section 4.2).
@@ -113,8 +112,8 @@ impl Client {
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        self.page(ticket_query(limit, offset), Priority::Tickets)
-            .await
+        let place = Some(("offset", offset.to_string()));
+        self.page(self.query(Endpoint::Tickets, limit, place)).await
     }
 
     /// Sends one request for the first page of a listing, without waiting for a turn and without retries.
@@ -122,14 +121,7 @@ impl Client {
     /// # Errors
     /// Returns an error if the request fails.
     pub async fn probe(&self, endpoint: Endpoint, limit: u32) -> Result<Page, ApiError> {
-        let query = match endpoint {
-            Endpoint::AuditLogs => self.audit_query(&AuditQuery {
-                limit,
-                ..AuditQuery::default()
-            }),
-            Endpoint::Tickets => ticket_query(limit, 0),
-        };
-        self.request(&query).await
+        self.request(&self.query(endpoint, limit, None)).await
     }
 
     /// Reports fields that the specification does not document.
@@ -137,74 +129,58 @@ impl Client {
         self.0.observer.unknown_fields(count);
     }
 
-    fn audit_query(&self, query: &AuditQuery) -> Query {
-        let mut pairs = vec![("limit".to_owned(), query.limit.to_string())];
-        for (name, cursor) in [("before", &query.before), ("after", &query.after)] {
-            let cursor = cursor.as_ref().map(|cursor| cursor.as_str().to_owned());
-            pairs.extend(cursor.map(|cursor| (name.to_owned(), cursor)));
+    fn query(&self, endpoint: Endpoint, limit: u32, place: Option<(&str, String)>) -> Query {
+        let mut pairs = vec![("limit".to_owned(), limit.to_string())];
+        pairs.extend(place.map(|(name, value)| (name.to_owned(), value)));
+        if endpoint == Endpoint::AuditLogs {
+            self.0.settings.filters.append_to(&mut pairs);
         }
-        self.0.settings.filters.append_to(&mut pairs);
-        (Endpoint::AuditLogs, pairs)
+        (endpoint, pairs)
     }
 
     /// Requests a page when it is its turn, and again if the error is transient.
-    async fn page(&self, query: Query, priority: Priority) -> Result<Page, ApiError> {
-        let (endpoint, observer) = (query.0, &self.0.observer);
+    async fn page(&self, query: Query) -> Result<Page, ApiError> {
+        let (budget, observer) = (&self.0.budget, &self.0.observer);
         let mut delays = Backoff::new(FIRST_DELAY, LONGEST_WAIT);
         let mut delays_when_limited = Backoff::new(FIRST_DELAY_WHEN_LIMITED, LONGEST_WAIT);
         let mut attempt = 0;
         loop {
             attempt += 1;
-            self.turn(priority).await?;
+            let turn = budget.acquire().await;
+            observer.throttled(budget.take_waited());
+            turn.map_err(ApiError::paused)?;
             let error = match self.request(&query).await {
-                Ok(page) => {
-                    observer.unknown_fields(page.unknown_fields);
-                    return Ok(page);
-                }
                 Err(error) => error,
+                page => return page,
             };
-            observer.failure(endpoint, error.reason());
+            observer.failure(query.0, error.reason());
             let is_limited = error.reason() == FailureReason::RateLimited;
-            let (attempts, delays) = if is_limited {
-                (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited)
-            } else {
-                (ATTEMPTS, &mut delays)
+            let (attempts, delays) = match is_limited {
+                true => (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited),
+                false => (ATTEMPTS, &mut delays),
             };
-            if !error.is_transient()
-                || attempt >= attempts
-                || error.retry_after() > Some(LONGEST_WAIT)
-            {
+            let is_long = error.retry_after() > Some(LONGEST_WAIT);
+            if !error.is_transient() || attempt >= attempts || is_long {
                 return Err(error);
             }
-            tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
+            tracing::debug!(endpoint = query.0.as_str(), attempt, %error, "request failed, trying again");
             // A pause that the service asked for applies in addition, and the longer one counts.
             let delay = delays.next(None);
-            if is_limited {
-                self.0.budget.pause(delay);
-            } else {
-                tokio::time::sleep(delay).await;
+            match is_limited {
+                true => budget.pause(delay),
+                false => tokio::time::sleep(delay).await,
             }
         }
-    }
-
-    /// Waits for a turn on the budget.
-    async fn turn(&self, priority: Priority) -> Result<(), ApiError> {
-        let turn = self.0.budget.acquire(priority).await;
-        let (Ok(waited) | Err(Paused { waited, .. })) = turn;
-        // Below the resolution of the clock nothing waited.
-        if waited > Duration::from_millis(1) {
-            self.0.observer.throttled(waited);
-        }
-        turn.map(drop)
-            .map_err(|paused| ApiError::paused(paused.left))
     }
 
     /// Sends one request within the time limit and parses the response.
     async fn request(&self, query: &Query) -> Result<Page, ApiError> {
         let (endpoint, pairs) = query;
         let settings = &self.0.settings;
-        let deadline = Instant::now() + settings.timeout;
-        let key = self.0.key.header(settings.timeout).await?;
+        let key = settings.key.header(&self.0.key_lock, settings.timeout);
+        let key = key
+            .await
+            .map_err(|message| ApiError::new(FailureReason::Key, message))?;
         let url = settings.base_url.join(endpoint.path());
         let span = tracing::info_span!(
             "GET",
@@ -220,18 +196,18 @@ impl Client {
         let mut bytes = 0;
         let sent = Instant::now();
         let request = self.0.http.get(url).query(pairs);
-        let response = exchange::send(request, &key, settings.timeout, deadline, &mut bytes)
+        let response = exchange::send(request, &key, settings.timeout, &mut bytes)
             .instrument(span.clone())
             .await;
-        self.0
-            .observer
-            .response(*endpoint, sent.elapsed(), bytes as u64);
+        let observer = &self.0.observer;
+        observer.response(*endpoint, sent.elapsed(), bytes as u64);
         let result = response.and_then(|response| {
-            span.record("http.response.status_code", response.status);
+            span.record("http.response.status_code", response.status.as_u16());
             self.read(*endpoint, response, &key)
         });
-        if let Err(error) = &result {
-            span.record("error.type", error.reason().as_str());
+        match &result {
+            Ok(page) => observer.unknown_fields(page.unknown_fields),
+            Err(error) => drop(span.record("error.type", error.reason().as_str())),
         }
         result
     }
@@ -243,30 +219,25 @@ impl Client {
         response: Response,
         key: &HeaderValue,
     ) -> Result<Page, ApiError> {
-        let status = response.status;
+        let (status, code) = (response.status, response.status.as_u16());
         let secrets = [key.to_str().unwrap_or_default()];
-        let date = response
-            .header(DATE)
-            .and_then(|date| httpdate::parse_http_date(date).ok());
+        let date = response.header(DATE);
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
         // A date is one of the service's clock.
-        let retry_after = response
-            .header(RETRY_AFTER)
-            .and_then(|text| parse_retry_after(text, date.unwrap_or_else(SystemTime::now)))
-            .filter(|_| !response.is_success());
+        let now = date.unwrap_or_else(SystemTime::now);
+        let retry_after = response.header(RETRY_AFTER);
+        let retry_after = retry_after.filter(|_| !status.is_success());
+        let retry_after = retry_after.and_then(|text| parse_retry_after(text, now));
         if let Some(wait) = retry_after {
             self.0.budget.pause(wait);
         }
         let date = date.and_then(|date| Timestamp::try_from(date).ok());
-        if (300..400).contains(&status) {
-            let target = response
-                .header(LOCATION)
-                .map(|target| response.url.join(target));
-            let location = match target {
-                Some(Ok(target)) => location(target.as_str(), &secrets),
-                _ => "an invalid address".to_owned(),
-            };
+        if status.is_redirection() {
+            let target = response.header(LOCATION);
+            let target = target.and_then(|target| response.url.join(target).ok());
+            let location = location(target.as_ref().map_or("", Url::as_str), &secrets);
             let message = format!(
-                "HTTP {status}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
+                "HTTP {code}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
             );
             return Err(ApiError::new(FailureReason::Redirect, message));
         }
@@ -276,27 +247,20 @@ impl Client {
         let body = String::from_utf8(response.body)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         let failed = |body| Failed {
-            status,
+            status: code,
             content_type: &content_type,
             retry_after,
             body,
             secrets: &secrets,
         };
-        if !(200..300).contains(&status) {
+        if !status.is_success() {
             return Err(ApiError::from_status(&failed(&body), endpoint.scope()));
         }
-        // Parsing consumes the body, and an error needs only its beginning.
-        let (start, bytes) = (beginning(&body).to_owned(), body.len());
+        // Parsing consumes the body, and an error needs only its beginning, a little longer than what is examined, so that
+        // one that is cut can be recognized.
+        let (start, bytes) = (prefix(&body, MAX_EXAMINED + 4).to_owned(), body.len());
         Page::parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), bytes, &error))
     }
-}
-
-fn ticket_query(limit: u32, offset: u64) -> Query {
-    let pairs = vec![
-        ("limit".to_owned(), limit.to_string()),
-        ("offset".to_owned(), offset.to_string()),
-    ];
-    (Endpoint::Tickets, pairs)
 }
 
 /// Parses `Retry-After` in both forms, at most an hour. `now` is the service's clock; a date in the past is no delay.

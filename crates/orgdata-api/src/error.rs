@@ -5,9 +5,10 @@ use std::time::Duration;
 use humantime::format_duration;
 use serde_json::Value;
 
-use super::key::KeyError;
 use super::page::PageError;
 use super::sanitize::{MAX_EXAMINED, sanitize};
+
+use FailureReason as R;
 
 /// The maximum pause that the service can ask for. A typing error there must not stop the exporter for a year.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
@@ -86,12 +87,10 @@ impl ApiError {
     /// Returns the error of a request that is not sent, because the service asked for a pause that lasts this much longer.
     pub(super) fn paused(left: Duration) -> Self {
         let left_text = seconds(left);
+        let message = format!("the service asked for a pause; the next request is in {left_text}");
         Self {
             retry_after: Some(left),
-            ..Self::new(
-                FailureReason::RateLimited,
-                format!("the service asked for a pause; the next request is in {left_text}"),
-            )
+            ..Self::new(FailureReason::RateLimited, message)
         }
     }
 
@@ -121,7 +120,6 @@ impl ApiError {
 
     /// Returns whether the same request may succeed soon.
     pub fn is_transient(&self) -> bool {
-        use FailureReason as R;
         matches!(
             self.reason,
             R::Connect
@@ -134,70 +132,45 @@ impl ApiError {
         )
     }
 
-    /// Returns whether the cause is the key or its scopes, so that it cannot be a cursor or the size of a page.
-    pub fn is_about_the_key(&self) -> bool {
-        use FailureReason as R;
-        matches!(self.reason, R::Key | R::Unauthorized | R::Forbidden)
-    }
-
-    /// Returns whether the cause may be the cursor or the size of the page that was requested.
-    pub fn may_be_the_request(&self) -> bool {
-        use FailureReason as R;
-        let is_other = matches!(self.reason, R::Connect | R::RateLimited | R::Redirect);
-        !self.is_about_the_key() && !is_other
-    }
-
     /// Returns the error for a status other than success. `scope` is the one that the endpoint needs.
     pub(super) fn from_status(failed: &Failed<'_>, scope: &'static str) -> Self {
-        use FailureReason as R;
         let status = failed.status;
-        let (words, issues) = failed.words();
-        let detail = detail(&words);
-        let wait = wait(failed.retry_after);
-        let is_validation = match (status, issues) {
-            // About the key or the rate, whatever the form of the body.
-            (401 | 403 | 429, _) | (_, None) => false,
-            (404 | 500..=599, Some(0)) => false,
-            _ => true,
-        };
-        let (reason, message) = match status {
-            _ if is_validation => (R::Validation, format!(": {words}")),
-            401 => (
-                R::Unauthorized,
-                format!(": the service does not accept the API key{detail}"),
-            ),
-            403 => (
-                R::Forbidden,
-                format!(": the API key lacks the scope {scope}{detail}"),
-            ),
+        let (words, has_issues) = failed.words();
+        // 401, 403 and 429 are about the key or the rate, whatever the form of the body.
+        let is_validation = has_issues && !matches!(status, 401 | 403 | 429);
+        let lacks = format!(": the API key lacks the scope {scope}");
+        let (reason, problem) = match status {
+            _ if is_validation => (R::Validation, ""),
+            401 => (R::Unauthorized, ": the service does not accept the API key"),
+            403 => (R::Forbidden, &*lacks),
             404 => (
                 R::NotFound,
-                format!(": nothing is at this address; check --api.base-url{detail}"),
+                ": nothing is at this address; check --api.base-url",
             ),
-            429 => (R::RateLimited, format!(": too many requests{wait}{detail}")),
+            429 => (R::RateLimited, ": too many requests"),
             500..=599 if failed.is_html() => return failed.not_json(R::ServerError),
-            500..=599 => (R::ServerError, format!("{wait}{detail}")),
-            _ => (R::UnexpectedStatus, detail),
+            500..=599 => (R::ServerError, ""),
+            _ => (R::UnexpectedStatus, ""),
         };
-        failed.error(reason, &message)
+        let (wait, detail) = (wait(failed.retry_after), detail(&words));
+        failed.error(reason, &format!("{problem}{wait}{detail}"))
     }
 
     /// Returns the error for a success whose body, of `bytes` bytes, could not be parsed.
     pub(super) fn from_body(failed: &Failed<'_>, bytes: usize, error: &PageError) -> Self {
-        use FailureReason as R;
         let start = failed.body.trim_start();
         let is_json = failed.content_type.contains("json") || start.starts_with(['{', '[']);
         if start.is_empty() {
             failed.error(R::Empty, ": the answer is empty")
         } else if failed.is_html() || !is_json {
             failed.not_json(R::NotJson)
-        } else if error.is_truncated() {
+        } else if error.is_truncated {
             Self::truncated(bytes)
         } else {
             // Some services send an error with the status of a success.
             let body = failed.json().unwrap_or_default();
             let said = detail(said(&body).unwrap_or_default());
-            let said = sanitize(&format!("{error}{said}"), failed.secrets);
+            let said = sanitize(&format!("{}{said}", error.message), failed.secrets);
             let message = format!("the answer is not a page of this listing: {said}");
             Self::new(R::Malformed, message)
         }
@@ -207,12 +180,6 @@ impl ApiError {
     pub(super) fn truncated(bytes: usize) -> Self {
         let message = format!("the answer was cut off after {bytes} bytes");
         Self::new(FailureReason::Truncated, message)
-    }
-}
-
-impl From<KeyError> for ApiError {
-    fn from(error: KeyError) -> Self {
-        Self::new(FailureReason::Key, error.to_string())
     }
 }
 
@@ -247,23 +214,21 @@ impl Failed<'_> {
         serde_json::from_str(body).ok()
     }
 
-    /// Returns what the body says, and the number of issues if it is a validation error (specification, section 7.2).
-    fn words(&self) -> (String, Option<usize>) {
+    /// Returns what the body says, and whether it is a validation error with issues (specification, section 7.2).
+    fn words(&self) -> (String, bool) {
         if self.is_html() {
             let message = format!("perhaps from a proxy: {}", self.body);
-            return (sanitize(&message, self.secrets), None);
+            return (sanitize(&message, self.secrets), false);
         }
         let Some(body) = self.json() else {
             // Too large to be parsed, or not JSON.
-            let issues = self.body.contains("\"issues\"").then_some(1);
-            return (sanitize(self.body, self.secrets), issues);
+            let has_issues = self.body.contains("\"issues\"");
+            return (sanitize(self.body, self.secrets), has_issues);
         };
-        let mut message = said(&body).unwrap_or(self.body).to_owned();
-        let issues = body["issues"].as_array();
-        for issue in issues.into_iter().flatten() {
-            describe(issue, &mut message);
-        }
-        (sanitize(&message, self.secrets), issues.map(Vec::len))
+        let issues = body["issues"].as_array().map_or(&[][..], Vec::as_slice);
+        let described = issues.iter().map(describe).collect::<String>();
+        let message = said(&body).unwrap_or(self.body).to_owned() + &described;
+        (sanitize(&message, self.secrets), !issues.is_empty())
     }
 }
 
@@ -272,35 +237,31 @@ fn said(body: &Value) -> Option<&str> {
     body["message"].as_str().or_else(|| body["error"].as_str())
 }
 
-/// Appends an issue of a validation error to a message.
-fn describe(issue: &Value, message: &mut String) {
-    let mut path = String::new();
-    for step in issue["path"].as_array().into_iter().flatten() {
-        match step.as_str() {
-            Some(name) if path.is_empty() => path.push_str(name),
-            Some(name) => path.extend([".", name]),
-            None => path.push_str(&format!("[{step}]")),
-        }
-    }
-    if path.is_empty() {
-        path.push_str("(request)");
-    }
+/// Describes an issue of a validation error.
+fn describe(issue: &Value) -> String {
+    let list = |name: &str| issue[name].as_array().map_or(&[][..], Vec::as_slice);
+    let steps = list("path").iter().map(|step| match step.as_str() {
+        Some(name) => format!(".{name}"),
+        None => format!("[{step}]"),
+    });
+    let path = match steps.collect::<String>() {
+        path if path.is_empty() => "(request)".to_owned(),
+        path => path.trim_start_matches('.').to_owned(),
+    };
     let text = |name: &str| issue[name].as_str().unwrap_or_default();
-    message.push_str(&format!("; {path}: {} ({})", text("message"), text("code")));
-    if let Some(received) = issue.get("received") {
-        message.push_str(&format!(", received {received}"));
-    }
-    if let Some(options) = issue["options"].as_array() {
-        let options: Vec<String> = options.iter().map(Value::to_string).collect();
-        message.push_str(&format!(", allowed {}", options.join(", ")));
-    }
+    let received = issue.get("received");
+    let received = received.map(|received| format!(", received {received}"));
+    let options: Vec<String> = list("options").iter().map(Value::to_string).collect();
+    let allowed = (!options.is_empty()).then(|| format!(", allowed {}", options.join(", ")));
+    let (message, code) = (text("message"), text("code"));
+    let (received, allowed) = (received.unwrap_or_default(), allowed.unwrap_or_default());
+    format!("; {path}: {message} ({code}){received}{allowed}")
 }
 
 fn detail(text: &str) -> String {
-    if text.is_empty() {
-        String::new()
-    } else {
-        format!(": {text}")
+    match text {
+        "" => String::new(),
+        _ => format!(": {text}"),
     }
 }
 
@@ -317,8 +278,7 @@ fn wait(retry_after: Option<Duration>) -> String {
 
 /// Formats whole seconds, rounded up.
 fn seconds(wait: Duration) -> humantime::FormattedDuration {
-    let has_rest = wait.subsec_nanos() > 0;
-    format_duration(Duration::from_secs(wait.as_secs() + u64::from(has_rest)))
+    format_duration(Duration::from_secs(wait.as_secs_f64().ceil() as u64))
 }
 
 #[cfg(test)]

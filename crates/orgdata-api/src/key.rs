@@ -1,5 +1,6 @@
 //! The API key, from a variable or from a file. The file is read for every request, so that a rotated key needs no restart.
 
+use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,33 +25,6 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// Reads the key for each request.
-#[derive(Debug)]
-pub(super) struct KeyReader {
-    source: KeySource,
-    /// Held while the file is read, so that a file system that hangs takes one thread and not one for each request.
-    reading: Arc<Mutex<()>>,
-}
-
-/// Why there is no usable key. The message never contains the key.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The file cannot be read.
-    #[error("cannot read the API key file {}: {}", .0.display(), .1)]
-    Unreadable(PathBuf, io::Error),
-    /// There is nothing but white space.
-    #[error("the API key in {0} is empty")]
-    Empty(String),
-    /// It cannot be part of a header.
-    #[error(
-        "the API key in {0} contains control characters or characters outside ASCII; it must be one line of printable ASCII"
-    )]
-    Unprintable(String),
-    /// It is too large.
-    #[error("{0} is larger than {MAX_KEY_BYTES} bytes; it cannot be an API key")]
-    TooLarge(String),
-}
-
 // === impl KeySource ===
 
 impl KeySource {
@@ -58,67 +32,54 @@ impl KeySource {
     /// mounts an optional Secret like this before it exists, and the exporter waits for the key.
     ///
     /// # Errors
-    /// Returns an error if there is no usable key.
-    pub fn check(&self) -> Result<(), KeyError> {
+    /// Returns why there is no usable key. The message never contains the key.
+    pub fn check(&self) -> Result<(), String> {
         match self {
-            Self::Value(value) => header(value.expose_secret(), KEY_VARIABLE).map(drop),
+            Self::Value(value) => header(value.expose_secret().as_bytes(), KEY_VARIABLE).map(drop),
             Self::File(path) => match read(path) {
-                Ok(text) => header_from_file(path, &text).map(drop),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && is_expected(path) => {
                     Ok(())
                 }
-                Err(error) => Err(KeyError::Unreadable(path.clone(), error)),
+                text => header_from_file(path, text).map(drop),
             },
         }
     }
-}
 
-// === impl KeyReader ===
-
-impl KeyReader {
-    pub(super) fn new(source: KeySource) -> Self {
-        Self {
-            source,
-            reading: Arc::default(),
-        }
-    }
-
-    /// Returns the key as a header value that is never printed. Reading the file takes at most `limit`.
-    pub(super) async fn header(&self, limit: Duration) -> Result<HeaderValue, KeyError> {
-        let path = match &self.source {
-            KeySource::Value(value) => return header(value.expose_secret(), KEY_VARIABLE),
-            KeySource::File(path) => path,
+    /// Returns the key as a header value that is never printed. Reading the file takes at most `limit`. `lock` is held
+    /// meanwhile, so that a file system that hangs takes one thread and not one for each request.
+    pub(super) async fn header(
+        &self,
+        lock: &Arc<Mutex<()>>,
+        limit: Duration,
+    ) -> Result<HeaderValue, String> {
+        let path = match self {
+            Self::Value(value) => return header(value.expose_secret().as_bytes(), KEY_VARIABLE),
+            Self::File(path) => path,
         };
         let reading = async {
-            let guard = Arc::clone(&self.reading).lock_owned().await;
+            let guard = Arc::clone(lock).lock_owned().await;
             let path = path.clone();
-            let read = tokio::task::spawn_blocking(move || {
+            tokio::task::spawn_blocking(move || {
                 let text = read(&path);
                 drop(guard);
                 text
-            });
-            read.await
-                .unwrap_or_else(|error| Err(io::Error::other(error)))
+            })
+            .await?
         };
         let text = tokio::time::timeout(limit, reading).await;
-        let text = text.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        header_from_file(
-            path,
-            &text.map_err(|error| KeyError::Unreadable(path.clone(), error))?,
-        )
+        header_from_file(path, text.unwrap_or_else(|error| Err(error.into())))
     }
 }
 
 /// Returns whether the file's directory contains nothing but the entries of Kubernetes itself (`..data`).
 fn is_expected(path: &Path) -> bool {
-    let entries = path
-        .parent()
-        .and_then(|directory| std::fs::read_dir(directory).ok());
-    entries.is_some_and(|mut entries| {
-        entries.all(|entry| {
-            entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b".."))
-        })
-    })
+    let is_kubernetes = |name: OsString| name.as_encoded_bytes().starts_with(b"..");
+    match path.parent().map(std::fs::read_dir) {
+        Some(Ok(mut entries)) => {
+            entries.all(|entry| entry.is_ok_and(|entry| is_kubernetes(entry.file_name())))
+        }
+        _ => false,
+    }
 }
 
 /// Reads as much as is needed to see that a file is too large.
@@ -130,26 +91,26 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn header_from_file(path: &Path, text: &[u8]) -> Result<HeaderValue, KeyError> {
+fn header_from_file(path: &Path, text: io::Result<Vec<u8>>) -> Result<HeaderValue, String> {
     let name = path.display().to_string();
-    if text.len() > MAX_KEY_BYTES {
-        return Err(KeyError::TooLarge(name));
-    }
-    let text = std::str::from_utf8(text).map_err(|_| KeyError::Unprintable(name.clone()))?;
-    header(text, &name)
+    let text = text.map_err(|error| format!("cannot read the API key file {name}: {error}"))?;
+    header(&text, &name)
 }
 
 /// Makes a header value of a key without surrounding white space, such as an editor's newline.
-fn header(text: &str, source: &str) -> Result<HeaderValue, KeyError> {
-    let key = text.trim();
+fn header(text: &[u8], source: &str) -> Result<HeaderValue, String> {
+    if text.len() > MAX_KEY_BYTES {
+        return Err(format!(
+            "{source} is larger than {MAX_KEY_BYTES} bytes; it cannot be an API key"
+        ));
+    }
+    let key = text.trim_ascii();
     if key.is_empty() {
-        return Err(KeyError::Empty(source.to_owned()));
+        return Err(format!("the API key in {source} is empty"));
     }
-    if !key.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
-        return Err(KeyError::Unprintable(source.to_owned()));
-    }
-    let mut header =
-        HeaderValue::from_str(key).map_err(|_| KeyError::Unprintable(source.to_owned()))?;
+    let is_printable = key.iter().all(|byte| (0x20..0x7f).contains(byte));
+    let header = HeaderValue::from_bytes(key).ok().filter(|_| is_printable);
+    let mut header = header.ok_or_else(|| format!("the API key in {source} contains control characters or characters outside ASCII; it must be one line of printable ASCII"))?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -162,10 +123,8 @@ mod tests {
         KeySource::Value(SecretString::from(text.to_owned()))
     }
 
-    async fn read_by(source: &KeySource) -> Result<HeaderValue, KeyError> {
-        KeyReader::new(source.clone())
-            .header(Duration::from_secs(5))
-            .await
+    async fn read_by(source: &KeySource) -> Result<HeaderValue, String> {
+        source.header(&Arc::default(), Duration::from_secs(5)).await
     }
 
     #[tokio::test]
@@ -178,13 +137,14 @@ mod tests {
     #[test]
     fn control_characters_and_empty_keys_are_refused_without_showing_the_key() {
         for text in ["sec\nret", "sec\u{7}ret", "sécret", "\u{0}"] {
-            let error = value(text).check().expect_err("refused").to_string();
+            let error = value(text).check().expect_err("refused");
             assert!(
                 error.contains("ORGDATA_API_KEY") && !error.contains("ret\""),
                 "{error}"
             );
         }
-        assert!(matches!(value(" \n").check(), Err(KeyError::Empty(_))));
+        let error = value(" \n").check().expect_err("refused");
+        assert_eq!(error, "the API key in ORGDATA_API_KEY is empty");
     }
 
     #[tokio::test]
@@ -217,17 +177,20 @@ mod tests {
         let path = directory.path().join("key");
         let status = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(status.expect("mkfifo").success());
-        let reader = KeyReader::new(KeySource::File(path.clone()));
+        let (source, lock) = (KeySource::File(path.clone()), Arc::default());
         let limit = Duration::from_millis(50);
         for _ in 0..3 {
-            let error = reader.header(limit).await.expect_err("nothing to read");
+            let error = source
+                .header(&lock, limit)
+                .await
+                .expect_err("nothing to read");
             assert!(error.to_string().contains("timed out"), "{error}");
         }
         // The one thread that waits goes on, and the next request reads the key.
         std::fs::write(&path, "").expect("it is read");
-        drop(reader.reading.lock().await);
+        drop(lock.lock().await);
         let (header, written) = tokio::join!(
-            reader.header(Duration::from_secs(10)),
+            source.header(&lock, Duration::from_secs(10)),
             tokio::task::spawn_blocking(move || std::fs::write(path, "secret"))
         );
         written.expect("no panic").expect("written");

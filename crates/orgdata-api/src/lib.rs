@@ -19,18 +19,15 @@ mod time;
 
 pub use backoff::Backoff;
 pub use bounded::Bounded;
-pub use budget::Priority;
-pub use client::parse_retry_after;
-pub use client::{Client, Settings};
+pub use client::{Client, Settings, parse_retry_after};
 pub use error::{ApiError, FailureReason};
-pub use key::{KEY_VARIABLE, KeyError, KeySource};
+pub use key::{KEY_VARIABLE, KeySource};
 pub use number::NumberText;
 pub use observer::Observer;
-pub use page::{AuditPage, Page, PageError, TicketPage};
-pub use query::{AuditQuery, BaseUrl, BaseUrlError, Cursor, Filters};
-pub use sanitize::{MAX_EXAMINED, MAX_SHOWN, error_chain, location, one_line, sanitize};
+pub use page::{AuditPage, Page, TicketPage};
+pub use query::{BaseUrl, Filters};
+pub use sanitize::{MAX_SHOWN, error_chain, location, one_line, sanitize};
 pub use text::Text;
-
 pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
 pub use time::parse_time;
 

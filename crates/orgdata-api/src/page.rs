@@ -1,6 +1,5 @@
 //! Pages of both listings (specification, sections 2.2 and 2.3): a body, and where its items are in it.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use jiff::Timestamp;
@@ -9,8 +8,6 @@ use serde_json::value::RawValue;
 
 use super::bounded::Bounded;
 use super::number::NumberText;
-use super::query::Cursor;
-use super::text::Text;
 
 /// The maximum number of items of a page: many times what may be requested (specification, section 8).
 const MAX_ITEMS: usize = 100_000;
@@ -22,9 +19,9 @@ pub struct Page {
     /// Where each item is in the body.
     items: Vec<Range<usize>>,
     /// The cursor for newer entries (audit logs).
-    pub start_cursor: Option<Cursor>,
+    pub start_cursor: Option<String>,
     /// The cursor for older entries (audit logs).
-    pub end_cursor: Option<Cursor>,
+    pub end_cursor: Option<String>,
     /// The limit that the service repeated (tickets).
     pub limit: Option<u64>,
     /// The number of tickets, if the service says it.
@@ -43,12 +40,12 @@ pub type AuditPage = Page;
 /// A page of the ticket listing.
 pub type TicketPage = Page;
 
-/// A body that is not a page. The message names fields and types, never data.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+/// Why a body is not a page. The message names fields and types, never data.
+#[derive(Debug)]
 pub struct PageError {
-    message: String,
-    is_truncated: bool,
+    pub(super) message: String,
+    /// Whether the body ends early.
+    pub(super) is_truncated: bool,
 }
 
 /// Every documented field of both listings.
@@ -58,19 +55,23 @@ pub struct PageError {
 struct Raw<'a> {
     #[serde(borrow)]
     items: Bounded<&'a RawValue, MAX_ITEMS>,
-    start_cursor: Option<Cursor>,
-    end_cursor: Option<Cursor>,
+    end_cursor: Option<String>,
     // The others are only hints for paging: one of another type counts as missing.
-    #[serde(borrow)]
+    start_cursor: Option<&'a RawValue>,
     has_previous: Option<&'a RawValue>,
-    #[serde(borrow)]
     has_more: Option<&'a RawValue>,
-    #[serde(borrow)]
     limit: Option<&'a RawValue>,
-    #[serde(borrow)]
     offset: Option<&'a RawValue>,
-    #[serde(borrow)]
     total_count: Option<&'a RawValue>,
+}
+
+/// The fields that must have their type, as written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    #[serde(borrow)]
+    items: &'a RawValue,
+    end_cursor: Option<&'a RawValue>,
 }
 
 // === impl Page ===
@@ -81,20 +82,26 @@ impl Page {
     /// # Errors
     /// Returns an error if the body is not a page.
     pub fn parse(body: String, date: Option<Timestamp>) -> Result<Self, PageError> {
+        let malformed = |message| PageError {
+            message,
+            is_truncated: false,
+        };
         // serde would read an array as the fields in their order.
-        if kind(&body) != "an object" {
-            return Err(PageError::new(&body, false));
+        let kind = kind(&body);
+        if kind != "an object" {
+            let message = format!("the body is {kind} instead of an object");
+            return Err(malformed(message));
         }
         let mut unknown_fields = 0;
         let mut deserializer = serde_json::Deserializer::from_str(&body);
         let raw: Raw<'_> = serde_ignored::deserialize(&mut deserializer, |_| unknown_fields += 1)
             .and_then(|page| deserializer.end().map(|()| page))
-            .map_err(|error| PageError::new(&body, error.is_eof()))?;
+            .map_err(|error| PageError {
+                message: describe(&body),
+                is_truncated: error.is_eof(),
+            })?;
         if raw.items.more {
-            return Err(PageError {
-                message: format!("items has more than {MAX_ITEMS} items"),
-                is_truncated: false,
-            });
+            return Err(malformed(format!("items has more than {MAX_ITEMS} items")));
         }
         // A borrowed raw value is a slice of the body.
         let range = |item: &&RawValue| {
@@ -105,9 +112,10 @@ impl Page {
             let number: NumberText<'_> = serde_json::from_str(raw?.get()).ok()?;
             number.as_count()
         };
+        let start_cursor = raw.start_cursor.map(RawValue::get);
         Ok(Self {
             items: raw.items.items.iter().map(range).collect(),
-            start_cursor: raw.start_cursor,
+            start_cursor: start_cursor.and_then(|cursor| serde_json::from_str(cursor).ok()),
             end_cursor: raw.end_cursor,
             limit: count(raw.limit),
             total_count: count(raw.total_count),
@@ -143,52 +151,26 @@ impl Page {
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
-
-    /// Returns the size of the body in bytes.
-    pub fn bytes(&self) -> usize {
-        self.body.len()
-    }
 }
 
-// === impl PageError ===
-
-impl PageError {
-    /// Returns whether the body ends early.
-    pub(super) fn is_truncated(&self) -> bool {
-        self.is_truncated
-    }
-
-    /// Describes why a body could not be parsed. serde's own message may contain data.
-    fn new(body: &str, is_truncated: bool) -> Self {
-        let fields = serde_json::from_str::<HashMap<Text<'_>, &RawValue>>(body);
-        let message = match (kind(body), fields) {
-            ("an object", Err(error)) => {
-                let (line, column) = (error.line(), error.column());
-                format!("invalid JSON at line {line} column {column}")
-            }
-            ("an object", Ok(fields)) => {
-                let kind_of = |name: &str| {
-                    let field = fields.get(&Text(name.into()));
-                    field.map_or("missing", |value| kind(value.get()))
-                };
-                let is_odd =
-                    |name: &&str| !["a string", "null", "missing"].contains(&kind_of(name));
-                let cursor = ["startCursor", "endCursor"].into_iter().find(is_odd);
-                match (kind_of("items"), cursor) {
-                    ("missing", _) => "items is missing".to_owned(),
-                    ("an array", None) => "a field occurs twice".to_owned(),
-                    ("an array", Some(name)) => {
-                        format!("{name} is {} instead of a string", kind_of(name))
-                    }
-                    (kind, _) => format!("items is {kind} instead of an array"),
-                }
-            }
-            (kind, _) => format!("the body is {kind} instead of an object"),
-        };
-        Self {
-            message,
-            is_truncated,
+/// Describes why an object could not be parsed. serde's own message may contain data.
+fn describe(body: &str) -> String {
+    let written: Written<'_> = match serde_json::from_str(body) {
+        Ok(written) => written,
+        Err(error) if !error.is_data() => {
+            let (line, column) = (error.line(), error.column());
+            return format!("invalid JSON at line {line} column {column}");
         }
+        Err(error) if error.to_string().starts_with("missing") => {
+            return "items is missing".to_owned();
+        }
+        Err(_) => return "a field occurs twice".to_owned(),
+    };
+    let cursor = written.end_cursor.map(|cursor| kind(cursor.get()));
+    match (kind(written.items.get()), cursor) {
+        ("an array", None | Some("a string")) => "a field occurs twice".to_owned(),
+        ("an array", Some(kind)) => format!("endCursor is {kind} instead of a string"),
+        (kind, _) => format!("items is {kind} instead of an array"),
     }
 }
 
@@ -217,8 +199,10 @@ mod tests {
             page.items().collect::<Vec<_>>(),
             [r#"{"a": 1}"#, "\"odd\"", "3"]
         );
-        let cursor = page.end_cursor.as_ref().map(Cursor::as_str);
-        assert_eq!((cursor, page.unknown_fields), (Some("e"), 1));
+        assert_eq!(
+            (page.end_cursor.as_deref(), page.unknown_fields),
+            (Some("e"), 1)
+        );
     }
 
     #[test]
@@ -235,10 +219,8 @@ mod tests {
         );
         let error = Page::parse(body(MAX_ITEMS + 1), None).expect_err("too many");
         assert!(
-            error
-                .to_string()
-                .contains("items has more than 100000 items"),
-            "{error}"
+            error.message.contains("items has more than 100000 items"),
+            "{error:?}"
         );
     }
 
@@ -277,14 +259,11 @@ mod tests {
             ),
         ] {
             let error = Page::parse(body, None).expect_err(message);
-            assert_eq!(
-                (&*error.to_string(), error.is_truncated()),
-                (message, false)
-            );
+            assert_eq!((&*error.message, error.is_truncated), (message, false));
         }
         let cut = r#"{"items":[{"id":"a"#.to_owned();
         let error = Page::parse(cut, None).expect_err("cut");
-        assert!(error.is_truncated());
+        assert!(error.is_truncated);
     }
 
     #[test]

@@ -1,14 +1,9 @@
 //! The base address, cursors and filters of a request (specification, section 4).
 
 use std::fmt;
+use std::net::IpAddr;
 
-use serde::Deserialize;
 use url::Url;
-
-/// An opaque pagination cursor of the audit log listing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(transparent)]
-pub struct Cursor(String);
 
 /// The service's filters of the audit log listing. An empty one filters nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,39 +18,9 @@ pub struct Filters {
     pub target_emails: Vec<String>,
 }
 
-/// One request to the audit log listing.
-#[derive(Clone, Debug, Default)]
-pub struct AuditQuery {
-    /// The maximum number of items, 1 to 1000.
-    pub limit: u32,
-    /// Only entries older than this cursor.
-    pub before: Option<Cursor>,
-    /// Only entries newer than this cursor.
-    pub after: Option<Cursor>,
-}
-
 /// The base address of the service: `http` or `https`, a host and possibly a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl(Url);
-
-/// Why a text is not a base address, and what would be right.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BaseUrlError(String);
-
-// === impl Cursor ===
-
-impl Cursor {
-    /// Returns a cursor that was stored.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the text to send back.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
 
 // === impl Filters ===
 
@@ -66,18 +31,15 @@ impl Filters {
     }
 
     /// Appends the filters to a query: one value in the single form, several in the array form.
-    pub fn append_to(&self, pairs: &mut Vec<(String, String)>) {
+    pub(super) fn append_to(&self, pairs: &mut Vec<(String, String)>) {
         for (name, values) in [
             ("activityTypes", &self.activity_types),
             ("dealIds", &self.deal_ids),
             ("actorUserEmails", &self.actor_emails),
             ("targetUserEmails", &self.target_emails),
         ] {
-            let name = if values.len() > 1 {
-                format!("{name}[]")
-            } else {
-                name.to_owned()
-            };
+            let array = if values.len() > 1 { "[]" } else { "" };
+            let name = format!("{name}{array}");
             pairs.extend(values.iter().map(|value| (name.clone(), value.clone())));
         }
     }
@@ -101,34 +63,31 @@ impl BaseUrl {
     /// Parses a base address.
     ///
     /// # Errors
-    /// Returns an error if it is not one.
-    pub fn parse(text: &str) -> Result<Self, BaseUrlError> {
+    /// Returns why it is not one, and what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
         const CREDENTIALS: &str = "it contains a user or a password; the key belongs in --api.key-file or ORGDATA_API_KEY";
         const QUERY: &str =
             "it contains a query or a fragment; give the address up to, and without, /v1";
-        let wrong = |problem: &str| Err(BaseUrlError(problem.to_owned()));
+        const RIGHT: &str = "write something like https://api.example.com";
         let text = text.trim();
-        if !text.contains("://") && text.contains('@') {
-            return wrong(CREDENTIALS);
+        if !text.contains("://") && !text.contains('@') {
+            return Err(format!("it has no scheme; write https://{text}"));
         }
         if !text.contains("://") {
-            return wrong(&format!("it has no scheme; write https://{text}"));
+            return Err(CREDENTIALS.to_owned());
         }
-        let right = "write something like https://api.example.com";
-        let mut url = Url::parse(text)
-            .map_err(|error| BaseUrlError(format!("it is not a URL ({error}); {right}")))?;
+        let url =
+            Url::parse(text).map_err(|error| format!("it is not a URL ({error}); {RIGHT}"))?;
         if !matches!(url.scheme(), "http" | "https") {
             let scheme = url.scheme();
-            return wrong(&format!("the scheme {scheme:?} is not http or https"));
+            return Err(format!("the scheme {scheme:?} is not http or https"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return wrong(CREDENTIALS);
+            return Err(CREDENTIALS.to_owned());
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return wrong(QUERY);
+            return Err(QUERY.to_owned());
         }
-        let path = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&path);
         Ok(Self(url))
     }
 
@@ -146,12 +105,9 @@ impl BaseUrl {
 
     /// Returns whether the service is on this machine.
     pub fn is_loopback(&self) -> bool {
-        match self.0.host() {
-            Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-            None => false,
-        }
+        let host = self.0.host_str().unwrap_or_default();
+        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || host.ends_with(".localhost") || ip.is_ok_and(|ip| ip.is_loopback())
     }
 }
 
@@ -201,7 +157,7 @@ mod tests {
             ("https://x/?key=1", "it contains a query"),
             ("https://", "it is not a URL"),
         ] {
-            let error = BaseUrl::parse(text).expect_err(text).to_string();
+            let error = BaseUrl::parse(text).expect_err(text);
             assert!(error.contains(message), "{text}: {error}");
         }
     }

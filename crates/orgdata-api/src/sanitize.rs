@@ -3,10 +3,10 @@
 use std::error::Error;
 
 use percent_encoding::percent_decode_str;
-use url::Url;
+use url::{Position, Url};
 
 /// The number of bytes of a text that are examined. The rest is not read.
-pub const MAX_EXAMINED: usize = 2048;
+pub(crate) const MAX_EXAMINED: usize = 2048;
 
 /// The maximum length of a sanitized text, in characters.
 pub const MAX_SHOWN: usize = 200;
@@ -29,124 +29,67 @@ const SECRET: &str = "[secret]";
 /// Replaces an e-mail address.
 const ADDRESS: &str = "[e-mail address]";
 
-/// The named HTML entities that encoders write. All others are numeric.
-const ENTITIES: [(&str, char); 8] = [
-    ("amp", '&'),
-    ("apos", '\''),
-    ("commat", '@'),
-    ("equals", '='),
-    ("gt", '>'),
-    ("lt", '<'),
-    ("quot", '"'),
-    ("sol", '/'),
-];
-
 /// Returns what may be shown of a text from a peer: one line of at most [`MAX_SHOWN`] characters.
 ///
 /// The first [`MAX_EXAMINED`] bytes are examined, in linear time. JSON, percent and HTML escapes are decoded before
 /// `secrets` and e-mail addresses are removed, so that an escaped secret is found too.
 pub fn sanitize(text: &str, secrets: &[&str]) -> String {
     let examined = prefix(text, MAX_EXAMINED);
-    let is_cut = examined.len() < text.len();
-    let mut text = without_secrets(examined.to_owned(), secrets, is_cut);
+    let mut shown = without_secrets(examined, secrets);
     for _ in 0..MAX_PASSES {
-        let decoded = decode(&text);
-        if decoded == text {
-            break;
-        }
-        text = without_secrets(decoded, secrets, is_cut);
+        shown = without_secrets(&decode(&shown), secrets);
     }
-    let text = without_addresses(&text);
-    one_line(
-        &text.split_whitespace().collect::<Vec<_>>().join(" "),
-        MAX_SHOWN,
-    )
-}
-
-/// Returns the part of a text that is examined, and a little more, so that one that is cut can be recognized.
-pub(crate) fn beginning(text: &str) -> &str {
-    prefix(text, MAX_EXAMINED + 4)
+    if examined.len() < text.len() {
+        // The end may be the beginning of a secret, and that of an escape.
+        let longest = secrets.iter().map(|secret| secret.len()).max();
+        let doubtful = longest.unwrap_or(0) + MAX_ESCAPE;
+        shown = prefix(&shown, shown.len().saturating_sub(doubtful)).to_owned();
+    }
+    let shown = without_addresses(&shown);
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    one_line(&words.join(" "), MAX_SHOWN)
 }
 
 /// Returns the text on one line of at most `max` characters, with spaces in place of control characters.
 pub fn one_line(text: &str, max: usize) -> String {
-    let mut chars = text
-        .trim_matches(|c: char| c.is_whitespace() || c.is_control())
-        .chars();
-    let mut line: String = chars
-        .by_ref()
-        .take(max)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if chars.next().is_some() {
-        line.pop();
-        line.push('…');
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c.is_control());
+    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    match text.chars().nth(max) {
+        None => shown.collect(),
+        Some(_) => shown.take(max - 1).chain(['…']).collect(),
     }
-    line
 }
 
 /// Returns the scheme, host and path of an address. User, password, query and fragment may contain secrets.
 pub fn location(address: &str, secrets: &[&str]) -> String {
-    match Url::parse(address) {
-        Ok(mut url) => {
-            url.set_query(None);
-            url.set_fragment(None);
-            // Neither can be set if the URL has no host, and then it has neither.
-            let _ = url.set_username("");
-            let _ = url.set_password(None);
-            sanitize(url.as_str(), secrets)
-        }
-        Err(_) => "an invalid address".to_owned(),
-    }
+    let Ok(url) = Url::parse(address) else {
+        return "an invalid address".to_owned();
+    };
+    let place = &url[Position::BeforeHost..Position::AfterPath];
+    sanitize(&format!("{}://{place}", url.scheme()), secrets)
 }
 
 /// Returns an error and its sources on one line, without repeating what the line already says.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
+    let sources = std::iter::successors(error.source(), |&error| error.source());
+    for cause in sources.map(ToString::to_string) {
         if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
+            text.extend([": ", &cause]);
         }
-        source = error.source();
     }
     one_line(&text, MAX_CHAIN)
 }
 
-fn prefix(text: &str, max: usize) -> &str {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+/// Returns the beginning of a text, at most `max` bytes.
+pub(crate) fn prefix(text: &str, max: usize) -> &str {
+    let end = (0..=text.len().min(max)).rfind(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
-/// Removes secrets. If the text was cut, also the beginning of an escape or of a secret at its end.
-fn without_secrets(mut text: String, secrets: &[&str], is_cut: bool) -> String {
+fn without_secrets(text: &str, secrets: &[&str]) -> String {
     let secrets = secrets.iter().filter(|secret| secret.len() >= MIN_SECRET);
-    if is_cut {
-        while let Some(at) = text.rfind(['\\', '%', '&']) {
-            if text.len() - at > MAX_ESCAPE {
-                break;
-            }
-            text.truncate(at);
-        }
-    }
-    for secret in secrets {
-        if text.contains(*secret) {
-            text = text.replace(*secret, SECRET);
-        }
-        let starts = secret.char_indices().map(|(end, _)| &secret[..end]).rev();
-        if let Some(start) = starts
-            .take_while(|_| is_cut)
-            .find(|start| text.ends_with(start))
-        {
-            text.truncate(text.len() - start.len());
-        }
-    }
-    text
+    secrets.fold(text.to_owned(), |text, secret| text.replace(secret, SECRET))
 }
 
 /// Decodes JSON, percent and HTML escapes once. What is not a complete escape stays as it is.
@@ -155,15 +98,12 @@ fn decode(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = &*text;
     while let Some(at) = rest.find(['\\', '&']) {
-        decoded.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let escape = json_escape(rest).or_else(|| html_escape(rest));
-        let length = escape.map_or(1, |(_, length)| length);
-        match escape {
-            Some((c, _)) => decoded.push(c),
-            None => decoded.push_str(&rest[..length]),
-        }
-        rest = &rest[length..];
+        let (before, escape) = rest.split_at(at);
+        let escaped = json_escape(escape).or_else(|| html_escape(escape));
+        let (c, length) = escaped.unwrap_or((char::from(escape.as_bytes()[0]), 1));
+        decoded.push_str(before);
+        decoded.push(c);
+        rest = &escape[length..];
     }
     decoded.push_str(rest);
     decoded
@@ -177,8 +117,7 @@ fn json_escape(text: &str) -> Option<(char, usize)> {
         'b' | 'f' | 'n' | 'r' | 't' => Some((' ', 2)),
         'u' => {
             let code = u32::from_str_radix(escaped.get(1..5)?, 16).ok()?;
-            let c = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-            Some((c, 6))
+            Some((char::from_u32(code).unwrap_or('\u{fffd}'), 6))
         }
         _ => None,
     }
@@ -186,43 +125,44 @@ fn json_escape(text: &str) -> Option<(char, usize)> {
 
 /// Returns the character of the HTML escape at the beginning of `text`, and the length of the escape.
 fn html_escape(text: &str) -> Option<(char, usize)> {
-    let name = text.strip_prefix('&')?;
-    let end = name
-        .bytes()
-        .take(MAX_ESCAPE)
-        .position(|byte| byte == b';')?;
-    let c = match name[..end].strip_prefix('#') {
-        Some(number) => {
+    let escape = prefix(text, MAX_ESCAPE).strip_prefix('&')?;
+    let (name, _) = escape.split_once(';')?;
+    // The named entities that encoders write. All others are numeric.
+    let c = match name {
+        "amp" => '&',
+        "apos" => '\'',
+        "commat" => '@',
+        "equals" => '=',
+        "gt" => '>',
+        "lt" => '<',
+        "quot" => '"',
+        "sol" => '/',
+        _ => {
+            let number = name.strip_prefix('#')?;
             let code = match number.strip_prefix(['x', 'X']) {
                 Some(digits) => u32::from_str_radix(digits, 16),
                 None => number.parse(),
             };
             char::from_u32(code.ok()?)?
         }
-        None => ENTITIES.iter().find(|(known, _)| *known == &name[..end])?.1,
     };
-    Some((c, end + 2))
+    Some((c, name.len() + 2))
 }
 
-/// Replaces each e-mail address. Every character is visited once.
+/// Replaces each e-mail address.
 fn without_addresses(text: &str) -> String {
     let is_local = |c: char| c.is_alphanumeric() || "._%+-!#$'*^`{|}~".contains(c);
-    let is_domain = |c: &char| c.is_alphanumeric() || ".-_".contains(*c);
-    let mut shown = String::with_capacity(text.len());
-    // The beginning of the word before the current character.
-    let mut word = 0;
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c == '@' && word < shown.len() && chars.peek().is_some_and(is_domain) {
-            shown.truncate(word);
-            shown.push_str(ADDRESS);
-            while chars.next_if(is_domain).is_some() {}
-            word = shown.len();
+    let is_domain = |c: char| c.is_alphanumeric() || ".-_".contains(c);
+    let mut parts = text.split('@');
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let before = shown.trim_end_matches(is_local).len();
+        let after = part.trim_start_matches(is_domain);
+        if before < shown.len() && after.len() < part.len() {
+            shown.truncate(before);
+            shown.extend([ADDRESS, after]);
         } else {
-            shown.push(c);
-            if !is_local(c) {
-                word = shown.len();
-            }
+            shown.extend(["@", part]);
         }
     }
     shown

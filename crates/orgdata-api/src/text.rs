@@ -1,16 +1,18 @@
 //! JSON strings, borrowed from a page if they have no escapes.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::ops::Deref;
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// A JSON string. Lone surrogates, which JSON allows and UTF-8 does not, become U+FFFD.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
-struct TextVisitor;
+/// The bytes of a JSON string: as text, a lone surrogate is an error.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Bytes<'a>(#[serde(borrow)] Cow<'a, [u8]>);
 
 // === impl Text ===
 
@@ -22,34 +24,15 @@ impl Deref for Text<'_> {
     }
 }
 
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // As bytes, because `deserialize_str` fails for a lone surrogate.
-        deserializer.deserialize_bytes(TextVisitor).map(Text)
-    }
-}
-
-// === impl TextVisitor ===
-
-impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Cow<'de, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_borrowed_bytes<E: de::Error>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
-        Ok(std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(lossy(bytes)), Cow::Borrowed))
-    }
-
-    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(lossy(bytes)))
+        Ok(Self(match Bytes::deserialize(deserializer)?.0 {
+            Cow::Owned(bytes) => Cow::Owned(lossy(&bytes)),
+            Cow::Borrowed(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Cow::Borrowed(text),
+                Err(_) => Cow::Owned(lossy(bytes)),
+            },
+        }))
     }
 }
 
@@ -89,7 +72,10 @@ mod tests {
     fn other_types_are_not_text() {
         for json in ["7", "null", "[1,2]", "{}", "true"] {
             let error = serde_json::from_str::<Text<'_>>(json).expect_err(json);
-            assert!(error.to_string().contains("expected a string"), "{error}");
+            assert!(
+                error.to_string().contains("expected a byte array"),
+                "{error}"
+            );
         }
     }
 }

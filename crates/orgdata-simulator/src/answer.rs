@@ -39,7 +39,6 @@ pub(crate) async fn answer(State(server): State<Server>, request: Request) -> Re
         endpoint,
         query: &query,
         now: sim.millis(),
-        stopping,
     };
     let strikes = sim.state().faults.strike(&target, from_hook, &mut body);
     wait(strikes.delay, &server).await;

@@ -16,28 +16,20 @@
 use std::collections::HashSet;
 
 use base64::Engine as _;
-use base64::engine::GeneralPurpose;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::data;
 use crate::dice::{Purpose, hash};
 use crate::entry::View;
 use crate::query::{Query, issue};
-use crate::readings::{AfterReading, CursorReading, FlagReading, Readings};
+use crate::readings::{AfterReading, FlagReading, Readings};
 use crate::world::{Key, Row, World};
 
 /// The parameters with one value.
 const SINGLE: &str = "limit before after";
 /// The parameters with any number of values.
 const ARRAYS: &str = "activityTypes dealIds actorUserEmails targetUserEmails";
-
-/// Writes and reads cursors, which are opaque and checked. A cursor names a place and not an entry, so it stays valid if
-/// retention removes the entry.
-struct Cursors {
-    seed: u64,
-    engine: GeneralPurpose,
-}
 
 /// The filters of a request. `None` means all.
 #[derive(Debug)]
@@ -53,18 +45,11 @@ pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<
     query.check(SINGLE, ARRAYS)?;
     let cap = readings.page_cap.unwrap_or(u64::MAX);
     let limit = query.limit()?.min(cap) as usize;
-    let cursors = Cursors {
-        seed: world.seed,
-        engine: match readings.cursor {
-            CursorReading::UrlSafe => URL_SAFE_NO_PAD,
-            CursorReading::Reserved => STANDARD,
-        },
-    };
     let cursor = |name: &str| match query.get(name) {
         None => Ok(None),
         Some(text) => {
             let refused = || issue(name, "invalid_cursor", "Malformed or expired cursor", text);
-            cursors.read(text).ok_or_else(refused).map(Some)
+            read_cursor(world.seed, text).ok_or_else(refused).map(Some)
         }
     };
     let (before, after) = (cursor("before")?, cursor("after")?);
@@ -78,26 +63,24 @@ pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<
     let between = rows[low.min(high)..high].iter();
     let matches = |row: &&Row| filter.is_empty() || filter.matches(&world.view(row));
     let is_adjacent = readings.after == AfterReading::Adjacent && before.is_none();
-    let page: Vec<&Row> = if after.is_some() && is_adjacent {
-        let mut page: Vec<&Row> = between.filter(matches).take(limit).collect();
-        page.reverse();
-        page
+    let mut page: Vec<&Row> = if after.is_some() && is_adjacent {
+        between.filter(matches).take(limit).collect()
     } else {
         between.rev().filter(matches).take(limit).collect()
     };
+    // The newest entry comes first.
+    page.sort_by_key(|row| std::cmp::Reverse(world.rank(row.key)));
 
-    let (newest, oldest) = (
-        page.first().map(|row| row.key),
-        page.last().map(|row| row.key),
-    );
+    let key = |row: Option<&&Row>| row.map(|row| row.key);
+    let (newest, oldest) = (key(page.first()), key(page.last()));
     let above = newest.map_or(high.max(low), |key| world.count_below(key, true));
     let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
-    let start_cursor = newest.map(|key| cursors.write(key));
+    let start_cursor = newest.map(|key| write_cursor(world.seed, key));
     let mut body = json!({
         // Set below, because the macro copies what it is given.
         "items": null,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
-        "endCursor": oldest.map(|key| cursors.write(key)),
+        "endCursor": oldest.map(|key| write_cursor(world.seed, key)),
         "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
         "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
     });
@@ -113,26 +96,23 @@ fn flag(reading: FlagReading, right: impl FnOnce() -> bool) -> bool {
     }
 }
 
-// === impl Cursors ===
+/// Returns the cursor of a place, which is opaque and checked. It names no entry, so it stays valid if retention removes
+/// the entry.
+fn write_cursor(seed: u64, key: Key) -> String {
+    let check = hash(seed, Purpose::Cursor, key.created as u64, key.number);
+    let numbers = [key.created as u64, key.number, check].map(u64::to_be_bytes);
+    URL_SAFE_NO_PAD.encode(numbers.as_flattened())
+}
 
-impl Cursors {
-    fn write(&self, key: Key) -> String {
-        let check = hash(self.seed, Purpose::Cursor, key.created as u64, key.number);
-        let numbers = [key.created as u64, key.number, check].map(u64::to_be_bytes);
-        // One more byte brings padding, which is reserved in a URL.
-        self.engine.encode([numbers.as_flattened(), &[0]].concat())
-    }
-
-    /// Returns the place, or nothing if this simulator did not write the cursor.
-    fn read(&self, text: &str) -> Option<Key> {
-        let bytes = self.engine.decode(text).ok()?;
-        let number = |at| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let key = Key {
-            created: number(0)? as i64,
-            number: number(8)?,
-        };
-        (self.write(key) == text).then_some(key)
-    }
+/// Returns the place of a cursor, or nothing if this simulator did not write it.
+fn read_cursor(seed: u64, text: &str) -> Option<Key> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    let number = |at| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let key = Key {
+        created: number(0)? as i64,
+        number: number(8)?,
+    };
+    (write_cursor(seed, key) == text).then_some(key)
 }
 
 // === impl Filter ===
@@ -171,9 +151,8 @@ impl Filter {
 
     fn matches(&self, view: &View) -> bool {
         let matches = |wanted: &Option<HashSet<i64>>, id: Option<i64>| {
-            wanted
-                .as_ref()
-                .is_none_or(|wanted| id.is_some_and(|id| wanted.contains(&id)))
+            let contains = |wanted: &HashSet<i64>| id.is_some_and(|id| wanted.contains(&id));
+            wanted.as_ref().is_none_or(contains)
         };
         let kinds = self.kinds.as_ref();
         kinds.is_none_or(|kinds| kinds.contains(view.kind.as_ref()))

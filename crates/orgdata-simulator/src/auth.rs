@@ -3,7 +3,6 @@
 //! The specification is silent on refusals. Here a missing or unknown key is answered with 401 and a key without the
 //! scope with 403, both with a `message` as in section 7.1.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,10 +25,8 @@ pub(crate) fn check(
         let message = "Missing API key: send it in the X-API-Key header";
         return Err((StatusCode::UNAUTHORIZED, message.to_owned()));
     };
-    match keys
-        .iter()
-        .find(|key| key.key.as_bytes() == given.as_bytes())
-    {
+    let is_given = |key: &&ApiKey| key.key.as_bytes() == given.as_bytes();
+    match keys.iter().find(is_given) {
         None => Err((StatusCode::UNAUTHORIZED, "Invalid API key".to_owned())),
         Some(key) if !key.grants(scope) => Err((
             StatusCode::FORBIDDEN,
@@ -71,13 +68,14 @@ impl fmt::Debug for ApiKey {
 
 /// Parses `KEY`, which has every scope, or `KEY=SCOPE,SCOPE`.
 impl FromStr for ApiKey {
-    type Err = Infallible;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(match text.rsplit_once('=') {
-            Some((key, scopes)) => Self::scoped(key, &scopes.split(',').collect::<Vec<_>>()),
-            None => Self::full(text),
-        })
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (key, scopes) = text.rsplit_once('=').unwrap_or((text, "*"));
+        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("a key consists of visible ASCII characters");
+        }
+        Ok(Self::scoped(key, &scopes.split(',').collect::<Vec<_>>()))
     }
 }
 

@@ -41,8 +41,6 @@ pub enum FaultKind {
     /// Status 429.
     #[serde(rename = "retry-after")]
     TooManyRequests(RetryAfter),
-    /// Status 307 with this `Location`.
-    Redirect(String),
     /// The response comes later. Another fault may strike as well.
     Delay(#[serde(with = "duration")] Duration),
     /// The connection is reset before the response.
@@ -51,22 +49,14 @@ pub enum FaultKind {
     ResetBody,
     /// Half of the body, with a `Content-Length` that says so.
     TruncatedJson,
-    /// Half of the body, then nothing.
-    Stall,
     /// No response.
     Hang,
     /// An HTML page.
     Html(#[serde(with = "status")] StatusCode),
     /// No body.
     Empty(#[serde(with = "status")] StatusCode),
-    /// This text as the body, with the content type of JSON.
-    Body(#[serde(with = "status")] StatusCode, String),
-    /// A valid page with white space up to this number of bytes.
-    Oversized(usize),
     /// Cursors are refused.
     ExpiredCursor(#[serde(with = "status")] StatusCode),
-    /// Cursors are answered with an empty page.
-    ExpiredCursorEmpty,
     /// Limits above this one fail with 500.
     TooLarge(u64),
     /// Pages with the item of this id fail with 500.
@@ -279,7 +269,7 @@ mod tests {
             ("503,times=x", "expected u64"),
             ("503,on=nowhere", "unknown variant `nowhere`"),
             ("delay=soon", "number"),
-            ("redirect", "expected a string"),
+            ("poison", "expected a string"),
         ] {
             let error = text.parse::<Fault>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");

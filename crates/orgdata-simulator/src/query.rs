@@ -13,7 +13,7 @@ const DEFAULT_LIMIT: i64 = 100;
 
 /// The parameters of a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(pub(crate) Vec<(String, String)>);
+pub(crate) struct Query(Vec<(String, String)>);
 
 // === impl Query ===
 
@@ -56,21 +56,13 @@ impl Query {
         for (i, (name, value)) in self.0.iter().enumerate() {
             let is_repeated = self.0[..i].iter().any(|(other, _)| other == name);
             let is_single = single.split(' ').any(|known| known == name);
-            if is_single && is_repeated {
-                return Err(issue(
-                    name,
-                    "invalid_type",
-                    "Expected a single value",
-                    value,
-                ));
-            } else if !is_single && !arrays.split(' ').any(|known| known == array_name(name)) {
-                return Err(issue(
-                    name,
-                    "unrecognized_keys",
-                    "Unrecognized parameter",
-                    value,
-                ));
-            }
+            let is_known = is_single || arrays.split(' ').any(|known| known == array_name(name));
+            let (code, message) = match (is_known, is_single && is_repeated) {
+                (true, false) => continue,
+                (true, true) => ("invalid_type", "Expected a single value"),
+                (false, _) => ("unrecognized_keys", "Unrecognized parameter"),
+            };
+            return Err(issue(name, code, message, value));
         }
         Ok(())
     }

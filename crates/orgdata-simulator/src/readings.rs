@@ -20,8 +20,6 @@ pub struct Readings {
     pub page_cap: Option<u64>,
     /// The order of the audit log. It is fixed at the start.
     pub key: KeyReading,
-    /// The characters of a cursor.
-    pub cursor: CursorReading,
     /// Whether the `Date` header is missing.
     pub no_date: bool,
     /// The order of the ticket listing.
@@ -65,17 +63,6 @@ pub enum KeyReading {
     CreatedAt,
     /// By arrival: a late entry is listed on top, with an older `createdAt`.
     Arrival,
-}
-
-/// The characters of a cursor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CursorReading {
-    /// Letters, digits, `-` and `_`, which are safe in a URL.
-    #[default]
-    UrlSafe,
-    /// Also `+`, `/` and `=`, which a client has to encode.
-    Reserved,
 }
 
 /// The order of the ticket listing.

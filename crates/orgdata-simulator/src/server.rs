@@ -139,20 +139,12 @@ impl Simulator {
     ///
     /// If no port is free.
     pub async fn spawn(config: Config) -> io::Result<Running> {
-        Self::new(config).run().await
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::new(config).run_on(address).await
     }
 
-    /// Serves this simulator on a free loopback port. It can be served again after the server stopped, and by several
-    /// servers at a time.
-    ///
-    /// # Errors
-    ///
-    /// If no port is free.
-    pub async fn run(self: Arc<Self>) -> io::Result<Running> {
-        self.run_on((Ipv4Addr::LOCALHOST, 0).into()).await
-    }
-
-    /// Serves this simulator on an address.
+    /// Serves this simulator on an address. It can be served again after the server stopped, and by several servers at a
+    /// time.
     ///
     /// # Errors
     ///

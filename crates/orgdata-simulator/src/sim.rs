@@ -20,6 +20,9 @@ use crate::strike::Faults;
 use crate::tickets::Tickets;
 use crate::world::World;
 
+/// How many of the last requests are remembered.
+const REQUEST_LOG: usize = 1_000;
+
 /// Sees a request before it is answered. It may change the simulator, and the fault it returns strikes the request.
 pub type Hook = Box<dyn FnMut(&RequestInfo, &Simulator) -> Option<Fault> + Send>;
 
@@ -65,7 +68,7 @@ pub struct RequestInfo {
     pub raw_query: String,
     /// The decoded parameters, in order.
     #[serde(skip)]
-    pub query: Vec<(String, String)>,
+    query: Query,
     /// The status of the response; `None` until it is known, or if there was no response.
     pub status: Option<u16>,
 }
@@ -189,14 +192,14 @@ impl Simulator {
         }
     }
 
-    /// Removes all but the newest `keep` entries and returns how many were removed.
-    pub fn retain(&self, keep: u64) -> u64 {
-        self.state().world.retain(keep as usize) as u64
+    /// Removes all but the newest `keep` entries.
+    pub fn retain(&self, keep: u64) {
+        self.state().world.retain(keep as usize);
     }
 
-    /// Removes the newest `drop` entries, like a restore from a backup, and returns how many were removed.
-    pub fn restore(&self, drop: u64) -> u64 {
-        self.state().world.restore(drop as usize) as u64
+    /// Removes the newest `drop` entries, like a restore from a backup.
+    pub fn restore(&self, drop: u64) {
+        self.state().world.restore(drop as usize);
     }
 
     /// Adds a ticket, created now unless given otherwise, and returns its id.
@@ -295,10 +298,10 @@ impl Simulator {
             number,
             endpoint,
             raw_query: raw_query.to_owned(),
-            query: Query::parse(raw_query).0,
+            query: Query::parse(raw_query),
             status: None,
         };
-        state.requests.add(info.clone(), self.config.request_log);
+        state.requests.add(info.clone());
         drop(state);
         let mut hook = lock(&self.hook);
         (number, hook.as_mut().and_then(|hook| hook(&info, self)))
@@ -324,8 +327,7 @@ impl Simulator {
 impl RequestInfo {
     /// Returns the first value of a parameter.
     pub fn param(&self, name: &str) -> Option<&str> {
-        let found = self.query.iter().find(|(given, _)| given == name);
-        found.map(|(_, value)| value.as_str())
+        self.query.get(name)
     }
 }
 
@@ -333,13 +335,13 @@ impl RequestInfo {
 
 impl Requests {
     /// Counts a request, and keeps it and the last ones before it.
-    pub(crate) fn add(&mut self, info: RequestInfo, keep: usize) {
+    fn add(&mut self, info: RequestInfo) {
         match info.endpoint {
             Endpoint::Audit => self.audit += 1,
             Endpoint::Tickets => self.tickets += 1,
         }
         self.last.push(info);
-        let excess = self.last.len().saturating_sub(keep);
+        let excess = self.last.len().saturating_sub(REQUEST_LOG);
         self.last.drain(..excess);
     }
 

@@ -8,9 +8,8 @@ use axum::body::Body;
 use axum::response::{Html, IntoResponse as _, Response};
 use futures_util::{StreamExt as _, stream};
 use http::StatusCode;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::answer::{message, respond};
 use crate::clock;
@@ -44,8 +43,6 @@ pub(crate) struct Target<'a> {
     pub(crate) query: &'a Query,
     /// The time in milliseconds since 1970.
     pub(crate) now: i64,
-    /// Ends responses that would take forever.
-    pub(crate) stopping: &'a CancellationToken,
 }
 
 /// Marks a response in place of which the connection is reset.
@@ -62,16 +59,6 @@ pub(crate) struct Strikes {
     pub(crate) delay: Duration,
     /// The response that is sent instead.
     pub(crate) response: Option<Response>,
-}
-
-/// What one fault makes of a response.
-enum Effect {
-    /// The fault is not about this request.
-    None,
-    Delayed(Duration),
-    /// The page was changed.
-    Changed,
-    Replaced(Response),
 }
 
 // === impl Faults ===
@@ -118,11 +105,8 @@ impl Faults {
             if !is_due {
                 continue;
             }
-            match fault.kind.strike(target, body) {
-                Effect::None => continue,
-                Effect::Delayed(delay) => strikes.delay += delay,
-                Effect::Changed => {}
-                Effect::Replaced(response) => strikes.response = Some(response),
+            if !fault.kind.strike(target, body, &mut strikes) {
+                continue;
             }
             fault.times = fault.times.map(|times| times.saturating_sub(1));
             if strikes.response.is_some() {
@@ -137,52 +121,46 @@ impl Faults {
 // === impl FaultKind ===
 
 impl FaultKind {
-    /// Applies the fault to a request and the body that would answer it.
-    fn strike(&self, target: &Target<'_>, body: &mut Value) -> Effect {
+    /// Applies the fault to a request and the body that would answer it. Returns whether it is about this request.
+    fn strike(&self, target: &Target<'_>, body: &mut Value, strikes: &mut Strikes) -> bool {
         let (query, failed) = (target.query, StatusCode::INTERNAL_SERVER_ERROR);
         let is_page = body["items"].is_array();
         let response = match self {
-            Self::Delay(delay) => return Effect::Delayed(*delay),
+            Self::Delay(delay) => {
+                strikes.delay += *delay;
+                return true;
+            }
             Self::Hang => Extension(Reset::OnStop).into_response(),
             Self::Reset => Extension(Reset::Now).into_response(),
             Self::Status(status) => message(*status, &format!("Simulated failure: {status}")),
             Self::TooManyRequests(wait) => too_many_requests(*wait, target.now),
-            Self::Redirect(to) => {
-                (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, to.as_str())]).into_response()
-            }
             Self::Html(status) => {
                 let page = format!("<!DOCTYPE html>\n<title>{status}</title>{status}, proxy\n");
                 (*status, Html(page)).into_response()
             }
             Self::Empty(status) => respond(*status, String::new()),
-            Self::Body(status, text) => respond(*status, text.clone()),
             Self::ExpiredCursor(status) if query.has_cursor() => {
                 message(*status, "The cursor has expired")
             }
             Self::TooLarge(limit) if query.limit().is_ok_and(|asked| asked > *limit) => {
                 message(failed, &format!("More than {limit} items are too many"))
             }
-            _ if !is_page => return Effect::None,
+            _ if !is_page => return false,
             Self::Poison(id) if has_item(body, id) => {
                 message(failed, &format!("Cannot read item {id}"))
             }
             Self::TruncatedJson => respond(StatusCode::OK, half(&body.to_string()).to_owned()),
-            Self::ResetBody => unfinished(&body.to_string(), None),
-            Self::Stall => unfinished(&body.to_string(), Some(target.stopping.clone())),
-            Self::Oversized(length) => {
-                let page = body.to_string();
-                let padding = " ".repeat(length.saturating_sub(page.len()));
-                respond(StatusCode::OK, page + &padding)
-            }
+            Self::ResetBody => unfinished(&body.to_string()),
             _ => return self.change(target, body),
         };
-        Effect::Replaced(response)
+        strikes.response = Some(response);
+        true
     }
 
-    /// Changes a page.
-    fn change(&self, target: &Target<'_>, page: &mut Value) -> Effect {
+    /// Changes a page. Returns whether the fault does that.
+    fn change(&self, target: &Target<'_>, page: &mut Value) -> bool {
         let Some(Value::Array(items)) = page.get_mut("items") else {
-            return Effect::None;
+            return false;
         };
         match (self, items.first_mut()) {
             (Self::UnknownFields, _) => {
@@ -203,11 +181,16 @@ impl FaultKind {
                 let copy = item.clone();
                 items.insert(0, copy);
             }
-            (Self::EmptyPage, _) => empty(target, page),
-            (Self::ExpiredCursorEmpty, _) if target.query.has_cursor() => empty(target, page),
-            _ => return Effect::None,
+            (Self::EmptyPage, _) => {
+                items.clear();
+                if target.endpoint == Endpoint::Audit {
+                    page["startCursor"] = target.query.get("after").into();
+                    (page["endCursor"], page["hasMore"]) = (Value::Null, false.into());
+                }
+            }
+            _ => return false,
         }
-        Effect::Changed
+        true
     }
 }
 
@@ -215,15 +198,6 @@ impl FaultKind {
 pub(crate) fn http_date(millis: i64) -> String {
     let seconds = millis.div_euclid(1000).clamp(0, LAST_SECOND).unsigned_abs();
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
-/// Removes the items of a page, as if nothing lay beyond its cursor.
-fn empty(target: &Target<'_>, page: &mut Value) {
-    page["items"] = json!([]);
-    if target.endpoint == Endpoint::Audit {
-        page["startCursor"] = target.query.get("after").into();
-        (page["endCursor"], page["hasMore"]) = (Value::Null, false.into());
-    }
 }
 
 fn too_many_requests(wait: RetryAfter, now: i64) -> Response {
@@ -242,15 +216,12 @@ fn half(text: &str) -> &str {
     &text[..middle.unwrap_or(0)]
 }
 
-/// Promises a whole body and sends half of it. The connection is reset then, or when `until` is cancelled.
-fn unfinished(whole: &str, until: Option<CancellationToken>) -> Response {
+/// Promises a whole body and sends half of it. The connection is reset then.
+fn unfinished(whole: &str) -> Response {
     let begun = half(whole).to_owned();
-    let end = async move {
-        match until {
-            Some(until) => until.cancelled().await,
-            // One turn for the connection to send what it has, or the client would see no response at all.
-            None => tokio::task::yield_now().await,
-        }
+    let end = async {
+        // One turn for the connection to send what it has, or the client would see no response at all.
+        tokio::task::yield_now().await;
         Err(io::Error::from(io::ErrorKind::ConnectionAborted))
     };
     let body = Body::from_stream(stream::iter([Ok(begun)]).chain(stream::once(end)));

@@ -97,13 +97,8 @@ impl Scope {
     fn rows(self, world: &World) -> Vec<Row> {
         let arrived = |row: &&Row| self.since.is_none_or(|mark| row.key.number >= mark.0);
         let removed = world.removed.iter().filter(|_| self.removed);
-        let mut rows: Vec<Row> = world
-            .rows
-            .iter()
-            .chain(removed)
-            .filter(arrived)
-            .cloned()
-            .collect();
+        let rows = world.rows.iter().chain(removed).filter(arrived);
+        let mut rows: Vec<Row> = rows.cloned().collect();
         rows.sort_by_key(|row| world.rank(row.key));
         rows
     }

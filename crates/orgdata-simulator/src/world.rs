@@ -107,20 +107,16 @@ impl World {
         })
     }
 
-    /// Removes the oldest entries up to the newest `keep`, and returns how many.
-    pub(crate) fn retain(&mut self, keep: usize) -> usize {
+    /// Removes the oldest entries up to the newest `keep`.
+    pub(crate) fn retain(&mut self, keep: usize) {
         let count = self.rows.len().saturating_sub(keep);
         self.removed.extend(self.rows.drain(..count));
-        count
     }
 
-    /// Removes the newest `drop` entries, and returns how many.
-    pub(crate) fn restore(&mut self, drop: usize) -> usize {
+    /// Removes the newest `drop` entries.
+    pub(crate) fn restore(&mut self, drop: usize) {
         let kept = self.rows.len().saturating_sub(drop);
-        let gone = self.rows.drain(kept..);
-        let count = gone.len();
-        self.removed.extend(gone);
-        count
+        self.removed.extend(self.rows.drain(kept..));
     }
 
     /// Returns a value that sorts entries in the order of the listing.
@@ -134,10 +130,8 @@ impl World {
     /// Returns whether a field was given this value by hand for any entry.
     pub(crate) fn was_given(&self, field: &str, value: impl Into<Value>) -> bool {
         let value = value.into();
-        let given = self.rows.iter().filter_map(|row| row.fields.as_ref());
-        given
-            .into_iter()
-            .any(|fields| fields.get(field) == Some(&value))
+        let mut given = self.rows.iter().filter_map(|row| row.fields.as_ref());
+        given.any(|fields| fields.get(field) == Some(&value))
     }
 
     /// Returns what filters and counts look at in an entry.

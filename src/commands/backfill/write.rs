@@ -18,8 +18,7 @@ use crate::ledger::{
     self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind, StatePath,
     UNKNOWN_TYPE,
 };
-use crate::util::lock;
-use crate::util::text::one_line;
+use crate::util::{lock, one_line};
 
 /// The last sample is this much before the end: the exporter's own first sample, a lower one, must be later, even if the
 /// clocks differ.

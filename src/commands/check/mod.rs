@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::{Failure, printed};
 use crate::cli::{self, Flags, Given, Settings};
-use crate::util::text::one_line;
+use crate::util::one_line;
 use given::Setting;
 
 /// The maximum time for one request, whatever the flags allow the exporter.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
@@ -53,7 +53,6 @@ impl Bench {
             history: case.history,
             history_span: Duration::from_secs(case.history * 20),
             readings: case.readings,
-            request_log: 4,
             ..Config::quiet()
         };
         let (running, client) = serve(config, filters).await;
@@ -299,7 +298,7 @@ async fn serve(config: Config, filters: Filters) -> (Running, Client) {
         LAST.set(Some((address, client.clone())));
         return (running, client);
     }
-    let running = sim.run().await.unwrap();
+    let running = sim.run_on((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let api = ApiSettings {
         filters,
         ..super::settings::api(&running.base_url())

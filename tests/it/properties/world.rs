@@ -160,7 +160,7 @@ impl World {
                     self.retained_away.extend(since.map(|row| row.id.clone()));
                 }
             }
-            Change::Restore(newest) => drop(sim.restore(*newest)),
+            Change::Restore(newest) => sim.restore(*newest),
         }
         let newest = self
             .rows

@@ -279,10 +279,7 @@ impl Bench {
             .build()
             .unwrap();
         let running = runtime
-            .block_on(Simulator::spawn(Config {
-                request_log: 1,
-                ..Config::quiet()
-            }))
+            .block_on(Simulator::spawn(Config { ..Config::quiet() }))
             .unwrap();
         let api = ApiSettings {
             timeout: Duration::from_secs(3600),

@@ -201,7 +201,7 @@ async fn an_error_on_any_page_fails_the_scan() {
         });
         let (result, _) = round(&script, 10).await;
         assert!(
-            matches!(result, Err(ScanError::Api(error)) if error.is_about_the_key()),
+            matches!(result, Err(ScanError::Api(error)) if error.reason() == FailureReason::Unauthorized),
             "request {bad}"
         );
     }

@@ -1,6 +1,6 @@
 //! Requests: the address, the query, and the key in one header only.
 
-use orgdata_api::{AuditQuery, Cursor, Filters, KeySource, Priority, Settings};
+use orgdata_api::{Filters, KeySource, Settings};
 
 use crate::peer::{NO_ENTRIES, NO_TICKETS, Peer, json};
 use crate::support::{KEY, Subject, settings};
@@ -62,12 +62,7 @@ async fn filters_and_cursors_arrive_unchanged() {
         filters,
         ..settings(&peer.url())
     });
-    let query = AuditQuery {
-        limit: 5,
-        before: None,
-        after: Some(Cursor::new("a+b/c==&x#y z")),
-    };
-    let page = subject.client.audit_page(&query, Priority::Live).await;
+    let page = subject.client.audit_page(5, Some("a+b/c==&x#y z")).await;
     page.expect("a page");
     let target = peer.seen()[0].target().to_owned();
     let url = url::Url::parse(&format!("{}{target}", peer.url())).expect("a URL");
@@ -80,7 +75,7 @@ async fn filters_and_cursors_arrive_unchanged() {
         query,
         [
             ("limit", "5"),
-            ("after", "a+b/c==&x#y z"),
+            ("before", "a+b/c==&x#y z"),
             ("activityTypes[]", "A&B"),
             ("activityTypes[]", "C=D"),
             ("dealIds", "42"),

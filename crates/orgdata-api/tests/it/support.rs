@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use orgdata_api::{
-    ApiError, AuditPage, AuditQuery, BaseUrl, Client, Endpoint, FailureReason, Filters, KeySource,
-    Observer, Priority, Settings,
+    ApiError, AuditPage, BaseUrl, Client, Endpoint, FailureReason, Filters, KeySource, Observer,
+    Settings,
 };
 
 /// The key of every test, long enough to be removed from messages.
@@ -112,11 +112,7 @@ impl Subject {
 
     /// Requests the newest audit log page.
     pub(crate) async fn audit(&self) -> Result<AuditPage, ApiError> {
-        let query = AuditQuery {
-            limit: 100,
-            ..AuditQuery::default()
-        };
-        self.client.audit_page(&query, Priority::Live).await
+        self.client.audit_page(100, None).await
     }
 
     /// Requests an audit log page that fails.

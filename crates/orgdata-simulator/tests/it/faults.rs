@@ -77,7 +77,7 @@ async fn a_429_says_when_to_come_back_in_every_form() {
 }
 
 #[tokio::test]
-async fn a_proxy_in_between_answers_with_html_a_redirect_or_nothing() {
+async fn a_proxy_in_between_answers_with_html_or_nothing() {
     for (fault, status) in [("html=200", 200), ("html=502", 502)] {
         let response = raw(&faulty(fault).await, "/v1/audit-logs").await.unwrap();
         assert_eq!(response.status(), status);
@@ -95,16 +95,6 @@ async fn a_proxy_in_between_answers_with_html_a_redirect_or_nothing() {
                 .starts_with("<!DOCTYPE html>")
         );
     }
-    let response = raw(
-        &faulty("redirect=http://127.0.0.1:1/else").await,
-        "/v1/tickets",
-    )
-    .await
-    .unwrap();
-    assert_eq!(
-        (response.status().as_u16(), &response.headers()["location"]),
-        (307, &"http://127.0.0.1:1/else".parse().unwrap())
-    );
     for (fault, status) in [("empty=200", 200), ("empty=500", 500)] {
         let response = raw(&faulty(fault).await, "/v1/tickets").await.unwrap();
         assert_eq!(response.status(), status);
@@ -148,11 +138,6 @@ async fn hanging_answers_end_with_the_server() {
     assert!(!hanging.is_finished());
     sim.stop().await;
     assert!(hanging.await.unwrap().is_err());
-
-    let sim = faulty("stall").await;
-    let response = raw(&sim, "/v1/tickets").await.unwrap();
-    sim.stop().await;
-    assert!(response.bytes().await.is_err());
 }
 
 #[tokio::test]
@@ -166,7 +151,7 @@ async fn a_delayed_answer_is_right_and_goes_together_with_another_fault() {
 }
 
 #[tokio::test]
-async fn cursors_can_expire_with_any_status_or_answer_nothing() {
+async fn cursors_can_expire_with_any_status() {
     let sim = faulty("expired-cursor=410").await;
     let page = audit(&sim, "limit=5").await;
     let (start, end) = (
@@ -182,14 +167,6 @@ async fn cursors_can_expire_with_any_status_or_answer_nothing() {
         410
     );
     assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
-    sim.clear_faults();
-    sim.fault("expired-cursor-empty".parse().unwrap());
-    sim.add_events(3);
-    let empty = audit(&sim, &format!("after={start}")).await;
-    assert_eq!(
-        (&empty["items"], &empty["startCursor"]),
-        (&json!([]), &json!(start))
-    );
 }
 
 #[tokio::test]
@@ -233,15 +210,6 @@ async fn items_can_be_malformed_doubled_or_missing() {
     assert_eq!(
         (&empty["items"], &empty["hasMore"]),
         (&json!([]), &json!(false))
-    );
-    let response = raw(&faulty("oversized=100000").await, "/v1/tickets")
-        .await
-        .unwrap();
-    let body = response.bytes().await.unwrap();
-    assert_eq!(body.len(), 100_000);
-    assert_eq!(
-        serde_json::from_slice::<Value>(&body).unwrap()["totalCount"],
-        20
     );
 }
 
