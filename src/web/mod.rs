@@ -28,7 +28,6 @@ pub use crate::health::Health;
 use crate::metrics::Metrics;
 use auth::Verdict;
 pub use config::{ConfigError, WebConfig};
-use connections::Connection;
 pub use listen::{BindError, Bound, bind, try_bind};
 pub use server::serve;
 pub use settings::{Limits, ListenAddress, Settings, telemetry_path};

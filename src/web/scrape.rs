@@ -124,9 +124,10 @@ impl Renderer {
         let size = rendered.size;
         let pieces = (0..size).step_by(PIECE).map(move |start| {
             let end = size.min(start + PIECE);
-            let piece = lock(&rendered.text)
-                .get(start..end)
-                .map(Bytes::copy_from_slice);
+            let text = lock(&rendered.text);
+            let piece = text.as_deref().and_then(|text| text.get(start..end));
+            let piece = piece.map(Bytes::copy_from_slice);
+            drop(text);
             if let (Some(_), true, Some(metrics)) = (&piece, end == size, &scraped) {
                 metrics.audit.scraped(rendered.started);
             }

@@ -177,7 +177,8 @@ impl Client {
     async fn request(&self, query: &Query) -> Result<Page, ApiError> {
         let (endpoint, pairs) = query;
         let settings = &self.0.settings;
-        let key = settings.key.header(&self.0.key_lock, settings.timeout);
+        let deadline = Instant::now() + settings.timeout;
+        let key = settings.key.header(&self.0.key_lock, deadline);
         let key = key
             .await
             .map_err(|message| ApiError::new(FailureReason::Key, message))?;
@@ -196,7 +197,7 @@ impl Client {
         let mut bytes = 0;
         let sent = Instant::now();
         let request = self.0.http.get(url).query(pairs);
-        let response = exchange::send(request, &key, settings.timeout, &mut bytes)
+        let response = exchange::send(request, &key, settings.timeout, deadline, &mut bytes)
             .instrument(span.clone())
             .await;
         let observer = &self.0.observer;

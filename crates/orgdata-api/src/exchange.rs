@@ -1,4 +1,4 @@
-//! One HTTP exchange: the key goes to one address only, and time and body are bounded.
+//! One HTTP exchange: the key goes to one host only, and time and body are bounded.
 
 use std::time::Duration;
 
@@ -17,11 +17,14 @@ const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 /// The maximum size of a page in bytes, after decompression. A larger page is requested again in halves.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 
+/// The maximum number of redirects that are followed on the same host.
+const MAX_REDIRECTS: usize = 3;
+
 /// A response. The body of an error may be incomplete: it is empty if it did not arrive, and cut after the part that
 /// is examined.
 pub(super) struct Response {
     pub(super) status: StatusCode,
-    /// The address that responded.
+    /// The address that responded, after redirects on the same host.
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
@@ -35,7 +38,7 @@ impl Response {
     }
 }
 
-/// Returns an HTTP client that follows no redirects: the key goes to the address that was given.
+/// Returns an HTTP client that follows redirects on the same host only.
 pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder();
     // The key may go to this machine in plain text, but not through a proxy.
@@ -45,7 +48,14 @@ pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String
     builder = builder
         .user_agent(concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
-        .redirect(redirect::Policy::none());
+        .redirect(redirect::Policy::custom(|attempt| {
+            let last = attempt.previous().last();
+            let is_same_host = last.is_some_and(|last| last.origin() == attempt.url().origin());
+            match is_same_host && attempt.previous().len() <= MAX_REDIRECTS {
+                true => attempt.follow(),
+                false => attempt.stop(),
+            }
+        }));
     if let Some(path) = &settings.ca_file {
         let name = path.display();
         let pem = std::fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
@@ -59,15 +69,15 @@ pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String
     builder.build().map_err(|error| error_chain(&error))
 }
 
-/// Sends a request with the key and reads the response within `limit`. `bytes` is set to the bytes of the body that
+/// Sends a request with the key and reads the response until `deadline`, which is `limit` after its key was asked for. `bytes` is set to the bytes of the body that
 /// arrived, also if the exchange fails.
 pub(super) async fn send(
     request: reqwest::RequestBuilder,
     key: &HeaderValue,
     limit: Duration,
+    deadline: Instant,
     bytes: &mut usize,
 ) -> Result<Response, ApiError> {
-    let deadline = Instant::now() + limit;
     let request = request
         .header(KEY_HEADER, key)
         .header("accept", "application/json");

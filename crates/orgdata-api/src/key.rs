@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 /// The maximum size of a key file, in bytes. A larger one is another file.
 const MAX_KEY_BYTES: usize = 16 * 1024;
@@ -50,7 +50,7 @@ impl KeySource {
     pub(super) async fn header(
         &self,
         lock: &Arc<Mutex<()>>,
-        limit: Duration,
+        deadline: Instant,
     ) -> Result<HeaderValue, String> {
         let path = match self {
             Self::Value(value) => return header(value.expose_secret().as_bytes(), KEY_VARIABLE),
@@ -66,7 +66,7 @@ impl KeySource {
             })
             .await?
         };
-        let text = tokio::time::timeout(limit, reading).await;
+        let text = tokio::time::timeout_at(deadline, reading).await;
         header_from_file(path, text.unwrap_or_else(|error| Err(error.into())))
     }
 }
@@ -117,6 +117,8 @@ fn header(text: &[u8], source: &str) -> Result<HeaderValue, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn value(text: &str) -> KeySource {
@@ -124,7 +126,9 @@ mod tests {
     }
 
     async fn read_by(source: &KeySource) -> Result<HeaderValue, String> {
-        source.header(&Arc::default(), Duration::from_secs(5)).await
+        source
+            .header(&Arc::default(), Instant::now() + Duration::from_secs(5))
+            .await
     }
 
     #[tokio::test]
@@ -181,7 +185,7 @@ mod tests {
         let limit = Duration::from_millis(50);
         for _ in 0..3 {
             let error = source
-                .header(&lock, limit)
+                .header(&lock, Instant::now() + limit)
                 .await
                 .expect_err("nothing to read");
             assert!(error.to_string().contains("timed out"), "{error}");
@@ -190,7 +194,7 @@ mod tests {
         std::fs::write(&path, "").expect("it is read");
         drop(lock.lock().await);
         let (header, written) = tokio::join!(
-            source.header(&lock, Duration::from_secs(10)),
+            source.header(&lock, Instant::now() + Duration::from_secs(10)),
             tokio::task::spawn_blocking(move || std::fs::write(path, "secret"))
         );
         written.expect("no panic").expect("written");
