@@ -10,7 +10,6 @@ mod support {
     pub(crate) mod cases;
     pub(crate) mod collector_peer;
     pub(crate) mod families;
-    pub(crate) mod fast;
     pub(crate) mod files;
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;

@@ -81,7 +81,7 @@ async fn history_continues_in(program: &str, promtool: &str) {
     let second = Timestamp::now().as_second() / STEP.as_secs() * STEP.as_secs();
     let synced = Timestamp::from_second(second).unwrap();
     let instance = exporter.address().to_string();
-    let server = Prometheus::start_program(program, &[&instance], "1s").await;
+    let server = Prometheus::start(program, &[&instance], "1s").await;
     // The server has to see that each series begins at 0, as it does if it scrapes from the start.
     server.shows("up", 1.0).await;
     simulator.add_events(300);

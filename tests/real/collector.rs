@@ -276,7 +276,8 @@ async fn a_record_and_an_exemplar_belong_to_the_trace_of_their_poll() {
         let mut exporter = by_variables(&simulator, &collector, protocol)
             .listening()
             .await;
-        let prometheus = Prometheus::start_current(&[&exporter.address().to_string()], "1s").await;
+        let prometheus =
+            Prometheus::start("prometheus3", &[&exporter.address().to_string()], "1s").await;
         deliver(&simulator, &exporter, 30).await;
         let exemplars = prometheus.exemplars("orgdata_audit_events_total").await;
         // The last spans are sent when it ends.

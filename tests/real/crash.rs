@@ -81,7 +81,7 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     exporter.synced().await;
     let (synced, begun) = (simulator.mark(), Instant::now());
     let wire = Tap::new(Some(exporter.address())).await;
-    let prometheus = Prometheus::start(&[&wire.address()], "1s").await;
+    let prometheus = Prometheus::start("prometheus", &[&wire.address()], "1s").await;
     for fault in faults() {
         simulator.fault(fault);
     }

@@ -137,7 +137,7 @@ async fn shows_a_busy_organization(program: &str) {
     exporter.synced().await;
     let (synced, begun) = (simulator.mark(), Timestamp::now().as_second());
     let address = exporter.address().to_string();
-    let prometheus = Prometheus::start_program(program, &[&address], "1s").await;
+    let prometheus = Prometheus::start(program, &[&address], "1s").await;
     // Prometheus cannot see an increase before its first scrape.
     prometheus
         .query_until("min(orgdata_up) == 1", is_filled)
@@ -211,7 +211,7 @@ async fn shows_an_empty_organization(program: &str) {
     let exporter = exporter(&simulator.base_url()).listening().await;
     exporter.synced().await;
     let address = exporter.address().to_string();
-    let prometheus = Prometheus::start_program(program, &[&address], "1s").await;
+    let prometheus = Prometheus::start(program, &[&address], "1s").await;
     prometheus
         .shows("orgdata_tickets_snapshot_consistent", 1.0)
         .await;

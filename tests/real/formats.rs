@@ -54,7 +54,7 @@ async fn both_formats_arrive(program: &str) {
         serve(Format::OpenMetrics, openmetrics).await,
         serve(Format::Text, encode(&metrics, Format::Text)).await,
     ];
-    let server = Prometheus::start_program(program, &[&targets[0], &targets[1]], "1s").await;
+    let server = Prometheus::start(program, &[&targets[0], &targets[1]], "1s").await;
     let count = expected.len();
     // They differ between two scrapes.
     let passing = ["process_", "orgdata_audit_open_range_age_seconds"];

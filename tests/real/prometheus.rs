@@ -161,7 +161,7 @@ async fn shows_the_true_numbers(program: &str) {
     exporter.synced().await;
     let synced = simulator.mark();
     let wire = Tap::new(Some(exporter.address())).await;
-    let server = Prometheus::start_program(program, &[&wire.address()], "1s").await;
+    let server = Prometheus::start(program, &[&wire.address()], "1s").await;
     let labels = ["activity_type", "actor"];
     for round in 0..2 {
         if round == 1 {
@@ -312,8 +312,8 @@ async fn increase_sees_every_event() {
     );
     let (first, second) = (here.address(), there.address());
     let servers = [
-        Prometheus::start(&[&first, &second], "1s").await,
-        Prometheus::start_current(&[&first, &second], "3s").await,
+        Prometheus::start("prometheus", &[&first, &second], "1s").await,
+        Prometheus::start("prometheus3", &[&first, &second], "3s").await,
     ];
     let shown = async |events: f64, instance: &str| {
         let sum = format!("sum(orgdata_audit_events_total{{instance=\"{instance}\"}})");
@@ -400,7 +400,7 @@ async fn victoriametrics_counts_every_event_once() {
     exporter.synced().await;
     let synced = simulator.mark();
     let wire = Tap::new(Some(exporter.address())).await;
-    let server = Prometheus::start_program("victoria-metrics", &[&wire.address()], "1s").await;
+    let server = Prometheus::start("victoria-metrics", &[&wire.address()], "1s").await;
     let increase = "increase(orgdata_audit_events_total[10m])";
     let shown = async |events: f64| {
         server

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const KEY: &str = "demo-key";
 
 /// The number of lines of a log that are printed when a test fails.
-const SHOWN_LINES: usize = 40;
+const SHOWN_LINES: usize = 60;
 
 /// A command line with an environment and a directory of its own; several processes can be started with it.
 #[derive(Clone)]
@@ -103,19 +104,21 @@ pub(crate) fn client() -> &'static reqwest::Client {
 ///
 /// # Panics
 ///
-/// If there is nothing for too long; `what` says what was waited for.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// If there is nothing for too long, with the last error.
+pub(crate) async fn until_ok<T, E: Display>(mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
     let begun = Instant::now();
     loop {
-        if let Some(found) = look().await {
-            return found;
+        match look().await {
+            Ok(found) => return found,
+            Err(error) if begun.elapsed() > PATIENCE => panic!("not within {PATIENCE:?}: {error}"),
+            Err(_) => tokio::time::sleep(PAUSE).await,
         }
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
-        tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// The same if there is nothing more to say than `what` was waited for.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    until_ok(async || look().await.ok_or(what)).await
 }
 
 // === impl Launch ===
@@ -186,18 +189,17 @@ impl Launch {
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.env_clear();
         if let Some(mount) = &self.mount {
             let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
             let namespace = if root { "-m" } else { "-rm" };
             let script = format!("{mount} && exec \"$0\" \"$@\"");
             command = Command::new("unshare");
-            command
-                .args([namespace, "sh", "-c", &script])
-                .arg(&self.program);
-            command
-                .env_clear()
-                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+            command.args([namespace, "sh", "-c", &script]);
+            command.arg(&self.program);
+        }
+        command.env_clear();
+        if self.mount.is_some() {
+            command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         }
         command.args(&self.arguments).envs(&self.variables);
         command.current_dir(self.dir()).stdin(Stdio::null());
@@ -252,12 +254,8 @@ impl Launch {
 impl Finished {
     /// Returns the message of a refusal: the status is this one, nothing is on standard output, and there is one line.
     pub(crate) fn refusal(&self, status: i32) -> &str {
-        assert_eq!(
-            self.stderr.lines().count(),
-            1,
-            "one line is enough:\n{}",
-            self.stderr
-        );
+        let lines = self.stderr.lines().count();
+        assert_eq!(lines, 1, "one line is enough:\n{}", self.stderr);
         self.refusal_with_log(status)
     }
 
@@ -336,16 +334,14 @@ impl Exporter {
 
     /// Scrapes it until the answer is accepted.
     pub(crate) async fn until(&self, wanted: &str, accept: impl Fn(&Scrape) -> bool) -> Scrape {
-        let begun = Instant::now();
-        loop {
+        until_ok(async || {
             let scrape = self.scrape().await;
-            if accept(&scrape) {
-                return scrape;
-            }
-            let in_time = begun.elapsed() < PATIENCE;
-            assert!(in_time, "not within {PATIENCE:?}: {wanted}:\n{}", scrape.0);
-            tokio::time::sleep(PAUSE).await;
-        }
+            let is_it = accept(&scrape);
+            is_it
+                .then(|| scrape.clone())
+                .ok_or_else(|| format!("{wanted}:\n{}", scrape.0))
+        })
+        .await
     }
 
     /// Waits until a series has this value.
@@ -425,10 +421,7 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let log = self.err.text();
-            let lines: Vec<&str> = log.lines().collect();
-            let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
-            eprintln!("the exporter logged at last:\n{}", shown.join("\n"));
+            eprintln!("the exporter logged at last:\n{}", self.err.tail());
         }
     }
 }
@@ -442,14 +435,22 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Returns the file for a process to write to.
+    /// Returns the file for a process to append to.
     pub(crate) fn file(&self) -> fs::File {
-        self.0.reopen().unwrap()
+        let file = fs::File::options().append(true).open(self.0.path());
+        file.unwrap()
     }
 
     /// Returns everything so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.0.path()).unwrap()).into_owned()
+    }
+
+    /// Returns the last lines.
+    pub(crate) fn tail(&self) -> String {
+        let text = self.text();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
     }
 
     /// Returns how many lines contain these words.
@@ -460,17 +461,13 @@ impl Lines {
 
     /// Returns the first line that is wanted, once it is there.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let begun = Instant::now();
-        loop {
+        until_ok(async || {
             let text = self.text();
-            let mut lines = text
-                .split_inclusive('\n')
-                .filter_map(|line| line.strip_suffix('\n'));
-            if let Some(line) = lines.find(|line| wanted(line)) {
-                return line.to_owned();
-            }
-            assert!(begun.elapsed() < PATIENCE, "never: {what}, in:\n{text}");
-            tokio::time::sleep(PAUSE).await;
-        }
+            let lines = text.split_inclusive('\n');
+            let mut lines = lines.filter_map(|line| line.strip_suffix('\n'));
+            let line = lines.find(|line| wanted(line)).map(str::to_owned);
+            line.ok_or_else(|| format!("{what}, in:\n{text}"))
+        })
+        .await
     }
 }

@@ -55,10 +55,8 @@ impl Captured {
 
     pub(crate) fn lines(&self) -> Vec<String> {
         let written = self.written.0.lock().unwrap();
-        String::from_utf8_lossy(&written)
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        let text = String::from_utf8_lossy(&written);
+        text.lines().map(str::to_owned).collect()
     }
 }
 

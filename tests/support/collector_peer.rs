@@ -206,15 +206,16 @@ async fn http_export(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let encoding = headers.get("content-encoding");
-    let request = if encoding.is_some_and(|encoding| encoding == "gzip") {
-        let mut plain = Vec::new();
+    let mut plain = body.to_vec();
+    if headers
+        .get("content-encoding")
+        .is_some_and(|encoding| encoding == "gzip")
+    {
+        plain.clear();
         let mut decoder = flate2::read::GzDecoder::new(body.as_ref());
         decoder.read_to_end(&mut plain).unwrap();
-        ExportLogsServiceRequest::decode(plain.as_slice())
-    } else {
-        ExportLogsServiceRequest::decode(body)
-    };
+    }
+    let request = ExportLogsServiceRequest::decode(plain.as_slice());
     let protobuf = |answer: ExportLogsServiceResponse| {
         let headers = [("content-type", "application/x-protobuf")];
         (headers, answer.encode_to_vec()).into_response()
@@ -223,20 +224,17 @@ async fn http_export(
         Reply::Accept => protobuf(ExportLogsServiceResponse::default()),
         Reply::Partial(rejected, message) => protobuf(partial(rejected, message)),
         Reply::Status(status) => {
-            let code = match status.code() {
-                tonic::Code::InvalidArgument => StatusCode::BAD_REQUEST,
-                _ => StatusCode::INTERNAL_SERVER_ERROR,
-            };
+            let is_bad = status.code() == tonic::Code::InvalidArgument;
+            let code = StatusCode::from_u16(if is_bad { 400 } else { 500 }).unwrap();
             (code, status.message().to_owned()).into_response()
         }
         Reply::Http(status, content_type, body, retry_after) => {
-            let headers = [("content-type", content_type)];
-            let retry_after = retry_after.map(|value| [("retry-after", value)]);
-            let status = StatusCode::from_u16(status).unwrap();
-            match retry_after {
-                Some(retry_after) => (status, retry_after, headers, body).into_response(),
-                None => (status, headers, body).into_response(),
+            let mut headers = HeaderMap::new();
+            headers.insert("content-type", content_type.parse().unwrap());
+            if let Some(value) = retry_after {
+                headers.insert("retry-after", value.parse().unwrap());
             }
+            (StatusCode::from_u16(status).unwrap(), headers, body).into_response()
         }
         Reply::Silence => std::future::pending().await,
     }

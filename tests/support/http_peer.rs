@@ -40,9 +40,8 @@ pub(crate) struct Peer {
 /// A whole answer: its length is right, and the connection ends with it.
 pub(crate) fn answer(status: &str, headers: &[&str], body: impl AsRef<[u8]>) -> Reply {
     let body = body.as_ref();
-    let mut bytes = head(status, headers, body.len()).into_bytes();
-    bytes.extend_from_slice(body);
-    Reply::Bytes(bytes)
+    let head = head(status, headers, body.len());
+    Reply::Bytes([head.as_bytes(), body].concat())
 }
 
 /// JSON with that status.
@@ -52,10 +51,8 @@ pub(crate) fn json(status: &str, body: impl AsRef<[u8]>) -> Reply {
 
 /// The status line and headers of an answer with so many bytes of body.
 pub(crate) fn head(status: &str, headers: &[&str], length: usize) -> String {
-    let headers: String = headers
-        .iter()
-        .map(|header| format!("{header}\r\n"))
-        .collect();
+    let headers = headers.iter().map(|header| format!("{header}\r\n"));
+    let headers: String = headers.collect();
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n")
 }
 
@@ -149,37 +146,20 @@ where
         log.push(seen.clone());
         log.len()
     };
+    let reply = script(&seen, number);
+    let (Reply::Bytes(first) | Reply::Held(first) | Reply::Reset(first) | Reply::Drip(first, ..)) =
+        &reply;
     // A client that goes away is what some tests are about.
-    let _ = match script(&seen, number) {
-        Reply::Bytes(bytes) => finish(&mut stream, &bytes).await,
-        Reply::Held(bytes) => {
-            let _ = stream.write_all(&bytes).await;
-            // Until the client goes; what else it sends is taken.
-            while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
-            Ok(())
+    let _ = stream.write_all(first).await;
+    match reply {
+        Reply::Bytes(_) => drop(stream.shutdown().await),
+        // Until the client goes; what else it sends is taken.
+        Reply::Held(_) => while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {},
+        Reply::Reset(_) => drop(socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))),
+        Reply::Drip(_, again, pause) => {
+            while stream.write_all(&again).await.is_ok() {
+                tokio::time::sleep(pause).await;
+            }
         }
-        Reply::Reset(bytes) => {
-            let _ = stream.write_all(&bytes).await;
-            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
-        }
-        Reply::Drip(first, again, pause) => drip(&mut stream, &first, &again, pause).await,
-    };
-}
-
-async fn finish(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
-    stream.write_all(bytes).await?;
-    stream.shutdown().await
-}
-
-async fn drip(
-    stream: &mut TcpStream,
-    first: &[u8],
-    again: &[u8],
-    pause: Duration,
-) -> std::io::Result<()> {
-    stream.write_all(first).await?;
-    loop {
-        stream.write_all(again).await?;
-        tokio::time::sleep(pause).await;
     }
 }

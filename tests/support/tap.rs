@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -35,10 +36,8 @@ impl Tap {
     pub(crate) async fn new(to: Option<SocketAddr>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let wire = Arc::new(Wire {
-            to: Mutex::new(to),
-            ..Wire::default()
-        });
+        let wire = Arc::new(Wire::default());
+        *wire.to.lock().unwrap() = to;
         let task = tokio::spawn(forward(listener, wire.clone()));
         Self {
             address,
@@ -71,10 +70,8 @@ impl Tap {
 
     /// Leads new connections to a URL such as `http://127.0.0.1:4317`.
     pub(crate) fn lead_to_url(&self, url: &str) {
-        let address = url
-            .strip_prefix("http://")
-            .and_then(|address| address.parse().ok());
-        self.lead(Some(address.unwrap()));
+        let address = url.strip_prefix("http://").unwrap();
+        self.lead(Some(address.parse().unwrap()));
     }
 
     /// Returns the number of bytes that the clients sent.
@@ -123,11 +120,7 @@ async fn forward(listener: TcpListener, wire: Arc<Wire>) {
     }
 }
 
-async fn pump(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    saw: impl Fn(&[u8]),
-) {
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, saw: impl Fn(&[u8])) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer).await {
         if read == 0 || to.write_all(&buffer[..read]).await.is_err() {

@@ -40,10 +40,8 @@ pub(crate) struct LogRecordJson {
 
 /// Returns the endpoint for a protocol: `http://127.0.0.1:<port>`, without the path of the signal.
 fn endpoint(protocol: &str, grpc: u16, http: u16) -> String {
-    format!(
-        "http://127.0.0.1:{}",
-        if protocol == "grpc" { grpc } else { http }
-    )
+    let port = if protocol == "grpc" { grpc } else { http };
+    format!("http://127.0.0.1:{port}")
 }
 
 // === impl Collector ===
@@ -64,7 +62,7 @@ impl Collector {
         .await;
         // It takes records until it first looks at the memory.
         until(async || {
-            let refuses = collector.process.log().contains("Refusing data");
+            let refuses = collector.process.log.count("Refusing data") > 0;
             refuses.then_some(()).ok_or("the collector does not refuse")
         })
         .await;
@@ -82,7 +80,7 @@ impl Collector {
             fs::write(&file, config.to_string()).unwrap();
             vec![format!("--config=file:{}", file.display())]
         };
-        let (process, ports) = Process::start("otelcol", dir.path(), arguments, Self::health).await;
+        let (process, ports) = Process::start("otelcol", arguments, Self::health).await;
         Self {
             process,
             ports,
@@ -124,17 +122,16 @@ impl Collector {
     /// Returns the log records acknowledged so far, in the order in which they came.
     pub(crate) fn records(&self) -> Vec<LogRecordJson> {
         let requests = lines(&self.dir.path().join("logs.jsonl"));
-        requests
-            .iter()
-            .flat_map(LogRecordJson::from_request)
-            .collect()
+        let requests = requests.iter();
+        requests.flat_map(LogRecordJson::from_request).collect()
     }
 
     /// Returns the ids of the records acknowledged so far, in the order in which they came.
     pub(crate) fn ids(&self) -> Vec<String> {
-        self.records()
+        let records = self.records();
+        records
             .iter()
-            .map(|record| record.id().to_owned())
+            .map(|record| text(&record.attributes["log.record.uid"]))
             .collect()
     }
 
@@ -143,11 +140,8 @@ impl Collector {
         until(async || {
             let records = self.records();
             let missing = format!("the collector has {} of {count} records", records.len());
-            if records.len() >= count {
-                Ok(records)
-            } else {
-                Err(missing)
-            }
+            let is_all = records.len() >= count;
+            is_all.then_some(records).ok_or(missing)
         })
         .await
     }
@@ -186,7 +180,7 @@ impl Rotel {
         };
         // It has no page there, which is an answer.
         let ready = |[_, http]: [u16; 2]| format!("http://127.0.0.1:{http}/");
-        let (process, ports) = Process::start("rotel-agent", dir.path(), arguments, ready).await;
+        let (process, ports) = Process::start("rotel-agent", arguments, ready).await;
         Self {
             process,
             ports,
@@ -202,22 +196,14 @@ impl Rotel {
     /// Waits until it has printed at least `count` records and returns the text of each.
     pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
         until(async || {
-            let log = self.process.log();
-            let printed: Vec<String> = log
-                .split("\nLogRecord #")
-                .skip(1)
-                .map(str::to_owned)
-                .collect();
+            let log = self.process.log.text();
+            let records = log.split("\nLogRecord #").skip(1);
             // `Flags` is the last line of a record.
-            let whole = printed
-                .last()
-                .is_some_and(|last| last.contains("\nFlags: "));
+            let whole = records.filter(|record| record.contains("\nFlags: "));
+            let printed: Vec<String> = whole.map(str::to_owned).collect();
             let missing = format!("rotel printed {} of {count} records", printed.len());
-            if whole && printed.len() >= count {
-                Ok(printed)
-            } else {
-                Err(missing)
-            }
+            let is_all = printed.len() >= count;
+            is_all.then_some(printed).ok_or(missing)
         })
         .await
     }
@@ -226,11 +212,6 @@ impl Rotel {
 // === impl LogRecordJson ===
 
 impl LogRecordJson {
-    /// Returns the entry's id.
-    pub(crate) fn id(&self) -> &str {
-        self.attributes["log.record.uid"].as_str().unwrap()
-    }
-
     /// Returns every record of one `ExportLogsServiceRequest` in OTLP's JSON form.
     fn from_request(request: &Value) -> Vec<Self> {
         let mut records = Vec::new();
@@ -260,31 +241,24 @@ impl LogRecordJson {
 /// it wrote leaves the beginning of a line, which it has not acknowledged; the next one continues on that line.
 fn lines(file: &Path) -> Vec<Value> {
     let log = fs::read_to_string(file).unwrap_or_default();
-    let whole = log
-        .split_inclusive('\n')
-        .filter(|line| line.ends_with('\n'));
-    whole
-        .map(|line| {
-            let starts = ["{\"resourceLogs\"", "{\"resourceSpans\""].map(|start| line.rfind(start));
-            let start = starts.into_iter().flatten().max().unwrap_or(0);
-            let value = serde_json::from_str(line);
-            value.unwrap_or_else(|_| serde_json::from_str(&line[start..]).unwrap())
-        })
-        .collect()
+    let lines = log.split_inclusive('\n');
+    let whole = lines.filter(|line| line.ends_with('\n'));
+    let parsed = whole.map(|line| {
+        let starts = ["{\"resourceLogs\"", "{\"resourceSpans\""].map(|start| line.rfind(start));
+        let start = starts.into_iter().flatten().max().unwrap_or(0);
+        let value = serde_json::from_str(line);
+        value.unwrap_or_else(|_| serde_json::from_str(&line[start..]).unwrap())
+    });
+    parsed.collect()
 }
 
 /// Parses a number, which is a string if it has 64 bits and left out if it is zero.
 fn integer(value: &Value) -> u64 {
-    let number = value
-        .as_str()
-        .map_or(value.as_u64(), |digits| digits.parse().ok());
-    number.unwrap_or_else(|| {
-        if value.is_null() {
-            0
-        } else {
-            panic!("not a number: {value}")
-        }
-    })
+    match value {
+        Value::Null => 0,
+        Value::String(digits) => digits.parse().unwrap(),
+        number => number.as_u64().unwrap(),
+    }
 }
 
 /// Returns a list of `KeyValue` as a map. The protocol wants the keys to be unique.
@@ -292,11 +266,7 @@ fn attributes(list: &Value) -> Map<String, Value> {
     let mut map = Map::new();
     for pair in array(list) {
         let twice = map.insert(text(&pair["key"]), plain(&pair["value"]));
-        assert!(
-            twice.is_none(),
-            "the attribute {} comes twice: {list}",
-            pair["key"]
-        );
+        assert!(twice.is_none(), "{} comes twice: {list}", pair["key"]);
     }
     map
 }
