@@ -8,7 +8,7 @@ use std::path::Path;
 use orgdata_simulator::Scope;
 
 use crate::organization;
-use crate::support::binary::{assert_complete, event_counts, exporter, until};
+use crate::support::binary::{Scrape, assert_complete, event_counts, exporter, until};
 use crate::support::parts::Collector;
 
 /// Takes all the space that is left.
@@ -65,14 +65,9 @@ async fn a_full_disk_pauses_commits_and_heals() {
         let logged = exporter.stderr().count("disk");
         assert!((1..20).contains(&logged), "logged {logged} times");
         let more = stuck.value(failures).map(|failures| failures + 2.0);
-        let later = exporter
-            .until("more attempts", |scrape| scrape.value(failures) >= more)
-            .await;
-        assert_eq!(
-            later.events(),
-            stuck.events(),
-            "nothing moves without space"
-        );
+        let has_more = |scrape: &Scrape| scrape.value(failures) >= more;
+        let later = exporter.until("more attempts", has_more).await;
+        assert_eq!(later.events(), stuck.events(), "nothing moves");
         assert!(exporter.is_healthy().await);
 
         fs::remove_file(&full).unwrap();

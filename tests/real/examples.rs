@@ -14,6 +14,8 @@ use crate::support::files::{array, file, path, yaml};
 use crate::support::http_peer::{Peer, answer};
 use crate::support::parts::{binary, client, free_ports, promtool, tool, until};
 
+const SENT: &str = "orgdata_otlp_records_sent_total";
+
 /// Writes an example with each of the words replaced, all of which have to be there.
 fn example(name: &str, to: &Path, replaced: &[(&str, &str)]) {
     let text = replaced.iter().fold(file(name), |text, (word, with)| {
@@ -64,7 +66,7 @@ async fn the_prometheus_example_scrapes_and_has_the_alerts() {
         until(async || {
             let up = ask("query?query=up{job=\"orgdata-exporter\"}").await;
             let up = up.is_some_and(|up| up["data"]["result"][0]["value"][1] == "1");
-            if up { Ok(()) } else { Err(log.text()) }
+            up.then_some(()).ok_or(log.text())
         })
         .await;
         let rules = ask("rules?type=alert").await.unwrap();
@@ -88,17 +90,11 @@ async fn the_collector_example_takes_records_over_both_protocols() {
         let protocol = format!("--otlp.protocol={protocol}");
         let arguments = ["--audit.start=oldest", &endpoint, &protocol];
         let exporter = exporter(&simulator.base_url()).args(&arguments).start();
-        exporter
-            .until_value("orgdata_otlp_records_sent_total", 5.0)
-            .await;
+        exporter.until_value(SENT, 5.0).await;
     }
     until(async || {
         let printed = log.text().matches("EventName: orgdata.audit.").count();
-        if printed == 10 {
-            Ok(())
-        } else {
-            Err(log.text())
-        }
+        (printed == 10).then_some(()).ok_or(log.text())
     })
     .await;
 }
@@ -109,25 +105,19 @@ fn the_servers_take_their_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = yaml("deploy/compose/prometheus.yaml");
     // The path on this machine instead of the one in the container.
-    assert_eq!(
-        config["rule_files"],
-        json!(["/etc/prometheus/rules/alerts.yaml"])
-    );
+    let rules = json!(["/etc/prometheus/rules/alerts.yaml"]);
+    assert_eq!(config["rule_files"], rules);
     config["rule_files"] = json!([path("dashboards/alerts.yaml")]);
     let file = dir.path().join("prometheus.yaml");
     std::fs::write(&file, config.to_string()).unwrap();
     promtool(&["check", "config", file.to_str().unwrap()]).unwrap();
-    let kubernetes = "deploy/kubernetes/components/collector/collector.yaml";
-    tool("otelcol", &["validate", "--config", kubernetes]).unwrap();
+    let validate = |config: &str| tool("otelcol", &["validate", "--config", config]);
+    validate("deploy/kubernetes/components/collector/collector.yaml").unwrap();
     let collector = "deploy/compose/collector.yaml";
-    tool("otelcol", &["validate", "--config", collector]).unwrap();
+    validate(collector).unwrap();
     let broken = dir.path().join("broken.yaml");
     example(collector, &broken, &[("http:\n", "htpt:\n")]);
-    tool(
-        "otelcol",
-        &["validate", "--config", broken.to_str().unwrap()],
-    )
-    .expect_err("a wrong key");
+    validate(broken.to_str().unwrap()).expect_err("a wrong key");
 }
 
 #[tokio::test]
@@ -155,37 +145,16 @@ async fn the_compose_set_acknowledges_a_record_when_loki_has_it() {
     let endpoint = format!("--otlp.endpoint=http://{grpc}");
     let arguments = ["--audit.start=oldest", "--otlp.protocol=grpc", &endpoint];
     let exporter = exporter(&simulator.base_url()).args(&arguments).start();
-    until(async || {
-        if loki.count() >= 2 {
-            Ok(())
-        } else {
-            Err(log.text())
-        }
-    })
-    .await;
-    assert!(
-        loki.seen()
-            .iter()
-            .all(|request| request.target() == "/otlp/v1/logs")
-    );
-    assert_eq!(
-        exporter.value("orgdata_otlp_records_sent_total").await,
-        Some(0.0)
-    );
-    exporter
-        .until_value("orgdata_otlp_backlog_records", 20.0)
-        .await;
+    until(async || (loki.count() >= 2).then_some(()).ok_or(log.text())).await;
+    for request in loki.seen() {
+        assert_eq!(request.target(), "/otlp/v1/logs");
+    }
+    let backlog = "orgdata_otlp_backlog_records";
+    assert_eq!(exporter.value(SENT).await, Some(0.0));
+    exporter.until_value(backlog, 20.0).await;
     works.store(true, Ordering::SeqCst);
-    exporter
-        .until_value("orgdata_otlp_records_sent_total", 20.0)
-        .await;
-    exporter
-        .until_value("orgdata_otlp_backlog_records", 0.0)
-        .await;
-    assert_eq!(
-        exporter
-            .sum("orgdata_otlp_records_dead_lettered_total")
-            .await,
-        0.0
-    );
+    exporter.until_value(SENT, 20.0).await;
+    exporter.until_value(backlog, 0.0).await;
+    let dead = "orgdata_otlp_records_dead_lettered_total";
+    assert_eq!(exporter.sum(dead).await, 0.0);
 }

@@ -26,14 +26,13 @@ impl Overlay {
         let components = components
             .iter()
             .map(|name| way(&format!("components/{name}")));
-        let mut kustomization = json!({
-            "resources": resources.iter().map(|name| way(name)).collect::<Value>(),
-            "components": components.collect::<Value>(),
-        });
-        if kustomization["components"]
-            .to_string()
-            .contains("runbook-links")
-        {
+        let components: Vec<String> = components.collect();
+        let resources: Vec<String> = resources.iter().map(|name| way(name)).collect();
+        let has_links = components
+            .iter()
+            .any(|name| name.ends_with("runbook-links"));
+        let mut kustomization = json!({ "resources": resources, "components": components });
+        if has_links {
             kustomization["configMapGenerator"] = json!([{
                 "name": "orgdata-exporter-links",
                 "literals": ["dashboards=https://git.example.com/orgdata-exporter/blob/main/dashboards"],

@@ -79,12 +79,6 @@ pub(crate) fn promtool(arguments: &[&str]) -> Result<(), String> {
     tool("promtool3", arguments)
 }
 
-/// Lints a scrape in the classic text format with both promtools.
-pub(crate) fn promtool_check_metrics(text: &str) -> Result<(), String> {
-    run("promtool", &["check", "metrics"], text)?;
-    run("promtool3", &["check", "metrics"], text).map(drop)
-}
-
 /// Returns loopback ports that are free at the moment, all different.
 pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let bind = |_| TcpListener::bind(("127.0.0.1", 0)).unwrap();
