@@ -63,9 +63,8 @@ async fn every_event_arrives() {
         let begun = Timestamp::now();
         let simulator = organization(600, 0).await;
         let collector = Collector::start().await;
-        let wire = Tap::to_url(&collector.endpoint(protocol)).await;
         let exporter = exporter(&simulator.base_url())
-            .otlp(protocol, &wire.url())
+            .otlp(protocol, &collector.endpoint(protocol))
             .flag("--audit.start", "oldest")
             .flag("--api.page-size", "90")
             .flag("--otlp.batch-size", "128")
@@ -96,9 +95,6 @@ async fn every_event_arrives() {
         }
         assert_eq!(scrape.sum("orgdata_otlp_records_sent_total"), 1_000.0);
         assert_eq!(scrape.sum("orgdata_otlp_request_failures_total"), 0.0);
-        let plain: usize = served.iter().map(|entry| entry.json.len()).sum();
-        let is_small = wire.asked() < plain as u64 / 2;
-        assert_eq!(is_small, compression == "gzip", "{}", wire.asked());
     }
 }
 

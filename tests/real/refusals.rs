@@ -107,7 +107,8 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
             "not_found" => Collector::start_with(without_logs).await,
             _ => Collector::start_refusing().await,
         };
-        let wire = Tap::to_url(&wrong.endpoint(served_by)).await;
+        let wire = Tap::new(None).await;
+        wire.lead_to_url(&wrong.endpoint(served_by));
         let exporter = setup(&simulator, protocol, &wire.url()).listening().await;
         assert_waits(&exporter, reason, words).await;
         assert_eq!(wrong.records(), []);

@@ -10,14 +10,12 @@ use crate::support::files::yaml;
 /// Maps that go to Kubernetes as they are.
 const PASSED_ON: &str = "/podSecurityContext /securityContext /resources /collector/podSecurityContext /collector/resources";
 
-/// Maps of Kubernetes or of names that users choose.
-const FREE: &str = "labels annotations podLabels podAnnotations nodeSelector affinity resources podSecurityContext securityContext";
-
 /// Wrong values and what the error has to name, separated by ` -> `.
 const WRONG: &str = "
 {api: {baseUrl: ''}} -> api.baseUrl
 {api: {baseUrl: api.example.com}} -> /api/baseUrl
 {replicas: 2} -> 'replicas'
+{api: {url: 'https://a'}} -> 'url'
 {replicaCount: 2} -> 'replicaCount'
 {audit: {pollInterval: 15}} -> /audit/pollInterval
 {audit: {pollInterval: soon}} -> /audit/pollInterval
@@ -97,32 +95,6 @@ fn every_value_has_an_example_and_every_example_an_effect() {
         }
     }
     assert_eq!(missing, BTreeSet::new(), "no file in ci/ sets them");
-}
-
-#[test]
-#[ignore = "needs helm"]
-fn an_unknown_key_is_refused_by_name() {
-    let defaults = yaml(&format!("{CHART}/values.yaml"));
-    let maps = defaults.as_object().unwrap().iter();
-    let maps = maps.filter(|(_, value)| value.is_object());
-    let maps = maps.map(|(map, _)| map.as_str());
-    for map in maps.chain([""]) {
-        if FREE.split(' ').any(|free| free == map) {
-            continue;
-        }
-        let mut values = parsed(BASE);
-        let at = match map {
-            "" => &mut values,
-            map => &mut values[map],
-        };
-        if at.is_null() {
-            *at = json!({});
-        }
-        at["enabledd"] = json!(true);
-        let error = rendered(&values.to_string()).expect_err(map);
-        let is_named = error.contains("'enabledd'") && error.contains(map);
-        assert!(is_named, "{map}: {error}");
-    }
 }
 
 #[test]

@@ -151,6 +151,11 @@ impl Collector {
         lines(&self.dir.path().join("traces.jsonl"))
     }
 
+    /// Returns how many lines of its output contain these words.
+    pub(crate) fn printed(&self, words: &str) -> usize {
+        self.process.log.count(words)
+    }
+
     /// Kills the collector; what it has written stays.
     pub(crate) fn stop(&mut self) {
         self.process.stop();

@@ -66,7 +66,8 @@ impl Prometheus {
         Self::start_with("prometheus3", config).await
     }
 
-    async fn start_with(program: &str, config: Value) -> Self {
+    /// Starts a server with this configuration.
+    pub(crate) async fn start_with(program: &str, config: Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("prometheus.yml");
         // JSON is YAML.
