@@ -24,7 +24,6 @@ pub(crate) struct Family {
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) help: String,
-    unit: String,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -109,13 +108,10 @@ fn descriptor(families: &mut Vec<Family>, text: &str) -> Result<(), String> {
     let field = match keyword {
         "TYPE" => &mut family.kind,
         "HELP" => &mut family.help,
-        "UNIT" => &mut family.unit,
         _ => return Err("no such descriptor".to_owned()),
     };
     ensure!(field.is_empty(), "a second {keyword}");
     *field = escaped(&mut rest.chars(), None)?;
-    let is_unit = family.unit.is_empty() || name.ends_with(&format!("_{}", family.unit));
-    ensure!(is_unit, "the unit is not the end of the name");
     Ok(())
 }
 

@@ -67,6 +67,8 @@ struct Model {
     touched: bool,
     /// A page was kept back since.
     emptied: bool,
+    /// A request failed since.
+    failed: bool,
 }
 
 // === impl Model ===
@@ -91,6 +93,7 @@ impl Model {
             shuffled: false,
             touched: false,
             emptied: false,
+            failed: false,
         };
         for _ in 0..case.tickets {
             model.create();
@@ -101,7 +104,8 @@ impl Model {
 
     fn begin_scan(&mut self, steps: Vec<(usize, Step)>) {
         self.steps = steps;
-        (self.requests, self.touched, self.emptied) = (0, false, false);
+        self.requests = 0;
+        (self.touched, self.emptied, self.failed) = (false, false, false);
     }
 
     /// The world goes on, and the request is answered.
@@ -119,6 +123,7 @@ impl Model {
             (self.created, self.deleted, self.shuffled) = (false, false, false);
         }
         if due.iter().any(|(_, step)| matches!(step, Step::Fail)) {
+            self.failed = true;
             return Err(ApiError::new(FailureReason::Unauthorized, ""));
         }
         let mut listing = self.sim.tickets();
@@ -278,6 +283,9 @@ fn check(case: &Case, model: &Model, result: Result<Arc<Snapshot>, ScanError>, r
     assert!(retries < u64::from(MAX_ATTEMPTS));
     let bound = u64::from(MAX_ATTEMPTS) * (model.ever.len() as u64 + 24);
     assert!(model.requests <= bound, "{} requests", model.requests);
+    let is_about_the_key =
+        matches!(&result, Err(ScanError::Api(error)) if error.is_about_the_key());
+    assert_eq!(is_about_the_key, model.failed, "an error on any page");
     let page = u64::from(case.page_size.max(2)).min(page_cap.unwrap_or(u64::MAX));
     let snapshot = match result {
         Ok(snapshot) => snapshot,
