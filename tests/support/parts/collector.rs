@@ -23,21 +23,6 @@ pub(crate) struct Rotel {
     _dir: TempDir,
 }
 
-/// A log record as a collector received it; attributes, body and resource are plain JSON.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LogRecordJson {
-    pub(crate) attributes: Map<String, Value>,
-    pub(crate) body: Value,
-    pub(crate) resource: Map<String, Value>,
-    pub(crate) scope: [String; 2],
-    pub(crate) event_name: String,
-    pub(crate) time_unix_nano: u64,
-    pub(crate) observed_time_unix_nano: u64,
-    pub(crate) severity: (u64, String),
-    /// The trace id and the span id in lower-case hex; empty if there are none.
-    pub(crate) trace: (String, String),
-}
-
 /// Returns the endpoint for a protocol: `http://127.0.0.1:<port>`, without the path of the signal.
 fn endpoint(protocol: &str, grpc: u16, http: u16) -> String {
     let port = if protocol == "grpc" { grpc } else { http };
@@ -119,24 +104,38 @@ impl Collector {
         endpoint(protocol, self.ports[0], self.ports[1])
     }
 
-    /// Returns the log records acknowledged so far, in the order in which they came.
-    pub(crate) fn records(&self) -> Vec<LogRecordJson> {
-        let requests = lines(&self.dir.path().join("logs.jsonl"));
-        let requests = requests.iter();
-        requests.flat_map(LogRecordJson::from_request).collect()
+    /// Returns the log records acknowledged so far, in the order in which they came: as in OTLP's JSON form, with their resource and scope;
+    /// attributes, body and resource are plain JSON.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        let mut records = Vec::new();
+        for request in lines(&self.dir.path().join("logs.jsonl")) {
+            for resource in array(&request["resourceLogs"]) {
+                for scope in array(&resource["scopeLogs"]) {
+                    for record in array(&scope["logRecords"]) {
+                        let mut record = record.clone();
+                        record["attributes"] = attributes(&record["attributes"]);
+                        record["body"] = plain(&record["body"]);
+                        record["resource"] = attributes(&resource["resource"]["attributes"]);
+                        record["scope"] = scope["scope"].clone();
+                        records.push(record);
+                    }
+                }
+            }
+        }
+        records
     }
 
     /// Returns the ids of the records acknowledged so far, in the order in which they came.
     pub(crate) fn ids(&self) -> Vec<String> {
         let records = self.records();
-        records
+        let ids = records
             .iter()
-            .map(|record| text(&record.attributes["log.record.uid"]))
-            .collect()
+            .map(|record| text(&record["attributes"]["log.record.uid"]));
+        ids.collect()
     }
 
     /// Waits until at least `count` log records were acknowledged and returns all of them.
-    pub(crate) async fn records_at_least(&self, count: usize) -> Vec<LogRecordJson> {
+    pub(crate) async fn records_at_least(&self, count: usize) -> Vec<Value> {
         until(async || {
             let records = self.records();
             let missing = format!("the collector has {} of {count} records", records.len());
@@ -214,34 +213,6 @@ impl Rotel {
     }
 }
 
-// === impl LogRecordJson ===
-
-impl LogRecordJson {
-    /// Returns every record of one `ExportLogsServiceRequest` in OTLP's JSON form.
-    fn from_request(request: &Value) -> Vec<Self> {
-        let mut records = Vec::new();
-        for resource in array(&request["resourceLogs"]) {
-            for scope in array(&resource["scopeLogs"]) {
-                records.extend(array(&scope["logRecords"]).iter().map(|record| Self {
-                    attributes: attributes(&record["attributes"]),
-                    body: plain(&record["body"]),
-                    resource: attributes(&resource["resource"]["attributes"]),
-                    scope: ["name", "version"].map(|key| text(&scope["scope"][key])),
-                    event_name: text(&record["eventName"]),
-                    time_unix_nano: integer(&record["timeUnixNano"]),
-                    observed_time_unix_nano: integer(&record["observedTimeUnixNano"]),
-                    severity: (
-                        integer(&record["severityNumber"]),
-                        text(&record["severityText"]),
-                    ),
-                    trace: (text(&record["traceId"]), text(&record["spanId"])),
-                }));
-            }
-        }
-        records
-    }
-}
-
 /// Returns the JSON values of a file with one on each line; a line that is still being written is left out. A collector that was killed while
 /// it wrote leaves the beginning of a line, which it has not acknowledged; the next one continues on that line.
 fn lines(file: &Path) -> Vec<Value> {
@@ -257,23 +228,14 @@ fn lines(file: &Path) -> Vec<Value> {
     parsed.collect()
 }
 
-/// Parses a number, which is a string if it has 64 bits and left out if it is zero.
-fn integer(value: &Value) -> u64 {
-    match value {
-        Value::Null => 0,
-        Value::String(digits) => digits.parse().unwrap(),
-        number => number.as_u64().unwrap(),
-    }
-}
-
 /// Returns a list of `KeyValue` as a map. The protocol wants the keys to be unique.
-fn attributes(list: &Value) -> Map<String, Value> {
+fn attributes(list: &Value) -> Value {
     let mut map = Map::new();
     for pair in array(list) {
         let twice = map.insert(text(&pair["key"]), plain(&pair["value"]));
         assert!(twice.is_none(), "{} comes twice: {list}", pair["key"]);
     }
-    map
+    map.into()
 }
 
 /// Returns the value that an `AnyValue` stands for; bytes, which JSON does not have, stay as they are.
@@ -284,7 +246,7 @@ fn plain(any: &Value) -> Value {
     match (kind.as_str(), value) {
         ("intValue", Value::String(digits)) => digits.parse::<i64>().unwrap().into(),
         ("arrayValue", _) => array(&value["values"]).iter().map(plain).collect(),
-        ("kvlistValue", _) => attributes(&value["values"]).into(),
+        ("kvlistValue", _) => attributes(&value["values"]),
         // Whole doubles are written without a fraction.
         ("doubleValue", _) => value.as_f64().into(),
         ("bytesValue", _) => any.clone(),
