@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use orgdata_simulator::{Running, Served, Simulator};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::organization;
 use crate::support::binary::{Exporter, Launch, Scrape, assert_complete, exporter};
@@ -18,21 +18,59 @@ const BATCH: usize = 50;
 
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 
-/// Asserts that a record is about an entry and has all of it. The attributes are those of `tests/golden/log-record.txt`.
+/// The attributes of a record and where the entry has them.
+const ATTRIBUTES: &str = "
+log.record.uid /id
+orgdata.activity.type /type
+orgdata.target_user.id /targetUserId
+orgdata.modified_target_user.id /modifiedTargetUserId
+orgdata.organization.id /organizationId
+orgdata.organization.name /organization/name
+orgdata.deal.id /dealId
+orgdata.deal.name /deal/name
+orgdata.evaluation.id /evaluationId
+orgdata.evaluation.title /evaluation/title
+orgdata.task.id /task/id
+orgdata.requirement.id /requirement/id
+orgdata.meeting.id /meeting/id
+orgdata.ticket.id /ticket/id
+orgdata.team_request.id /teamRequest/id
+orgdata.team_request.status /teamRequest/status
+";
+
+fn attributes(entry: &Value) -> Value {
+    let name = ["/actorUser/firstName", "/actorUser/lastName"];
+    let name = name.map(|path| entry.pointer(path).map(text));
+    let name: Vec<String> = name
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    let user = entry["actorUserId"].as_i64().map(|id| id.to_string());
+    let mut attributes = Map::new();
+    attributes.insert("user.id".to_owned(), user.into());
+    attributes.insert("user.full_name".to_owned(), name.join(" ").into());
+    for line in ATTRIBUTES.trim().lines() {
+        let (attribute, path) = line.split_once(' ').unwrap();
+        let value = entry.pointer(path).cloned();
+        attributes.insert(attribute.to_owned(), value.unwrap_or_default());
+    }
+    attributes.retain(|_, value| !value.is_null() && value != "");
+    attributes.into()
+}
+
+/// Asserts that a record has everything of an entry and nothing else.
 fn assert_holds(record: &Value, served: &Served) {
     let entry: Value = serde_json::from_str(&served.json).unwrap();
     let occurred: Timestamp = text(&entry["occurredAt"]).parse().unwrap();
     let kind = served.activity_type.to_lowercase();
     assert_has!(*record, {
-        "attributes": {
-            "log.record.uid": served.id, "orgdata.activity.type": served.activity_type,
-            "user.id": served.actor.map(|id| id.to_string()), "orgdata.organization.id": entry["organizationId"],
-        },
         "scope": { "name": "orgdata.audit", "version": env!("CARGO_PKG_VERSION") },
         "eventName": format!("orgdata.audit.{kind}"),
         "timeUnixNano": occurred.as_nanosecond().to_string(),
         "severityNumber": 9, "severityText": "INFO",
     });
+    assert_eq!(record["attributes"], attributes(&entry));
     assert_eq!(record["body"], entry);
     // Tracing is off.
     assert_eq!(trace(record), Default::default());
