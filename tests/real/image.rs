@@ -36,8 +36,6 @@ struct Container<'a> {
     name: String,
 }
 
-// === impl Image ===
-
 impl Image {
     fn build() -> Self {
         let built = path("target/image");
@@ -100,8 +98,6 @@ impl Image {
         Container { image: self, name }
     }
 }
-
-// === impl Container ===
 
 impl Container<'_> {
     /// Runs podman on it and returns the output.

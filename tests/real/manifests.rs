@@ -15,8 +15,6 @@ pub(crate) struct Overlay {
     kustomization: Value,
 }
 
-// === impl Overlay ===
-
 impl Overlay {
     fn new(resources: &[&str], components: &[&str]) -> Self {
         let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

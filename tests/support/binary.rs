@@ -2,8 +2,6 @@
 //!
 //! A process is killed when its value is dropped. When a test panics, the end of its log is printed.
 
-#![allow(dead_code, reason = "each test program uses what it needs")]
-
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -120,8 +118,6 @@ pub(crate) async fn until_ok<T, E: Display>(mut look: impl AsyncFnMut() -> Resul
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     until_ok(async || look().await.ok_or(what)).await
 }
-
-// === impl Launch ===
 
 impl Launch {
     pub(crate) fn env(self, name: &str, value: &str) -> Self {
@@ -249,8 +245,6 @@ impl Launch {
     }
 }
 
-// === impl Finished ===
-
 impl Finished {
     /// Returns the message of a refusal: the status is this one, nothing is on standard output, and there is one line.
     pub(crate) fn refusal(&self, status: i32) -> &str {
@@ -269,8 +263,6 @@ impl Finished {
         message.unwrap_or_else(|| panic!("no message: {}", self.stderr))
     }
 }
-
-// === impl Exporter ===
 
 impl Exporter {
     pub(crate) fn stdout(&self) -> &Lines {
@@ -425,8 +417,6 @@ impl Drop for Exporter {
         }
     }
 }
-
-// === impl Lines ===
 
 impl Default for Lines {
     fn default() -> Self {

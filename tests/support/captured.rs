@@ -26,8 +26,6 @@ pub(crate) type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
-// === impl Captured ===
-
 impl Captured {
     /// Collects lines of every level.
     pub(crate) fn begin() -> Self {
@@ -59,8 +57,6 @@ impl Captured {
         text.lines().map(str::to_owned).collect()
     }
 }
-
-// === impl Written ===
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

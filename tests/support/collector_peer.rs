@@ -1,7 +1,5 @@
 //! A collector that does as it is told: OTLP over gRPC or HTTP on a free loopback port.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::collections::VecDeque;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -70,8 +68,6 @@ pub(crate) struct Peer {
 }
 
 struct Grpc(Arc<Script>);
-
-// === impl Peer ===
 
 impl Peer {
     /// Starts a server on a free port.
@@ -158,8 +154,6 @@ impl Drop for Peer {
     }
 }
 
-// === impl Script ===
-
 impl Script {
     fn take(&self, request: ExportLogsServiceRequest, headers: HeaderMap) -> Reply {
         let resources = request.resource_logs.iter();
@@ -180,8 +174,6 @@ impl Script {
         Reply::Accept
     }
 }
-
-// === impl Grpc ===
 
 #[tonic::async_trait]
 impl LogsService for Grpc {

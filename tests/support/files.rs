@@ -1,7 +1,5 @@
 //! The files of the repository, and Kubernetes objects as plain values.
 
-#![allow(dead_code, reason = "each test program uses what it needs")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! A server that answers byte for byte as a test says: also what no HTTP library would send.
 
-#![allow(dead_code, reason = "each test crate uses what it needs")]
-
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -63,16 +61,12 @@ pub(crate) const NO_TICKETS: &str = r#"{"items":[],"limit":100,"offset":0,"total
 pub(crate) const NO_ENTRIES: &str =
     r#"{"items":[],"startCursor":null,"endCursor":null,"hasPrevious":false,"hasMore":false}"#;
 
-// === impl Seen ===
-
 impl Seen {
     /// What was asked for: the path and the query.
     pub(crate) fn target(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 }
-
-// === impl Peer ===
 
 impl Peer {
     /// Starts a server; the script gets each request and its number, from 1.

@@ -1,8 +1,6 @@
 //! A strict reader of OpenMetrics 1.0, written from the grammar and the rules of the specification: what it takes, every parser has to take.
 //! It knows the types of metrics that the exporter has.
 
-#![allow(dead_code, reason = "each test crate uses what it needs")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::Chars;
 

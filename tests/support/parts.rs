@@ -3,8 +3,6 @@
 //!
 //! `ORGDATA_REAL_PARTS` names another directory than `target/real-parts/bin`.
 
-#![allow(dead_code, reason = "each test uses the parts it needs")]
-
 mod collector;
 mod prometheus;
 
@@ -85,8 +83,6 @@ pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let listeners: [TcpListener; N] = std::array::from_fn(bind);
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
-
-// === impl Process ===
 
 impl Process {
     /// Starts a server on free ports and waits until its URL answers.

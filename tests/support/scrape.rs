@@ -1,7 +1,5 @@
 //! A scrape, and what it has to show: the simulator's truth.
 
-#![allow(dead_code, reason = "each test program uses what it needs")]
-
 use std::collections::BTreeMap;
 
 use orgdata_simulator::{Simulator, Truth};
@@ -35,8 +33,6 @@ pub(crate) fn assert_complete(simulator: &Simulator, came: &[String]) -> BTreeMa
     });
     again
 }
-
-// === impl Scrape ===
 
 impl Scrape {
     /// Returns the value of a series, written as in the scrape.

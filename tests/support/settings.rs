@@ -54,8 +54,6 @@ pub(crate) fn ledger(path: StatePath, base_url: impl Into<String>) -> ledger::Se
 #[derive(Debug)]
 pub(crate) struct PlainRecords;
 
-// === impl PlainRecords ===
-
 impl Encode for PlainRecords {
     fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>) {
         out.push(0x12);

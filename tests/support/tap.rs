@@ -14,8 +14,6 @@ pub(crate) struct Tap {
     task: JoinHandle<()>,
 }
 
-// === impl Tap ===
-
 impl Tap {
     /// Listens on a free port of loopback.
     pub(crate) async fn new(to: Option<SocketAddr>) -> Self {

@@ -24,8 +24,6 @@ pub(super) struct World {
     dir: TempDir,
 }
 
-// === impl World ===
-
 impl World {
     pub(super) async fn new(history: u64) -> Self {
         let quiet = Config::quiet();

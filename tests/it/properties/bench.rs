@@ -43,8 +43,6 @@ pub(super) struct Bench {
     pub(super) lossy: bool,
 }
 
-// === impl Bench ===
-
 impl Bench {
     pub(super) async fn new(case: &Case, path: StatePath) -> Self {
         Self::filtered(case, path, Filters::default()).await

@@ -62,8 +62,6 @@ pub(super) enum Change {
     Restore(u64),
 }
 
-// === impl Case ===
-
 impl Case {
     /// Requests that fail.
     pub(super) fn faults(&self) -> u64 {

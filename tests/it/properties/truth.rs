@@ -14,8 +14,6 @@ fn actor(id: Option<i64>) -> String {
     id.map_or_else(|| "none".to_owned(), |id| id.to_string())
 }
 
-// === impl Bench ===
-
 impl Bench {
     /// The ledger is one unbroken range: of the rows in the order of the listing that arrived on top of it, from the start floor on,
     /// those delivered are the first ones, without a hole. Rows that arrived below others, and those dated in the future, are left out.

@@ -48,8 +48,6 @@ struct Row {
     in_order: bool,
 }
 
-// === impl World ===
-
 impl World {
     pub(super) fn new(sim: &Simulator) -> Self {
         let row = |entry: Served| Row {

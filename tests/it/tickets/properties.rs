@@ -71,8 +71,6 @@ struct Model {
     failed: bool,
 }
 
-// === impl Model ===
-
 impl Model {
     fn new(case: &Case) -> Self {
         let base = case.seed % 1_000_000 * 64;

@@ -28,8 +28,6 @@ type Answer = Box<dyn FnMut(Request) -> Result<TicketPage, ApiError> + Send>;
 #[derive(Clone)]
 pub(crate) struct Script(Arc<Mutex<(Answer, Vec<Request>)>>);
 
-// === impl Script ===
-
 impl Script {
     pub(crate) fn new(
         answer: impl FnMut(Request) -> Result<TicketPage, ApiError> + Send + 'static,

@@ -29,8 +29,6 @@ fn endpoint(protocol: &str, grpc: u16, http: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-// === impl Collector ===
-
 impl Collector {
     /// Starts a collector that takes everything.
     pub(crate) async fn start() -> Self {
@@ -165,8 +163,6 @@ impl Collector {
         self.process.start_again(&Self::health(self.ports)).await;
     }
 }
-
-// === impl Rotel ===
 
 impl Rotel {
     /// Starts it.

@@ -36,8 +36,6 @@ fn one(value: f64) -> impl Fn(&Value) -> bool {
     move |result| array(result).len() == 1 && number(&result[0]["value"][1]) == value
 }
 
-// === impl Prometheus ===
-
 impl Prometheus {
     /// Starts `prometheus` (2.42, the oldest supported), `prometheus3` (the current one) or `victoria-metrics` on targets given as
     /// `host:port`, with an interval such as `1s`.
@@ -198,8 +196,6 @@ impl Prometheus {
         answer["data"].take()
     }
 }
-
-// === impl Alertmanager ===
 
 impl Alertmanager {
     /// Starts it; `webhook` is the URL that it posts to.
