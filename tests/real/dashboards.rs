@@ -55,7 +55,6 @@ fn targets(dashboard: &Value) -> Vec<(String, String, bool)> {
     targets
 }
 
-/// Returns the query of a panel.
 fn panel(dashboard: &Value, title: &str) -> String {
     let mut targets = targets(dashboard).into_iter();
     let panel = targets.find(|(of, ..)| of == title);

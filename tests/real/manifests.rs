@@ -40,7 +40,6 @@ impl Overlay {
         Self { dir, kustomization }
     }
 
-    /// The exporter alone.
     pub(crate) fn base(components: &[&str]) -> Self {
         Self::new(&["base"], components)
     }
@@ -77,7 +76,6 @@ impl Overlay {
     }
 }
 
-/// Builds a directory with kustomize.
 pub(crate) fn kustomize(directory: &Path) -> Result<String, String> {
     run("kustomize", &["build", directory.to_str().unwrap()], "")
 }

@@ -20,10 +20,8 @@ pub(crate) use super::scrape::{Scrape, assert_complete, event_counts};
 /// How long anything may take before a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The simulator's key.
 pub(crate) const KEY: &str = "demo-key";
 
 /// The number of lines of a log that are printed when a test fails.
@@ -40,7 +38,6 @@ pub(crate) struct Launch {
     dir: Arc<TempDir>,
 }
 
-/// A process that ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: Option<i32>,
@@ -48,7 +45,6 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-/// A process that runs.
 pub(crate) struct Exporter {
     child: Child,
     out: Lines,
@@ -99,10 +95,6 @@ pub(crate) fn client() -> &'static reqwest::Client {
 }
 
 /// Looks again and again until there is something.
-///
-/// # Panics
-///
-/// If there is nothing for too long, with the last error.
 pub(crate) async fn until_ok<T, E: Display>(mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
     let begun = Instant::now();
     loop {
@@ -151,12 +143,10 @@ impl Launch {
         self.arg(&format!("{name}={value}"))
     }
 
-    /// Keeps the state in a file.
     pub(crate) fn state(self, file: &Path) -> Self {
         self.flag("--state.path", file.to_str().unwrap())
     }
 
-    /// Sends log records to an endpoint.
     pub(crate) fn otlp(self, protocol: &str, endpoint: &str) -> Self {
         self.flag("--otlp.protocol", protocol)
             .flag("--otlp.endpoint", endpoint)
@@ -178,7 +168,6 @@ impl Launch {
         self
     }
 
-    /// The directory that it starts in.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -209,7 +198,6 @@ impl Launch {
         (command.kill_on_drop(true).spawn().unwrap(), self.dir)
     }
 
-    /// Starts it.
     pub(crate) fn start(&self) -> Exporter {
         let (out, err) = (Lines::default(), Lines::default());
         let mut command = self.command();
@@ -222,7 +210,6 @@ impl Launch {
         }
     }
 
-    /// Starts it and waits until it listens.
     pub(crate) async fn listening(&self) -> Exporter {
         let mut exporter = self.start();
         until("it listens", async || {
@@ -234,7 +221,6 @@ impl Launch {
         exporter
     }
 
-    /// Runs it to its own end.
     pub(crate) async fn run(self) -> Finished {
         let mut process = self.start();
         Finished {
@@ -291,7 +277,6 @@ impl Exporter {
         format!("http://{}", self.address())
     }
 
-    /// Returns status and text of a page.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let request = client().get(format!("{}{path}", self.url().await));
         let response = request.send().await.unwrap();
@@ -307,7 +292,6 @@ impl Exporter {
         Scrape(self.metrics().await)
     }
 
-    /// Returns the text of a scrape.
     pub(crate) async fn metrics(&self) -> String {
         let (status, text) = self.get("/metrics").await;
         assert_eq!(status, 200, "{text}");
@@ -319,12 +303,10 @@ impl Exporter {
         self.scrape().await.value(series)
     }
 
-    /// Returns the sum over all series of a family.
     pub(crate) async fn sum(&self, family: &str) -> f64 {
         self.scrape().await.sum(family)
     }
 
-    /// Scrapes it until the answer is accepted.
     pub(crate) async fn until(&self, wanted: &str, accept: impl Fn(&Scrape) -> bool) -> Scrape {
         until_ok(async || {
             let scrape = self.scrape().await;
@@ -336,7 +318,6 @@ impl Exporter {
         .await
     }
 
-    /// Waits until a series has this value.
     pub(crate) async fn until_value(&self, series: &str, value: f64) {
         let is_so = |scrape: &Scrape| scrape.value(series) == Some(value);
         self.until(&format!("{series} {value}"), is_so).await;
@@ -366,7 +347,6 @@ impl Exporter {
         Command::new("sh").args(["-c", &script]).status().unwrap();
     }
 
-    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         // Both fail only if it has ended already.
         let _ = self.child.kill();
@@ -379,7 +359,6 @@ impl Exporter {
         status.await.code()
     }
 
-    /// Returns whether it still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -431,25 +410,21 @@ impl Lines {
         file.unwrap()
     }
 
-    /// Returns everything so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.0.path()).unwrap()).into_owned()
     }
 
-    /// Returns the last lines.
     pub(crate) fn tail(&self) -> String {
         let text = self.text();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
     }
 
-    /// Returns how many lines contain these words.
     pub(crate) fn count(&self, words: &str) -> usize {
         let text = self.text();
         text.lines().filter(|line| line.contains(words)).count()
     }
 
-    /// Returns the first line that is wanted, once it is there.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         until_ok(async || {
             let text = self.text();

@@ -20,14 +20,12 @@ pub(crate) struct Captured {
     _guard: DefaultGuard,
 }
 
-/// A layer that writes lines.
 pub(crate) type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Captured {
-    /// Collects lines of every level.
     pub(crate) fn begin() -> Self {
         Self::begin_at(Level::TRACE)
     }

@@ -30,15 +30,12 @@ use tonic::transport::{Certificate, Identity};
 /// What the peer says to one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// It takes the records.
     Accept,
     /// It takes the request and refuses so many records.
     Partial(i64, &'static str),
-    /// A gRPC status. Over HTTP it is a 500.
     Status(tonic::Status),
     /// An HTTP status with a body of a type, and perhaps `Retry-After`.
     Http(u16, &'static str, &'static str, Option<&'static str>),
-    /// Nothing, ever.
     Silence,
 }
 
@@ -51,15 +48,12 @@ pub(crate) struct Script {
     pub(crate) bad: Mutex<Vec<String>>,
     /// The ids of every request, refused ones too.
     pub(crate) requests: Mutex<Vec<Vec<String>>>,
-    /// Records that were taken.
     pub(crate) taken: Mutex<Vec<LogRecord>>,
     /// Headers of the last request, gRPC metadata included.
     pub(crate) headers: Mutex<HeaderMap>,
-    /// The last request that was taken.
     pub(crate) last: Mutex<Option<ExportLogsServiceRequest>>,
 }
 
-/// A running peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
@@ -70,7 +64,6 @@ pub(crate) struct Peer {
 struct Grpc(Arc<Script>);
 
 impl Peer {
-    /// Starts a server on a free port.
     async fn serve<F: Future<Output: Send> + Send + 'static>(
         server: impl FnOnce(TcpListener, Arc<Script>) -> F,
     ) -> Self {

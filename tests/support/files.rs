@@ -11,12 +11,10 @@ pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Reads a text file of the repository.
 pub(crate) fn file(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Reads a YAML or JSON file of the repository.
 pub(crate) fn yaml(name: &str) -> Value {
     serde_saphyr::from_str(&file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -53,7 +51,6 @@ pub(crate) fn generated(name: &str, wanted: &str) {
     assert!(is_right, "outdated: {name}: UPDATE=1 cargo test --test it");
 }
 
-/// Copies a directory and everything in it.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -72,7 +69,6 @@ pub(crate) fn links(text: &str) -> Vec<&str> {
     parts.filter_map(|rest| rest.split(')').next()).collect()
 }
 
-/// Returns the documents of a YAML stream.
 pub(crate) fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }

@@ -8,14 +8,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A request as it came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// The request line and the headers.
     pub(crate) head: String,
 }
 
-/// What happens to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// These bytes, then the connection is closed.
@@ -42,7 +40,6 @@ pub(crate) fn answer(status: &str, headers: &[&str], body: impl AsRef<[u8]>) -> 
     Reply::Bytes([head.as_bytes(), body].concat())
 }
 
-/// JSON with that status.
 pub(crate) fn json(status: &str, body: impl AsRef<[u8]>) -> Reply {
     answer(status, &["content-type: application/json"], body)
 }
@@ -54,10 +51,8 @@ pub(crate) fn head(status: &str, headers: &[&str], length: usize) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n")
 }
 
-/// A ticket page without tickets.
 pub(crate) const NO_TICKETS: &str = r#"{"items":[],"limit":100,"offset":0,"totalCount":0}"#;
 
-/// An audit log page without entries.
 pub(crate) const NO_ENTRIES: &str =
     r#"{"items":[],"startCursor":null,"endCursor":null,"hasPrevious":false,"hasMore":false}"#;
 
@@ -89,12 +84,10 @@ impl Peer {
         }
     }
 
-    /// A server that gives the same answer to everybody.
     pub(crate) async fn always(reply: Reply) -> Self {
         Self::start(move |_, _| reply.clone()).await
     }
 
-    /// Its base address.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -103,12 +96,10 @@ impl Peer {
         self.address
     }
 
-    /// The requests so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// How many requests came.
     pub(crate) fn count(&self) -> usize {
         self.seen.lock().unwrap().len()
     }

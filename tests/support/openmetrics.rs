@@ -16,7 +16,6 @@ macro_rules! ensure {
 /// Label names and values, in the order of the text.
 pub(crate) type Labels = Vec<(String, String)>;
 
-/// One metric family.
 #[derive(Debug, Default)]
 pub(crate) struct Family {
     pub(crate) name: String,

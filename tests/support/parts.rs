@@ -22,7 +22,6 @@ pub(crate) use prometheus::{Alertmanager, Prometheus, number};
 /// Another process can take a port between its choice and its use; then other ports are chosen.
 const PORT_CHOICES: usize = 5;
 
-/// A running server.
 struct Process {
     command: Command,
     child: Child,
@@ -86,10 +85,6 @@ pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
 
 impl Process {
     /// Starts a server on free ports and waits until its URL answers.
-    ///
-    /// # Panics
-    ///
-    /// If the program is missing or does not become ready.
     async fn start<const N: usize>(
         name: &str,
         arguments: impl Fn([u16; N]) -> Vec<String>,
@@ -142,7 +137,6 @@ impl Process {
         .await
     }
 
-    /// Kills it and waits until it is gone.
     fn stop(&mut self) {
         // Both fail only if it has ended already.
         let _ = self.child.kill();

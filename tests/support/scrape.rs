@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use orgdata_simulator::{Simulator, Truth};
 
-/// A scrape in the classic text format.
 #[derive(Clone, Debug)]
 pub(crate) struct Scrape(pub(crate) String);
 
@@ -41,12 +40,10 @@ impl Scrape {
         lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// Returns the sum over all series of a name.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         self.series(name).map(|(_, value)| value).sum()
     }
 
-    /// Returns whether there is a series of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.series(name).next().is_some()
     }

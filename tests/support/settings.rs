@@ -25,7 +25,6 @@ pub(crate) fn api(base_url: &str) -> api::Settings {
     }
 }
 
-/// A client of the simulator at this address.
 pub(crate) fn client(base_url: &str, metrics: &Metrics) -> Client {
     rustls::crypto::ring::default_provider()
         .install_default()

@@ -15,7 +15,6 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Listens on a free port of loopback.
     pub(crate) async fn new(to: Option<SocketAddr>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -29,7 +28,6 @@ impl Tap {
         self.address.to_string()
     }
 
-    /// Returns its own address as a URL.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

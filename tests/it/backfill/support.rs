@@ -87,7 +87,6 @@ impl World {
         self.to_otlp_with("p.db", arguments)
     }
 
-    /// A backfill into the file `h.om`.
     pub(super) fn to_file(&self, arguments: &str) -> Launch {
         let file = self.path("h.om").display().to_string();
         self.backfill(&format!("--to openmetrics {file} {arguments}"))
@@ -146,7 +145,6 @@ pub(super) fn labels(entry: &Served) -> Vec<String> {
     vec![entry.activity_type.clone(), actor]
 }
 
-/// The labels that the metric itself has.
 pub(super) fn series(sample: &Sample) -> Vec<String> {
     ["activity_type", "actor"]
         .map(|name| label(sample, name))

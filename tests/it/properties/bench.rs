@@ -188,7 +188,6 @@ impl Bench {
         self.look().await;
     }
 
-    /// Rounds until there is nothing left to do.
     pub(super) async fn settle(&mut self) {
         self.tail().hurry();
         let most = 300 + 20 * self.sim().event_count();

@@ -27,17 +27,14 @@ pub(super) struct Case {
 /// What a test does next.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// The world changes.
     Now(Change),
     /// The world changes just before the n-th request from now.
     During(u64, Change),
     /// Some rounds of the tail, whatever is left to do.
     Rounds(u64),
-    /// Rounds until nothing is left to do.
     Settle,
     /// A round that dies when it was polled so often, and another tail on the same ledger.
     Die(u64),
-    /// Another tail on the same ledger.
     Restart,
     /// Rounds while nothing can be written to a table of the state file.
     Fail(&'static str, u64),
@@ -46,15 +43,12 @@ pub(super) enum Step {
 /// How the world changes.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// So many events, now.
     Events(u64),
-    /// Milliseconds.
     Pass(u64),
     /// So many rows, created so many milliseconds ago.
     Late(u64, u64),
     /// A row dated so many milliseconds in the future.
     Ahead(u64),
-    /// A fault.
     Fault(Fault),
     /// Only so many entries stay.
     Retain(u64),
@@ -63,7 +57,6 @@ pub(super) enum Change {
 }
 
 impl Case {
-    /// Requests that fail.
     pub(super) fn faults(&self) -> u64 {
         let times = |change: &Change| match change {
             Change::Fault(fault) => fault.times.unwrap_or(u64::MAX),

@@ -172,7 +172,6 @@ impl World {
             .collect()
     }
 
-    /// Ids of rows that arrived since the birth.
     pub(super) fn since_birth(&self) -> HashSet<&str> {
         let rows = self.rows[self.birth.unwrap().rows..].iter();
         rows.map(|row| row.id.as_str()).collect()

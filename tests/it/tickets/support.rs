@@ -100,7 +100,6 @@ pub(crate) fn settings(page_size: u32) -> Settings {
     }
 }
 
-/// An open bug.
 pub(crate) fn bug(id: u64) -> String {
     format!(r#"{{"id":{id},"type":"BUG","state":"OPEN"}}"#)
 }

@@ -50,7 +50,6 @@ fn helm(command: &[&str], chart: &Path, values: &str) -> Result<String, String> 
     output(&mut helm, "")
 }
 
-/// Renders a release called `orgdata-exporter`.
 fn rendered(values: &str) -> Result<String, String> {
     helm(&["template", NAME], &path(CHART), values)
 }
@@ -66,12 +65,10 @@ fn parsed(text: &str) -> Vec<Value> {
     objects
 }
 
-/// Returns the objects of an example.
 fn example(feature: &str) -> Vec<Value> {
     objects(&features()[feature])
 }
 
-/// Returns the only StatefulSet.
 fn set(objects: &[Value]) -> &Value {
     let mut sets = objects.iter();
     let set = sets.find(|object| object["kind"] == "StatefulSet");

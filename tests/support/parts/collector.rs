@@ -30,7 +30,6 @@ fn endpoint(protocol: &str, grpc: u16, http: u16) -> String {
 }
 
 impl Collector {
-    /// Starts a collector that takes everything.
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
@@ -143,7 +142,6 @@ impl Collector {
         .await
     }
 
-    /// Returns the requests with spans acknowledged so far, as OTLP JSON.
     pub(crate) fn traces(&self) -> Vec<Value> {
         lines(&self.dir.path().join("traces.jsonl"))
     }
@@ -158,14 +156,12 @@ impl Collector {
         self.process.stop();
     }
 
-    /// Starts a stopped collector on the ports it had.
     pub(crate) async fn start_again(&mut self) {
         self.process.start_again(&Self::health(self.ports)).await;
     }
 }
 
 impl Rotel {
-    /// Starts it.
     pub(crate) async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = "start --exporter blackhole --debug-log logs --debug-log-verbosity detailed";

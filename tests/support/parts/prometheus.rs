@@ -45,7 +45,6 @@ impl Prometheus {
         Self::start_jobs(program, jobs, interval).await
     }
 
-    /// Starts a server with these `scrape_configs`.
     pub(crate) async fn start_jobs(program: &str, jobs: Value, interval: &str) -> Self {
         let global = json!({ "scrape_interval": interval });
         Self::start_with(program, json!({ "global": global, "scrape_configs": jobs })).await
@@ -64,7 +63,6 @@ impl Prometheus {
         Self::start_with("prometheus3", config).await
     }
 
-    /// Starts a server with this configuration.
     pub(crate) async fn start_with(program: &str, config: Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("prometheus.yml");
@@ -106,7 +104,6 @@ impl Prometheus {
         }
     }
 
-    /// Returns its `--storage.tsdb.path`.
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }
@@ -133,7 +130,6 @@ impl Prometheus {
         .await
     }
 
-    /// Waits until a query has one series with this value.
     pub(crate) async fn shows(&self, promql: &str, value: f64) {
         self.query_until(promql, one(value)).await;
     }
@@ -184,10 +180,6 @@ impl Prometheus {
     }
 
     /// Asks `/api/v1/<path>` and returns the `data` of the answer.
-    ///
-    /// # Panics
-    ///
-    /// If the server does not answer with success.
     pub(crate) async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
         let request = client().get(format!("{}/api/v1/{path}", self.base));
         let answer = request.query(parameters).send().await.unwrap();
