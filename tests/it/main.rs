@@ -34,7 +34,6 @@ mod healthcheck;
 mod migration;
 mod otlp;
 mod properties;
-mod readme;
 mod self_metrics;
 mod state;
 mod structure;

@@ -3,29 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::routing::get;
+use futures_util::future::join_all;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 use serde_json::Value;
 
 use crate::support::busy::{busy, encode};
 use crate::support::files::{array, text};
+use crate::support::http_peer::{Peer, answer};
 use crate::support::openmetrics::{Labels, parse, series};
 use crate::support::parts::{Prometheus, number, run};
 
 type Series = BTreeMap<(String, Labels), f64>;
-
-/// Serves a fixed scrape under its content type and returns the address.
-async fn serve(format: Format, scrape: String) -> String {
-    let answer = async move || ([(CONTENT_TYPE, format.content_type())], scrape);
-    let router = Router::new().route("/metrics", get(answer));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    address
-}
 
 /// Returns what a server has of a target, without what it adds itself.
 fn shown(answer: &Value) -> Series {
@@ -50,10 +39,16 @@ async fn both_formats_arrive(program: &str) {
     let metrics = busy();
     let openmetrics = encode(&metrics, Format::OpenMetrics);
     let mut expected = series(&parse(&openmetrics).unwrap());
-    let targets = [
-        serve(Format::OpenMetrics, openmetrics).await,
-        serve(Format::Text, encode(&metrics, Format::Text)).await,
+    let scrapes = [
+        (Format::OpenMetrics, openmetrics),
+        (Format::Text, encode(&metrics, Format::Text)),
     ];
+    let serve = |(format, scrape): (Format, String)| {
+        let content_type = format!("content-type: {}", format.content_type());
+        Peer::always(answer("200 OK", &[&content_type], scrape))
+    };
+    let peers = join_all(scrapes.map(serve)).await;
+    let targets = [&peers[0], &peers[1]].map(|peer| peer.address().to_string());
     let server = Prometheus::start(program, &[&targets[0], &targets[1]], "1s").await;
     let count = expected.len();
     // They differ between two scrapes.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::organization;
 use crate::support::binary::{Exporter, Launch, exporter};
-use crate::support::files::path;
+use crate::support::files::tls as file;
 use crate::support::parts::Collector;
 use crate::support::tap::Tap;
 
@@ -48,10 +48,6 @@ fn setup(simulator: &orgdata_simulator::Running, protocol: &str, endpoint: &str)
 #[tokio::test]
 #[ignore = "needs the OpenTelemetry Collector"]
 async fn a_collector_with_client_certificates_gets_records_once_there_is_one() {
-    let file = |name: &str| {
-        let path = path("tests/support/tls").join(name);
-        path.display().to_string()
-    };
     let tls = json!({ "cert_file": file("server.pem"), "key_file": file("server.key"), "client_ca_file": file("ca.pem") });
     for protocol in ["grpc", "http/protobuf"] {
         let simulator = organization(EVENTS, 0).await;

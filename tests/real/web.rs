@@ -7,20 +7,14 @@ use tempfile::TempDir;
 
 use crate::organization;
 use crate::support::binary::{Exporter, exporter};
-use crate::support::files::{array, path};
+use crate::support::files::{array, tls as file};
 use crate::support::parts::Prometheus;
 
 const PASSWORD: &str = "s3cret";
 
-fn tls_file(name: &str) -> String {
-    let path = path("tests/support/tls").join(name);
-    path.display().to_string()
-}
-
 /// Starts an exporter with TLS, a user, and these fields of `tls_server_config`, and waits for its first sync.
 async fn protected(base_url: &str, dir: &TempDir, more: &[(&str, &str)]) -> Exporter {
-    let mut tls =
-        json!({ "cert_file": tls_file("server.pem"), "key_file": tls_file("server.key") });
+    let mut tls = json!({ "cert_file": file("server.pem"), "key_file": file("server.key") });
     for (key, value) in more {
         tls[key] = json!(value);
     }
@@ -41,7 +35,7 @@ async fn protected(base_url: &str, dir: &TempDir, more: &[(&str, &str)]) -> Expo
 async fn scrapes_through_tls(program: &str) {
     let simulator = organization(1, 0).await;
     let dir = tempfile::tempdir().unwrap();
-    let authority = tls_file("ca.pem");
+    let authority = file("ca.pem");
     let verify = [
         ("client_auth_type", "RequireAndVerifyClientCert"),
         ("client_ca_file", authority.as_str()),
@@ -53,7 +47,7 @@ async fn scrapes_through_tls(program: &str) {
 
     let tls = json!({ "ca_file": authority, "server_name": "localhost" });
     let shows = |name: &str| {
-        let [cert, key] = ["pem", "key"].map(|end| tls_file(&format!("{name}.{end}")));
+        let [cert, key] = ["pem", "key"].map(|end| file(&format!("{name}.{end}")));
         json!({ "ca_file": authority, "server_name": "localhost", "cert_file": cert, "key_file": key })
     };
     let user = |password: &str| json!({ "username": "prometheus", "password": password });

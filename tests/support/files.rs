@@ -19,6 +19,13 @@ pub(crate) fn yaml(name: &str) -> Value {
     serde_saphyr::from_str(&file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
+/// Returns the path of a key or a certificate.
+pub(crate) fn tls(name: &str) -> String {
+    path(&format!("tests/support/tls/{name}"))
+        .display()
+        .to_string()
+}
+
 /// Returns the names in a directory of the repository, sorted.
 pub(crate) fn names(directory: &str) -> Vec<String> {
     let entries = fs::read_dir(path(directory)).expect(directory);

@@ -147,6 +147,10 @@ fn every_metric_that_is_named_exists_and_is_in_a_dashboard() {
         let shows = |end: &str| shown.contains(&format!("{name}{end}"));
         assert!(shows("{") || shows("_bucket{"), "no panel shows {name}");
     }
+    for name in families.keys() {
+        let is_told = file("README.md").contains(&format!("`{name}`"));
+        assert!(is_told, "README.md does not name {name}");
+    }
 }
 
 #[test]
@@ -196,7 +200,12 @@ fn every_label_in_a_query_is_one_of_its_metric() {
 }
 
 #[test]
-fn every_flag_that_is_named_exists() {
+fn every_flag_that_is_named_exists_and_readme_names_all() {
+    for argument in Cli::command().get_arguments() {
+        let flag = argument.get_long().unwrap();
+        let is_told = file("README.md").contains(&format!("`--{flag}`"));
+        assert!(is_told || ["help", "version"].contains(&flag), "{flag}");
+    }
     let known = flags(&Cli::command());
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
     let mut documents = documents();

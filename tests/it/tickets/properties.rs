@@ -327,7 +327,7 @@ fn check(case: &Case, model: &Model, result: Result<Arc<Snapshot>, ScanError>, r
 #[test]
 fn a_snapshot_is_the_truth_or_says_that_it_may_not_be() {
     let name = "a_snapshot_is_the_truth_or_says_that_it_may_not_be";
-    cases::check(name, 500, &cases(), go_through);
+    cases::check(name, 300, &cases(), go_through);
 }
 
 #[tokio::test]

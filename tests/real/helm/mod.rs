@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::manifests::{assert_restricted, valid};
 use crate::support::binary::launch;
 use crate::support::files::{
-    array, assert_has, copy, documents, file, named, names, object, path, text, yaml,
+    self, array, assert_has, copy, documents, file, named, names, object, path, text, yaml,
 };
 use crate::support::parts::{binary, output, promtool};
 
@@ -147,7 +147,7 @@ fn the_key_is_a_file_and_nothing_else() {
 /// Writes what the mounted Secrets and ConfigMaps contain.
 fn fill(variable: &str, file: &Path) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let tls = |name: &str| fs::read(path("tests/support/tls").join(name)).unwrap();
+    let tls = |name: &str| fs::read(files::tls(name)).unwrap();
     let content = match variable {
         "ORGDATA_STATE_PATH" => return,
         "ORGDATA_API_CA_FILE" | "OTEL_EXPORTER_OTLP_CERTIFICATE" => tls("ca.pem"),
