@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use orgdata_simulator::{Config, Fields, Scope, Simulator};
 use serde_json::{Value, json};
 
-use crate::organization;
 use crate::support::binary::{exporter, launch};
 use crate::support::files::{array, file, text, yaml};
 use crate::support::parts::{Alertmanager, Collector, Prometheus, number, promtool, tool, until};
@@ -269,7 +268,12 @@ fn impatient_rules(directory: &Path) -> std::path::PathBuf {
 #[ignore = "needs Prometheus 3, Alertmanager and the OpenTelemetry Collector"]
 async fn alerts_arrive_and_end_when_the_runbook_is_followed() {
     let directory = tempfile::tempdir().unwrap();
-    let simulator = organization(50, 20).await;
+    let config = Config {
+        history: 50,
+        tickets: 20,
+        ..Config::quiet()
+    };
+    let simulator = Simulator::spawn(config).await.unwrap();
     let [key, state] = ["key", "state.db"].map(|name| directory.path().join(name));
     std::fs::write(&key, "demo-key").unwrap();
     let collector = Collector::start().await;

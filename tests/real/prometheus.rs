@@ -44,12 +44,9 @@ async fn assert_tickets(server: &Prometheus, simulator: &Simulator) {
     server.shows("sum(orgdata_tickets)", total).await;
     let labels = ["state", "ticket_type"];
     let of = |count: fn(&TicketSums) -> f64| {
-        let groups = truth.groups.iter();
-        let rows = groups.map(|(group, sums)| {
-            (
-                vec![group.state.clone(), group.ticket_type.clone()],
-                count(sums),
-            )
+        let rows = truth.groups.iter().map(|(group, sums)| {
+            let labels = [&group.state, &group.ticket_type].map(String::clone);
+            (labels.to_vec(), count(sums))
         });
         self::sums(rows)
     };
@@ -79,8 +76,8 @@ async fn shows_the_true_numbers(program: &str) {
         .await;
     exporter.synced().await;
     let synced = simulator.mark();
-    let wire = Tap::new(Some(exporter.address())).await;
-    let server = Prometheus::start(program, &[&wire.address()], "1s").await;
+    let address = exporter.address().to_string();
+    let server = Prometheus::start(program, &[&address], "1s").await;
     let labels = ["activity_type", "actor"];
     for round in 0..2 {
         if round == 1 {

@@ -296,23 +296,14 @@ fn the_collector_is_scheduled_like_the_exporter() {
         ("pod", "nodeSelector tolerations priorityClassName"),
         ("image", "imagePullSecrets"),
     ] {
-        let objects = objects(&format!(
-            "{}collector: {{enabled: true}}\n",
-            features()[feature]
-        ));
-        let collector = objects
-            .iter()
-            .find(|object| object["kind"] == "Deployment")
-            .unwrap();
+        let collector = "collector: {enabled: true}\n";
+        let objects = objects(&format!("{}{collector}", features()[feature]));
+        let mut all = objects.iter();
+        let collector = all.find(|object| object["kind"] == "Deployment");
+        let collector = &collector.unwrap()["spec"]["template"]["spec"];
         for key in keys.split(' ') {
-            let (exporter, collector) = (
-                &pod(&objects)[key],
-                &collector["spec"]["template"]["spec"][key],
-            );
-            assert!(
-                !exporter.is_null() && exporter == collector,
-                "{key}: {exporter}, {collector}"
-            );
+            let (one, other) = (&pod(&objects)[key], &collector[key]);
+            assert!(!one.is_null() && one == other, "{key}: {one}, {other}");
         }
     }
 }
