@@ -25,29 +25,23 @@ fn schema() -> Value {
 }
 
 fn keys(value: &Value) -> BTreeSet<String> {
-    value
-        .as_object()
-        .into_iter()
-        .flat_map(|fields| fields.keys().cloned())
-        .collect()
+    let fields = value.as_object().into_iter().flatten();
+    fields.map(|(key, _)| key.clone()).collect()
 }
 
 #[test]
 fn copies_version_and_links_are_right() {
     for (directory, name) in COPIES {
-        generated(
-            &format!("{CHART}/files/{name}"),
-            &file(&format!("{directory}/{name}")),
-        );
+        let original = file(&format!("{directory}/{name}"));
+        generated(&format!("{CHART}/files/{name}"), &original);
     }
     let about = yaml(&format!("{CHART}/Chart.yaml"));
     assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(about["appVersion"], env!("CARGO_PKG_VERSION"));
     let readme = file(&format!("{CHART}/README.md"));
-    let broken = links(&readme)
-        .into_iter()
-        .filter(|link| !path(CHART).join(link).exists());
-    assert_eq!(broken.collect::<Vec<_>>(), Vec::<&str>::new());
+    for link in links(&readme) {
+        assert!(path(CHART).join(link).exists(), "{link}");
+    }
 }
 
 #[test]
@@ -55,27 +49,22 @@ fn every_variable_of_the_program_can_be_set_in_one_place() {
     let template = file(&format!("{CHART}/templates/_settings.tpl"));
     let typed: BTreeSet<String> = template.split('"').flat_map(variables_in).collect();
     let free = keys(&schema()["properties"]["settings"]["properties"]);
-    assert!(
-        typed.is_disjoint(&free),
-        "set twice: {:?}",
-        typed.intersection(&free)
-    );
+    assert!(typed.is_disjoint(&free), "set twice: {typed:?}, {free:?}");
     let fixed = FIXED.map(str::to_owned);
     let chart: BTreeSet<String> = typed.union(&free).chain(&fixed).cloned().collect();
     let program = variables();
     let differing: Vec<_> = chart.symmetric_difference(&program).collect();
-    assert!(
-        differing.is_empty(),
-        "in values.schema.json or templates/_settings.tpl: {differing:?}"
-    );
+    // In values.schema.json or templates/_settings.tpl.
+    assert!(differing.is_empty(), "{differing:?}");
 }
 
 #[test]
 fn the_schema_has_the_values_and_no_others() {
     fn compare(schema: &Value, part: &Value, values: &Value, path: &str) {
-        let part = part["$ref"]
+        let referred = part["$ref"]
             .as_str()
-            .map_or(part, |to| schema.pointer(&to[1..]).unwrap());
+            .and_then(|to| schema.pointer(&to[1..]));
+        let part = referred.unwrap_or(part);
         // Kubernetes checks its own objects, and some maps have names of the user's.
         if !values.is_object() || part["additionalProperties"] != false {
             return;
@@ -85,31 +74,21 @@ fn the_schema_has_the_values_and_no_others() {
             // A parent chart gives these.
             known.retain(|key| key != "enabled" && key != "global");
         }
-        assert!(
-            path == "/settings" || known == keys(values),
-            "{path}: {known:?}"
-        );
+        let is_right = path == "/settings" || known == keys(values);
+        assert!(is_right, "{path}: {known:?}");
         for (key, value) in values.as_object().unwrap() {
-            compare(
-                schema,
-                &part["properties"][key],
-                value,
-                &format!("{path}/{key}"),
-            );
+            let path = format!("{path}/{key}");
+            compare(schema, &part["properties"][key], value, &path);
         }
     }
     /// Asserts that no object takes an unknown key unless it says so.
     fn closed(part: &Value, path: &str) {
-        let open = part["type"] == "object" && part["additionalProperties"].is_null();
-        assert!(
-            !open || part["properties"].is_null(),
-            "{path} takes any key"
-        );
+        let is_open = part["type"] == "object" && part["additionalProperties"].is_null();
+        assert!(!is_open || part["properties"].is_null(), "{path}");
         for (key, value) in part.as_object().into_iter().flatten() {
-            closed(value, &format!("{path}/{key}"));
-            array(value)
-                .iter()
-                .for_each(|item| closed(item, &format!("{path}/{key}")));
+            let path = format!("{path}/{key}");
+            closed(value, &path);
+            array(value).iter().for_each(|item| closed(item, &path));
         }
     }
     let schema = schema();

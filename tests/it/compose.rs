@@ -1,11 +1,12 @@
 //! The compose file and the image agree with the program, with each other and with the dashboards.
 
+use std::ffi::OsStr;
+
 use clap::{CommandFactory, Parser};
 use orgdata_exporter::commands::Cli;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use crate::deploy::variables;
-use crate::support::files::{array, assert_has, duration, file, path, text, yaml};
+use crate::support::files::{array, assert_has, duration, file, named, path, text, yaml};
 
 /// The services that are built from this repository.
 const OURS: [&str; 2] = ["simulator", "exporter"];
@@ -14,17 +15,15 @@ fn compose(name: &str) -> Value {
     yaml(&format!("deploy/compose/{name}"))
 }
 
-fn services() -> Vec<(String, Value)> {
+fn services() -> Map<String, Value> {
     compose("compose.yaml")["services"]
         .as_object()
         .unwrap()
         .clone()
-        .into_iter()
-        .collect()
 }
 
 fn service(name: &str) -> Value {
-    compose("compose.yaml")["services"][name].take()
+    services()[name].clone()
 }
 
 fn strings(value: &Value) -> Vec<String> {
@@ -33,9 +32,8 @@ fn strings(value: &Value) -> Vec<String> {
 
 /// Parses the words of a command line.
 fn parsed(words: &[String]) -> Cli {
-    let words = ["orgdata-exporter".to_owned()]
-        .into_iter()
-        .chain(words.iter().cloned());
+    let program = "orgdata-exporter".to_owned();
+    let words = [&[program], words].concat();
     Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -50,39 +48,25 @@ fn services_have_few_rights_and_fixed_versions() {
         assert!(service["mem_limit"].is_string(), "{name}");
         assert!(service["read_only"] == true || name == "grafana", "{name}");
         let ports = strings(&service["ports"]);
-        assert!(
-            ports.iter().all(|port| port.starts_with("127.0.0.1:")),
-            "{name}: {ports:?}"
-        );
+        let are_local = ports.iter().all(|port| port.starts_with("127.0.0.1:"));
+        assert!(are_local, "{name}: {ports:?}");
         let image = text(&service["image"]);
+        let here = path("deploy/compose");
         if OURS.contains(&name.as_str()) {
-            let [context, dockerfile] =
-                ["context", "dockerfile"].map(|key| text(&service["build"][key]));
-            assert!(
-                path("deploy/compose")
-                    .join(context)
-                    .join(dockerfile)
-                    .is_file(),
-                "{name}"
-            );
+            let [context, file] = ["context", "dockerfile"].map(|key| text(&service["build"][key]));
+            assert!(here.join(context).join(file).is_file(), "{name}");
         } else {
             let (registry, tag) = image.rsplit_once(':').unwrap();
-            assert!(
-                registry.starts_with("docker.io/") && tag.split('.').count() == 3,
-                "{image}"
-            );
+            let is_fixed = registry.starts_with("docker.io/") && tag.split('.').count() == 3;
+            assert!(is_fixed, "{image}");
         }
         for volume in strings(&service["volumes"]) {
             let (source, target) = volume.split_once(':').unwrap();
-            let is_file = path("deploy/compose").join(source).exists() && target.ends_with(":ro");
-            assert!(
-                if source.starts_with('.') {
-                    is_file
-                } else {
-                    volumes.get(source).is_some()
-                },
-                "{volume}"
-            );
+            let is_there = match source.starts_with('.') {
+                true => here.join(source).exists() && target.ends_with(":ro"),
+                false => volumes.get(source).is_some(),
+            };
+            assert!(is_there, "{volume}");
         }
     }
 }
@@ -94,10 +78,8 @@ fn the_key_is_a_file_and_the_simulators() {
     assert!(strings(&service("simulator")["command"]).contains(&format!("--api-key={key}")));
     for (name, service) in services() {
         let environment = service["environment"].to_string();
-        assert!(
-            !environment.contains("\"ORGDATA_API_KEY\"") && !environment.contains(&key),
-            "{name}"
-        );
+        let has_key = environment.contains("\"ORGDATA_API_KEY\"") || environment.contains(&key);
+        assert!(!has_key, "{name}");
     }
     assert_has!(service("exporter"), {
         "environment": { "ORGDATA_API_KEY_FILE": "/run/secrets/orgdata-api-key" }, "secrets": ["orgdata-api-key"],
@@ -111,39 +93,29 @@ fn commands_and_variables_are_those_of_the_program() {
     assert_eq!(check[..2], ["CMD", "orgdata-exporter"]);
     parsed(&check[2..]);
     let environment = service("exporter")["environment"].take();
-    let ours = environment
-        .as_object()
-        .unwrap()
-        .iter()
-        .filter(|(name, _)| name.starts_with("ORGDATA_"));
     // Each value is one that the flag takes.
-    let command = Cli::command();
-    let flags: Vec<String> = ours
-        .map(|(variable, value)| {
-            assert!(variables().contains(variable), "{variable}");
-            let mut arguments = command.get_arguments();
-            let flag = arguments.find(|argument| {
-                argument
-                    .get_env()
-                    .is_some_and(|env| env == variable.as_str())
-            });
-            format!(
-                "--{}={}",
-                flag.unwrap().get_long().unwrap(),
-                value.as_str().expect("quotes")
-            )
-        })
-        .collect();
+    let (command, mut flags) = (Cli::command(), Vec::new());
+    for (variable, value) in environment.as_object().unwrap() {
+        let mut arguments = command.get_arguments();
+        let reads = |env: &OsStr| env == variable.as_str();
+        let flag = arguments.find(|argument| argument.get_env().is_some_and(reads));
+        assert!(
+            flag.is_some() || !variable.starts_with("ORGDATA_"),
+            "{variable}"
+        );
+        if let Some(flag) = flag {
+            let value = value.as_str().expect("quotes");
+            flags.push(format!("--{}={value}", flag.get_long().unwrap()));
+        }
+    }
     parsed(&flags);
     // It is not killed while it still sends: --shutdown.grace is 10s.
     assert!(duration(&service("exporter")["stop_grace_period"]).as_secs() > 10);
 
     let dockerfile = file("deploy/image/Dockerfile");
     assert!(dockerfile.contains(concat!("ARG VERSION=", env!("CARGO_PKG_VERSION"), "\n")));
-    let check = dockerfile
-        .lines()
-        .find(|line| line.starts_with("HEALTHCHECK"))
-        .unwrap();
+    let mut lines = dockerfile.lines();
+    let check = lines.find(|line| line.starts_with("HEALTHCHECK")).unwrap();
     let check: Vec<String> = serde_json::from_str(check.split_once(" CMD ").unwrap().1).unwrap();
     parsed(&check[1..]);
 }
@@ -155,22 +127,19 @@ fn the_services_find_each_other() {
     let prometheus = compose("prometheus.yaml");
     let target = &prometheus["scrape_configs"][0]["static_configs"][0]["targets"][0];
     let environment = service("exporter")["environment"].take();
+    let loki = &collector["exporters"]["otlp_http/loki"]["endpoint"];
+    let scraped = json!(format!("http://{}", text(target)));
     for (url, port) in [
-        (text(&environment["ORGDATA_API_BASE_URL"]), 8081),
-        (text(&environment["OTEL_EXPORTER_OTLP_ENDPOINT"]), 4317),
-        (
-            text(&collector["exporters"]["otlp_http/loki"]["endpoint"]),
-            3100,
-        ),
-        (text(&sources[0]["url"]), 9090),
-        (text(&sources[1]["url"]), 3100),
-        (format!("http://{}", text(target)), 10917),
+        (&environment["ORGDATA_API_BASE_URL"], 8081),
+        (&environment["OTEL_EXPORTER_OTLP_ENDPOINT"], 4317),
+        (loki, 3100),
+        (&sources[0]["url"], 9090),
+        (&sources[1]["url"], 3100),
+        (&scraped, 10917),
     ] {
-        let url = url::Url::parse(&url).unwrap();
-        let known = services()
-            .iter()
-            .any(|(name, _)| url.host_str() == Some(name));
-        assert!(known && url.port() == Some(port), "{url}");
+        let url = url::Url::parse(&text(url)).unwrap();
+        let is_known = services().contains_key(url.host_str().unwrap());
+        assert!(is_known && url.port() == Some(port), "{url}");
     }
     assert_eq!(compose("loki.yaml")["server"]["http_listen_port"], 3100);
 
@@ -183,10 +152,7 @@ fn the_services_find_each_other() {
     assert!(strings(&grafana["volumes"]).contains(&format!("../../dashboards:{directory}:ro")));
     let home = text(&grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]);
     let home = yaml(&home.replace(&directory, "dashboards"));
-    let mut variables = array(&home["templating"]["list"]).iter();
-    let loki = variables
-        .find(|variable| variable["name"] == "loki")
-        .unwrap();
+    let loki = named(&home["templating"]["list"], "loki");
     assert_has!(sources[1], { "type": "loki", "uid": loki["current"]["value"] });
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+#[allow(dead_code, reason = "each test program uses what it needs")]
 #[path = "../support"]
 mod support {
     pub(crate) mod binary;
@@ -10,7 +11,6 @@ mod support {
     pub(crate) mod cases;
     pub(crate) mod collector_peer;
     pub(crate) mod families;
-    pub(crate) mod fast;
     pub(crate) mod files;
     pub(crate) mod http_peer;
     pub(crate) mod openmetrics;
@@ -34,7 +34,6 @@ mod healthcheck;
 mod migration;
 mod otlp;
 mod properties;
-mod readme;
 mod self_metrics;
 mod state;
 mod structure;

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_simulator::{Config, Running, Simulator};
-use tokio::process::Command;
+use orgdata_simulator::{ClockSource, Config, Running, Simulator};
 
-use crate::support::binary::{event_counts, exporter};
+use crate::support::binary::{KEY, event_counts, exporter, launch};
 use crate::support::parts::{Prometheus, number, tool};
 
 /// Increases by activity type and actor.
@@ -23,19 +22,13 @@ const RELOADS: Duration = Duration::from_secs(240);
 async fn increases(server: &Prometheus, window: &str, end: Timestamp) -> Increases {
     let query = format!("orgdata_audit_events_total[{window}]");
     let series = server.samples(&query, &end.to_string()).await;
-    let rise = |pair: &[f64]| {
-        if pair[1] < pair[0] {
-            pair[1]
-        } else {
-            pair[1] - pair[0]
-        }
+    let rise = |pair: &[f64]| match pair[1] < pair[0] {
+        true => pair[1],
+        false => pair[1] - pair[0],
     };
-    let mut increases: Increases = series
-        .into_iter()
-        .map(|(labels, samples)| (labels, samples.windows(2).map(rise).sum()))
-        .collect();
-    increases.retain(|_, increase| *increase > 0.0);
-    increases
+    let series = series.into_iter();
+    let series = series.map(|(labels, samples)| (labels, samples.windows(2).map(rise).sum()));
+    series.filter(|(_, increase)| *increase > 0.0).collect()
 }
 
 /// Returns what `increase()` says of all series together.
@@ -65,10 +58,8 @@ async fn history_continues_in(program: &str, promtool: &str) {
     let config = Config {
         history: 4_000,
         history_span: Duration::from_secs(4 * 86_400),
-        rate: 0.0,
-        tickets: 5,
-        ticket_change_rate: 0.0,
-        ..Config::default()
+        clock: ClockSource::Real,
+        ..Config::quiet()
     };
     let simulator = Simulator::spawn(config).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -81,36 +72,22 @@ async fn history_continues_in(program: &str, promtool: &str) {
     let second = Timestamp::now().as_second() / STEP.as_secs() * STEP.as_secs();
     let synced = Timestamp::from_second(second).unwrap();
     let instance = exporter.address().to_string();
-    let server = Prometheus::start_program(program, &[&instance], "1s").await;
+    let server = Prometheus::start(program, &[&instance], "1s").await;
     // The server has to see that each series begins at 0, as it does if it scrapes from the start.
     server.shows("up", 1.0).await;
     simulator.add_events(300);
     server.shows("sum(orgdata_audit_events_total)", 300.0).await;
 
     let file = directory.path().join("history.om").display().to_string();
-    let base_url = simulator.base_url();
-    let mut backfill = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
-    backfill.env_clear().env("ORGDATA_API_KEY", "demo-key");
-    backfill.args(["backfill", "--to", "openmetrics", &file, "--allow-recent"]);
-    backfill.args([
-        "--api.base-url",
-        &base_url,
-        "--api.max-requests-per-second",
-        "100",
-    ]);
-    backfill
-        .arg("--state.path")
-        .arg(&state)
-        .args(["--label", "job=orgdata-exporter"]);
-    let output = backfill
-        .args(["--label", &format!("instance={instance}")])
-        .output();
-    let output = output.await.unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let instance = format!("--label=instance={instance}");
+    let backfill = launch(&["backfill", "--to=openmetrics", &file, "--allow-recent"])
+        .args(&["--label=job=orgdata-exporter", &instance])
+        .env("ORGDATA_API_KEY", KEY)
+        .env("ORGDATA_API_BASE_URL", &simulator.base_url())
+        .flag("--api.max-requests-per-second", "100")
+        .state(&state);
+    let finished = backfill.run().await;
+    assert_eq!(finished.status, Some(0), "{finished:?}");
     let data = server.data().display().to_string();
     let create = ["tsdb", "create-blocks-from", "openmetrics", &file, &data];
     tool(promtool, &create).expect("promtool takes it");
@@ -133,42 +110,27 @@ async fn history_continues_in(program: &str, promtool: &str) {
     let end = begin + SignedDuration::from_hours(24);
     let day = truth(&simulator, begin + STEP, end);
     assert!(sum(&day) > 500.0);
-    assert_eq!(
-        increases(&server, "1d", end + half).await,
-        day,
-        "a past day"
-    );
+    let seen = increases(&server, "1d", end + half).await;
+    assert_eq!(seen, day, "a past day");
     // `increase()` extrapolates to the ends of its window.
     let shown = increase(&server, "1d", end + half).await;
-    assert!(
-        (shown / sum(&day) - 1.0).abs() < 0.05,
-        "{shown} for {}",
-        sum(&day)
-    );
-    let hour = sum(&truth(
-        &simulator,
-        end - SignedDuration::from_hours(1) + STEP,
-        end,
-    ));
+    let ratio = shown / sum(&day);
+    assert!((ratio - 1.0).abs() < 0.05, "{shown}, {ratio}");
+    let hour = truth(&simulator, end - SignedDuration::from_hours(1) + STEP, end);
+    let hour = sum(&hour);
     let shown = increase(&server, "1h", end + half).await;
-    assert!(
-        (shown - hour).abs() <= hour * 0.06 + 0.1,
-        "{shown} for {hour}"
-    );
+    let is_near = (shown - hour).abs() <= hour * 0.06 + 0.1;
+    assert!(is_near, "{shown} for {hour}");
 
     // Across the end of history, the fall to 0 is the only reset.
     let begin = synced - SignedDuration::from_hours(12);
     let now = Timestamp::now();
     let window = format!("{}s", now.as_second() - (begin + half).as_second());
     let seen = increases(&server, &window, now).await;
-    assert_eq!(
-        seen,
-        truth(&simulator, begin + STEP, Timestamp::MAX),
-        "history and present"
-    );
-    server
-        .shows("max(resets(orgdata_audit_events_total[10d]))", 1.0)
-        .await;
+    let wanted = truth(&simulator, begin + STEP, Timestamp::MAX);
+    assert_eq!(seen, wanted, "history and present");
+    let resets = "max(resets(orgdata_audit_events_total[10d]))";
+    server.shows(resets, 1.0).await;
 }
 
 #[tokio::test]

@@ -4,10 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use http::StatusCode;
-use orgdata_simulator::{
-    ClockSource, Config, Endpoint, Fault, FaultKind, RetryAfter, Scope, Simulator,
-};
+use orgdata_simulator::{ClockSource, Config, Scope, Simulator};
 
 use crate::support::binary::{assert_complete, event_counts, exporter};
 use crate::support::parts::{Collector, Prometheus};
@@ -32,29 +29,14 @@ const BATCH: usize = 100;
 const LATE: Duration = Duration::from_secs(1);
 
 /// What goes wrong on the way to the service, each with its probability.
-fn faults() -> Vec<Fault> {
-    [
-        (FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR), 0.06),
-        (FaultKind::TooManyRequests(RetryAfter::Seconds(0)), 0.02),
-        (FaultKind::Reset, 0.03),
-        (FaultKind::ResetBody, 0.06),
-        (FaultKind::TruncatedJson, 0.03),
-        (FaultKind::Html(StatusCode::BAD_GATEWAY), 0.02),
-        (FaultKind::Status(StatusCode::UNAUTHORIZED), 0.01),
-        (FaultKind::Delay(Duration::from_millis(80)), 0.1),
-    ]
-    .into_iter()
-    .map(|(kind, chance)| Fault::new(kind).on(Endpoint::Audit).chance(chance))
-    .collect()
-}
+const FAULTS: &str = "500,chance=0.06 retry-after=0,chance=0.02 reset,chance=0.03 reset-body,chance=0.06 truncated-json,chance=0.03 \
+                      html=502,chance=0.02 401,chance=0.01 delay=80ms,chance=0.1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the OpenTelemetry Collector and Prometheus"]
 async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
-    let seed = std::env::var("ORGDATA_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(|| fastrand::u64(..));
+    let seed = std::env::var("ORGDATA_TEST_SEED");
+    let seed = seed.map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("ORGDATA_TEST_SEED={seed}");
     let mut dice = fastrand::Rng::with_seed(seed);
 
@@ -81,9 +63,9 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     exporter.synced().await;
     let (synced, begun) = (simulator.mark(), Instant::now());
     let wire = Tap::new(Some(exporter.address())).await;
-    let prometheus = Prometheus::start(&[&wire.address()], "1s").await;
-    for fault in faults() {
-        simulator.fault(fault);
+    let prometheus = Prometheus::start("prometheus", &[&wire.address()], "1s").await;
+    for fault in FAULTS.split_whitespace() {
+        simulator.fault(format!("{fault},on=audit").parse().unwrap());
     }
     simulator.set_rate(RATE);
 
@@ -94,11 +76,7 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         }
         if FORGOTTEN.contains(&crash) {
             // A cursor is at fault when it is not even good for one entry.
-            simulator.fault(
-                Fault::new(FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST))
-                    .on(Endpoint::Audit)
-                    .times(2),
-            );
+            simulator.fault("expired-cursor=400,on=audit,times=2".parse().unwrap());
         }
         if dice.u8(..4) > 0 {
             simulator.add_events(dice.u64(..900));
@@ -129,38 +107,30 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
 
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     let scrape = exporter.settled(truth.total).await;
-    for never in [
-        "orgdata_audit_gaps_total",
-        "orgdata_audit_entries_malformed_total",
-        "orgdata_state_recreated_total",
-        "orgdata_otlp_records_rejected_total",
-        "orgdata_otlp_records_dead_lettered_total",
-    ] {
-        assert_eq!(scrape.value(never), Some(0.0), "{never}");
+    let zeros = "audit_gaps_total audit_entries_malformed_total state_recreated_total otlp_records_rejected_total \
+                 otlp_records_dead_lettered_total";
+    for never in zeros.split_whitespace() {
+        let value = scrape.value(&format!("orgdata_{never}"));
+        assert_eq!(value, Some(0.0), "{never}");
     }
 
     // Every counter, as a server sees it that has watched all along.
     let expected = event_counts(&truth);
+    let total = truth.total as f64;
     prometheus
-        .shows("sum(orgdata_audit_events_total)", truth.total as f64)
+        .shows("sum(orgdata_audit_events_total)", total)
         .await;
     let labels = ["activity_type", "actor"];
     let mut shown = prometheus.by(&labels, "orgdata_audit_events_total").await;
     shown.retain(|_, count| *count > 0.0);
     assert_eq!(shown, expected);
-    prometheus
-        .shows("max(resets(orgdata_audit_events_total[10m]))", 0.0)
-        .await;
+    let resets = "max(resets(orgdata_audit_events_total[10m]))";
+    prometheus.shows(resets, 0.0).await;
 
     let came = collector.ids();
     let again: usize = assert_complete(&simulator, &came).values().sum();
     // A record comes again if the acknowledgement of its request was lost: with a killed exporter or a killed collector, a request each.
     let ends = kills + OUTAGES.len();
-    println!(
-        "{kills} kills, {} requests for audit logs: {} events, {} records, {again} of them again",
-        requests.audit,
-        truth.total,
-        came.len()
-    );
+    println!("{kills} kills, {requests:?}: {total} events, {again} records again");
     assert!(again <= ends * BATCH, "{again} records came again");
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use axum::routing::post;
@@ -11,7 +10,7 @@ use jiff::Timestamp;
 use orgdata_simulator::{Config, Fields, Scope, Simulator};
 use serde_json::{Value, json};
 
-use crate::support::binary::exporter;
+use crate::support::binary::{exporter, launch};
 use crate::support::files::{array, file, text, yaml};
 use crate::support::parts::{Alertmanager, Collector, Prometheus, number, promtool, tool, until};
 
@@ -55,7 +54,6 @@ fn targets(dashboard: &Value) -> Vec<(String, String, bool)> {
     targets
 }
 
-/// Returns the query of a panel.
 fn panel(dashboard: &Value, title: &str) -> String {
     let mut targets = targets(dashboard).into_iter();
     let panel = targets.find(|(of, ..)| of == title);
@@ -73,13 +71,10 @@ async fn assert_every_panel_has_data(prometheus: &Prometheus) {
     for dashboard in FILES.map(yaml) {
         for (title, query, instant) in targets(&dashboard) {
             let result = prometheus.query_until(&query, is_filled).await;
-            let numbers = array(&result)
+            let mut numbers = array(&result)
                 .iter()
                 .map(|series| number(&series["value"][1]));
-            assert!(
-                numbers.into_iter().all(f64::is_finite),
-                "{title}: {query}: {result}"
-            );
+            assert!(numbers.all(f64::is_finite), "{title}: {query}: {result}");
             if !instant {
                 let now = Timestamp::now().as_second();
                 let result = range(prometheus, &query, now - 15, "5").await;
@@ -95,11 +90,8 @@ async fn assert_every_variable_has_values(prometheus: &Prometheus) {
         for variable in array(&dashboard["templating"]["list"]) {
             if variable["type"] == "query" {
                 let query = filled_in(&variable["query"]);
-                let inside = query
-                    .strip_prefix("label_values(")
-                    .unwrap()
-                    .strip_suffix(')');
-                let (selector, label) = inside.unwrap().rsplit_once(", ").unwrap();
+                let inside = query.strip_prefix("label_values(").unwrap();
+                let (selector, label) = inside.trim_end_matches(')').rsplit_once(", ").unwrap();
                 let path = format!("label/{label}/values");
                 let values = prometheus.api(&path, &[("match[]", selector)]).await;
                 assert!(is_filled(&values), "{query}");
@@ -111,12 +103,8 @@ async fn assert_every_variable_has_values(prometheus: &Prometheus) {
 /// Runs a query over the time since `start`.
 async fn range(prometheus: &Prometheus, query: &str, start: i64, step: &str) -> Value {
     let (start, end) = (start.to_string(), Timestamp::now().as_second().to_string());
-    let parameters = [
-        ("query", query),
-        ("start", &start),
-        ("end", &end),
-        ("step", step),
-    ];
+    let times = [("start", start.as_str()), ("end", &end), ("step", step)];
+    let parameters = [&[("query", query)], &times[..]].concat();
     prometheus.api("query_range", &parameters).await["result"].take()
 }
 
@@ -137,37 +125,30 @@ async fn shows_a_busy_organization(program: &str) {
     exporter.synced().await;
     let (synced, begun) = (simulator.mark(), Timestamp::now().as_second());
     let address = exporter.address().to_string();
-    let prometheus = Prometheus::start_program(program, &[&address], "1s").await;
+    let prometheus = Prometheus::start(program, &[&address], "1s").await;
     // Prometheus cannot see an increase before its first scrape.
-    prometheus
-        .query_until("min(orgdata_up) == 1", is_filled)
-        .await;
+    let up = "min(orgdata_up) == 1";
+    prometheus.query_until(up, is_filled).await;
     simulator.add_events(80);
-    prometheus
-        .shows("sum(orgdata_audit_events_total)", 80.0)
-        .await;
-    prometheus
-        .shows("sum(orgdata_otlp_records_sent_total)", 80.0)
-        .await;
+    for sum in [
+        "sum(orgdata_audit_events_total)",
+        "sum(orgdata_otlp_records_sent_total)",
+    ] {
+        prometheus.shows(sum, 80.0).await;
+    }
     assert_every_panel_has_data(&prometheus).await;
     assert_every_variable_has_values(&prometheus).await;
 
     let [activity, health] = FILES.map(yaml);
     let truth = simulator.truth_of(Scope::arrived_since(synced));
-    let people: BTreeSet<i64> = truth
-        .counts
-        .keys()
-        .filter_map(|(_, actor)| *actor)
-        .collect();
-    let tickets = simulator.ticket_truth(&["OPEN"]);
-    let open = tickets
-        .groups
-        .iter()
-        .filter(|(group, _)| group.state == "OPEN");
+    let people = truth.counts.keys().filter_map(|(_, actor)| *actor);
+    let people = people.collect::<BTreeSet<i64>>().len();
+    let tickets = simulator.ticket_truth(&["OPEN"]).groups.into_iter();
+    let open = tickets.filter(|(group, _)| group.state == "OPEN");
     let open: u64 = open.map(|(_, sums)| sums.tickets).sum();
     for (dashboard, title, value) in [
         (&activity, "Events", 80.0),
-        (&activity, "Active people", people.len() as f64),
+        (&activity, "Active people", people as f64),
         (&activity, "Open tickets", open as f64),
         (&activity, "Exporter", 1.0),
         (&health, "Backlog", 0.0),
@@ -175,14 +156,11 @@ async fn shows_a_busy_organization(program: &str) {
         prometheus.shows(&panel(dashboard, title), value).await;
     }
     let by_activity = prometheus.query(&panel(&activity, "Activities")).await;
-    let events: f64 = array(&by_activity)
-        .iter()
-        .map(|row| number(&row["value"][1]))
-        .sum();
+    let rows = array(&by_activity).iter();
+    let events: f64 = rows.map(|row| number(&row["value"][1])).sum();
     assert_eq!(events, 80.0, "{by_activity}");
-    let people = prometheus
-        .query(&panel(&activity, "Most active people"))
-        .await;
+    let people = panel(&activity, "Most active people");
+    let people = prometheus.query(&people).await;
     let is_named = |row: &&Value| row["metric"]["name"].is_string();
     let named = array(&people).iter().filter(is_named).count();
     // Not everybody has a name.
@@ -192,15 +170,11 @@ async fn shows_a_busy_organization(program: &str) {
     let query = panel(&activity, "Events over time by activity");
     until(async || {
         let bars = range(&prometheus, &query, begun, "15").await;
-        let samples = array(&bars)
+        let bars = array(&bars)
             .iter()
             .flat_map(|series| array(&series["values"]));
-        let sum: f64 = samples.map(|sample| number(&sample[1])).sum();
-        if sum == 80.0 {
-            Ok(())
-        } else {
-            Err(format!("{sum} events in {bars}"))
-        }
+        let sum: f64 = bars.map(|sample| number(&sample[1])).sum();
+        (sum == 80.0).then_some(()).ok_or(format!("{sum} events"))
     })
     .await;
 }
@@ -211,10 +185,9 @@ async fn shows_an_empty_organization(program: &str) {
     let exporter = exporter(&simulator.base_url()).listening().await;
     exporter.synced().await;
     let address = exporter.address().to_string();
-    let prometheus = Prometheus::start_program(program, &[&address], "1s").await;
-    prometheus
-        .shows("orgdata_tickets_snapshot_consistent", 1.0)
-        .await;
+    let prometheus = Prometheus::start(program, &[&address], "1s").await;
+    let consistent = "orgdata_tickets_snapshot_consistent";
+    prometheus.shows(consistent, 1.0).await;
     assert_every_panel_has_data(&prometheus).await;
     let titles = "Events,Active people,Since the last event,At unusual hours,Gaps,Blockers,Overdue,Oldest open ticket";
     for title in titles.split(',') {
@@ -260,13 +233,10 @@ async fn webhook() -> (String, Received) {
     let received = Received::default();
     let keep = received.clone();
     let take = async move |Json(message): Json<Value>| {
-        keep.lock()
-            .unwrap()
-            .extend_from_slice(array(&message["alerts"]));
+        let alerts = array(&message["alerts"]);
+        keep.lock().unwrap().extend_from_slice(alerts);
     };
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
-        .await
-        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, Router::new().route("/", post(take))).await });
     (url, received)
@@ -309,14 +279,10 @@ async fn alerts_arrive_and_end_when_the_runbook_is_followed() {
     let collector = Collector::start().await;
     let setup = exporter(&simulator.base_url()).state(&state);
     let setup = setup.otlp("http/protobuf", &collector.endpoint("http/protobuf"));
-    let mut exporter = setup
-        .flag("--api.key-file", key.to_str().unwrap())
-        .listening()
-        .await;
+    let setup = setup.flag("--api.key-file", key.to_str().unwrap());
+    let mut exporter = setup.listening().await;
     let consistent = "orgdata_tickets_snapshot_consistent";
-    exporter
-        .until("a snapshot", |scrape| scrape.value(consistent) == Some(1.0))
-        .await;
+    exporter.until_value(consistent, 1.0).await;
     exporter.synced().await;
 
     let (url, received) = webhook().await;
@@ -325,12 +291,10 @@ async fn alerts_arrive_and_end_when_the_runbook_is_followed() {
     let address = exporter.address().to_string();
     let prometheus = Prometheus::start_alerting(&address, &rules, &alertmanager).await;
     // Even without patience no rule fires on a healthy exporter.
-    prometheus
-        .query_until("count_over_time(up[10m]) > 5", is_filled)
-        .await;
-    let firing = prometheus
-        .query("ALERTS{alertname!=\"OrgdataExporterDown\"}")
-        .await;
+    let several = "count_over_time(up[10m]) > 5";
+    prometheus.query_until(several, is_filled).await;
+    let firing = "ALERTS{alertname!=\"OrgdataExporterDown\"}";
+    let firing = prometheus.query(firing).await;
     assert_eq!(firing, json!([]));
 
     // An entry that cannot be counted; the runbook's command ends the alert.
@@ -340,24 +304,13 @@ async fn alerts_arrive_and_end_when_the_runbook_is_followed() {
     let alert = arrives(&received, name, "firing").await;
     assert_eq!(alert["labels"]["severity"], "warning");
     let annotations = &alert["annotations"];
-    assert_eq!(
-        annotations["runbook_url"],
-        format!("dashboards/runbooks/{name}.md")
-    );
+    let page = format!("dashboards/runbooks/{name}.md");
+    assert_eq!(annotations["runbook_url"], page);
     let description = text(&annotations["description"]);
-    assert!(
-        description.contains('1') && description.contains(&address),
-        "{description}"
-    );
-    let mut drop = Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"));
-    drop.args([
-        "dead-letters",
-        "drop",
-        "--reason",
-        "malformed",
-        "--state.path",
-    ]);
-    assert!(drop.arg(&state).status().unwrap().success());
+    let is_told = description.contains('1') && description.contains(&address);
+    assert!(is_told, "{description}");
+    let drop = launch(&["dead-letters", "drop", "--reason=malformed"]).state(&state);
+    assert_eq!(drop.run().await.status, Some(0));
     arrives(&received, name, "resolved").await;
 
     // The key is revoked and then replaced in its file.

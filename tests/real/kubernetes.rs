@@ -45,17 +45,15 @@ fn settings<'a>(objects: &'a [Value], container: &Value) -> &'a Value {
     let settings = &object(objects, "ConfigMap", &name)["data"];
     // The paths are below a mount, and a rotated key is visible.
     let mounts = array(&container["volumeMounts"]);
-    for (setting, read_only) in [
+    let paths = [
         ("ORGDATA_API_KEY_FILE", json!(true)),
         ("ORGDATA_STATE_PATH", Value::Null),
-    ] {
+    ];
+    for (setting, read_only) in paths {
         let path = text(&settings[setting]);
         let holds = |mount: &&Value| path.starts_with(&format!("{}/", text(&mount["mountPath"])));
-        assert_eq!(
-            mounts.iter().find(holds).unwrap()["readOnly"],
-            read_only,
-            "{path}"
-        );
+        let mount = mounts.iter().find(holds).unwrap();
+        assert_eq!(mount["readOnly"], read_only, "{path}");
     }
     let sub_path = |mount: &Value| mount.get("subPath").or(mount.get("subPathExpr")).is_some();
     assert!(!mounts.iter().any(sub_path), "{mounts:?}");
@@ -84,42 +82,32 @@ fn the_base_is_one_restricted_pod_with_a_volume() {
     let container = named(&pod["containers"], NAME);
     let ready = json!({ "path": "/-/ready", "port": 10917 });
     assert_eq!(container["readinessProbe"]["httpGet"], ready);
-    assert_eq!(
-        named(&pod["volumes"], "api-key")["secret"]["optional"],
-        false
-    );
+    let key = named(&pod["volumes"], "api-key");
+    assert_eq!(key["secret"]["optional"], false);
     let account = object(&objects, "ServiceAccount", NAME);
     assert_eq!(account["automountServiceAccountToken"], false);
     let claim = &set["volumeClaimTemplates"][0];
     assert_eq!(claim["metadata"]["labels"], labels);
     let size = bytes(&claim["spec"]["resources"]["requests"]["storage"]);
     assert!(size > 3 * bytes(&settings(&objects, container)["ORGDATA_STATE_MAX_SIZE"]));
-    assert_eq!(
-        object(&objects, "Service", NAME)["spec"]["selector"],
-        labels
-    );
+    let service = object(&objects, "Service", NAME);
+    assert_eq!(service["spec"]["selector"], labels);
     // With one replica a PodDisruptionBudget only blocks drains.
-    assert!(
-        objects
-            .iter()
-            .all(|object| object["kind"] != "PodDisruptionBudget")
-    );
+    let mut kinds = objects.iter().map(|object| text(&object["kind"]));
+    assert!(kinds.all(|kind| kind != "PodDisruptionBudget"));
 }
 
 #[test]
 #[ignore = "needs kustomize"]
 fn what_goes_with_the_base_finds_it() {
-    let objects = Overlay::base(&WITH_BASE.split(' ').collect::<Vec<_>>())
-        .set("namespace", json!("somewhere"))
-        .objects();
+    let overlay = Overlay::base(&WITH_BASE.split(' ').collect::<Vec<_>>());
+    let objects = overlay.set("namespace", json!("somewhere")).objects();
     let labels = |kind: &str, name: &str| {
         object(&objects, kind, name)["spec"]["template"]["metadata"]["labels"].clone()
     };
     let collector_name = "orgdata-exporter-collector";
-    let (exporter, collector) = (
-        labels("StatefulSet", NAME),
-        labels("Deployment", collector_name),
-    );
+    let exporter = labels("StatefulSet", NAME);
+    let collector = labels("Deployment", collector_name);
     let monitor = &object(&objects, "ServiceMonitor", NAME)["spec"];
     assert_has!(exporter, monitor["selector"]["matchLabels"]);
     let policy = &object(&objects, "NetworkPolicy", NAME)["spec"];
@@ -128,28 +116,21 @@ fn what_goes_with_the_base_finds_it() {
     let from = &policy["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"];
     assert_eq!(from["kubernetes.io/metadata.name"], "monitoring");
     let rules = |direction: &str| array(&policy[direction]).to_vec();
-    let ports = |rule: &Value| -> Value {
-        array(&rule["ports"])
-            .iter()
-            .map(|port| port["port"].clone())
-            .collect()
+    let ports = |rule: Value| -> Value {
+        let ports = array(&rule["ports"]).iter();
+        ports.map(|port| port["port"].clone()).collect()
     };
-    let all = |direction: &str| rules(direction).iter().map(ports).collect::<Value>();
+    let all = |direction: &str| rules(direction).into_iter().map(ports).collect::<Value>();
     assert_eq!(all("ingress"), json!([[10917]]));
     assert_eq!(all("egress"), json!([[53, 53], [443], [4317, 4318]]));
-    assert!(
-        rules("egress")
-            .iter()
-            .all(|rule| !array(&rule["to"]).is_empty())
-    );
+    let egress = rules("egress");
+    assert!(egress.iter().all(|rule| !array(&rule["to"]).is_empty()));
 
     // The setting, the policy and the Service mean the same collector.
     let service = &object(&objects, "Service", collector_name)["spec"];
     assert_has!(collector, service["selector"]);
-    assert_has!(
-        collector,
-        rules("egress")[2]["to"][0]["podSelector"]["matchLabels"]
-    );
+    let peer = &egress[2]["to"][0]["podSelector"]["matchLabels"];
+    assert_has!(collector, peer);
     let container = named(&pod(&objects, NAME)["containers"], NAME);
     let endpoint = &settings(&objects, container)["ORGDATA_OTLP_ENDPOINT"];
     assert_eq!(*endpoint, format!("http://{collector_name}:4317"));
@@ -177,14 +158,11 @@ fn runbooks_become_links_and_dashboards_fit_into_an_annotation() {
         let page = url.strip_prefix("https://git.example.com/orgdata-exporter/blob/main/");
         assert!(page.is_some_and(|page| path(page).is_file()), "{url}");
     }
-    let names: Vec<String> = objects
+    let mut names = objects
         .iter()
-        .map(|object| text(&object["metadata"]["name"]))
-        .collect();
-    assert!(
-        !names.contains(&"orgdata-exporter-links".to_owned()),
-        "it is not for the cluster"
-    );
+        .map(|object| text(&object["metadata"]["name"]));
+    let is_local = names.all(|name| name != "orgdata-exporter-links");
+    assert!(is_local, "it is not for the cluster");
     for (name, json) in [
         ("health", "exporter-health.json"),
         ("organization-activity", "organization-activity.json"),
@@ -202,26 +180,25 @@ fn runbooks_become_links_and_dashboards_fit_into_an_annotation() {
 #[ignore = "needs kustomize"]
 fn a_sidecar_is_refused_except_by_one_statefulset_of_one() {
     let second = |text: String| {
-        let set = text
-            .split("---\n")
-            .find(|document| document.contains("kind: StatefulSet"));
+        let mut documents = text.split("---\n");
+        let set = documents.find(|document| document.contains("kind: StatefulSet"));
         let set = set.unwrap().replace("name: shop\n", "name: second\n");
         format!("{text}---\n{set}")
     };
     let autoscaler = "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: shop}\nspec: {maxReplicas: 3}\n";
     let replicas = "testing value /spec/replicas failed";
+    let deployment = |text: String| {
+        let text = text.replace("StatefulSet", "Deployment");
+        text.replace("  serviceName: shop\n", "")
+    };
     type Change<'a> = &'a dyn Fn(String) -> String;
+    let set = |to: &'static str| move |text: String| text.replace("  replicas: 1\n", to);
+    let [three, zero, none] = ["  replicas: 3\n", "  replicas: 0\n", ""].map(set);
     let cases: [(Change<'_>, &str); 6] = [
-        (&|text| text.replace("replicas: 1", "replicas: 3"), replicas),
-        (&|text| text.replace("replicas: 1", "replicas: 0"), replicas),
-        (&|text| text.replace("  replicas: 1\n", ""), replicas),
-        (
-            &|text| {
-                text.replace("StatefulSet", "Deployment")
-                    .replace("  serviceName: shop\n", "")
-            },
-            "nothing selected by StatefulSet",
-        ),
+        (&three, replicas),
+        (&zero, replicas),
+        (&none, replicas),
+        (&deployment, "nothing selected by StatefulSet"),
         (&second, "multiple matches for selector StatefulSet"),
         (
             &|text| text + autoscaler,
@@ -239,30 +216,28 @@ fn a_sidecar_is_refused_except_by_one_statefulset_of_one() {
             assert_eq!(overlay.one_replica_at_the_end().build().is_err(), refused);
         }
     }
-    for (components, said) in [
-        (["native-sidecar", "plain-sidecar"], NAME),
-        (["collector", "native-sidecar"], NAME),
-        (["sidecar-claim", "native-sidecar"], NAME),
+    for other in ["plain-sidecar", "collector", "sidecar-claim"] {
+        // The claim goes after the sidecar that it is for.
+        let components = match other {
+            "plain-sidecar" => ["native-sidecar", other],
+            _ => [other, "native-sidecar"],
+        };
+        let refusal = Overlay::beside(|text| text, &components).build();
+        let refusal = refusal.expect_err(other);
+        assert!(refusal.contains(NAME), "{refusal}");
+    }
+    let without = |text: String| text.replace("        fsGroup: 20000\n", "");
+    let claim = &["native-sidecar", "sidecar-claim"];
+    for (overlay, said) in [
+        (
+            Overlay::base(&["native-sidecar"]),
+            "exists; can not use behavior",
+        ),
+        (Overlay::beside(without, claim), "fsGroup"),
     ] {
-        let refusal = Overlay::beside(|text| text, &components)
-            .build()
-            .expect_err(said);
+        let refusal = overlay.build().expect_err(said);
         assert!(refusal.contains(said), "{refusal}");
     }
-    let refusal = Overlay::base(&["native-sidecar"])
-        .build()
-        .expect_err("an exporter twice");
-    assert!(
-        refusal.contains("exists; can not use behavior"),
-        "{refusal}"
-    );
-    let without = |text: String| text.replace("        fsGroup: 20000\n", "");
-    let unwritable = Overlay::beside(without, &["native-sidecar", "sidecar-claim"]).build();
-    assert!(
-        unwritable
-            .expect_err("the claim is not writable")
-            .contains("fsGroup")
-    );
 }
 
 #[test]
@@ -272,17 +247,12 @@ fn a_sidecar_changes_nothing_of_the_application() {
         for claim in [&[][..], &["sidecar-claim"]] {
             let mut objects = Overlay::beside(|text| text, &[&[kind], claim].concat()).objects();
             let pod = pod(&objects, "shop");
-            assert_eq!(
-                pod["containers"][0]["name"], "shop",
-                "kubectl logs and exec go to the application"
-            );
+            // `kubectl logs` and `exec` go to the application.
+            assert_eq!(pod["containers"][0]["name"], "shop");
             assert_eq!(pod["securityContext"]["fsGroup"], 20000);
             let container = named(&pod[list], NAME);
-            let restart = if kind == "native-sidecar" {
-                json!("Always")
-            } else {
-                Value::Null
-            };
+            let is_native = kind == "native-sidecar";
+            let restart = is_native.then_some("Always");
             // A limit of ephemeral storage would be the pod's, and the application may have a port of the same name.
             assert_has!(*container, {
                 "restartPolicy": restart, "readinessProbe": null, "startupProbe": null,
@@ -297,11 +267,9 @@ fn a_sidecar_changes_nothing_of_the_application() {
             let (size, start) = if claim.is_empty() {
                 (&state["emptyDir"]["sizeLimit"], "1h")
             } else {
-                let claim = object(&objects, "PersistentVolumeClaim", "orgdata-exporter-state");
-                assert_eq!(
-                    state["persistentVolumeClaim"]["claimName"],
-                    claim["metadata"]["name"]
-                );
+                let name = "orgdata-exporter-state";
+                let claim = object(&objects, "PersistentVolumeClaim", name);
+                assert_eq!(state["persistentVolumeClaim"]["claimName"], name);
                 (&claim["spec"]["resources"]["requests"]["storage"], "now")
             };
             assert!(bytes(size) > 3 * max, "{kind}");
@@ -312,10 +280,9 @@ fn a_sidecar_changes_nothing_of_the_application() {
             let hides_token = |mount: &Value| mount["mountPath"] == token;
             assert!(array(&container["volumeMounts"]).iter().any(hides_token));
 
-            let mut sets = objects
-                .iter_mut()
-                .filter(|object| object["kind"] == "StatefulSet");
-            let pod = &mut sets.next().unwrap()["spec"]["template"]["spec"];
+            let mut sets = objects.iter_mut();
+            let set = sets.find(|object| object["kind"] == "StatefulSet");
+            let pod = &mut set.unwrap()["spec"]["template"]["spec"];
             for list in ["initContainers", "containers", "volumes"] {
                 let entries = pod[list].as_array_mut().unwrap();
                 entries.retain(|entry| !text(&entry["name"]).starts_with(NAME));
@@ -334,10 +301,9 @@ fn choices(all: &str) -> Vec<Vec<&str>> {
     let all: Vec<&str> = all.split(' ').collect();
     let chosen = |bits: usize| (0..all.len()).filter(move |at| bits >> at & 1 == 1);
     let choices = (0..1 << all.len()).map(|bits| chosen(bits).map(|at| all[at]).collect());
-    let complete = |chosen: &Vec<&str>| {
-        !chosen.contains(&"runbook-links") || chosen.contains(&"prometheusrule")
-    };
-    choices.filter(complete).collect()
+    let has = |chosen: &Vec<&str>, name| chosen.contains(&name);
+    let is_whole = |chosen: &_| !has(chosen, "runbook-links") || has(chosen, "prometheusrule");
+    choices.filter(is_whole).collect()
 }
 
 #[test]
@@ -347,16 +313,15 @@ fn kubernetes_takes_every_combination() {
     let beside = choices(WITH_SIDECAR);
     assert_eq!((alone.len(), beside.len()), (96, 48));
     let build = |overlay: Overlay| overlay.build().unwrap() + "\n---\n";
-    let alone: String = alone
+    let alone = alone
         .iter()
-        .map(|components| build(Overlay::base(components)))
-        .collect();
+        .map(|components| build(Overlay::base(components)));
+    let alone: String = alone.collect();
     let beside = |kind: &'static str| -> String {
-        let components = beside
+        let all = beside
             .iter()
             .map(|components| [&[kind], &components[..]].concat());
-        components
-            .map(|components| build(Overlay::beside(|text| text, &components)))
+        all.map(|all| build(Overlay::beside(|text| text, &all)))
             .collect()
     };
     let (native, plain) = (beside("native-sidecar"), beside("plain-sidecar"));
@@ -368,28 +333,19 @@ fn kubernetes_takes_every_combination() {
     valid(OLD, &format!("{alone}{plain}")).expect(OLD);
     let refusal = valid(OLD, &native).expect_err("no native sidecars");
     let mut lines = refusal.lines().filter(|line| line.contains(OLD));
-    assert!(
-        lines.all(|line| line.contains("'restartPolicy' was unexpected")),
-        "{refusal}"
-    );
+    let is_it = lines.all(|line| line.contains("'restartPolicy' was unexpected"));
+    assert!(is_it, "{refusal}");
 
     // The schemas do find faults.
     let good = build(Overlay::base(&["servicemonitor", "prometheusrule"]));
-    for (right, wrong, said) in [
-        (
-            "sampleLimit:",
-            "sampleLimits:",
-            "'sampleLimits' was unexpected",
-        ),
-        (
-            "enableServiceLinks:",
-            "enableServiceLink:",
-            "'enableServiceLink' was unexpected",
-        ),
-        ("for: 5m", "during: 5m", "'during' was unexpected"),
+    for (right, wrong) in [
+        ("sampleLimit:", "sampleLimits:"),
+        ("enableServiceLinks:", "enableServiceLink:"),
+        ("for: 5m", "during: 5m"),
     ] {
         let refusal = valid("1.37", &good.replacen(right, wrong, 1)).expect_err(wrong);
-        assert!(refusal.contains(said), "{refusal}");
+        let said = format!("'{}' was unexpected", wrong.split(':').next().unwrap());
+        assert!(refusal.contains(&said), "{refusal}");
     }
 }
 
@@ -401,10 +357,8 @@ fn relabelings(endpoint: &Value) -> Value {
         keys.map(|(key, value)| (name(key), value.clone()))
             .collect::<Map<_, _>>()
     };
-    array(&endpoint["relabelings"])
-        .iter()
-        .map(renamed)
-        .collect()
+    let relabelings = array(&endpoint["relabelings"]).iter();
+    relabelings.map(renamed).collect()
 }
 
 #[tokio::test]
@@ -418,10 +372,7 @@ async fn a_restart_stays_one_series() {
         } })
     };
     // The pod before and after a restart. Nothing listens there.
-    let pods = vec![
-        found("127.0.0.1:1", NAME, "10917"),
-        found("127.0.0.2:1", NAME, "10917"),
-    ];
+    let pods = ["127.0.0.1:1", "127.0.0.2:1"].map(|pod| found(pod, NAME, "10917"));
     let others = vec![
         found("127.0.0.3:1", "shop", "10917"),
         found("127.0.0.3:2", NAME, "9"),
@@ -431,17 +382,15 @@ async fn a_restart_stays_one_series() {
         ("ServiceMonitor", "endpoints", vec![]),
     ] {
         let relabelings = relabelings(&object(&objects, kind, NAME)["spec"][endpoints][0]);
-        let targets = [pods.clone(), others].concat();
+        let targets = [pods.to_vec(), others].concat();
         let job = json!({ "job_name": "orgdata/orgdata-exporter", "relabel_configs": relabelings, "static_configs": targets });
         for program in ["prometheus", "prometheus3"] {
             let prometheus = Prometheus::start_jobs(program, json!([job]), "1s").await;
-            prometheus
-                .query_until("up", |series| !array(series).is_empty())
-                .await;
+            let is_some = |series: &Value| !array(series).is_empty();
+            prometheus.query_until("up", is_some).await;
             let targets = prometheus.api("targets", &[("state", "active")]).await;
-            let labels = array(&targets["activeTargets"])
-                .iter()
-                .map(|target| &target["labels"]);
+            let targets = array(&targets["activeTargets"]).iter();
+            let labels = targets.map(|target| &target["labels"]);
             let one = json!({ "instance": "orgdata/orgdata-exporter-0", "job": NAME });
             assert_eq!(labels.collect::<Vec<_>>(), [&one, &one], "{program}");
         }

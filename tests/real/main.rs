@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "each test program uses what it needs")]
 #[path = "../support"]
 mod support {
     pub(crate) mod binary;

@@ -15,8 +15,6 @@ pub(crate) struct Overlay {
     kustomization: Value,
 }
 
-// === impl Overlay ===
-
 impl Overlay {
     fn new(resources: &[&str], components: &[&str]) -> Self {
         let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -26,14 +24,13 @@ impl Overlay {
         let components = components
             .iter()
             .map(|name| way(&format!("components/{name}")));
-        let mut kustomization = json!({
-            "resources": resources.iter().map(|name| way(name)).collect::<Value>(),
-            "components": components.collect::<Value>(),
-        });
-        if kustomization["components"]
-            .to_string()
-            .contains("runbook-links")
-        {
+        let components: Vec<String> = components.collect();
+        let resources: Vec<String> = resources.iter().map(|name| way(name)).collect();
+        let has_links = components
+            .iter()
+            .any(|name| name.ends_with("runbook-links"));
+        let mut kustomization = json!({ "resources": resources, "components": components });
+        if has_links {
             kustomization["configMapGenerator"] = json!([{
                 "name": "orgdata-exporter-links",
                 "literals": ["dashboards=https://git.example.com/orgdata-exporter/blob/main/dashboards"],
@@ -43,7 +40,6 @@ impl Overlay {
         Self { dir, kustomization }
     }
 
-    /// The exporter alone.
     pub(crate) fn base(components: &[&str]) -> Self {
         Self::new(&["base"], components)
     }
@@ -80,7 +76,6 @@ impl Overlay {
     }
 }
 
-/// Builds a directory with kustomize.
 pub(crate) fn kustomize(directory: &Path) -> Result<String, String> {
     run("kustomize", &["build", directory.to_str().unwrap()], "")
 }

@@ -18,12 +18,7 @@ fn field(record: &str, name: &str) -> String {
 #[tokio::test]
 #[ignore = "needs rotel"]
 async fn rotel_prints_every_record() {
-    let names = [
-        "log.record.uid",
-        "EventName",
-        "SeverityNumber",
-        "orgdata.activity.type",
-    ];
+    let names = ["log.record.uid", "EventName", "orgdata.activity.type"];
     for protocol in ["grpc", "http/protobuf"] {
         let simulator = organization(40, 0).await;
         let rotel = Rotel::start().await;
@@ -38,22 +33,16 @@ async fn rotel_prints_every_record() {
         exporter.settled(60).await;
 
         let printed = rotel.printed_at_least(100).await;
-        let printed = printed
-            .iter()
-            .map(|record| names.map(|name| field(record, name)));
+        let printed = printed.iter();
+        let printed = printed.map(|record| names.map(|name| field(record, name)));
         let expected = simulator.entries().map(|entry| {
             let kind = entry.activity_type;
             [
                 format!("Str({})", entry.id),
                 format!("orgdata.audit.{}", kind.to_lowercase()),
-                "SEVERITY_NUMBER_INFO(9)".to_owned(),
                 format!("Str({kind})"),
             ]
         });
-        assert_eq!(
-            printed.collect::<Vec<_>>(),
-            expected.collect::<Vec<_>>(),
-            "{protocol}"
-        );
+        assert!(printed.eq(expected), "{protocol}");
     }
 }

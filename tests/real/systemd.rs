@@ -21,11 +21,8 @@ fn units(dir: &Path) -> [String; 2] {
         let unit = file(&format!("deploy/systemd/{name}"));
         let built = env!("CARGO_BIN_EXE_orgdata-exporter");
         let path = dir.join(name);
-        fs::write(
-            &path,
-            unit.replace("/usr/local/bin/orgdata-exporter", built),
-        )
-        .unwrap();
+        let unit = unit.replace("/usr/local/bin/orgdata-exporter", built);
+        fs::write(&path, unit).unwrap();
         path.display().to_string()
     })
 }
@@ -39,10 +36,8 @@ fn the_units_are_sound_and_hardened() {
         let mut command = Command::new("systemd-analyze");
         output(command.args(arguments), "").unwrap_or_else(|error| panic!("{error}"))
     };
-    assert_eq!(
-        analyze(&["verify", "--man=no", &service, &socket]).trim(),
-        ""
-    );
+    let remarks = analyze(&["verify", "--man=no", &service, &socket]);
+    assert_eq!(remarks.trim(), "");
     analyze(&[
         "security",
         "--offline=true",
@@ -64,43 +59,29 @@ async fn the_exporter_serves_the_sockets_that_systemd_hands_over() {
 
     let mut command = tokio::process::Command::new("systemd-socket-activate");
     command.args(["--listen", &address]);
-    command.arg(format!(
-        "--setenv=ORGDATA_API_BASE_URL={}",
-        simulator.base_url()
-    ));
+    let base_url = format!("ORGDATA_API_BASE_URL={}", simulator.base_url());
+    command.arg(format!("--setenv={base_url}"));
     let unit = file(&format!("deploy/systemd/{SERVICE}"));
-    for variable in unit
-        .lines()
-        .filter_map(|line| line.strip_prefix("Environment="))
-    {
-        let here = dir.path().to_str().unwrap();
-        let variable = variable.replace("%d", here).replace("%S", here);
-        command.arg(format!("--setenv={variable}"));
+    let here = dir.path().to_str().unwrap();
+    for line in unit.lines() {
+        if let Some(variable) = line.strip_prefix("Environment=") {
+            let variable = variable.replace("%d", here).replace("%S", here);
+            command.arg(format!("--setenv={variable}"));
+        }
     }
-    command
-        .arg(env!("CARGO_BIN_EXE_orgdata-exporter"))
-        .kill_on_drop(true);
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    command.arg(env!("CARGO_BIN_EXE_orgdata-exporter"));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.kill_on_drop(true).spawn().unwrap();
 
     // The first connection starts the exporter and waits for it.
     let url = format!("http://{address}");
     until(async || {
         let answer = client().get(format!("{url}/metrics")).send().await;
-        let metrics = answer
-            .map_err(|error| error.to_string())?
-            .text()
-            .await
-            .unwrap_or_default();
+        let answer = answer.map_err(|error| error.to_string())?;
+        let metrics = answer.text().await.unwrap_or_default();
         let up = |name: &str| metrics.contains(&format!("orgdata_up{{loop=\"{name}\"}} 1"));
-        if up("audit") && up("tickets") {
-            Ok(())
-        } else {
-            Err(metrics)
-        }
+        let all = up("audit") && up("tickets");
+        all.then_some(()).ok_or(metrics)
     })
     .await;
     assert!(dir.path().join("orgdata-exporter/state.db").exists());

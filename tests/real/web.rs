@@ -7,21 +7,14 @@ use tempfile::TempDir;
 
 use crate::organization;
 use crate::support::binary::{Exporter, exporter};
-use crate::support::files::{array, path};
+use crate::support::files::{array, tls as file};
 use crate::support::parts::Prometheus;
 
 const PASSWORD: &str = "s3cret";
 
-fn tls_file(name: &str) -> String {
-    path(&format!("tests/support/tls/{name}"))
-        .display()
-        .to_string()
-}
-
 /// Starts an exporter with TLS, a user, and these fields of `tls_server_config`, and waits for its first sync.
 async fn protected(base_url: &str, dir: &TempDir, more: &[(&str, &str)]) -> Exporter {
-    let mut tls =
-        json!({ "cert_file": tls_file("server.pem"), "key_file": tls_file("server.key") });
+    let mut tls = json!({ "cert_file": file("server.pem"), "key_file": file("server.key") });
     for (key, value) in more {
         tls[key] = json!(value);
     }
@@ -31,10 +24,8 @@ async fn protected(base_url: &str, dir: &TempDir, more: &[(&str, &str)]) -> Expo
     let text = json!({ "tls_server_config": tls, "basic_auth_users": users }).to_string();
     fs::write(&config, text).unwrap();
     let config = config.to_str().unwrap();
-    let exporter = exporter(base_url)
-        .flag("--web.config.file", config)
-        .listening()
-        .await;
+    let launch = exporter(base_url).flag("--web.config.file", config);
+    let exporter = launch.listening().await;
     let synced = |line: &str| line.contains("first sync");
     exporter.stderr().until("the first sync", synced).await;
     exporter
@@ -44,7 +35,7 @@ async fn protected(base_url: &str, dir: &TempDir, more: &[(&str, &str)]) -> Expo
 async fn scrapes_through_tls(program: &str) {
     let simulator = organization(1, 0).await;
     let dir = tempfile::tempdir().unwrap();
-    let authority = tls_file("ca.pem");
+    let authority = file("ca.pem");
     let verify = [
         ("client_auth_type", "RequireAndVerifyClientCert"),
         ("client_ca_file", authority.as_str()),
@@ -56,52 +47,23 @@ async fn scrapes_through_tls(program: &str) {
 
     let tls = json!({ "ca_file": authority, "server_name": "localhost" });
     let shows = |name: &str| {
-        let [cert, key] = ["pem", "key"].map(|end| tls_file(&format!("{name}.{end}")));
+        let [cert, key] = ["pem", "key"].map(|end| file(&format!("{name}.{end}")));
         json!({ "ca_file": authority, "server_name": "localhost", "cert_file": cert, "key_file": key })
     };
     let user = |password: &str| json!({ "username": "prometheus", "password": password });
-    let (right, none) = (user(PASSWORD), Value::Null);
+    let (right, wrong, none) = (user(PASSWORD), user("wrong"), Value::Null);
+    let (client, stranger) = (shows("client"), shows("stranger"));
     let jobs = [
-        ("password", &password, tls.clone(), right.clone(), true),
-        ("http1", &password, tls.clone(), right.clone(), true),
-        (
-            "wrong-password",
-            &password,
-            tls.clone(),
-            user("wrong"),
-            false,
-        ),
-        ("no-password", &password, tls.clone(), none.clone(), false),
-        (
-            "unknown-authority",
-            &password,
-            none.clone(),
-            right.clone(),
-            false,
-        ),
-        ("plain", &password, none.clone(), right.clone(), false),
-        (
-            "certificate",
-            &certificate,
-            shows("client"),
-            right.clone(),
-            true,
-        ),
-        (
-            "stranger",
-            &certificate,
-            shows("stranger"),
-            right.clone(),
-            false,
-        ),
-        ("no-certificate", &certificate, tls, right, false),
-        (
-            "certificate-alone",
-            &certificate,
-            shows("client"),
-            none,
-            false,
-        ),
+        ("password", &password, &tls, &right, true),
+        ("http1", &password, &tls, &right, true),
+        ("wrong-password", &password, &tls, &wrong, false),
+        ("no-password", &password, &tls, &none, false),
+        ("unknown-authority", &password, &none, &right, false),
+        ("plain", &password, &none, &right, false),
+        ("certificate", &certificate, &client, &right, true),
+        ("stranger", &certificate, &stranger, &right, false),
+        ("no-certificate", &certificate, &tls, &right, false),
+        ("certificate-alone", &certificate, &client, &none, false),
     ];
     let configs = jobs.iter().map(|(name, exporter, tls, user, _)| {
         let targets = json!([{ "targets": [exporter.address().to_string()] }]);
@@ -110,7 +72,7 @@ async fn scrapes_through_tls(program: &str) {
         job["enable_http2"] = json!(*name != "http1");
         for (key, value) in [("tls_config", tls), ("basic_auth", user)] {
             if !value.is_null() {
-                job[key] = value.clone();
+                job[key] = Value::clone(value);
             }
         }
         job

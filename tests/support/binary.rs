@@ -2,10 +2,9 @@
 //!
 //! A process is killed when its value is dropped. When a test panics, the end of its log is printed.
 
-#![allow(dead_code, reason = "each test program uses what it needs")]
-
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -21,14 +20,12 @@ pub(crate) use super::scrape::{Scrape, assert_complete, event_counts};
 /// How long anything may take before a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The simulator's key.
 pub(crate) const KEY: &str = "demo-key";
 
 /// The number of lines of a log that are printed when a test fails.
-const SHOWN_LINES: usize = 40;
+const SHOWN_LINES: usize = 60;
 
 /// A command line with an environment and a directory of its own; several processes can be started with it.
 #[derive(Clone)]
@@ -41,7 +38,6 @@ pub(crate) struct Launch {
     dir: Arc<TempDir>,
 }
 
-/// A process that ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: Option<i32>,
@@ -49,7 +45,6 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-/// A process that runs.
 pub(crate) struct Exporter {
     child: Child,
     out: Lines,
@@ -100,25 +95,21 @@ pub(crate) fn client() -> &'static reqwest::Client {
 }
 
 /// Looks again and again until there is something.
-///
-/// # Panics
-///
-/// If there is nothing for too long; `what` says what was waited for.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn until_ok<T, E: Display>(mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
     let begun = Instant::now();
     loop {
-        if let Some(found) = look().await {
-            return found;
+        match look().await {
+            Ok(found) => return found,
+            Err(error) if begun.elapsed() > PATIENCE => panic!("not within {PATIENCE:?}: {error}"),
+            Err(_) => tokio::time::sleep(PAUSE).await,
         }
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
-        tokio::time::sleep(PAUSE).await;
     }
 }
 
-// === impl Launch ===
+/// The same if there is nothing more to say than `what` was waited for.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    until_ok(async || look().await.ok_or(what)).await
+}
 
 impl Launch {
     pub(crate) fn env(self, name: &str, value: &str) -> Self {
@@ -152,12 +143,10 @@ impl Launch {
         self.arg(&format!("{name}={value}"))
     }
 
-    /// Keeps the state in a file.
     pub(crate) fn state(self, file: &Path) -> Self {
         self.flag("--state.path", file.to_str().unwrap())
     }
 
-    /// Sends log records to an endpoint.
     pub(crate) fn otlp(self, protocol: &str, endpoint: &str) -> Self {
         self.flag("--otlp.protocol", protocol)
             .flag("--otlp.endpoint", endpoint)
@@ -179,25 +168,23 @@ impl Launch {
         self
     }
 
-    /// The directory that it starts in.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.env_clear();
         if let Some(mount) = &self.mount {
             let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
             let namespace = if root { "-m" } else { "-rm" };
             let script = format!("{mount} && exec \"$0\" \"$@\"");
             command = Command::new("unshare");
-            command
-                .args([namespace, "sh", "-c", &script])
-                .arg(&self.program);
-            command
-                .env_clear()
-                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+            command.args([namespace, "sh", "-c", &script]);
+            command.arg(&self.program);
+        }
+        command.env_clear();
+        if self.mount.is_some() {
+            command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         }
         command.args(&self.arguments).envs(&self.variables);
         command.current_dir(self.dir()).stdin(Stdio::null());
@@ -211,7 +198,6 @@ impl Launch {
         (command.kill_on_drop(true).spawn().unwrap(), self.dir)
     }
 
-    /// Starts it.
     pub(crate) fn start(&self) -> Exporter {
         let (out, err) = (Lines::default(), Lines::default());
         let mut command = self.command();
@@ -224,7 +210,6 @@ impl Launch {
         }
     }
 
-    /// Starts it and waits until it listens.
     pub(crate) async fn listening(&self) -> Exporter {
         let mut exporter = self.start();
         until("it listens", async || {
@@ -236,7 +221,6 @@ impl Launch {
         exporter
     }
 
-    /// Runs it to its own end.
     pub(crate) async fn run(self) -> Finished {
         let mut process = self.start();
         Finished {
@@ -247,17 +231,11 @@ impl Launch {
     }
 }
 
-// === impl Finished ===
-
 impl Finished {
     /// Returns the message of a refusal: the status is this one, nothing is on standard output, and there is one line.
     pub(crate) fn refusal(&self, status: i32) -> &str {
-        assert_eq!(
-            self.stderr.lines().count(),
-            1,
-            "one line is enough:\n{}",
-            self.stderr
-        );
+        let lines = self.stderr.lines().count();
+        assert_eq!(lines, 1, "one line is enough:\n{}", self.stderr);
         self.refusal_with_log(status)
     }
 
@@ -271,8 +249,6 @@ impl Finished {
         message.unwrap_or_else(|| panic!("no message: {}", self.stderr))
     }
 }
-
-// === impl Exporter ===
 
 impl Exporter {
     pub(crate) fn stdout(&self) -> &Lines {
@@ -301,7 +277,6 @@ impl Exporter {
         format!("http://{}", self.address())
     }
 
-    /// Returns status and text of a page.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let request = client().get(format!("{}{path}", self.url().await));
         let response = request.send().await.unwrap();
@@ -317,7 +292,6 @@ impl Exporter {
         Scrape(self.metrics().await)
     }
 
-    /// Returns the text of a scrape.
     pub(crate) async fn metrics(&self) -> String {
         let (status, text) = self.get("/metrics").await;
         assert_eq!(status, 200, "{text}");
@@ -329,26 +303,21 @@ impl Exporter {
         self.scrape().await.value(series)
     }
 
-    /// Returns the sum over all series of a family.
     pub(crate) async fn sum(&self, family: &str) -> f64 {
         self.scrape().await.sum(family)
     }
 
-    /// Scrapes it until the answer is accepted.
     pub(crate) async fn until(&self, wanted: &str, accept: impl Fn(&Scrape) -> bool) -> Scrape {
-        let begun = Instant::now();
-        loop {
+        until_ok(async || {
             let scrape = self.scrape().await;
-            if accept(&scrape) {
-                return scrape;
-            }
-            let in_time = begun.elapsed() < PATIENCE;
-            assert!(in_time, "not within {PATIENCE:?}: {wanted}:\n{}", scrape.0);
-            tokio::time::sleep(PAUSE).await;
-        }
+            let is_it = accept(&scrape);
+            is_it
+                .then(|| scrape.clone())
+                .ok_or_else(|| format!("{wanted}:\n{}", scrape.0))
+        })
+        .await
     }
 
-    /// Waits until a series has this value.
     pub(crate) async fn until_value(&self, series: &str, value: f64) {
         let is_so = |scrape: &Scrape| scrape.value(series) == Some(value);
         self.until(&format!("{series} {value}"), is_so).await;
@@ -378,7 +347,6 @@ impl Exporter {
         Command::new("sh").args(["-c", &script]).status().unwrap();
     }
 
-    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         // Both fail only if it has ended already.
         let _ = self.child.kill();
@@ -391,7 +359,6 @@ impl Exporter {
         status.await.code()
     }
 
-    /// Returns whether it still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -425,15 +392,10 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let log = self.err.text();
-            let lines: Vec<&str> = log.lines().collect();
-            let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
-            eprintln!("the exporter logged at last:\n{}", shown.join("\n"));
+            eprintln!("the exporter logged at last:\n{}", self.err.tail());
         }
     }
 }
-
-// === impl Lines ===
 
 impl Default for Lines {
     fn default() -> Self {
@@ -442,35 +404,35 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Returns the file for a process to write to.
+    /// Returns the file for a process to append to.
     pub(crate) fn file(&self) -> fs::File {
-        self.0.reopen().unwrap()
+        let file = fs::File::options().append(true).open(self.0.path());
+        file.unwrap()
     }
 
-    /// Returns everything so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.0.path()).unwrap()).into_owned()
     }
 
-    /// Returns how many lines contain these words.
+    pub(crate) fn tail(&self) -> String {
+        let text = self.text();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+    }
+
     pub(crate) fn count(&self, words: &str) -> usize {
         let text = self.text();
         text.lines().filter(|line| line.contains(words)).count()
     }
 
-    /// Returns the first line that is wanted, once it is there.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let begun = Instant::now();
-        loop {
+        until_ok(async || {
             let text = self.text();
-            let mut lines = text
-                .split_inclusive('\n')
-                .filter_map(|line| line.strip_suffix('\n'));
-            if let Some(line) = lines.find(|line| wanted(line)) {
-                return line.to_owned();
-            }
-            assert!(begun.elapsed() < PATIENCE, "never: {what}, in:\n{text}");
-            tokio::time::sleep(PAUSE).await;
-        }
+            let lines = text.split_inclusive('\n');
+            let mut lines = lines.filter_map(|line| line.strip_suffix('\n'));
+            let line = lines.find(|line| wanted(line)).map(str::to_owned);
+            line.ok_or_else(|| format!("{what}, in:\n{text}"))
+        })
+        .await
     }
 }

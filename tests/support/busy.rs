@@ -17,15 +17,17 @@ const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
     {"id":3,"type":"BUG","state":"CLOSED","createdAt":"2025-03-05T00:00:00Z","dealAmountSum":0.25,"linkedDeals":[{"id":7,"priority":"LOW"}]},
     {"id":4,"type":"say \"no\"\\ \n twice","state":"OPEN","createdAt":"no time","linkedDeals":[{"id":9,"priority":"URGENT"}]}]}"#;
 
+/// A name that has to be escaped.
+const NAME: &str = "Zoë \"Zed\" \\ back\nslash # {a=\"b\"} 1";
+
 /// Metrics with a series in every family but the certificates.
 pub(crate) fn busy() -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
     let at = |text: &str| text.parse::<Timestamp>().expect("a time");
     metrics.loops.enable(Loop::Tickets);
     metrics.loops.success(Loop::Audit);
-    metrics
-        .loops
-        .failure(Loop::Otlp, "connect", "the collector is away");
+    let why = "the collector is away";
+    metrics.loops.failure(Loop::Otlp, "connect", why);
 
     let labels = |kind: &str, actor: &str| EventLabels {
         activity_type: kind.into(),
@@ -42,10 +44,7 @@ pub(crate) fn busy() -> Metrics {
             (labels("TASK_DONE", "none"), 0),
         ],
         names: vec![
-            (
-                "9".into(),
-                "Zoë \"Zed\" \\ back\nslash # {a=\"b\"} 1".to_owned(),
-            ),
+            ("9".into(), NAME.to_owned()),
             ("10".into(), "Ada Lovelace".to_owned()),
         ],
         newest: Some(at("2026-03-10T11:59:58.5Z")),
@@ -62,9 +61,8 @@ pub(crate) fn busy() -> Metrics {
         ..Delta::default()
     });
     let opened_at = Timestamp::now() - Duration::from_secs(60);
-    metrics
-        .audit
-        .open_ranges(RangeKind::CatchUp, 2, Some(opened_at));
+    let audit = &metrics.audit;
+    audit.open_ranges(RangeKind::CatchUp, 2, Some(opened_at));
     metrics.audit.organization("7", "Example \"Org\"");
     metrics.audit.paused(true);
 
@@ -89,7 +87,7 @@ pub(crate) fn busy() -> Metrics {
         open_states: vec!["OPEN".to_owned()],
         priorities: ["BLOCKER", "HIGH", "MEDIUM", "LOW"]
             .map(str::to_owned)
-            .to_vec(),
+            .into(),
         page_size: 100,
     };
     let noon = at("2026-03-10T12:00:00Z");

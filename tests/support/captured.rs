@@ -20,16 +20,12 @@ pub(crate) struct Captured {
     _guard: DefaultGuard,
 }
 
-/// A layer that writes lines.
 pub(crate) type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
-// === impl Captured ===
-
 impl Captured {
-    /// Collects lines of every level.
     pub(crate) fn begin() -> Self {
         Self::begin_at(Level::TRACE)
     }
@@ -55,14 +51,10 @@ impl Captured {
 
     pub(crate) fn lines(&self) -> Vec<String> {
         let written = self.written.0.lock().unwrap();
-        String::from_utf8_lossy(&written)
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        let text = String::from_utf8_lossy(&written);
+        text.lines().map(str::to_owned).collect()
     }
 }
-
-// === impl Written ===
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

@@ -9,10 +9,6 @@ use proptest::test_runner::{Config, FileFailurePersistence, RngSeed, TestCaseErr
 const SEED: u64 = 1;
 
 /// Runs a test, which panics if a case fails, with random cases.
-///
-/// # Panics
-///
-/// With the smallest case that fails.
 pub(crate) fn check<S: Strategy>(
     name: &'static str,
     cases: u32,

@@ -1,7 +1,5 @@
 //! A collector that does as it is told: OTLP over gRPC or HTTP on a free loopback port.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::collections::VecDeque;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -32,15 +30,12 @@ use tonic::transport::{Certificate, Identity};
 /// What the peer says to one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// It takes the records.
     Accept,
     /// It takes the request and refuses so many records.
     Partial(i64, &'static str),
-    /// A gRPC status. Over HTTP it is a 500.
     Status(tonic::Status),
     /// An HTTP status with a body of a type, and perhaps `Retry-After`.
     Http(u16, &'static str, &'static str, Option<&'static str>),
-    /// Nothing, ever.
     Silence,
 }
 
@@ -53,15 +48,12 @@ pub(crate) struct Script {
     pub(crate) bad: Mutex<Vec<String>>,
     /// The ids of every request, refused ones too.
     pub(crate) requests: Mutex<Vec<Vec<String>>>,
-    /// Records that were taken.
     pub(crate) taken: Mutex<Vec<LogRecord>>,
     /// Headers of the last request, gRPC metadata included.
     pub(crate) headers: Mutex<HeaderMap>,
-    /// The last request that was taken.
     pub(crate) last: Mutex<Option<ExportLogsServiceRequest>>,
 }
 
-/// A running peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
@@ -71,10 +63,7 @@ pub(crate) struct Peer {
 
 struct Grpc(Arc<Script>);
 
-// === impl Peer ===
-
 impl Peer {
-    /// Starts a server on a free port.
     async fn serve<F: Future<Output: Send> + Send + 'static>(
         server: impl FnOnce(TcpListener, Arc<Script>) -> F,
     ) -> Self {
@@ -158,8 +147,6 @@ impl Drop for Peer {
     }
 }
 
-// === impl Script ===
-
 impl Script {
     fn take(&self, request: ExportLogsServiceRequest, headers: HeaderMap) -> Reply {
         let resources = request.resource_logs.iter();
@@ -180,8 +167,6 @@ impl Script {
         Reply::Accept
     }
 }
-
-// === impl Grpc ===
 
 #[tonic::async_trait]
 impl LogsService for Grpc {
@@ -206,15 +191,16 @@ async fn http_export(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let encoding = headers.get("content-encoding");
-    let request = if encoding.is_some_and(|encoding| encoding == "gzip") {
-        let mut plain = Vec::new();
+    let mut plain = body.to_vec();
+    if headers
+        .get("content-encoding")
+        .is_some_and(|encoding| encoding == "gzip")
+    {
+        plain.clear();
         let mut decoder = flate2::read::GzDecoder::new(body.as_ref());
         decoder.read_to_end(&mut plain).unwrap();
-        ExportLogsServiceRequest::decode(plain.as_slice())
-    } else {
-        ExportLogsServiceRequest::decode(body)
-    };
+    }
+    let request = ExportLogsServiceRequest::decode(plain.as_slice());
     let protobuf = |answer: ExportLogsServiceResponse| {
         let headers = [("content-type", "application/x-protobuf")];
         (headers, answer.encode_to_vec()).into_response()
@@ -223,20 +209,17 @@ async fn http_export(
         Reply::Accept => protobuf(ExportLogsServiceResponse::default()),
         Reply::Partial(rejected, message) => protobuf(partial(rejected, message)),
         Reply::Status(status) => {
-            let code = match status.code() {
-                tonic::Code::InvalidArgument => StatusCode::BAD_REQUEST,
-                _ => StatusCode::INTERNAL_SERVER_ERROR,
-            };
+            let is_bad = status.code() == tonic::Code::InvalidArgument;
+            let code = StatusCode::from_u16(if is_bad { 400 } else { 500 }).unwrap();
             (code, status.message().to_owned()).into_response()
         }
         Reply::Http(status, content_type, body, retry_after) => {
-            let headers = [("content-type", content_type)];
-            let retry_after = retry_after.map(|value| [("retry-after", value)]);
-            let status = StatusCode::from_u16(status).unwrap();
-            match retry_after {
-                Some(retry_after) => (status, retry_after, headers, body).into_response(),
-                None => (status, headers, body).into_response(),
+            let mut headers = HeaderMap::new();
+            headers.insert("content-type", content_type.parse().unwrap());
+            if let Some(value) = retry_after {
+                headers.insert("retry-after", value.parse().unwrap());
             }
+            (StatusCode::from_u16(status).unwrap(), headers, body).into_response()
         }
         Reply::Silence => std::future::pending().await,
     }

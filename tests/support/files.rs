@@ -1,7 +1,5 @@
 //! The files of the repository, and Kubernetes objects as plain values.
 
-#![allow(dead_code, reason = "each test program uses what it needs")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,22 +11,26 @@ pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Reads a text file of the repository.
 pub(crate) fn file(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Reads a YAML or JSON file of the repository.
 pub(crate) fn yaml(name: &str) -> Value {
     serde_saphyr::from_str(&file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
+/// Returns the path of a key or a certificate.
+pub(crate) fn tls(name: &str) -> String {
+    path(&format!("tests/support/tls/{name}"))
+        .display()
+        .to_string()
+}
+
 /// Returns the names in a directory of the repository, sorted.
 pub(crate) fn names(directory: &str) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(path(directory))
-        .unwrap_or_else(|error| panic!("{directory}: {error}"))
-        .map(|entry| text(&entry.unwrap().file_name().to_str().into()))
-        .collect();
+    let entries = fs::read_dir(path(directory)).expect(directory);
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
     names.sort();
     names
 }
@@ -52,21 +54,14 @@ pub(crate) fn generated(name: &str, wanted: &str) {
     if std::env::var_os("UPDATE").is_some() {
         fs::write(path(name), wanted).unwrap();
     }
-    let up_to_date = fs::read_to_string(path(name)).is_ok_and(|text| text == wanted);
-    assert!(
-        up_to_date,
-        "{name} is out of date: UPDATE=1 cargo test --test it"
-    );
+    let is_right = fs::read_to_string(path(name)).is_ok_and(|text| text == wanted);
+    assert!(is_right, "outdated: {name}: UPDATE=1 cargo test --test it");
 }
 
-/// Copies a directory and everything in it.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (from, to) = (
-            entry.as_ref().unwrap().path(),
-            to.join(entry.unwrap().file_name()),
-        );
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
         if from.is_dir() {
             copy(&from, &to);
         } else {
@@ -77,13 +72,10 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 
 /// Returns the targets of the Markdown links in a text.
 pub(crate) fn links(text: &str) -> Vec<&str> {
-    text.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next())
-        .collect()
+    let parts = text.split("](").skip(1);
+    parts.filter_map(|rest| rest.split(')').next()).collect()
 }
 
-/// Returns the documents of a YAML stream.
 pub(crate) fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
@@ -122,11 +114,9 @@ pub(crate) fn bytes(quantity: &Value) -> u64 {
     let text = text(quantity);
     let text = text.trim_end_matches('B');
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = ["", "Ki", "Mi", "Gi"]
-        .iter()
-        .position(|unit| *unit == &text[digits.len()..]);
-    let shift = 10 * unit.unwrap_or_else(|| panic!("unknown unit: {quantity}"));
-    digits.parse::<u64>().unwrap() << shift
+    let mut units = ["", "Ki", "Mi", "Gi"].iter();
+    let unit = units.position(|unit| *unit == &text[digits.len()..]);
+    digits.parse::<u64>().unwrap() << (10 * unit.expect("a unit"))
 }
 
 /// Asserts that a value has everything of a JSON pattern: objects may have more keys, and null means absent.

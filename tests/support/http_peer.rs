@@ -1,7 +1,5 @@
 //! A server that answers byte for byte as a test says: also what no HTTP library would send.
 
-#![allow(dead_code, reason = "each test crate uses what it needs")]
-
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,14 +8,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A request as it came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// The request line and the headers.
     pub(crate) head: String,
 }
 
-/// What happens to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// These bytes, then the connection is closed.
@@ -40,33 +36,25 @@ pub(crate) struct Peer {
 /// A whole answer: its length is right, and the connection ends with it.
 pub(crate) fn answer(status: &str, headers: &[&str], body: impl AsRef<[u8]>) -> Reply {
     let body = body.as_ref();
-    let mut bytes = head(status, headers, body.len()).into_bytes();
-    bytes.extend_from_slice(body);
-    Reply::Bytes(bytes)
+    let head = head(status, headers, body.len());
+    Reply::Bytes([head.as_bytes(), body].concat())
 }
 
-/// JSON with that status.
 pub(crate) fn json(status: &str, body: impl AsRef<[u8]>) -> Reply {
     answer(status, &["content-type: application/json"], body)
 }
 
 /// The status line and headers of an answer with so many bytes of body.
 pub(crate) fn head(status: &str, headers: &[&str], length: usize) -> String {
-    let headers: String = headers
-        .iter()
-        .map(|header| format!("{header}\r\n"))
-        .collect();
+    let headers = headers.iter().map(|header| format!("{header}\r\n"));
+    let headers: String = headers.collect();
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n")
 }
 
-/// A ticket page without tickets.
 pub(crate) const NO_TICKETS: &str = r#"{"items":[],"limit":100,"offset":0,"totalCount":0}"#;
 
-/// An audit log page without entries.
 pub(crate) const NO_ENTRIES: &str =
     r#"{"items":[],"startCursor":null,"endCursor":null,"hasPrevious":false,"hasMore":false}"#;
-
-// === impl Seen ===
 
 impl Seen {
     /// What was asked for: the path and the query.
@@ -74,8 +62,6 @@ impl Seen {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 }
-
-// === impl Peer ===
 
 impl Peer {
     /// Starts a server; the script gets each request and its number, from 1.
@@ -98,12 +84,10 @@ impl Peer {
         }
     }
 
-    /// A server that gives the same answer to everybody.
     pub(crate) async fn always(reply: Reply) -> Self {
         Self::start(move |_, _| reply.clone()).await
     }
 
-    /// Its base address.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -112,12 +96,10 @@ impl Peer {
         self.address
     }
 
-    /// The requests so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// How many requests came.
     pub(crate) fn count(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
@@ -149,37 +131,20 @@ where
         log.push(seen.clone());
         log.len()
     };
+    let reply = script(&seen, number);
+    let (Reply::Bytes(first) | Reply::Held(first) | Reply::Reset(first) | Reply::Drip(first, ..)) =
+        &reply;
     // A client that goes away is what some tests are about.
-    let _ = match script(&seen, number) {
-        Reply::Bytes(bytes) => finish(&mut stream, &bytes).await,
-        Reply::Held(bytes) => {
-            let _ = stream.write_all(&bytes).await;
-            // Until the client goes; what else it sends is taken.
-            while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
-            Ok(())
+    let _ = stream.write_all(first).await;
+    match reply {
+        Reply::Bytes(_) => drop(stream.shutdown().await),
+        // Until the client goes; what else it sends is taken.
+        Reply::Held(_) => while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {},
+        Reply::Reset(_) => drop(socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))),
+        Reply::Drip(_, again, pause) => {
+            while stream.write_all(&again).await.is_ok() {
+                tokio::time::sleep(pause).await;
+            }
         }
-        Reply::Reset(bytes) => {
-            let _ = stream.write_all(&bytes).await;
-            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
-        }
-        Reply::Drip(first, again, pause) => drip(&mut stream, &first, &again, pause).await,
-    };
-}
-
-async fn finish(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
-    stream.write_all(bytes).await?;
-    stream.shutdown().await
-}
-
-async fn drip(
-    stream: &mut TcpStream,
-    first: &[u8],
-    again: &[u8],
-    pause: Duration,
-) -> std::io::Result<()> {
-    stream.write_all(first).await?;
-    loop {
-        stream.write_all(again).await?;
-        tokio::time::sleep(pause).await;
     }
 }

@@ -25,7 +25,6 @@ pub(crate) fn api(base_url: &str) -> api::Settings {
     }
 }
 
-/// A client of the simulator at this address.
 pub(crate) fn client(base_url: &str, metrics: &Metrics) -> Client {
     rustls::crypto::ring::default_provider()
         .install_default()
@@ -53,8 +52,6 @@ pub(crate) fn ledger(path: StatePath, base_url: impl Into<String>) -> ledger::Se
 /// Log records that are nothing but their JSON, behind a byte for their kind.
 #[derive(Debug)]
 pub(crate) struct PlainRecords;
-
-// === impl PlainRecords ===
 
 impl Encode for PlainRecords {
     fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>) {

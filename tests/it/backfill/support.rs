@@ -9,30 +9,25 @@ use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::simulator::{ClockSource, Config, Running, Served, Simulator};
 use tempfile::TempDir;
 
-use crate::support::binary::{Exporter, Finished, KEY, Launch, client, exporter, launch};
+use crate::support::binary::{Exporter, KEY, Launch, exporter, launch};
 use crate::support::collector_peer::Peer;
 use crate::support::openmetrics::{Family, Sample, parse};
 
 /// Events by activity type and actor.
-pub(super) type Counts = BTreeMap<(String, String), u64>;
+pub(super) type Counts = BTreeMap<Vec<String>, f64>;
 
 /// An organization with a week of history that ended five hours ago, in which nothing else happens; a collector; and a
 /// directory for files.
 pub(super) struct World {
     running: Running,
     pub(super) peer: Peer,
-    pub(super) dir: TempDir,
+    dir: TempDir,
 }
-
-// === impl World ===
 
 impl World {
     pub(super) async fn new(history: u64) -> Self {
-        Self::with(Config {
-            history,
-            ..Config::quiet()
-        })
-        .await
+        let quiet = Config::quiet();
+        Self::with(Config { history, ..quiet }).await
     }
 
     pub(super) async fn with(config: Config) -> Self {
@@ -66,9 +61,7 @@ impl World {
 
     /// The number of files beside the backfill's.
     pub(super) fn files(&self) -> usize {
-        std::fs::read_dir(self.dir.path())
-            .expect("it is there")
-            .count()
+        self.dir.path().read_dir().expect("it is there").count()
     }
 
     /// A backfill, as quick as it can be; the arguments are separated by spaces.
@@ -84,14 +77,9 @@ impl World {
 
     /// A backfill to the collector, with this file for its progress.
     pub(super) fn to_otlp_with(&self, progress: &str, arguments: &str) -> Launch {
-        self.backfill(arguments)
-            .arg("--to=otlp")
-            .arg(&format!("--progress={}", self.path(progress).display()))
-            .env(
-                "ORGDATA_OTLP_ENDPOINT",
-                &format!("http://{}", self.peer.address),
-            )
-            .env("ORGDATA_OTLP_PROTOCOL", "grpc")
+        let progress = self.path(progress).display().to_string();
+        self.backfill(&format!("--to=otlp --progress={progress} {arguments}"))
+            .otlp("grpc", &format!("http://{}", self.peer.address))
     }
 
     /// A backfill to the collector, with the progress in `p.db`.
@@ -99,32 +87,17 @@ impl World {
         self.to_otlp_with("p.db", arguments)
     }
 
-    /// A backfill into the file `h.om`.
     pub(super) fn to_file(&self, arguments: &str) -> Launch {
-        self.backfill(arguments)
-            .args(&[
-                "--to",
-                "openmetrics",
-                &self.path("h.om").display().to_string(),
-            ])
-            .env(
-                "ORGDATA_STATE_PATH",
-                &self.path("state.db").display().to_string(),
-            )
+        let file = self.path("h.om").display().to_string();
+        self.backfill(&format!("--to openmetrics {file} {arguments}"))
+            .state(&self.path("state.db"))
     }
 
     /// An exporter with its state in this file that has read its first page.
     pub(super) async fn exporter(&self, state: &str, arguments: &[&str]) -> Exporter {
-        let exporter = exporter(&self.running.base_url())
-            .env(
-                "ORGDATA_STATE_PATH",
-                &self.path(state).display().to_string(),
-            )
-            .args(arguments)
-            .start();
-        exporter
-            .until_value("orgdata_up{loop=\"audit\"}", 1.0)
-            .await;
+        let launch = exporter(&self.running.base_url()).state(&self.path(state));
+        let exporter = launch.args(arguments).start();
+        exporter.synced().await;
         exporter
     }
 
@@ -141,8 +114,7 @@ impl World {
     pub(super) fn truth(&self, wanted: impl Fn(Timestamp) -> bool) -> Counts {
         let mut counts = Counts::new();
         for entry in self.entries(wanted) {
-            let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
-            *counts.entry((entry.activity_type, actor)).or_default() += 1;
+            *counts.entry(labels(&entry)).or_default() += 1.0;
         }
         counts
     }
@@ -159,18 +131,24 @@ impl World {
     pub(super) fn totals(&self) -> Counts {
         let mut totals = Counts::new();
         for sample in self.samples() {
-            let value = sample.value as u64;
-            let last = totals.insert(series(&sample), value);
-            let is_right = last.map_or(value == 0, |last| last <= value);
+            let last = totals.insert(series(&sample), sample.value);
+            let is_right = last.map_or(sample.value == 0.0, |last| last <= sample.value);
             assert!(is_right, "each begins with 0 and never falls: {sample:?}");
         }
         totals
     }
 }
 
-/// The labels that the metric itself has.
-pub(super) fn series(sample: &Sample) -> (String, String) {
-    (label(sample, "activity_type"), label(sample, "actor"))
+/// The labels that an entry is counted with.
+pub(super) fn labels(entry: &Served) -> Vec<String> {
+    let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
+    vec![entry.activity_type.clone(), actor]
+}
+
+pub(super) fn series(sample: &Sample) -> Vec<String> {
+    ["activity_type", "actor"]
+        .map(|name| label(sample, name))
+        .into()
 }
 
 pub(super) fn label(sample: &Sample, name: &str) -> String {
@@ -178,28 +156,24 @@ pub(super) fn label(sample: &Sample, name: &str) -> String {
     label.map_or(String::new(), |(_, value)| value.clone())
 }
 
-pub(super) fn sum(counts: &Counts) -> u64 {
+pub(super) fn sum(counts: &Counts) -> f64 {
     counts.values().sum()
-}
-
-/// What the exporter counts.
-pub(super) async fn counted(exporter: &Exporter) -> Counts {
-    let request = client().get(format!("{}/metrics", exporter.url().await));
-    let request = request.header("accept", "application/openmetrics-text");
-    let text = request.send().await.expect("an answer").text().await;
-    let families = parse(&text.expect("a body")).expect("OpenMetrics");
-    let samples = families.iter().flat_map(|family| &family.samples);
-    samples
-        .filter(|sample| sample.name == "orgdata_audit_events_total" && sample.value > 0.0)
-        .map(|sample| (series(sample), sample.value as u64))
-        .collect()
 }
 
 /// Runs it to a good end and returns what it prints.
 pub(super) async fn done(launch: Launch) -> String {
-    let finished: Finished = launch.run().await;
+    let finished = launch.run().await;
     assert_eq!(finished.status, Some(0), "{finished:?}");
     finished.stdout
+}
+
+/// Runs it to an end with this status and a message that has all of the words.
+pub(super) async fn fails(launch: Launch, status: i32, words: &[&str]) {
+    let finished = launch.run().await;
+    let message = finished.refusal_with_log(status);
+    for words in words {
+        assert!(message.contains(words), "{words} is missing in: {message}");
+    }
 }
 
 pub(super) fn hours(hours: u64) -> Duration {

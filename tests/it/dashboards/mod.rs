@@ -38,9 +38,9 @@ fn targets(dashboard: &Value, kind: &str) -> Vec<(String, String)> {
 
 /// Returns the Prometheus queries of both dashboards with the titles of their panels.
 fn queries() -> Vec<(String, String)> {
-    dashboards()
-        .iter()
-        .flat_map(|dashboard| targets(dashboard, "prometheus"))
+    let dashboards = dashboards().into_iter();
+    dashboards
+        .flat_map(|dashboard| targets(&dashboard, "prometheus"))
         .collect()
 }
 
@@ -49,57 +49,39 @@ fn variables_and_panels_keep_the_rules_of_the_linter() {
     for dashboard in dashboards() {
         let variables = array(&dashboard["templating"]["list"]);
         assert_has!(variables[0], { "type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus" });
-        for (variable, name, label) in [
-            (&variables[1], "job", "Job"),
-            (&variables[2], "instance", "Instance"),
-        ] {
-            assert_has!(*variable, {
+        for (at, name, label) in [(1, "job", "Job"), (2, "instance", "Instance")] {
+            assert_has!(variables[at], {
                 "name": name, "label": label, "multi": true, "includeAll": true, "allValue": ".+",
                 "datasource": { "type": "prometheus", "uid": "${datasource}" },
             });
         }
-        for variable in variables
-            .iter()
-            .filter(|variable| variable["type"] == "query")
-        {
-            let query = text(&variable["query"]);
-            assert!(
-                query.starts_with("label_values(orgdata_") && variable["refresh"] == 2,
-                "{query}"
-            );
+        let of_kind = |kind: &'static str| {
+            let variables = variables.iter();
+            variables.filter(move |variable| variable["type"] == kind)
+        };
+        for variable in of_kind("query") {
+            let is_ours = text(&variable["query"]).starts_with("label_values(orgdata_");
+            assert!(is_ours && variable["refresh"] == 2, "{variable}");
         }
-        let sources = variables
-            .iter()
-            .filter(|variable| variable["type"] == "datasource");
-        assert_eq!(sources.count(), 1);
+        assert_eq!(of_kind("datasource").count(), 1);
         for panel in panels(&dashboard) {
             let is_logs = panel["type"] == "logs";
             let source = if is_logs { "${loki}" } else { "${datasource}" };
             assert_eq!(panel["datasource"]["uid"], source, "{}", panel["title"]);
-            assert!(
-                !text(&panel["title"]).is_empty() && text(&panel["description"]).ends_with('.'),
-                "{panel:#}"
-            );
+            let is_told = text(&panel["description"]).ends_with('.');
+            assert!(is_told && !text(&panel["title"]).is_empty(), "{panel:#}");
             let unit = text(&panel["fieldConfig"]["defaults"]["unit"]);
-            assert!(
-                is_logs || UNITS.split(' ').any(|known| known == unit),
-                "{}: {unit}",
-                panel["title"]
-            );
-            let queries = array(&panel["targets"])
-                .iter()
-                .map(|target| text(&target["expr"]));
-            assert!(
-                queries.clone().count() > 0 && queries.clone().all(|query| !query.is_empty()),
-                "{panel:#}"
-            );
+            let is_known = UNITS.split(' ').any(|known| known == unit);
+            assert!(is_logs || is_known, "{}: {unit}", panel["title"]);
+            let targets = array(&panel["targets"]);
+            let mut queries = targets.iter().map(|target| text(&target["expr"]));
+            let is_filled = !targets.is_empty() && queries.all(|query| !query.is_empty());
+            assert!(is_filled, "{panel:#}");
         }
         for (panel, query) in targets(&dashboard, "loki") {
-            assert!(query.starts_with("{service_name="), "{panel}: {query}");
-            assert!(
-                !query.contains('[') || query.contains("[$__auto]"),
-                "{panel}: {query}"
-            );
+            let range = !query.contains('[') || query.contains("[$__auto]");
+            let is_ours = query.starts_with("{service_name=");
+            assert!(is_ours && range, "{panel}: {query}");
         }
     }
 }
@@ -110,30 +92,25 @@ fn queries_keep_the_rules_of_the_linter() {
         let selectors = selectors(&query);
         assert!(!selectors.is_empty(), "{panel}: {query}");
         for selector in selectors {
-            for label in ["job", "instance"] {
-                let wanted = (label.to_owned(), "=~".to_owned(), format!("${label}"));
-                assert!(
-                    selector.matchers.contains(&wanted),
-                    "{panel}: {label} in {query}"
-                );
+            for wanted in [("job", "=~", "$job"), ("instance", "=~", "$instance")] {
+                let is_there = selector.matchers.contains(&wanted);
+                assert!(is_there, "{panel}: {wanted:?} in {query}");
             }
-            let range = selector.range.as_deref();
-            let ranges: &[_] = match selector.function.as_str() {
+            let range = selector.range;
+            let ranges: &[_] = match selector.function {
                 "rate" | "irate" => &[Some("$__rate_interval")],
                 "increase" => &[Some("$__rate_interval"), Some("$__range"), Some("1h")],
                 _ => &[None],
             };
             assert!(ranges.contains(&range), "{panel}: {range:?} in {query}");
-            assert!(
-                !selector.is_counter() || range.is_some(),
-                "{panel}: a bare counter in {query}"
-            );
+            let is_bare = selector.is_counter() && range.is_none();
+            assert!(!is_bare, "{panel}: a bare counter in {query}");
         }
         // People count whole numbers, and `increase()` extrapolates.
-        let rounded =
-            query.matches("round(increase(").count() == query.matches("increase(").count();
+        let count = |words: &str| query.matches(words).count();
+        let is_rounded = count("round(increase(") == count("increase(");
         assert!(
-            rounded || query.contains("histogram_quantile("),
+            is_rounded || count("histogram_quantile(") > 0,
             "{panel}: {query}"
         );
     }
@@ -148,17 +125,11 @@ fn a_panel_without_events_or_tickets_shows_zero() {
         "vector(0)",
     ];
     for (panel, query) in queries() {
-        let or_zero = zeros
-            .iter()
-            .any(|zero| query.contains(&format!("or on () {zero}")));
+        let has = |zero: &&str| query.contains(&format!("or on () {zero}"));
         let is_always_there = |metric: &str| always.split(' ').any(|name| metric.starts_with(name));
-        let mut metrics = selectors(&query)
-            .into_iter()
-            .map(|selector| selector.metric);
-        assert!(
-            or_zero || metrics.all(|metric| is_always_there(&metric)),
-            "{panel}: {query}"
-        );
+        let mut selectors = selectors(&query).into_iter();
+        let are_there = selectors.all(|selector| is_always_there(selector.metric));
+        assert!(zeros.iter().any(has) || are_there, "{panel}: {query}");
     }
 }
 
@@ -174,13 +145,9 @@ fn a_dashboard_can_be_provisioned_as_it_is() {
         for panel in array(&dashboard["panels"]) {
             let [x, y, w, h] =
                 ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
-            assert!(x + w <= 24, "{}", panel["title"]);
             let mut cells = (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y)));
-            assert!(
-                cells.all(|cell| taken.insert(cell)),
-                "{} overlaps",
-                panel["title"]
-            );
+            let is_free = x + w <= 24 && cells.all(|cell| taken.insert(cell));
+            assert!(is_free, "{} overlaps", panel["title"]);
         }
     }
 }

@@ -27,16 +27,10 @@ fn settings(name: &str) -> BTreeMap<String, String> {
     let lines = text
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let variable = |line: &str| {
-        line.split_once('=')
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    };
-    lines.map(|line| variable(line).unwrap()).collect()
-}
-
-/// Returns the container of the native sidecar.
-fn native() -> Value {
-    document("components/native-sidecar/container.yaml")["spec"]["template"]["spec"]["initContainers"][0].take()
+    let variables = lines.map(|line| line.split_once('=').unwrap());
+    variables
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// Returns the variables that the program reads for its flags.
@@ -44,18 +38,18 @@ pub(crate) fn variables() -> BTreeSet<String> {
     let command = Cli::command();
     let variables = command
         .get_arguments()
-        .filter_map(|argument| argument.get_env()?.to_str());
-    variables.map(str::to_owned).collect()
+        .filter_map(|argument| argument.get_env());
+    variables
+        .map(|name| name.to_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Returns the words of a text that are variables of the program.
 pub(crate) fn variables_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
     // Prose has the prefix alone.
-    words
-        .filter(|word| word.starts_with("ORGDATA_") && *word != "ORGDATA_")
-        .map(str::to_owned)
-        .collect()
+    let words = words.filter(|word| word.starts_with("ORGDATA_") && *word != "ORGDATA_");
+    words.map(str::to_owned).collect()
 }
 
 #[test]
@@ -87,47 +81,32 @@ spec:
 
 #[test]
 fn a_sidecar_is_the_exporter_of_the_base() {
-    let base =
-        document("base/statefulset.yaml")["spec"]["template"]["spec"]["containers"][0].take();
-    let mut native = native();
-    for key in [
-        "name",
-        "image",
-        "imagePullPolicy",
-        "envFrom",
-        "env",
-        "livenessProbe",
-    ] {
+    let pod = |name: &str| document(name)["spec"]["template"]["spec"].take();
+    let base = pod("base/statefulset.yaml")["containers"][0].take();
+    let mut native = pod("components/native-sidecar/container.yaml")["initContainers"][0].take();
+    for key in "name image imagePullPolicy envFrom env livenessProbe".split(' ') {
         assert_eq!(native[key], base[key], "{key}");
     }
-    assert_eq!(
-        native["resources"]["requests"]["memory"],
-        base["resources"]["requests"]["memory"]
-    );
-    assert_eq!(
-        native["resources"]["limits"]["memory"],
-        base["resources"]["limits"]["memory"]
-    );
+    for key in ["requests", "limits"] {
+        let memory = |container: &Value| container["resources"][key]["memory"].clone();
+        assert_eq!(memory(&native), memory(&base), "{key}");
+    }
     assert_has!(native["securityContext"], base["securityContext"]);
     let [base, sidecar] = SETTINGS.map(settings);
     assert!(base.keys().all(|name| sidecar.contains_key(name)));
     // A plain sidecar is a native one without its restart policy.
     let policy = native.as_object_mut().unwrap().remove("restartPolicy");
     assert_eq!(policy, Some(json!("Always")));
-    assert_eq!(
-        document("components/plain-sidecar/container.yaml")[0]["value"],
-        native
-    );
+    let plain = document("components/plain-sidecar/container.yaml");
+    assert_eq!(plain[0]["value"], native);
 }
 
 #[test]
 fn variables_and_versions_are_those_of_the_program() {
     let (known, mut found) = (variables(), 0);
     let mut files = below(DIRECTORY);
-    files.push((
-        "dashboards".to_owned(),
-        file("dashboards/kustomization.yaml"),
-    ));
+    let dashboards = "dashboards/kustomization.yaml";
+    files.push((dashboards.to_owned(), file(dashboards)));
     for (name, text) in files {
         let unknown: Vec<String> = variables_in(&text).difference(&known).cloned().collect();
         assert!(unknown.is_empty(), "{name}: {unknown:?}");
@@ -140,11 +119,8 @@ fn variables_and_versions_are_those_of_the_program() {
                 "newTag: ",
             ];
             if let Some(version) = keys.iter().find_map(|key| line.strip_prefix(key)) {
-                assert_eq!(
-                    version.trim_matches('"'),
-                    env!("CARGO_PKG_VERSION"),
-                    "{name}: {line}"
-                );
+                let version = version.trim_matches('"');
+                assert_eq!(version, env!("CARGO_PKG_VERSION"), "{name}: {line}");
                 found += 1;
             }
         }
@@ -161,10 +137,8 @@ fn the_readme_names_every_component_and_its_links_work() {
     for link in links(&readme) {
         let target = link.split('#').next().unwrap();
         let exists = path(DIRECTORY).join(target).exists();
-        assert!(
-            exists || link.starts_with("https://kubernetes.io/"),
-            "{link}"
-        );
+        let is_outside = link.starts_with("https://kubernetes.io/");
+        assert!(exists || is_outside, "{link}");
     }
 }
 
@@ -194,17 +168,12 @@ async fn the_settings_start_it_and_it_is_ready_without_the_api() {
             assert_eq!(exporter.get(page).await.0, 200, "{name}: {page}");
         }
         let max = bytes(&json!(settings["ORGDATA_STATE_MAX_SIZE"])) as f64;
-        assert_eq!(
-            exporter.value("orgdata_state_max_size_bytes").await,
-            Some(max),
-            "{name}"
-        );
+        let shown = exporter.value("orgdata_state_max_size_bytes").await;
+        assert_eq!(shown, Some(max), "{name}");
         assert!(state.exists());
         let asked = Instant::now();
         assert_eq!(exporter.stop().await, Some(0), "{name}");
-        assert!(
-            asked.elapsed() < Duration::from_secs(10),
-            "within any grace period"
-        );
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(10), "within any grace period");
     }
 }

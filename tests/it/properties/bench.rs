@@ -12,13 +12,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use orgdata_exporter::api::{Client, Filters, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Tail};
-use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings, Settled, StatePath};
-use orgdata_exporter::metrics::audit::Total;
+use orgdata_exporter::ledger::{
+    LedgerHandle, LedgerState, Settings as LedgerSettings, Settled, StatePath,
+};
+use orgdata_exporter::metrics::audit::{EventLabels, Total};
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::simulator::{Config, Running, Simulator};
 
 use super::case::{Case, Step};
 use super::world::World;
+use crate::support::settings;
 
 /// Longer than any wait after a failure: a round that asks for it has nothing left to do.
 const REST: Duration = Duration::from_secs(60);
@@ -40,8 +43,6 @@ pub(super) struct Bench {
     pub(super) lossy: bool,
 }
 
-// === impl Bench ===
-
 impl Bench {
     pub(super) async fn new(case: &Case, path: StatePath) -> Self {
         Self::filtered(case, path, Filters::default()).await
@@ -58,38 +59,44 @@ impl Bench {
         let (running, client) = serve(config, filters).await;
         let world = Arc::new(Mutex::new(World::new(running.simulator())));
         let shared = world.clone();
-        running
-            .simulator()
-            .on_request(Box::new(move |request, sim| {
-                shared.lock().unwrap().requested(request, sim);
-                None
-            }));
+        let sim = running.simulator();
+        sim.on_request(Box::new(move |request, sim| {
+            shared.lock().unwrap().requested(request, sim);
+            None
+        }));
         let ledger_settings = LedgerSettings {
             filters: client.settings().filters.fingerprint(),
-            ..super::settings::ledger(path, running.base_url())
+            ..settings::ledger(path, running.base_url())
         };
-        let metrics = Metrics::new(Duration::ZERO);
         let (ledger, state) = LedgerHandle::open(ledger_settings.clone()).unwrap();
-        let tail = Tail::new(
-            client.clone(),
-            ledger.clone(),
-            state,
-            metrics.clone(),
-            settings(case),
-        );
-        let (parts, delivered) = (Some((ledger, tail)), Vec::new());
-        Self {
+        let mut bench = Self {
             case: case.clone(),
             running,
             world,
             client,
-            metrics,
+            metrics: Metrics::new(Duration::ZERO),
             ledger_settings,
-            parts,
+            parts: None,
             start_floor: None,
-            delivered,
+            delivered: Vec::new(),
             lossy: false,
-        }
+        };
+        bench.start_tail(ledger, state);
+        bench
+    }
+
+    fn start_tail(&mut self, ledger: LedgerHandle, state: LedgerState) {
+        let hour = Duration::from_secs(3600);
+        let settings = Settings {
+            poll_interval: hour,
+            start: self.case.start,
+            reread_interval: hour,
+            reread_window: hour,
+            page_size: self.case.page_size,
+        };
+        let (client, metrics) = (self.client.clone(), self.metrics.clone());
+        let tail = Tail::new(client, ledger.clone(), state, metrics, settings);
+        self.parts = Some((ledger, tail));
     }
 
     pub(super) fn sim(&self) -> &Simulator {
@@ -110,10 +117,8 @@ impl Bench {
 
     pub(super) async fn step(&mut self, step: &Step) {
         match step {
-            Step::Now(change) => self.world().change(self.running.simulator(), change),
-            Step::During(requests, change) => {
-                self.world().pending.push((*requests, change.clone()))
-            }
+            Step::Now(change) => self.world().change(self.sim(), change),
+            Step::During(at, change) => self.world().pending.push((*at, change.clone())),
             Step::Rounds(rounds) => {
                 self.tail().hurry();
                 for _ in 0..*rounds {
@@ -123,7 +128,7 @@ impl Bench {
             Step::Settle => self.settle().await,
             Step::Die(polls) => {
                 self.tail().hurry();
-                self.world().round_begins();
+                self.world().looks = true;
                 polled(*polls, self.tail().round()).await;
                 self.restart().await;
             }
@@ -145,14 +150,7 @@ impl Bench {
             self.metrics = Metrics::new(Duration::ZERO);
             LedgerHandle::open(self.ledger_settings.clone()).unwrap()
         };
-        let tail = Tail::new(
-            self.client.clone(),
-            ledger.clone(),
-            state,
-            self.metrics.clone(),
-            settings(&self.case),
-        );
-        self.parts = Some((ledger, tail));
+        self.start_tail(ledger, state);
         self.look().await;
     }
 
@@ -180,19 +178,15 @@ impl Bench {
         }
         self.tail().hurry();
         for _ in 0..rounds {
-            self.world().round_begins();
+            self.world().looks = true;
             self.tail().round().await;
             self.look_for_birth().await;
         }
-        other
-            .execute_batch(
-                "DROP TRIGGER fail_INSERT; DROP TRIGGER fail_UPDATE; DROP TRIGGER fail_DELETE",
-            )
-            .unwrap();
+        let drop = "DROP TRIGGER fail_INSERT; DROP TRIGGER fail_UPDATE; DROP TRIGGER fail_DELETE";
+        other.execute_batch(drop).unwrap();
         self.look().await;
     }
 
-    /// Rounds until there is nothing left to do.
     pub(super) async fn settle(&mut self) {
         self.tail().hurry();
         let most = 300 + 20 * self.sim().event_count();
@@ -201,29 +195,22 @@ impl Bench {
                 return;
             }
         }
-        panic!(
-            "the tail does not come to rest in {most} rounds: {:?}",
-            self.metrics.loops.state(Loop::Audit).last_failure
-        );
+        let failure = self.metrics.loops.state(Loop::Audit).last_failure;
+        panic!("the tail does not come to rest in {most} rounds: {failure:?}");
     }
 
     pub(super) async fn round(&mut self) -> Duration {
-        self.world().round_begins();
-        let wait = polled(100_000, self.tail().round())
-            .await
-            .expect("the round ends");
+        self.world().looks = true;
+        let wait = polled(100_000, self.tail().round()).await;
         self.look().await;
-        wait
+        wait.expect("the round ends")
     }
 
     /// Takes what may be sent from the outbox, and checks that whatever is missing lies in an open range.
     async fn look(&mut self) {
         self.look_for_birth().await;
-        let records = self
-            .ledger()
-            .outbox_batch(usize::MAX, usize::MAX)
-            .await
-            .unwrap();
+        let records = self.ledger().outbox_batch(usize::MAX, usize::MAX).await;
+        let records = records.unwrap();
         let delivered = records.iter().map(|record| record.position).collect();
         let settled = Settled {
             delivered,
@@ -232,7 +219,7 @@ impl Bench {
         if !records.is_empty() {
             self.ledger().outbox_settle(settled).await.unwrap();
         }
-        let entries = super::settings::entries(&records);
+        let entries = settings::entries(&records);
         self.delivered.extend(entries.iter().map(|raw| id(raw)));
         // Entries dated in the future hide new ones from small pages, until the re-read.
         let page = self.case.readings.page_cap.unwrap_or(50);
@@ -243,11 +230,11 @@ impl Bench {
     }
 
     async fn look_for_birth(&mut self) {
-        if !self.world().is_born()
+        if !self.world().born
             && let Some(first) = self.ledger().state().await.unwrap().tail.first_sync
         {
             self.start_floor = first.history_floor;
-            self.world().set_born();
+            self.world().born = true;
         }
     }
 
@@ -258,23 +245,13 @@ impl Bench {
     }
 
     pub(super) fn counted(&self) -> BTreeMap<(String, String), u64> {
-        let events = self
-            .metrics
-            .audit
-            .events()
-            .into_iter()
-            .filter(|(_, value)| *value > 0);
-        events
-            .map(|(labels, value)| {
-                (
-                    (
-                        labels.activity_type.to_string(),
-                        labels.actor.unwrap().to_string(),
-                    ),
-                    value,
-                )
-            })
-            .collect()
+        let events = self.metrics.audit.events().into_iter();
+        let key = |labels: EventLabels| {
+            let actor = labels.actor.unwrap().to_string();
+            (labels.activity_type.to_string(), actor)
+        };
+        let counts = events.filter(|(_, count)| *count > 0);
+        counts.map(|(labels, n)| (key(labels), n)).collect()
     }
 
     pub(super) fn total(&self, total: Total) -> u64 {
@@ -289,10 +266,8 @@ async fn serve(config: Config, filters: Filters) -> (Running, Client) {
         static LAST: RefCell<Option<(SocketAddr, Client)>> = const { RefCell::new(None) };
     }
     let sim = Simulator::new(config);
-    let last = LAST
-        .take()
-        .filter(|(_, client)| client.settings().filters == filters);
-    if let Some((address, client)) = last
+    if let Some((address, client)) = LAST.take()
+        && client.settings().filters == filters
         && let Ok(running) = sim.clone().run_on(address).await
     {
         LAST.set(Some((address, client.clone())));
@@ -301,7 +276,7 @@ async fn serve(config: Config, filters: Filters) -> (Running, Client) {
     let running = sim.run_on((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let api = ApiSettings {
         filters,
-        ..super::settings::api(&running.base_url())
+        ..settings::api(&running.base_url())
     };
     let client = Client::new(api, Metrics::new(Duration::ZERO).api.clone()).unwrap();
     LAST.set(Some((running.address(), client.clone())));
@@ -325,20 +300,5 @@ async fn polled<T>(most: u64, future: impl Future<Output = T>) -> Option<T> {
 
 /// The id of an entry, which comes first in its JSON.
 fn id(raw: &str) -> String {
-    raw.strip_prefix("{\"id\":\"")
-        .unwrap()
-        .split('"')
-        .next()
-        .unwrap()
-        .to_owned()
-}
-
-fn settings(case: &Case) -> Settings {
-    Settings {
-        poll_interval: Duration::from_secs(3600),
-        start: case.start,
-        reread_interval: Duration::from_secs(3600),
-        reread_window: Duration::from_secs(3600),
-        page_size: case.page_size,
-    }
+    raw.split('"').nth(3).unwrap().to_owned()
 }

@@ -27,17 +27,14 @@ pub(super) struct Case {
 /// What a test does next.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// The world changes.
     Now(Change),
     /// The world changes just before the n-th request from now.
     During(u64, Change),
     /// Some rounds of the tail, whatever is left to do.
     Rounds(u64),
-    /// Rounds until nothing is left to do.
     Settle,
     /// A round that dies when it was polled so often, and another tail on the same ledger.
     Die(u64),
-    /// Another tail on the same ledger.
     Restart,
     /// Rounds while nothing can be written to a table of the state file.
     Fail(&'static str, u64),
@@ -46,15 +43,12 @@ pub(super) enum Step {
 /// How the world changes.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// So many events, now.
     Events(u64),
-    /// Milliseconds.
     Pass(u64),
     /// So many rows, created so many milliseconds ago.
     Late(u64, u64),
     /// A row dated so many milliseconds in the future.
     Ahead(u64),
-    /// A fault.
     Fault(Fault),
     /// Only so many entries stay.
     Retain(u64),
@@ -62,31 +56,25 @@ pub(super) enum Change {
     Restore(u64),
 }
 
-// === impl Case ===
-
 impl Case {
-    /// Requests that fail.
     pub(super) fn faults(&self) -> u64 {
-        let times = |change: &Change| {
-            if let Change::Fault(fault) = change {
-                fault.times.unwrap_or(u64::MAX)
-            } else {
-                0
-            }
+        let times = |change: &Change| match change {
+            Change::Fault(fault) => fault.times.unwrap_or(u64::MAX),
+            _ => 0,
         };
         self.changes().map(times).sum()
     }
 
     /// Whether a row is ever dated in the future.
     pub(super) fn has_future(&self) -> bool {
-        self.changes()
-            .any(|change| matches!(change, Change::Ahead(_)))
+        let mut changes = self.changes();
+        changes.any(|change| matches!(change, Change::Ahead(_)))
     }
 
     /// Whether the service is ever restored from a backup.
     pub(super) fn has_restore(&self) -> bool {
-        self.changes()
-            .any(|change| matches!(change, Change::Restore(_)))
+        let mut changes = self.changes();
+        changes.any(|change| matches!(change, Change::Restore(_)))
     }
 
     fn changes(&self) -> impl Iterator<Item = &Change> {
@@ -119,68 +107,45 @@ pub(super) fn forgetful() -> impl Strategy<Value = Case> {
 }
 
 fn case(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Case> {
-    (
-        any::<u64>(),
-        0..16u64,
-        start(),
-        page_size(),
-        readings(),
-        prop::collection::vec(step, 1..10),
-    )
-        .prop_map(|(seed, history, start, page_size, readings, steps)| Case {
-            seed,
-            history,
-            start,
-            page_size,
-            readings,
-            steps,
-        })
-}
-
-fn start() -> impl Strategy<Value = Start> {
-    prop_oneof![
+    let ago = |seconds| Start::Ago(Duration::from_secs(seconds));
+    let start = prop_oneof![
         Just(Start::Now),
         Just(Start::Oldest),
-        (0..320u64).prop_map(|secs| Start::Ago(Duration::from_secs(secs)))
-    ]
-}
-
-fn page_size() -> impl Strategy<Value = u32> {
-    prop_oneof![1..5u32, 1..20u32, Just(1000)]
+        (0..320u64).prop_map(ago)
+    ];
+    let page_size = prop_oneof![1..5u32, 1..20u32, Just(1000)];
+    let steps = prop::collection::vec(step, 1..10);
+    let parts = (any::<u64>(), 0..16u64, start, page_size, readings(), steps);
+    parts.prop_map(|(seed, history, start, page_size, readings, steps)| Case {
+        seed,
+        history,
+        start,
+        page_size,
+        readings,
+        steps,
+    })
 }
 
 fn readings() -> impl Strategy<Value = Readings> {
-    let flag = || {
-        prop_oneof![
-            Just(FlagReading::Right),
-            Just(FlagReading::AlwaysFalse),
-            Just(FlagReading::AlwaysTrue)
-        ]
-    };
-    (
-        (
-            prop_oneof![Just(AfterReading::Adjacent), Just(AfterReading::Newest)],
-            any::<bool>(),
-        ),
-        (flag(), flag()),
-        prop_oneof![3 => Just(None), 1 => (1..8u64).prop_map(Some)],
-        prop_oneof![2 => Just(KeyReading::CreatedAt), 1 => Just(KeyReading::Arrival)],
-        prop::bool::weighted(0.15),
+    use FlagReading::{AlwaysFalse, AlwaysTrue, Right};
+    let flag = || prop_oneof![Just(Right), Just(AlwaysFalse), Just(AlwaysTrue)];
+    let after = prop_oneof![Just(AfterReading::Adjacent), Just(AfterReading::Newest)];
+    let cap = prop_oneof![3 => Just(None), 1 => (1..8u64).prop_map(Some)];
+    let key = prop_oneof![2 => Just(KeyReading::CreatedAt), 1 => Just(KeyReading::Arrival)];
+    let no_date = prop::bool::weighted(0.15);
+    let parts = (after, any::<bool>(), flag(), flag(), cap, key, no_date);
+    parts.prop_map(
+        |(after, after_inclusive, has_previous, has_more, page_cap, key, no_date)| Readings {
+            after,
+            after_inclusive,
+            has_previous,
+            has_more,
+            page_cap,
+            key,
+            no_date,
+            ..Readings::default()
+        },
     )
-        .prop_map(
-            |((after, after_inclusive), (has_previous, has_more), page_cap, key, no_date)| {
-                Readings {
-                    after,
-                    after_inclusive,
-                    has_previous,
-                    has_more,
-                    page_cap,
-                    key,
-                    no_date,
-                    ..Readings::default()
-                }
-            },
-        )
 }
 
 fn step(change: BoxedStrategy<Change>) -> impl Strategy<Value = Step> {

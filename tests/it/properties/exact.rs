@@ -1,11 +1,12 @@
-//! As long as the service keeps what it has, everything is delivered and counted exactly once, and the ledger never has a hole.
+//! As long as the service keeps what it has, everything is delivered and counted exactly once, and the ledger never has a hole. What it
+//! loses before it was read is a gap, and nothing else changes.
 
 use std::future::Future;
 
 use orgdata_exporter::ledger::StatePath;
 
 use super::bench::Bench;
-use super::case::{Case, honest};
+use super::case::{Case, forgetful, honest};
 use crate::support::cases::check;
 
 /// Runs one future to its end. Commits have one thread, so that they are done in the order they were asked for; and the clock stands still
@@ -15,9 +16,7 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
         static RUNTIME: tokio::runtime::Runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).max_blocking_threads(1).build().unwrap();
     }
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     RUNTIME.with(|runtime| runtime.block_on(future))
 }
 
@@ -49,36 +48,35 @@ async fn go_through(case: &Case, path: StatePath) -> Bench {
 
 #[test]
 fn everything_is_delivered_and_counted_once() {
-    check(
-        "everything_is_delivered_and_counted_once",
-        600,
-        &honest(),
-        everything_is_exact,
-    );
+    let name = "everything_is_delivered_and_counted_once";
+    check(name, 600, &honest(), everything_is_exact);
 }
 
 /// The same with a state file that is opened anew, and that fails at any statement of a commit.
 #[test]
 fn nothing_moves_before_it_is_on_disk() {
-    check(
-        "nothing_moves_before_it_is_on_disk",
-        250,
-        &honest(),
-        |case| {
-            let directory = quick_directory();
-            block_on(async {
-                go_through(case, StatePath::File(directory.path().join("state.db")))
-                    .await
-                    .stop()
-                    .await;
-            });
-        },
-    );
+    let name = "nothing_moves_before_it_is_on_disk";
+    check(name, 250, &honest(), |case| {
+        // In memory if possible: a process that dies needs no disk, only a power cut does.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let directory = directory.unwrap();
+        let path = StatePath::File(directory.path().join("state.db"));
+        block_on(async { go_through(case, path).await.stop().await });
+    });
 }
 
-/// A directory in memory where there is one: a process that dies needs no disk, only a power cut does.
-fn quick_directory() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap()
+#[test]
+fn what_the_service_loses_is_reported_and_the_rest_is_exact() {
+    let name = "what_the_service_loses_is_reported_and_the_rest_is_exact";
+    check(name, 400, &forgetful(), |case| {
+        block_on(async {
+            let mut bench = Bench::new(case, StatePath::Memory).await;
+            bench.lossy = true;
+            for step in &case.steps {
+                bench.step(step).await;
+            }
+            bench.check_rest().await;
+            bench.stop().await;
+        });
+    });
 }

@@ -8,8 +8,11 @@ use orgdata_exporter::simulator::Scope;
 
 use super::bench::Bench;
 use super::case::{Change, Step};
+use super::world::World;
 
-// === impl Bench ===
+fn actor(id: Option<i64>) -> String {
+    id.map_or_else(|| "none".to_owned(), |id| id.to_string())
+}
 
 impl Bench {
     /// The ledger is one unbroken range: of the rows in the order of the listing that arrived on top of it, from the start floor on,
@@ -17,20 +20,19 @@ impl Bench {
     pub(super) fn check_range(&self) {
         let delivered: HashSet<&str> = self.delivered.iter().map(String::as_str).collect();
         let world = self.world();
-        let in_order = world
-            .wanted(self.case.start, self.start_floor, self.case.readings.key)
-            .into_iter()
-            .filter(|(_, in_order)| *in_order);
+        let wanted = self.wanted(&world).into_iter();
         let mut missing = None;
-        for (id, _) in in_order {
+        for (id, _) in wanted.filter(|(_, in_order)| *in_order) {
             match (delivered.contains(id), missing) {
                 (false, None) => missing = Some(id),
-                (true, Some(missing)) => {
-                    panic!("{id} was taken before {missing}, which is below it")
-                }
+                (true, Some(missing)) => panic!("{id} was taken before {missing} below it"),
                 _ => {}
             }
         }
+    }
+
+    fn wanted<'a>(&self, world: &'a World) -> Vec<(&'a str, bool)> {
+        world.wanted(self.case.start, self.start_floor, self.case.readings.key)
     }
 
     /// The world stands still, and the exporter has time.
@@ -47,50 +49,29 @@ impl Bench {
         let distinct: HashSet<&str> = self.delivered.iter().map(String::as_str).collect();
         assert_eq!(self.delivered.len(), distinct.len(), "delivered twice");
         let world = self.world();
-        let wanted = world.wanted(self.case.start, self.start_floor, self.case.readings.key);
-        let lost: Vec<&str> = wanted
-            .iter()
-            .map(|(id, _)| *id)
-            .filter(|id| !distinct.contains(id))
-            .collect();
-        assert!(lost.is_empty(), "lost: {lost:?}");
-        assert_eq!(
-            self.delivered.len(),
-            wanted.len(),
-            "more was delivered than there is"
-        );
+        let mut wanted = self.wanted(&world);
+        let count = wanted.len();
+        wanted.retain(|(id, _)| !distinct.contains(id));
+        assert!(wanted.is_empty(), "lost: {wanted:?}");
+        assert_eq!(distinct.len(), count, "more was delivered than there is");
 
-        let counts = self
-            .sim()
-            .truth_of(Scope::arrived_since(world.birth()))
-            .counts
-            .into_iter();
-        let actor =
-            |actor: Option<i64>| actor.map_or_else(|| "none".to_owned(), |actor| actor.to_string());
+        let truth = self.sim().truth_of(Scope::arrived_since(world.birth()));
+        let counts = truth.counts.into_iter();
         let truth: BTreeMap<(String, String), u64> = counts
             .map(|((kind, id), count)| ((kind, actor(id)), count))
             .collect();
         assert_eq!(self.counted(), truth, "counters");
         // Below a page full of entries from the future only the re-read finds anything, also what came in the very moment of the newest.
         if !self.case.has_future() {
-            assert!(
-                self.total(Total::Late) <= world.late,
-                "{} rows are called late, {} were",
-                self.total(Total::Late),
-                world.late
-            );
+            let (called, late) = (self.total(Total::Late), world.late);
+            assert!(called <= late, "{called} rows are called late, {late} were");
         }
-        assert_eq!(
-            [Total::Gaps, Total::Malformed].map(|total| self.total(total)),
-            [0, 0],
-            "gaps, malformed"
-        );
+        let totals = |totals: [Total; 2]| totals.map(|total| self.total(total));
+        let seen = totals([Total::Gaps, Total::Malformed]);
+        assert_eq!(seen, [0, 0], "gaps, malformed");
         if self.case.faults() == 0 {
-            assert_eq!(
-                [Total::Recoveries, Total::Duplicate].map(|total| self.total(total)),
-                [0, 0],
-                "recoveries, duplicates"
-            );
+            let seen = totals([Total::Recoveries, Total::Duplicate]);
+            assert_eq!(seen, [0, 0], "recoveries, duplicates");
         }
     }
 
@@ -98,34 +79,21 @@ impl Bench {
     pub(super) async fn check_rest(&mut self) {
         self.come_to_rest().await;
         // What is gone without a trace is only seen beside something new.
-        self.world()
-            .change(self.running.simulator(), &Change::Events(1));
+        self.world().change(self.sim(), &Change::Events(1));
         self.settle().await;
         let distinct: HashSet<&str> = self.delivered.iter().map(String::as_str).collect();
         assert_eq!(self.delivered.len(), distinct.len(), "delivered twice");
         let world = self.world();
-        let wanted = world.wanted(self.case.start, self.start_floor, self.case.readings.key);
-        let there: Vec<(String, String, String)> = self
-            .sim()
-            .entries_of(Scope {
-                removed: true,
-                ..Scope::default()
-            })
-            .map(|entry| {
-                (
-                    entry.id,
-                    entry.activity_type,
-                    entry
-                        .actor
-                        .map_or_else(|| "none".to_owned(), |actor| actor.to_string()),
-                )
-            })
-            .collect();
+        let removed = Scope {
+            removed: true,
+            ..Scope::default()
+        };
         let live = world.since_birth();
         let mut counts = BTreeMap::new();
-        for (id, kind, actor) in there {
-            if live.contains(id.as_str()) && distinct.contains(id.as_str()) {
-                *counts.entry((kind, actor)).or_insert(0) += 1;
+        for entry in self.sim().entries_of(removed) {
+            if live.contains(entry.id.as_str()) && distinct.contains(entry.id.as_str()) {
+                let labels = (entry.activity_type, actor(entry.actor));
+                *counts.entry(labels).or_insert(0) += 1;
             }
         }
         let counted = self.counted();
@@ -135,25 +103,15 @@ impl Bench {
         if certain && !self.case.has_restore() {
             assert_eq!(counted, counts, "what is delivered is counted");
         }
-        assert!(
-            counted.values().sum::<u64>() <= self.delivered.len() as u64,
-            "what is counted is delivered"
-        );
-        let lost = world
-            .retained_away
-            .iter()
-            .filter(|id| !distinct.contains(id.as_str()))
-            .count();
-        assert!(
-            lost == 0 || self.total(Total::Gaps) > 0,
-            "{lost} are lost, and nobody says so"
-        );
+        let count = counted.values().sum::<u64>() as usize;
+        assert!(count <= distinct.len(), "what is counted is delivered");
+        let mut away = world.retained_away.iter();
+        let is_lost = away.any(|id| !distinct.contains(id.as_str()));
+        let is_told = self.total(Total::Gaps) > 0;
+        assert!(!is_lost || is_told, "some are lost, and nobody says so");
         let kept: HashSet<String> = self.sim().entries().map(|entry| entry.id).collect();
-        let missed: Vec<&str> = wanted
-            .iter()
-            .map(|(id, _)| *id)
-            .filter(|id| kept.contains(*id) && !distinct.contains(id))
-            .collect();
+        let mut missed = self.wanted(&world);
+        missed.retain(|(id, _)| kept.contains(*id) && !distinct.contains(id));
         assert!(missed.is_empty(), "{missed:?} are there and were not taken");
     }
 
@@ -162,10 +120,7 @@ impl Bench {
         let before = self.sim().requests().audit;
         self.tail().hurry();
         self.round().await;
-        assert_eq!(
-            self.sim().requests().audit - before,
-            1,
-            "requests of a quiet poll"
-        );
+        let requests = self.sim().requests().audit - before;
+        assert_eq!(requests, 1, "requests of a quiet poll");
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_exporter::audit::Start;
-use orgdata_exporter::simulator::{Fields, KeyReading, Mark, RequestInfo, Scope, Simulator};
+use orgdata_exporter::simulator::{
+    Fields, KeyReading, Mark, RequestInfo, Scope, Served, Simulator,
+};
 
 use super::case::Change;
 
@@ -17,9 +19,10 @@ pub(super) struct World {
     /// In the order of arrival.
     rows: Vec<Row>,
     birth: Option<Birth>,
-    born: bool,
+    /// The ledger has been born.
+    pub(super) born: bool,
     /// In this round nothing was asked for but the newest page: what is answered last becomes the ledger's first page.
-    looks: bool,
+    pub(super) looks: bool,
     /// Changes to come, each so many requests from now.
     pub(super) pending: Vec<(u64, Change)>,
     /// Rows that arrived below others.
@@ -45,20 +48,15 @@ struct Row {
     in_order: bool,
 }
 
-// === impl World ===
-
 impl World {
     pub(super) fn new(sim: &Simulator) -> Self {
-        let rows = sim
-            .entries()
-            .map(|entry| Row {
-                id: entry.id,
-                created: entry.created_at,
-                in_order: true,
-            })
-            .collect();
+        let row = |entry: Served| Row {
+            id: entry.id,
+            created: entry.created_at,
+            in_order: true,
+        };
         Self {
-            rows,
+            rows: sim.entries().map(row).collect(),
             birth: None,
             born: false,
             looks: true,
@@ -68,23 +66,9 @@ impl World {
         }
     }
 
-    /// The ledger has been born.
-    pub(super) fn set_born(&mut self) {
-        self.born = true;
-    }
-
-    pub(super) fn is_born(&self) -> bool {
-        self.born
-    }
-
     /// Later arrivals are counted.
     pub(super) fn birth(&self) -> Mark {
         self.birth.unwrap().mark
-    }
-
-    /// A round of the tail begins.
-    pub(super) fn round_begins(&mut self) {
-        self.looks = true;
     }
 
     /// Before each request: the world goes on.
@@ -92,11 +76,8 @@ impl World {
         for (left, _) in &mut self.pending {
             *left = left.saturating_sub(1);
         }
-        for (_, change) in self
-            .pending
-            .extract_if(.., |(left, _)| *left == 0)
-            .collect::<Vec<_>>()
-        {
+        let due = self.pending.extract_if(.., |(left, _)| *left == 0);
+        for (_, change) in due.collect::<Vec<_>>() {
             self.change(sim, &change);
         }
         self.looks &= request.param("before").is_none();
@@ -127,10 +108,8 @@ impl World {
                 // Only what was created since the birth must be counted, so nothing else arrives late.
                 let Some(birth) = birth else { return };
                 for i in 0..*count {
-                    insert(
-                        sim,
-                        (sim.now() - millis(behind + i)).max(birth.at + millis(1)),
-                    );
+                    let at = sim.now() - millis(behind + i);
+                    insert(sim, at.max(birth.at + millis(1)));
                 }
             }
             Change::Ahead(by) => {
@@ -142,11 +121,7 @@ impl World {
             }
             Change::Fault(fault) => drop(sim.fault(fault.clone())),
             Change::Retain(keep) => {
-                let ids = || {
-                    sim.entries()
-                        .map(|entry| entry.id)
-                        .collect::<HashSet<String>>()
-                };
+                let ids = || -> HashSet<String> { sim.entries().map(|entry| entry.id).collect() };
                 let there = ids();
                 // What is lost within a minute of the last poll is not reported.
                 sim.advance(Duration::from_secs(61));
@@ -154,24 +129,17 @@ impl World {
                 let kept = ids();
                 // What came on top since the birth is not missed where the ledger had nothing to stand on.
                 if let Some(birth) = birth.filter(|birth| birth.rows > 0) {
-                    let since = self.rows[birth.rows..].iter().filter(|row| {
-                        row.in_order && there.contains(&row.id) && !kept.contains(&row.id)
-                    });
-                    self.retained_away.extend(since.map(|row| row.id.clone()));
+                    let since = self.rows[birth.rows..].iter().filter(|row| row.in_order);
+                    let ids = since.map(|row| row.id.clone());
+                    let gone = ids.filter(|id| there.contains(id) && !kept.contains(id));
+                    self.retained_away.extend(gone);
                 }
             }
             Change::Restore(newest) => sim.restore(*newest),
         }
-        let newest = self
-            .rows
-            .iter()
-            .map(|row| row.created)
-            .filter(|at| *at <= sim.now() + FUTURE)
-            .max();
-        for entry in sim.entries_of(Scope {
-            since: Some(mark),
-            ..Scope::default()
-        }) {
+        let times = self.rows.iter().map(|row| row.created);
+        let newest = times.filter(|at| *at <= sim.now() + FUTURE).max();
+        for entry in sim.entries_of(Scope::arrived_since(mark)) {
             let below = newest.is_some_and(|newest| entry.created_at < newest);
             self.late += u64::from(below);
             self.rows.push(Row {
@@ -192,32 +160,27 @@ impl World {
         let there = self.birth.map_or(0, |birth| birth.rows);
         let from_history =
             |row: &Row| start != Start::Now && floor.is_none_or(|floor| row.created >= floor);
-        let wanted = self
-            .rows
-            .iter()
-            .enumerate()
-            .filter(|(index, row)| *index >= there || from_history(row));
+        let rows = self.rows.iter().enumerate();
+        let wanted = rows.filter(|(index, row)| *index >= there || from_history(row));
         let mut rows: Vec<&Row> = wanted.map(|(_, row)| row).collect();
         if key == KeyReading::CreatedAt {
             rows.sort_by_key(|row| row.created);
         }
-        rows.into_iter()
-            .map(|row| (row.id.as_str(), row.in_order || key == KeyReading::Arrival))
+        let is_in_order = |row: &Row| row.in_order || key == KeyReading::Arrival;
+        let rows = rows.into_iter();
+        rows.map(|row| (row.id.as_str(), is_in_order(row)))
             .collect()
     }
 
-    /// Ids of rows that arrived since the birth.
     pub(super) fn since_birth(&self) -> HashSet<&str> {
-        self.rows[self.birth.unwrap().rows..]
-            .iter()
-            .map(|row| row.id.as_str())
-            .collect()
+        let rows = self.rows[self.birth.unwrap().rows..].iter();
+        rows.map(|row| row.id.as_str()).collect()
     }
 }
 
 fn insert(sim: &Simulator, created: Timestamp) {
-    sim.add_entry(&Fields::new().with("createdAt", created.to_string()))
-        .unwrap();
+    let fields = Fields::new().with("createdAt", created.to_string());
+    sim.add_entry(&fields).unwrap();
 }
 
 fn millis(count: u64) -> SignedDuration {

@@ -1,89 +1,73 @@
 //! What the numbers mean: priorities, deals, amounts, dates and label values of any ticket.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{
-    Script, by_state, map, nonzero, open, overdue, page_at, settings, slice, snapshot,
-};
+use super::support::{Script, assert_shows, overdue, page_at, settings, slice, snapshot};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Rows with consecutive ids, each with one more field.
-fn rows<T: std::fmt::Display>(field: &str, values: impl IntoIterator<Item = T>) -> Vec<String> {
-    let values = values.into_iter().enumerate();
-    values
-        .map(|(id, value)| {
-            format!(r#"{{"id":{id},"type":"BUG","state":"OPEN","{field}":{value}}}"#)
-        })
-        .collect()
-}
-
-fn borrowed(rows: &[String]) -> Vec<&str> {
-    rows.iter().map(String::as_str).collect()
+fn rows<T: Display>(field: &str, values: impl IntoIterator<Item = T>) -> Vec<String> {
+    let row =
+        |(id, value)| format!(r#"{{"id":{id},"type":"BUG","state":"OPEN","{field}":{value}}}"#);
+    values.into_iter().enumerate().map(row).collect()
 }
 
 #[tokio::test]
 async fn a_ticket_ranks_by_the_highest_priority_of_its_deals() {
-    let snapshot = snapshot(&[
-        r#"{"id":1,"type":"BUG","state":"OPEN","linkedDeals":[{"id":1,"priority":"LOW"},{"id":2,"priority":"BLOCKER"}]}"#,
-        r#"{"id":2,"type":"BUG","state":"OPEN","linkedDeals":[{"id":3,"priority":"URGENT"},{"id":3,"priority":"URGENT"}]}"#,
-        r#"{"id":3,"type":"BUG","state":"OPEN","linkedDeals":[{"id":3,"priority":"LOW"},{"id":4,"priority":"ZZZ"}]}"#,
-        r#"{"id":4,"type":"BUG","state":"OPEN","linkedDeals":null}"#,
-        r#"{"id":5,"type":"BUG","state":"OPEN","linkedDeals":[{"id":5,"priority":null},{"id":6}]}"#,
-        r#"{"id":6,"type":"BUG","state":"CLOSED","linkedDeals":[{"id":7,"priority":"BLOCKER"}]}"#,
-    ])
-    .await;
+    let open = [
+        r#"[{"id":1,"priority":"LOW"},{"id":2,"priority":"BLOCKER"}]"#,
+        r#"[{"id":3,"priority":"URGENT"},{"id":3,"priority":"URGENT"}]"#,
+        r#"[{"id":3,"priority":"LOW"},{"id":4,"priority":"ZZZ"}]"#,
+        "null",
+        r#"[{"id":5,"priority":null},{"id":6}]"#,
+    ];
+    let mut rows = rows("linkedDeals", open);
+    let closed =
+        r#"{"id":6,"type":"BUG","state":"CLOSED","linkedDeals":[{"id":7,"priority":"BLOCKER"}]}"#;
+    rows.push(closed.to_owned());
+    let snapshot = snapshot(&rows).await;
     let by_priority = [
         ("BUG/BLOCKER", 1),
-        ("BUG/URGENT", 1),
         ("BUG/LOW", 1),
+        ("BUG/URGENT", 1),
         ("BUG/none", 2),
     ];
-    assert_eq!(open(&snapshot), map(by_priority));
+    assert_shows(&snapshot, "open", &by_priority);
     // Deal 3 is LOW by one ticket and URGENT by another. LOW is higher, because URGENT is not in the settings.
     let deals = [("BLOCKER", 1), ("LOW", 2), ("ZZZ", 1), ("none", 2)];
-    assert_eq!(nonzero(&snapshot.series().deals), map(deals));
+    assert_shows(&snapshot, "deals", &deals);
 }
 
 #[tokio::test]
 async fn sums_of_amounts_are_exact_and_never_overflow() {
+    let most = "18446744073709551615";
     for (amount, count, sum) in [
         ("0.1", 1000, 100.0),
         ("-33.33", 2, -66.66),
         ("90000000000000.01", 2, 180_000_000_000_000.02),
-        (
-            "18446744073709551615",
-            2000,
-            36_893_488_147_419_103_230_000.0,
-        ),
+        (most, 2000, 36_893_488_147_419_103_230_000.0),
         ("-9.5e23", 2000, -1.9e27),
         ("7.9e28", 2000, 7.922_816_251_426_434e28),
         ("-7.9e28", 2000, -7.922_816_251_426_434e28),
     ] {
-        let rows = rows("dealAmountSum", vec![amount; count]);
-        let snapshot = snapshot(&borrowed(&rows)).await;
+        let snapshot = snapshot(&rows("dealAmountSum", vec![amount; count])).await;
         let seen = snapshot.series().open_total().deal_amount;
         assert_eq!((seen, snapshot.malformed), (sum, 0), "{amount}");
     }
-}
-
-#[tokio::test]
-async fn an_amount_that_cannot_be_read_is_left_out_and_counted() {
+    // One that cannot be read is left out and counted.
     let nines = "9".repeat(400);
-    let unreadable = ["1e300", "-1e308", "1e999", &nines, "\"12\"", "[12]", "true"];
-    let readable = [
+    let bad = ["1e300", "-1e308", "1e999", &nines, "\"12\"", "[12]", "true"];
+    let good = [
         "12.5", "-3", "-0.0", "null", "1E2", "0.004", "1e-300", "5e-324",
     ];
-    let rows = rows("dealAmountSum", unreadable.iter().chain(&readable));
-    let snapshot = snapshot(&borrowed(&rows)).await;
-    assert_eq!(
-        (snapshot.tickets, snapshot.malformed),
-        (rows.len() as u64, unreadable.len() as u64)
-    );
+    let snapshot = snapshot(&rows("dealAmountSum", bad.iter().chain(&good))).await;
+    assert_eq!((snapshot.tickets, snapshot.malformed), (15, 7));
     assert_eq!(snapshot.series().open_total().deal_amount, 109.504);
 }
 
@@ -96,44 +80,34 @@ async fn any_row_is_a_ticket() {
         r#""nonsense""#,
         "null",
         "[[[]]]",
-    ])
-    .await;
-    assert_eq!(
-        by_state(&malformed),
-        map([("OPEN/BUG", 2), ("OPEN/unknown", 1), ("unknown/unknown", 3)])
-    );
-    assert_eq!(
-        (malformed.tickets, malformed.malformed, malformed.doubt),
-        (6, 5, None)
-    );
-
+    ]);
+    let malformed = malformed.await;
+    let states = [("OPEN/BUG", 2), ("OPEN/unknown", 1), ("unknown/unknown", 3)];
+    assert_shows(&malformed, "state", &states);
     let without_id = [
         r#"{"title":"a"}"#,
         r#"{"title":"b"}"#,
         r#"{"id":null,"title":"c"}"#,
     ];
     let without_id = snapshot(&without_id).await;
-    assert_eq!(
-        (without_id.tickets, without_id.malformed, without_id.doubt),
-        (3, 0, None)
-    );
+    for (seen, expected) in [(malformed, (6, 5, None)), (without_id, (3, 0, None))] {
+        assert_eq!((seen.tickets, seen.malformed, seen.doubt), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_due_date_passes_at_midnight_and_not_at_the_next_scan() {
-    let mut rows = rows(
-        "targetDueDate",
-        [
-            r#""2026-03-29T00:00:00Z""#,
-            r#""2026-03-29T02:00:01+02:00""#,
-            r#""2026-03-29""#,
-            r#""2026-03-28T23:00:00""#,
-            r#""9999-12-31T23:59:59Z""#,
-            r#""0001-01-01T00:00:00Z""#,
-            r#""1970-01-01T00:00:00Z""#,
-            r#"" ""#,
-        ],
-    );
+    let dates = [
+        "2026-03-29T00:00:00Z",
+        "2026-03-29T02:00:01+02:00",
+        "2026-03-29",
+        "2026-03-28T23:00:00",
+        "9999-12-31T23:59:59Z",
+        "0001-01-01T00:00:00Z",
+        "1970-01-01T00:00:00Z",
+        " ",
+    ];
+    let mut rows = rows("targetDueDate", dates.map(|date| format!("{date:?}")));
     rows.push(r#"{"id":9,"state":"CLOSED","targetDueDate":"2026-01-01T00:00:00Z"}"#.to_owned());
     let script =
         Script::new(move |request| Ok(page_at("2026-03-28T23:59:30Z", &rows, request, Some(9))));
@@ -148,56 +122,27 @@ async fn a_due_date_passes_at_midnight_and_not_at_the_next_scan() {
 
 #[tokio::test(start_paused = true)]
 async fn a_date_that_cannot_be_read_is_counted_and_an_absurd_one_is_a_date() {
-    let unreadable = [
-        r#""soon""#,
-        r#""2026-02-30""#,
-        r#""2026-01-01T25:00:00Z""#,
-        r#""+275760-09-13T00:00:00Z""#,
-        "1772323200",
-        "{}",
-    ];
-    let missing = [
-        "null",
-        r#""""#,
-        r#""1970-01-01T00:00:00.000Z""#,
-        r#""9999-12-31T23:59:59+00:00""#,
-        r#""0001-01-01T00:00:00""#,
-    ];
-    let past = [
-        r#""1999-12-31T23:59:60Z""#,
-        r#""2026-03-10 11:59:59""#,
-        r#""2026-03-10T12:59:59+01:00""#,
-        r#""1772323200""#,
-        r#""Tue, 10 Mar 2026 11:59:59 GMT""#,
-    ];
-    let future = [
-        r#""9998-12-31""#,
-        r#""9999-12-30T23:59:59Z""#,
-        r#""2026-03-10T12:00:01-23:59""#,
-    ];
-    for (dates, expected) in [
-        (&unreadable[..], (6, 0)),
-        (&missing, (0, 0)),
-        (&past, (0, 5)),
-        (&future, (0, 0)),
+    let unreadable = r#""soon" | "2026-02-30" | "2026-01-01T25:00:00Z" | "+275760-09-13T00:00:00Z" | 1772323200 | {}"#;
+    let missing = r#"null | "" | "1970-01-01T00:00:00.000Z" | "9999-12-31T23:59:59+00:00" | "0001-01-01T00:00:00""#;
+    let past = r#""1999-12-31T23:59:60Z" | "2026-03-10 11:59:59" | "2026-03-10T12:59:59+01:00" | "1772323200" | "Tue, 10 Mar 2026 11:59:59 GMT""#;
+    let future = r#""9998-12-31" | "9999-12-30T23:59:59Z" | "2026-03-10T12:00:01-23:59""#;
+    for (dates, malformed, late) in [
+        (unreadable, 6, 0),
+        (missing, 0, 0),
+        (past, 0, 5),
+        (future, 0, 0),
     ] {
-        let rows = rows("targetDueDate", dates);
-        let snapshot = snapshot(&borrowed(&rows)).await;
-        assert_eq!(
-            (snapshot.malformed, overdue(&snapshot)),
-            expected,
-            "{dates:?}"
-        );
+        let snapshot = snapshot(&rows("targetDueDate", dates.split(" | "))).await;
+        let seen = (snapshot.malformed, overdue(&snapshot));
+        assert_eq!(seen, (malformed, late), "{dates}");
     }
 }
 
 /// The API's clock at the first page decides, continued by the monotonic clock of this machine.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_jumps_moves_no_due_date_within_a_scan() {
-    let rows = rows(
-        "targetDueDate",
-        (0..30).map(|minute| format!(r#""2026-10-25T01:{minute:02}:00Z""#)),
-    );
+    let dates = (0..30).map(|minute| format!(r#""2026-10-25T01:{minute:02}:00Z""#));
+    let rows = rows("targetDueDate", dates);
     let script = Script::new(move |request| {
         let time = match request.number {
             0 => "2026-10-25T01:20:30Z",
@@ -210,11 +155,11 @@ async fn a_clock_that_jumps_moves_no_due_date_within_a_scan() {
     });
     let mut scanner = Scanner::new(settings(10), Counter::default());
     let snapshot = scanner.round(&script).await.unwrap();
-    assert_eq!((script.requests().len(), overdue(&snapshot)), (4, 21));
-    tokio::time::advance(Duration::from_secs(30)).await;
-    assert_eq!(overdue(&snapshot), 22);
-    tokio::time::advance(HOUR).await;
-    assert_eq!(overdue(&snapshot), 30);
+    assert_eq!(script.requests().len(), 4);
+    for (seconds, expected) in [(0, 21), (30, 22), (3600, 30)] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        assert_eq!(overdue(&snapshot), expected);
+    }
     let next = scanner.round(&script).await.unwrap();
     assert_eq!(overdue(&next), 0);
 }
@@ -222,43 +167,34 @@ async fn a_clock_that_jumps_moves_no_due_date_within_a_scan() {
 #[tokio::test]
 async fn the_settings_say_which_states_are_open() {
     let states = ["OPEN", "IN_PROGRESS", "open", "CLOSED", "TRIAGE"];
-    let rows =
-        states.map(|state| format!(r#"{{"title":"{state}","type":"BUG","state":"{state}"}}"#));
-    for (open_states, open) in [
-        (vec!["OPEN"], 1),
-        (vec!["IN_PROGRESS", "OPEN", "OPEN", "NEVER_SEEN"], 2),
-        (vec![], 0),
-        (vec![" "], 0),
-    ] {
+    let row = |state| format!(r#"{{"title":"{state}","type":"BUG","state":"{state}"}}"#);
+    let script = Script::listing(states.map(row).to_vec());
+    let several = &["IN_PROGRESS", "OPEN", "OPEN", "NEVER_SEEN"][..];
+    for (states, open) in [(&["OPEN"][..], 1), (several, 2), (&[], 0), (&[" "], 0)] {
         let mut all = settings(100);
-        all.open_states = open_states.iter().map(ToString::to_string).collect();
+        all.open_states = states.iter().map(ToString::to_string).collect();
         let mut scanner = Scanner::new(all, Counter::default());
-        let snapshot = scanner
-            .round(&Script::listing(rows.to_vec()))
-            .await
-            .unwrap();
+        let snapshot = scanner.round(&script).await.unwrap();
         let seen = (snapshot.tickets, snapshot.series().open_total().tickets);
-        assert_eq!(seen, (5, open), "{open_states:?}");
+        assert_eq!(seen, (5, open), "{states:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_ticket_grows_older_between_two_scans() {
-    let rows = rows(
-        "createdAt",
-        [
-            r#""2026-03-09T13:00:00Z""#,
-            r#""2026-03-03T12:30:00Z""#,
-            r#""2025-01-01T00:00:00.250Z""#,
-            r#""2030-01-01T00:00:00Z""#,
-            r#""0001-01-01T00:00:00Z""#,
-        ],
-    );
-    let snapshot = snapshot(&borrowed(&rows)).await;
+    let created = [
+        r#""2026-03-09T13:00:00Z""#,
+        r#""2026-03-03T12:30:00Z""#,
+        r#""2025-01-01T00:00:00.250Z""#,
+        r#""2030-01-01T00:00:00Z""#,
+        r#""0001-01-01T00:00:00Z""#,
+    ];
+    let snapshot = snapshot(&rows("createdAt", created)).await;
+    let half = HOUR / 2;
     for (time, expected) in [
         (Duration::ZERO, [2, 1, 1, 1]),
-        (HOUR / 2, [2, 2, 1, 1]),
-        (HOUR / 2, [3, 2, 1, 1]),
+        (half, [2, 2, 1, 1]),
+        (half, [3, 2, 1, 1]),
     ] {
         tokio::time::advance(time).await;
         let series = snapshot.series().older_than;

@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use orgdata_api::{ApiError, TicketPage};
-use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::metrics::tickets::{Label, TicketCount, TicketSource as _};
+use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::simulator::TicketTruth;
 use orgdata_exporter::tickets::{PageSource, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
@@ -27,25 +24,15 @@ pub(crate) struct Request {
 
 type Answer = Box<dyn FnMut(Request) -> Result<TicketPage, ApiError> + Send>;
 
-/// A page source that answers as a closure says, and remembers what it was asked.
+/// A page source that answers as a closure says, and remembers the requests.
 #[derive(Clone)]
-pub(crate) struct Script(Arc<Mutex<State>>);
-
-struct State {
-    answer: Answer,
-    requests: Vec<Request>,
-}
-
-// === impl Script ===
+pub(crate) struct Script(Arc<Mutex<(Answer, Vec<Request>)>>);
 
 impl Script {
     pub(crate) fn new(
         answer: impl FnMut(Request) -> Result<TicketPage, ApiError> + Send + 'static,
     ) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            answer: Box::new(answer),
-            requests: Vec::new(),
-        })))
+        Self(Arc::new(Mutex::new((Box::new(answer), Vec::new()))))
     }
 
     /// A service as the specification describes it.
@@ -54,32 +41,34 @@ impl Script {
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
-        self.0.lock().unwrap().requests.clone()
+        self.0.lock().unwrap().1.clone()
     }
 }
 
 impl PageSource for Script {
     async fn page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        let answer = {
-            let mut state = self.0.lock().unwrap();
-            let request = Request {
-                number: state.requests.len(),
-                limit,
-                offset,
-            };
-            state.requests.push(request);
-            (state.answer)(request)
-        };
         tokio::task::yield_now().await;
-        answer
+        let (answer, requests) = &mut *self.0.lock().unwrap();
+        let number = requests.len();
+        requests.push(Request {
+            number,
+            limit,
+            offset,
+        });
+        answer(requests[number])
     }
+}
+
+/// The rows of a page.
+pub(crate) fn rows_of(rows: &[String], request: Request) -> &[String] {
+    let from = (request.offset as usize).min(rows.len());
+    &rows[from..(from + request.limit as usize).min(rows.len())]
 }
 
 /// The page that the specification asks for.
 pub(crate) fn slice(rows: &[String], request: Request) -> TicketPage {
-    let from = usize::try_from(request.offset).unwrap().min(rows.len());
-    let to = (from + request.limit as usize).min(rows.len());
-    page(&rows[from..to], request, Some(rows.len() as u64))
+    let total = rows.len() as u64;
+    page(rows_of(rows, request), request, Some(total))
 }
 
 /// A page of these rows that echoes the request.
@@ -91,32 +80,26 @@ pub(crate) fn page(rows: &[String], request: Request, total: Option<u64>) -> Tic
 pub(crate) fn page_at(
     time: &str,
     rows: &[String],
-    request: Request,
+    Request { limit, offset, .. }: Request,
     total: Option<u64>,
 ) -> TicketPage {
     let total = total.map_or(String::new(), |total| format!(r#","totalCount":{total}"#));
-    let body = format!(
-        r#"{{"items":[{}],"limit":{},"offset":{}{total}}}"#,
-        rows.join(","),
-        request.limit,
-        request.offset
-    );
-    TicketPage::parse(body, time.parse::<Timestamp>().ok()).unwrap()
+    let rows = rows.join(",");
+    let body = format!(r#"{{"items":[{rows}],"limit":{limit},"offset":{offset}{total}}}"#);
+    TicketPage::parse(body, time.parse().ok()).unwrap()
 }
 
 pub(crate) fn settings(page_size: u32) -> Settings {
+    let priorities = ["BLOCKER", "HIGH", "MEDIUM", "LOW"];
     Settings {
         scan_interval: Duration::from_secs(60),
         max_age: Duration::from_secs(900),
         open_states: vec!["OPEN".to_owned()],
-        priorities: ["BLOCKER", "HIGH", "MEDIUM", "LOW"]
-            .map(str::to_owned)
-            .to_vec(),
+        priorities: priorities.map(str::to_owned).to_vec(),
         page_size,
     }
 }
 
-/// An open bug.
 pub(crate) fn bug(id: u64) -> String {
     format!(r#"{{"id":{id},"type":"BUG","state":"OPEN"}}"#)
 }
@@ -137,100 +120,78 @@ pub(crate) async fn round(
 }
 
 /// The snapshot of rows that do not move.
-pub(crate) async fn snapshot(rows: &[&str]) -> Arc<Snapshot> {
-    let script = Script::listing(rows.iter().map(|row| (*row).to_owned()).collect());
+pub(crate) async fn snapshot<T: ToString>(rows: &[T]) -> Arc<Snapshot> {
+    let script = Script::listing(rows.iter().map(ToString::to_string).collect());
     round(&script, 100).await.0.unwrap()
 }
 
-/// Tickets by `state/type`.
-pub(crate) fn by_state(snapshot: &Snapshot) -> BTreeMap<String, u64> {
-    let groups = snapshot.series().by_state.into_iter();
-    groups
-        .map(|([state, kind], group)| (format!("{state}/{kind}"), group.tickets))
-        .collect()
+/// Every number of a snapshot that is not 0, as in `open BUG/HIGH`; amounts are in cents and times in milliseconds.
+fn numbers(snapshot: &Snapshot) -> BTreeMap<String, f64> {
+    let series = snapshot.series();
+    let mut numbers = BTreeMap::from([("tickets".to_owned(), series.tickets as f64)]);
+    for (name, groups) in [("state", series.by_state), ("open", series.open)] {
+        for ([a, b], group) in groups {
+            let cents = (group.deal_amount * 100.0).round();
+            numbers.insert(format!("{name} {a}/{b}"), group.tickets as f64);
+            numbers.insert(format!("{name}-cents {a}/{b}"), cents);
+        }
+    }
+    for (name, counts) in [("overdue", series.overdue), ("deals", series.deals)] {
+        for ([label], count) in counts {
+            numbers.insert(format!("{name} {label}"), count as f64);
+        }
+    }
+    for ([kind], at) in series.oldest_created {
+        numbers.insert(format!("oldest {kind}"), at.as_millisecond() as f64);
+    }
+    numbers.retain(|_, number| *number != 0.0);
+    numbers
 }
 
-/// What is not 0 among the open tickets, by `type/priority`.
-pub(crate) fn open(snapshot: &Snapshot) -> BTreeMap<String, u64> {
-    let groups = snapshot.series().open.into_iter();
-    groups
-        .filter(|(_, group)| group.tickets > 0)
-        .map(|([kind, priority], group)| (format!("{kind}/{priority}"), group.tickets))
-        .collect()
-}
-
-pub(crate) fn map<const N: usize>(pairs: [(&str, u64); N]) -> BTreeMap<String, u64> {
-    let pairs = pairs.into_iter();
-    pairs.map(|(key, value)| (key.to_owned(), value)).collect()
+/// Asserts that these are the numbers of a family, such as `open`, that are not 0.
+#[track_caller]
+pub(crate) fn assert_shows(snapshot: &Snapshot, family: &str, expected: &[(&str, u64)]) {
+    let numbers = numbers(snapshot).into_iter();
+    let of_family = numbers.filter_map(|(name, number)| {
+        let label = name.strip_prefix(family)?.strip_prefix(' ')?.to_owned();
+        Some((label, number as u64))
+    });
+    let expected = expected.iter().map(|(label, n)| ((*label).to_owned(), *n));
+    assert_eq!(of_family.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
 pub(crate) fn overdue(snapshot: &Snapshot) -> u64 {
     snapshot.series().overdue_total()
 }
 
-/// Every number of a snapshot is what the simulator knows; states, types and priorities without a ticket are left out.
+/// Asserts that every number of a snapshot is what the simulator knows.
 pub(crate) fn assert_true(snapshot: &Snapshot, truth: &TicketTruth) {
-    let series = snapshot.series();
     let label = |text: &str| if text == "none" { "unknown" } else { text }.to_owned();
-    let shown = |groups: &[([Label; 2], TicketCount)]| -> BTreeMap<_, _> {
-        let groups = groups.iter().filter(|(_, group)| group.tickets > 0);
-        groups
-            .map(|([a, b], group)| {
-                let cents = (group.deal_amount * 100.0).round();
-                ((a.to_string(), b.to_string()), (group.tickets, cents))
-            })
-            .collect()
-    };
-    let mut by_state: BTreeMap<(String, String), (u64, f64)> = BTreeMap::new();
-    let mut open = by_state.clone();
-    let mut overdue: BTreeMap<String, u64> = BTreeMap::new();
+    let mut wanted = BTreeMap::from([("tickets".to_owned(), truth.total as f64)]);
+    let mut add = |name: String, number: f64| *wanted.entry(name).or_default() += number;
     let mut oldest: BTreeMap<String, i64> = BTreeMap::new();
     for (group, sums) in &truth.groups {
-        let kind = label(&group.ticket_type);
-        let add = |groups: &mut BTreeMap<_, (u64, f64)>, key| {
-            let sum = groups.entry(key).or_default();
-            *sum = (sum.0 + sums.tickets, sum.1 + sums.cents as f64);
-        };
-        add(&mut by_state, (label(&group.state), kind.clone()));
+        let (state, kind) = (label(&group.state), label(&group.ticket_type));
+        let (tickets, cents) = (sums.tickets as f64, sums.cents as f64);
+        add(format!("state {state}/{kind}"), tickets);
+        add(format!("state-cents {state}/{kind}"), cents);
         if group.state == "OPEN" {
-            add(&mut open, (kind.clone(), group.priority.clone()));
-            *overdue.entry(kind.clone()).or_default() += sums.overdue;
+            let priority = &group.priority;
+            add(format!("open {kind}/{priority}"), tickets);
+            add(format!("open-cents {kind}/{priority}"), cents);
+            add(format!("overdue {kind}"), sums.overdue as f64);
             if let Some(created) = sums.oldest_created_ms {
                 let oldest = oldest.entry(kind).or_insert(created);
                 *oldest = created.min(*oldest);
             }
         }
     }
-    overdue.retain(|_, tickets| *tickets > 0);
-    assert_eq!(series.tickets, truth.total);
-    assert_eq!(shown(&series.by_state), by_state);
-    assert_eq!(shown(&series.open), open);
-    assert_eq!(nonzero(&series.overdue), overdue);
-    assert_eq!(nonzero(&series.deals), truth.open_deals);
-    let created = series.oldest_created.iter();
-    let created: BTreeMap<_, _> = created
-        .map(|([kind], at)| (kind.to_string(), at.as_millisecond()))
-        .collect();
-    assert_eq!(created, oldest);
-}
-
-pub(crate) fn nonzero(series: &[([Label; 1], u64)]) -> BTreeMap<String, u64> {
-    let series = series.iter().filter(|(_, value)| *value > 0);
-    series
-        .map(|([label], value)| (label.to_string(), *value))
-        .collect()
-}
-
-/// The ticket samples of a scrape.
-pub(crate) fn scrape(metrics: &Metrics) -> Vec<String> {
-    let text = Format::OpenMetrics.encode(metrics.registry(), 0).unwrap();
-    let names = [
-        "orgdata_tickets",
-        "orgdata_open_tickets",
-        "orgdata_deals_with",
-    ];
-    text.lines()
-        .filter(|line| names.iter().any(|name| line.starts_with(name)))
-        .map(str::to_owned)
-        .collect()
+    for (priority, deals) in &truth.open_deals {
+        add(format!("deals {priority}"), *deals as f64);
+    }
+    for (kind, created) in oldest {
+        add(format!("oldest {kind}"), created as f64);
+    }
+    wanted.retain(|_, number| *number != 0.0);
+    assert_eq!(numbers(snapshot), wanted);
 }

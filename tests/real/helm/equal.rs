@@ -25,13 +25,7 @@ const FEATURES: [(&str, &str); 9] = [
 ];
 
 /// What a chart cannot do: change the pods of another application.
-const KUSTOMIZE_ONLY: [&str; 5] = [
-    "native-sidecar",
-    "plain-sidecar",
-    "sidecar-claim",
-    "sidecar-pod",
-    "one-replica",
-];
+const KUSTOMIZE_ONLY: &str = "native-sidecar plain-sidecar sidecar-claim sidecar-pod one-replica";
 
 /// Kustomize scrapes sidecars too, in pods with any labels; a chart selects its own pod.
 const DIFFERENCE: &str = "PodMonitor/orgdata-exporter/spec/selector/matchLabels";
@@ -41,31 +35,22 @@ type Objects = BTreeMap<String, Value>;
 
 fn by_name(objects: Vec<Value>) -> Objects {
     let key = |object: &Value| {
-        format!(
-            "{}/{}",
-            text(&object["kind"]),
-            text(&object["metadata"]["name"])
-        )
+        let name = text(&object["metadata"]["name"]);
+        format!("{}/{name}", text(&object["kind"]))
     };
-    objects
-        .into_iter()
-        .map(|object| (key(&object), object))
-        .collect()
+    let objects = objects.into_iter();
+    objects.map(|object| (key(&object), object)).collect()
 }
 
 /// Returns kustomize's objects without the hashes that it adds to the names of ConfigMaps.
 fn without_hashes(objects: Vec<Value>) -> Objects {
-    let is_hash = |hash: &str| {
-        hash.len() == 10
-            && hash
-                .chars()
-                .all(|c| c.is_ascii_digit() || "bcdfghkmt".contains(c))
-    };
+    let is_part = |c: char| c.is_ascii_digit() || "bcdfghkmt".contains(c);
+    let is_hash = |hash: &str| hash.len() == 10 && hash.chars().all(is_part);
     let mut all = Value::from(objects.clone()).to_string();
-    for map in objects
+    let maps = objects
         .iter()
-        .filter(|object| object["kind"] == "ConfigMap")
-    {
+        .filter(|object| object["kind"] == "ConfigMap");
+    for map in maps {
         let name = text(&map["metadata"]["name"]);
         if let Some((plain, hash)) = name.rsplit_once('-').filter(|(_, hash)| is_hash(hash)) {
             all = all.replace(&format!("\"{plain}-{hash}\""), &format!("\"{plain}\""));
@@ -125,10 +110,10 @@ fn the_chart_makes_what_kustomize_makes() {
         let overlay = Overlay::base(&components).set("namespace", json!("monitoring"));
         let kustomize = without_hashes(overlay.objects());
         let helm = without_helms_own(example(feature));
+        let keys: Vec<&String> = helm.keys().collect();
         assert!(
-            helm.keys().eq(kustomize.keys()),
-            "{feature}: {:?}",
-            helm.keys()
+            kustomize.keys().eq(keys.iter().copied()),
+            "{feature}: {keys:?}"
         );
         let mut found = Vec::new();
         for (key, object) in &helm {
@@ -137,12 +122,11 @@ fn the_chart_makes_what_kustomize_makes() {
         assert!(found.is_empty(), "{feature}:\n{}", found.join("\n"));
         assert!(helm.keys().any(|key| key.ends_with(NAME)));
     }
-    let known = FEATURES
-        .iter()
-        .flat_map(|(components, _)| components.split_whitespace());
-    let known: BTreeSet<&str> = known.chain(KUSTOMIZE_ONLY).collect();
-    assert!(
-        names("deploy/kubernetes/components").iter().eq(known),
-        "a component is missing"
-    );
+    let known = FEATURES.iter().map(|(components, _)| *components);
+    let known = known
+        .chain([KUSTOMIZE_ONLY])
+        .flat_map(str::split_whitespace);
+    let known: BTreeSet<&str> = known.collect();
+    let components = names("deploy/kubernetes/components");
+    assert!(components.iter().eq(known), "a component is missing");
 }

@@ -6,7 +6,7 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::manifests::{assert_restricted, valid};
 use crate::support::binary::launch;
 use crate::support::files::{
-    array, assert_has, copy, documents, file, names, object, path, text, yaml,
+    self, array, assert_has, copy, documents, file, named, names, object, path, text, yaml,
 };
 use crate::support::parts::{binary, output, promtool};
 
@@ -29,9 +29,10 @@ fn features() -> BTreeMap<String, String> {
     let examples = names(&format!("{CHART}/ci"));
     assert!(examples.len() > 20);
     let feature = |example: &String| example.strip_suffix("-values.yaml").unwrap().to_owned();
+    let text = |example: &String| file(&format!("{CHART}/ci/{example}"));
+    let examples = examples.iter();
     examples
-        .iter()
-        .map(|example| (feature(example), file(&format!("{CHART}/ci/{example}"))))
+        .map(|example| (feature(example), text(example)))
         .collect()
 }
 
@@ -42,17 +43,13 @@ fn helm(command: &[&str], chart: &Path, values: &str) -> Result<String, String> 
     let file = home.path().join("values.yaml");
     fs::write(&file, values).unwrap();
     let mut helm = Command::new(binary("helm"));
-    helm.args(command)
-        .arg(chart)
-        .arg("--values")
-        .arg(&file)
-        .args(["--namespace", "monitoring"]);
-    helm.env("HOME", home.path())
-        .env("KUBECONFIG", home.path().join("none"));
+    helm.args(command).arg(chart).arg("--values").arg(&file);
+    helm.args(["--namespace", "monitoring"])
+        .env("HOME", home.path());
+    helm.env("KUBECONFIG", home.path().join("none"));
     output(&mut helm, "")
 }
 
-/// Renders a release called `orgdata-exporter`.
 fn rendered(values: &str) -> Result<String, String> {
     helm(&["template", NAME], &path(CHART), values)
 }
@@ -63,23 +60,19 @@ fn objects(values: &str) -> Vec<Value> {
 }
 
 fn parsed(text: &str) -> Vec<Value> {
-    documents(text)
-        .into_iter()
-        .filter(|object| !object.is_null())
-        .collect()
+    let mut objects = documents(text);
+    objects.retain(|object| !object.is_null());
+    objects
 }
 
-/// Returns the objects of an example.
 fn example(feature: &str) -> Vec<Value> {
     objects(&features()[feature])
 }
 
-/// Returns the only StatefulSet.
 fn set(objects: &[Value]) -> &Value {
-    let mut sets = objects
-        .iter()
-        .filter(|object| object["kind"] == "StatefulSet");
-    sets.next().expect("a StatefulSet")
+    let mut sets = objects.iter();
+    let set = sets.find(|object| object["kind"] == "StatefulSet");
+    set.expect("a StatefulSet")
 }
 
 fn pod(objects: &[Value]) -> &Value {
@@ -88,19 +81,8 @@ fn pod(objects: &[Value]) -> &Value {
 
 /// Returns the settings in the exporter's ConfigMap.
 fn settings(objects: &[Value]) -> &Value {
-    &object(
-        objects,
-        "ConfigMap",
-        &text(&set(objects)["metadata"]["name"]),
-    )["data"]
-}
-
-/// Copies the chart.
-fn chart_copy() -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let chart = dir.path().join(NAME);
-    copy(&path(CHART), &chart);
-    (dir, chart)
+    let name = text(&set(objects)["metadata"]["name"]);
+    &object(objects, "ConfigMap", &name)["data"]
 }
 
 #[test]
@@ -117,10 +99,8 @@ fn every_example_is_sound_and_valid() {
         assert_eq!(pod["automountServiceAccountToken"], false, "{feature}");
         let exporter = &pod["containers"][0];
         for kind in ["requests", "limits"] {
-            assert!(
-                exporter["resources"][kind]["memory"].is_string(),
-                "{feature}"
-            );
+            let memory = &exporter["resources"][kind]["memory"];
+            assert!(memory.is_string(), "{feature}");
         }
         for probe in ["livenessProbe", "readinessProbe"] {
             let [http, tcp] = ["httpGet", "tcpSocket"].map(|kind| &exporter[probe][kind]["port"]);
@@ -139,35 +119,18 @@ fn the_key_is_a_file_and_nothing_else() {
         let objects = objects(&values);
         let others = objects.iter().filter(|object| object["kind"] != "Secret");
         let others = Value::from_iter(others.cloned()).to_string();
-        for word in [
-            "not-a-real-key",
-            "bm90LWEtcmVhbC1rZXk",
-            "\"ORGDATA_API_KEY\"",
-            "secretKeyRef",
-            "subPath",
-        ] {
+        let words = "not-a-real-key bm90LWEtcmVhbC1rZXk \"ORGDATA_API_KEY\" secretKeyRef subPath";
+        for word in words.split(' ') {
             assert!(!others.contains(word), "{feature}: {word}");
         }
         // The file that the exporter reads is the one in the volume.
-        let named = |list: &Value| {
-            array(list)
-                .iter()
-                .find(|entry| entry["name"] == "api-key")
-                .cloned()
-        };
-        let volume = named(&pod(&objects)["volumes"]).unwrap();
-        let mount = named(&pod(&objects)["containers"][0]["volumeMounts"]).unwrap();
+        let volume = named(&pod(&objects)["volumes"], "api-key");
+        let mount = named(&pod(&objects)["containers"][0]["volumeMounts"], "api-key");
         assert_eq!(mount["readOnly"], true, "{feature}");
-        let file = format!(
-            "{}/{}",
-            text(&mount["mountPath"]),
-            text(&volume["secret"]["items"][0]["path"])
-        );
-        assert_eq!(
-            settings(&objects)["ORGDATA_API_KEY_FILE"],
-            file,
-            "{feature}"
-        );
+        let name = text(&volume["secret"]["items"][0]["path"]);
+        let file = format!("{}/{name}", text(&mount["mountPath"]));
+        let read = &settings(&objects)["ORGDATA_API_KEY_FILE"];
+        assert_eq!(*read, file, "{feature}");
     }
     let secret = &features()["key"];
     let made = objects(secret);
@@ -175,20 +138,16 @@ fn the_key_is_a_file_and_nothing_else() {
     assert_eq!(*made, json!({ "api-key": "bm90LWEtcmVhbC1rZXk=" }));
     // A rotated key needs no restart; a changed setting does.
     let template = |values: &str| set(&objects(values))["spec"]["template"].clone();
-    assert_eq!(
-        template(secret),
-        template(&secret.replace("not-a-real-key", "another"))
-    );
-    assert_ne!(
-        template(BASE),
-        template(&BASE.replace("api.example.com", "other.example.com"))
-    );
+    let rotated = secret.replace("not-a-real-key", "another");
+    assert_eq!(template(secret), template(&rotated));
+    let changed = BASE.replace("api.example.com", "other.example.com");
+    assert_ne!(template(BASE), template(&changed));
 }
 
 /// Writes what the mounted Secrets and ConfigMaps contain.
 fn fill(variable: &str, file: &Path) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let tls = |name: &str| fs::read(path("tests/support/tls").join(name)).unwrap();
+    let tls = |name: &str| fs::read(files::tls(name)).unwrap();
     let content = match variable {
         "ORGDATA_STATE_PATH" => return,
         "ORGDATA_API_CA_FILE" | "OTEL_EXPORTER_OTLP_CERTIFICATE" => tls("ca.pem"),
@@ -212,16 +171,14 @@ async fn the_exporter_starts_with_the_settings_of_every_example() {
         }
         let mounts = launch.dir().to_owned();
         let map = settings(&objects).as_object().unwrap().clone().into_iter();
-        let variables = array(&container["env"])
-            .iter()
-            .filter(|variable| variable["value"].is_string());
+        let variables = array(&container["env"]).iter();
+        let variables = variables.filter(|variable| variable["value"].is_string());
         let variables =
             variables.map(|variable| (text(&variable["name"]), variable["value"].clone()));
         for (name, value) in map.chain(variables) {
             let mut value = text(&value);
-            if value.starts_with("/etc/orgdata-exporter")
-                || value.starts_with("/var/lib/orgdata-exporter")
-            {
+            let places = ["/etc/orgdata-exporter", "/var/lib/orgdata-exporter"];
+            if places.iter().any(|place| value.starts_with(place)) {
                 let file = mounts.join(&value[1..]);
                 fill(&name, &file);
                 value = file.display().to_string();
@@ -230,9 +187,8 @@ async fn the_exporter_starts_with_the_settings_of_every_example() {
         }
         launch = launch.env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0");
         let exporter = launch.env("ORGDATA_LOG_FORMAT", "logfmt").start();
-        let path = settings(&objects)
-            .get("ORGDATA_WEB_TELEMETRY_PATH")
-            .map_or("/metrics".to_owned(), text);
+        let path = settings(&objects).get("ORGDATA_WEB_TELEMETRY_PATH");
+        let path = path.map_or("/metrics".to_owned(), text);
         let (status, metrics) = exporter.get(&path).await;
         assert_eq!(status, 200, "{feature}");
         let otlp = values.contains("endpoint: http") || values.contains("collector:");
@@ -261,11 +217,9 @@ fn alerts_can_be_changed() {
     let [after, before] = [&changed, &rules].map(|rules| array(&rules["groups"][0]["rules"]));
     assert_eq!(after.len(), before.len() - 2);
     for rule in after {
-        let mut wanted = before
-            .iter()
-            .find(|was| was["alert"] == rule["alert"])
-            .unwrap()
-            .clone();
+        let mut before = before.iter();
+        let was = before.find(|was| was["alert"] == rule["alert"]);
+        let mut wanted = was.unwrap().clone();
         wanted["labels"]["team"] = json!("compliance");
         if rule["alert"] == "OrgdataExporterAuditGap" {
             wanted["labels"]["severity"] = json!("critical");
@@ -280,24 +234,18 @@ fn alerts_can_be_changed() {
 #[test]
 #[ignore = "needs helm"]
 fn a_new_version_changes_nothing_that_cannot_be_changed() {
-    let (_dir, newer) = chart_copy();
+    let dir = tempfile::tempdir().unwrap();
+    let newer = dir.path().join(NAME);
+    copy(&path(CHART), &newer);
     let about = file(&format!("{CHART}/Chart.yaml")).replace(env!("CARGO_PKG_VERSION"), "7.8.9");
     fs::write(newer.join("Chart.yaml"), about).unwrap();
     let before = objects(BASE);
     let after = parsed(&helm(&["template", NAME], &newer, BASE).unwrap());
     assert_eq!(before.len(), after.len());
     assert_ne!(pod(&before), pod(&after), "another image");
-    for fixed in [
-        "selector",
-        "serviceName",
-        "volumeClaimTemplates",
-        "podManagementPolicy",
-    ] {
-        assert_eq!(
-            set(&before)["spec"][fixed],
-            set(&after)["spec"][fixed],
-            "{fixed}"
-        );
+    for fixed in "selector serviceName volumeClaimTemplates podManagementPolicy".split(' ') {
+        let [before, after] = [&before, &after].map(|all| &set(all)["spec"][fixed]);
+        assert_eq!(before, after, "{fixed}");
     }
     let [before, after] = [&before, &after].map(|all| object(all, "Service", NAME)["spec"].clone());
     assert_eq!(before, after);
@@ -318,32 +266,27 @@ fn a_parent_chart_can_have_it_twice_and_switch_one_off() {
     let values = json!({ "east": one, "west": one, "north": { "enabled": false } }).to_string();
     let objects = parsed(&helm(&["template", "both"], dir.path(), &values).unwrap());
     let [east, west] = ["both-east", "both-west"].map(|name| object(&objects, "StatefulSet", name));
-    assert_ne!(
-        east["spec"]["selector"], west["spec"]["selector"],
-        "neither takes the other's pod"
-    );
-    assert_eq!(
-        objects
-            .iter()
-            .filter(|object| object["kind"] == "StatefulSet")
-            .count(),
-        2
-    );
+    // Neither takes the other's pod.
+    assert_ne!(east["spec"]["selector"], west["spec"]["selector"]);
+    let sets = objects
+        .iter()
+        .filter(|object| object["kind"] == "StatefulSet");
+    assert_eq!(sets.count(), 2);
 }
 
 #[test]
 #[ignore = "needs helm"]
 fn a_growing_state_evicts_no_pod() {
-    let limits =
-        |feature: &str| pod(&example(feature))["containers"][0]["resources"]["limits"].clone();
+    let limits = |feature: &str| {
+        let objects = example(feature);
+        pod(&objects)["containers"][0]["resources"]["limits"].clone()
+    };
     assert_eq!(limits("base")["ephemeral-storage"], "128Mi");
     // An emptyDir counts as ephemeral storage of the pod.
     assert_eq!(limits("no-persistence"), json!({ "memory": "192Mi" }));
     let state = pod(&example("no-persistence"))["volumes"][1].clone();
-    assert_eq!(
-        state,
-        json!({ "name": "state", "emptyDir": { "sizeLimit": "512Mi" } })
-    );
+    let wanted = json!({ "name": "state", "emptyDir": { "sizeLimit": "512Mi" } });
+    assert_eq!(state, wanted);
 }
 
 #[test]
@@ -353,23 +296,14 @@ fn the_collector_is_scheduled_like_the_exporter() {
         ("pod", "nodeSelector tolerations priorityClassName"),
         ("image", "imagePullSecrets"),
     ] {
-        let objects = objects(&format!(
-            "{}collector: {{enabled: true}}\n",
-            features()[feature]
-        ));
-        let collector = objects
-            .iter()
-            .find(|object| object["kind"] == "Deployment")
-            .unwrap();
+        let collector = "collector: {enabled: true}\n";
+        let objects = objects(&format!("{}{collector}", features()[feature]));
+        let mut all = objects.iter();
+        let collector = all.find(|object| object["kind"] == "Deployment");
+        let collector = &collector.unwrap()["spec"]["template"]["spec"];
         for key in keys.split(' ') {
-            let (exporter, collector) = (
-                &pod(&objects)[key],
-                &collector["spec"]["template"]["spec"][key],
-            );
-            assert!(
-                !exporter.is_null() && exporter == collector,
-                "{key}: {exporter}, {collector}"
-            );
+            let (one, other) = (&pod(&objects)[key], &collector[key]);
+            assert!(!one.is_null() && one == other, "{key}: {one}, {other}");
         }
     }
 }
@@ -386,17 +320,12 @@ fn names_fit_and_old_clusters_are_refused() {
         (long, &long[..52]),
     ] {
         let objects = parsed(&helm(&["template", release], &path(CHART), BASE).unwrap());
-        assert_eq!(
-            set(&objects)["metadata"]["name"],
-            name.trim_end_matches('-')
-        );
+        let name = name.trim_end_matches('-');
+        assert_eq!(set(&objects)["metadata"]["name"], name);
     }
     let on = |version| {
-        helm(
-            &["template", "x", "--kube-version", version],
-            &path(CHART),
-            BASE,
-        )
+        let command = ["template", "x", "--kube-version", version];
+        helm(&command, &path(CHART), BASE)
     };
     on("1.29.3-gke.100").expect("new enough");
     assert!(on("1.28.9").expect_err("too old").contains("1.29"));
@@ -407,25 +336,16 @@ fn names_fit_and_old_clusters_are_refused() {
 fn the_package_has_what_the_templates_read_and_no_examples() {
     let dir = tempfile::tempdir().unwrap();
     let mut package = Command::new(binary("helm"));
-    package
-        .arg("package")
-        .arg(path(CHART))
-        .arg("--destination")
-        .arg(dir.path());
-    output(&mut package, "").unwrap();
-    let archive = dir
-        .path()
-        .join(format!("{NAME}-{}.tgz", env!("CARGO_PKG_VERSION")));
+    package.arg("package").arg(path(CHART));
+    output(package.arg("--destination").arg(dir.path()), "").unwrap();
+    let name = format!("{NAME}-{}.tgz", env!("CARGO_PKG_VERSION"));
+    let archive = dir.path().join(name);
     let listed = output(Command::new("tar").arg("tzf").arg(&archive), "").unwrap();
-    assert!(
-        !listed.contains("/ci/") && listed.contains("values.schema.json"),
-        "{listed}"
-    );
+    let is_whole = !listed.contains("/ci/") && listed.contains("values.schema.json");
+    assert!(is_whole, "{listed}");
     let values = &features()["prometheus-rule"];
-    assert_eq!(
-        helm(&["template", NAME], &archive, values),
-        rendered(values)
-    );
+    let packed = helm(&["template", NAME], &archive, values);
+    assert_eq!(packed, rendered(values));
     // Helm keeps the chart with each release in a Secret of at most 1 MiB.
     assert!(fs::metadata(&archive).unwrap().len() < 300_000);
 }

@@ -23,33 +23,13 @@ pub(crate) struct Rotel {
     _dir: TempDir,
 }
 
-/// A log record as a collector received it; attributes, body and resource are plain JSON.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LogRecordJson {
-    pub(crate) attributes: Map<String, Value>,
-    pub(crate) body: Value,
-    pub(crate) resource: Map<String, Value>,
-    pub(crate) scope: [String; 2],
-    pub(crate) event_name: String,
-    pub(crate) time_unix_nano: u64,
-    pub(crate) observed_time_unix_nano: u64,
-    pub(crate) severity: (u64, String),
-    /// The trace id and the span id in lower-case hex; empty if there are none.
-    pub(crate) trace: (String, String),
-}
-
 /// Returns the endpoint for a protocol: `http://127.0.0.1:<port>`, without the path of the signal.
 fn endpoint(protocol: &str, grpc: u16, http: u16) -> String {
-    format!(
-        "http://127.0.0.1:{}",
-        if protocol == "grpc" { grpc } else { http }
-    )
+    let port = if protocol == "grpc" { grpc } else { http };
+    format!("http://127.0.0.1:{port}")
 }
 
-// === impl Collector ===
-
 impl Collector {
-    /// Starts a collector that takes everything.
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
@@ -64,7 +44,7 @@ impl Collector {
         .await;
         // It takes records until it first looks at the memory.
         until(async || {
-            let refuses = collector.process.log().contains("Refusing data");
+            let refuses = collector.process.log.count("Refusing data") > 0;
             refuses.then_some(()).ok_or("the collector does not refuse")
         })
         .await;
@@ -82,7 +62,7 @@ impl Collector {
             fs::write(&file, config.to_string()).unwrap();
             vec![format!("--config=file:{}", file.display())]
         };
-        let (process, ports) = Process::start("otelcol", dir.path(), arguments, Self::health).await;
+        let (process, ports) = Process::start("otelcol", arguments, Self::health).await;
         Self {
             process,
             ports,
@@ -121,40 +101,54 @@ impl Collector {
         endpoint(protocol, self.ports[0], self.ports[1])
     }
 
-    /// Returns the log records acknowledged so far, in the order in which they came.
-    pub(crate) fn records(&self) -> Vec<LogRecordJson> {
-        let requests = lines(&self.dir.path().join("logs.jsonl"));
-        requests
-            .iter()
-            .flat_map(LogRecordJson::from_request)
-            .collect()
+    /// Returns the log records acknowledged so far, in the order in which they came: as in OTLP's JSON form, with their resource and scope;
+    /// attributes, body and resource are plain JSON.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        let mut records = Vec::new();
+        for request in lines(&self.dir.path().join("logs.jsonl")) {
+            for resource in array(&request["resourceLogs"]) {
+                for scope in array(&resource["scopeLogs"]) {
+                    for record in array(&scope["logRecords"]) {
+                        let mut record = record.clone();
+                        record["attributes"] = attributes(&record["attributes"]);
+                        record["body"] = plain(&record["body"]);
+                        record["resource"] = attributes(&resource["resource"]["attributes"]);
+                        record["scope"] = scope["scope"].clone();
+                        records.push(record);
+                    }
+                }
+            }
+        }
+        records
     }
 
     /// Returns the ids of the records acknowledged so far, in the order in which they came.
     pub(crate) fn ids(&self) -> Vec<String> {
-        self.records()
+        let records = self.records();
+        let ids = records
             .iter()
-            .map(|record| record.id().to_owned())
-            .collect()
+            .map(|record| text(&record["attributes"]["log.record.uid"]));
+        ids.collect()
     }
 
     /// Waits until at least `count` log records were acknowledged and returns all of them.
-    pub(crate) async fn records_at_least(&self, count: usize) -> Vec<LogRecordJson> {
+    pub(crate) async fn records_at_least(&self, count: usize) -> Vec<Value> {
         until(async || {
             let records = self.records();
             let missing = format!("the collector has {} of {count} records", records.len());
-            if records.len() >= count {
-                Ok(records)
-            } else {
-                Err(missing)
-            }
+            let is_all = records.len() >= count;
+            is_all.then_some(records).ok_or(missing)
         })
         .await
     }
 
-    /// Returns the requests with spans acknowledged so far, as OTLP JSON.
     pub(crate) fn traces(&self) -> Vec<Value> {
         lines(&self.dir.path().join("traces.jsonl"))
+    }
+
+    /// Returns how many lines of its output contain these words.
+    pub(crate) fn printed(&self, words: &str) -> usize {
+        self.process.log.count(words)
     }
 
     /// Kills the collector; what it has written stays.
@@ -162,16 +156,12 @@ impl Collector {
         self.process.stop();
     }
 
-    /// Starts a stopped collector on the ports it had.
     pub(crate) async fn start_again(&mut self) {
         self.process.start_again(&Self::health(self.ports)).await;
     }
 }
 
-// === impl Rotel ===
-
 impl Rotel {
-    /// Starts it.
     pub(crate) async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = "start --exporter blackhole --debug-log logs --debug-log-verbosity detailed";
@@ -186,7 +176,7 @@ impl Rotel {
         };
         // It has no page there, which is an answer.
         let ready = |[_, http]: [u16; 2]| format!("http://127.0.0.1:{http}/");
-        let (process, ports) = Process::start("rotel-agent", dir.path(), arguments, ready).await;
+        let (process, ports) = Process::start("rotel-agent", arguments, ready).await;
         Self {
             process,
             ports,
@@ -202,57 +192,16 @@ impl Rotel {
     /// Waits until it has printed at least `count` records and returns the text of each.
     pub(crate) async fn printed_at_least(&self, count: usize) -> Vec<String> {
         until(async || {
-            let log = self.process.log();
-            let printed: Vec<String> = log
-                .split("\nLogRecord #")
-                .skip(1)
-                .map(str::to_owned)
-                .collect();
+            let log = self.process.log.text();
+            let records = log.split("\nLogRecord #").skip(1);
             // `Flags` is the last line of a record.
-            let whole = printed
-                .last()
-                .is_some_and(|last| last.contains("\nFlags: "));
+            let whole = records.filter(|record| record.contains("\nFlags: "));
+            let printed: Vec<String> = whole.map(str::to_owned).collect();
             let missing = format!("rotel printed {} of {count} records", printed.len());
-            if whole && printed.len() >= count {
-                Ok(printed)
-            } else {
-                Err(missing)
-            }
+            let is_all = printed.len() >= count;
+            is_all.then_some(printed).ok_or(missing)
         })
         .await
-    }
-}
-
-// === impl LogRecordJson ===
-
-impl LogRecordJson {
-    /// Returns the entry's id.
-    pub(crate) fn id(&self) -> &str {
-        self.attributes["log.record.uid"].as_str().unwrap()
-    }
-
-    /// Returns every record of one `ExportLogsServiceRequest` in OTLP's JSON form.
-    fn from_request(request: &Value) -> Vec<Self> {
-        let mut records = Vec::new();
-        for resource in array(&request["resourceLogs"]) {
-            for scope in array(&resource["scopeLogs"]) {
-                records.extend(array(&scope["logRecords"]).iter().map(|record| Self {
-                    attributes: attributes(&record["attributes"]),
-                    body: plain(&record["body"]),
-                    resource: attributes(&resource["resource"]["attributes"]),
-                    scope: ["name", "version"].map(|key| text(&scope["scope"][key])),
-                    event_name: text(&record["eventName"]),
-                    time_unix_nano: integer(&record["timeUnixNano"]),
-                    observed_time_unix_nano: integer(&record["observedTimeUnixNano"]),
-                    severity: (
-                        integer(&record["severityNumber"]),
-                        text(&record["severityText"]),
-                    ),
-                    trace: (text(&record["traceId"]), text(&record["spanId"])),
-                }));
-            }
-        }
-        records
     }
 }
 
@@ -260,45 +209,25 @@ impl LogRecordJson {
 /// it wrote leaves the beginning of a line, which it has not acknowledged; the next one continues on that line.
 fn lines(file: &Path) -> Vec<Value> {
     let log = fs::read_to_string(file).unwrap_or_default();
-    let whole = log
-        .split_inclusive('\n')
-        .filter(|line| line.ends_with('\n'));
-    whole
-        .map(|line| {
-            let starts = ["{\"resourceLogs\"", "{\"resourceSpans\""].map(|start| line.rfind(start));
-            let start = starts.into_iter().flatten().max().unwrap_or(0);
-            let value = serde_json::from_str(line);
-            value.unwrap_or_else(|_| serde_json::from_str(&line[start..]).unwrap())
-        })
-        .collect()
-}
-
-/// Parses a number, which is a string if it has 64 bits and left out if it is zero.
-fn integer(value: &Value) -> u64 {
-    let number = value
-        .as_str()
-        .map_or(value.as_u64(), |digits| digits.parse().ok());
-    number.unwrap_or_else(|| {
-        if value.is_null() {
-            0
-        } else {
-            panic!("not a number: {value}")
-        }
-    })
+    let lines = log.split_inclusive('\n');
+    let whole = lines.filter(|line| line.ends_with('\n'));
+    let parsed = whole.map(|line| {
+        let starts = ["{\"resourceLogs\"", "{\"resourceSpans\""].map(|start| line.rfind(start));
+        let start = starts.into_iter().flatten().max().unwrap_or(0);
+        let value = serde_json::from_str(line);
+        value.unwrap_or_else(|_| serde_json::from_str(&line[start..]).unwrap())
+    });
+    parsed.collect()
 }
 
 /// Returns a list of `KeyValue` as a map. The protocol wants the keys to be unique.
-fn attributes(list: &Value) -> Map<String, Value> {
+fn attributes(list: &Value) -> Value {
     let mut map = Map::new();
     for pair in array(list) {
         let twice = map.insert(text(&pair["key"]), plain(&pair["value"]));
-        assert!(
-            twice.is_none(),
-            "the attribute {} comes twice: {list}",
-            pair["key"]
-        );
+        assert!(twice.is_none(), "{} comes twice: {list}", pair["key"]);
     }
-    map
+    map.into()
 }
 
 /// Returns the value that an `AnyValue` stands for; bytes, which JSON does not have, stay as they are.
@@ -309,7 +238,7 @@ fn plain(any: &Value) -> Value {
     match (kind.as_str(), value) {
         ("intValue", Value::String(digits)) => digits.parse::<i64>().unwrap().into(),
         ("arrayValue", _) => array(&value["values"]).iter().map(plain).collect(),
-        ("kvlistValue", _) => attributes(&value["values"]).into(),
+        ("kvlistValue", _) => attributes(&value["values"]),
         // Whole doubles are written without a fraction.
         ("doubleValue", _) => value.as_f64().into(),
         ("bytesValue", _) => any.clone(),

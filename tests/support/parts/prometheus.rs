@@ -36,27 +36,15 @@ fn one(value: f64) -> impl Fn(&Value) -> bool {
     move |result| array(result).len() == 1 && number(&result[0]["value"][1]) == value
 }
 
-// === impl Prometheus ===
-
 impl Prometheus {
-    /// Starts the oldest supported Prometheus (2.42) on targets given as `host:port`, with an interval such as `1s`.
-    pub(crate) async fn start(targets: &[&str], scrape_interval: &str) -> Self {
-        Self::start_program("prometheus", targets, scrape_interval).await
-    }
-
-    /// Starts the current Prometheus (3.x).
-    pub(crate) async fn start_current(targets: &[&str], scrape_interval: &str) -> Self {
-        Self::start_program("prometheus3", targets, scrape_interval).await
-    }
-
-    /// Starts `prometheus`, `prometheus3` or `victoria-metrics`.
-    pub(crate) async fn start_program(program: &str, targets: &[&str], interval: &str) -> Self {
+    /// Starts `prometheus` (2.42, the oldest supported), `prometheus3` (the current one) or `victoria-metrics` on targets given as
+    /// `host:port`, with an interval such as `1s`.
+    pub(crate) async fn start(program: &str, targets: &[&str], interval: &str) -> Self {
         let targets = json!([{ "targets": targets }]);
         let jobs = json!([{ "job_name": "orgdata-exporter", "static_configs": targets }]);
         Self::start_jobs(program, jobs, interval).await
     }
 
-    /// Starts a server with these `scrape_configs`.
     pub(crate) async fn start_jobs(program: &str, jobs: Value, interval: &str) -> Self {
         let global = json!({ "scrape_interval": interval });
         Self::start_with(program, json!({ "global": global, "scrape_configs": jobs })).await
@@ -75,33 +63,38 @@ impl Prometheus {
         Self::start_with("prometheus3", config).await
     }
 
-    async fn start_with(program: &str, config: Value) -> Self {
+    pub(crate) async fn start_with(program: &str, config: Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("prometheus.yml");
         // JSON is YAML.
         fs::write(&file, config.to_string()).unwrap();
         let (file, data) = (file.display(), dir.path().join("data"));
         let victoria_metrics = program == "victoria-metrics";
-        let arguments = |[port]: [u16; 1]| match victoria_metrics {
+        let options = match victoria_metrics {
             // By default answers are half a minute behind.
-            true => vec![
-                format!("-promscrape.config={file}"),
-                format!("-storageDataPath={}", data.display()),
-                format!("-httpListenAddr=127.0.0.1:{port}"),
-                "-search.latencyOffset=0s".to_owned(),
-                "-search.disableCache".to_owned(),
-            ],
+            true => {
+                "-promscrape.config= -storageDataPath= -httpListenAddr= -search.latencyOffset=0s -search.disableCache"
+            }
             // Only the debug level says why a scrape failed.
-            false => vec![
-                format!("--config.file={file}"),
-                format!("--storage.tsdb.path={}", data.display()),
-                format!("--web.listen-address=127.0.0.1:{port}"),
-                "--enable-feature=exemplar-storage".to_owned(),
-                "--log.level=debug".to_owned(),
-            ],
+            false => {
+                "--config.file= --storage.tsdb.path= --web.listen-address= --log.level=debug --enable-feature=exemplar-storage"
+            }
+        };
+        let arguments = |[port]: [u16; 1]| {
+            let values = [
+                file.to_string(),
+                data.display().to_string(),
+                format!("127.0.0.1:{port}"),
+            ];
+            let options = options
+                .split(' ')
+                .zip(values.into_iter().chain([const { String::new() }; 2]));
+            options
+                .map(|(option, value)| format!("{option}{value}"))
+                .collect()
         };
         let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/-/ready");
-        let (process, [port]) = Process::start(program, dir.path(), arguments, ready).await;
+        let (process, [port]) = Process::start(program, arguments, ready).await;
         let base = format!("http://127.0.0.1:{port}");
         Self {
             _process: process,
@@ -111,7 +104,6 @@ impl Prometheus {
         }
     }
 
-    /// Returns its `--storage.tsdb.path`.
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }
@@ -130,17 +122,14 @@ impl Prometheus {
     pub(crate) async fn query_until(&self, promql: &str, accept: impl Fn(&Value) -> bool) -> Value {
         until(async || {
             let result = self.query(promql).await;
-            let accepted = accept(&result);
-            if accepted {
-                Ok(result)
-            } else {
-                Err(format!("`{promql}`; at last: {result}"))
+            match accept(&result) {
+                true => Ok(result),
+                false => Err(format!("`{promql}`; at last: {result}")),
             }
         })
         .await
     }
 
-    /// Waits until a query has one series with this value.
     pub(crate) async fn shows(&self, promql: &str, value: f64) {
         self.query_until(promql, one(value)).await;
     }
@@ -150,15 +139,10 @@ impl Prometheus {
         let parameters = [("query", promql), ("start", "0"), ("end", "9999999999")];
         until(async || {
             let series = self.api("query_exemplars", &parameters).await;
-            let exemplars = array(&series)
-                .iter()
-                .flat_map(|one| array(&one["exemplars"]).to_vec());
-            let exemplars: Vec<Value> = exemplars.collect();
-            if exemplars.is_empty() {
-                Err(format!("`{promql}` has no exemplars"))
-            } else {
-                Ok(exemplars)
-            }
+            let exemplars = array(&series).iter().map(|one| array(&one["exemplars"]));
+            let exemplars = exemplars.collect::<Vec<_>>().concat();
+            let is_some = !exemplars.is_empty();
+            is_some.then_some(exemplars).ok_or("no exemplars")
         })
         .await
     }
@@ -168,14 +152,11 @@ impl Prometheus {
         let result = self.query(promql).await;
         let mut series = BTreeMap::new();
         for one in array(&result) {
-            let key = labels
-                .iter()
-                .map(|label| text(&one["metric"][label]))
-                .collect();
-            let twice = series.insert(key, number(&one["value"][1]));
+            let labels = labels.iter().map(|label| text(&one["metric"][label]));
+            let twice = series.insert(labels.collect(), number(&one["value"][1]));
             assert!(
                 twice.is_none(),
-                "`{promql}` has two series for {}",
+                "{promql}: two series for {}",
                 one["metric"]
             );
         }
@@ -190,10 +171,8 @@ impl Prometheus {
             let key = ["activity_type", "actor"]
                 .map(|label| text(&one["metric"][label]))
                 .to_vec();
-            let samples = array(&one["values"])
-                .iter()
-                .map(|sample| number(&sample[1]))
-                .collect();
+            let samples = array(&one["values"]).iter();
+            let samples = samples.map(|sample| number(&sample[1])).collect();
             let twice = series.insert(key, samples);
             assert!(twice.is_none(), "{range}: two series for {}", one["metric"]);
         }
@@ -201,25 +180,14 @@ impl Prometheus {
     }
 
     /// Asks `/api/v1/<path>` and returns the `data` of the answer.
-    ///
-    /// # Panics
-    ///
-    /// If the server does not answer with success.
     pub(crate) async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
-        let request = client()
-            .get(format!("{}/api/v1/{path}", self.base))
-            .query(parameters);
-        let answer = request.send().await.unwrap().text().await.unwrap();
-        let mut answer: Value = serde_json::from_str(&answer).unwrap();
-        assert_eq!(
-            answer["status"], "success",
-            "{path} {parameters:?}: {answer}"
-        );
+        let request = client().get(format!("{}/api/v1/{path}", self.base));
+        let answer = request.query(parameters).send().await.unwrap();
+        let mut answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+        assert_eq!(answer["status"], "success", "{parameters:?}: {answer}");
         answer["data"].take()
     }
 }
-
-// === impl Alertmanager ===
 
 impl Alertmanager {
     /// Starts it; `webhook` is the URL that it posts to.
@@ -232,15 +200,16 @@ impl Alertmanager {
         let file = dir.path().join("alertmanager.yml");
         fs::write(&file, config.to_string()).unwrap();
         let arguments = |[port]: [u16; 1]| {
+            let data = dir.path().join("data");
             vec![
                 format!("--config.file={}", file.display()),
-                format!("--storage.path={}", dir.path().join("data").display()),
+                format!("--storage.path={}", data.display()),
                 format!("--web.listen-address=127.0.0.1:{port}"),
                 "--cluster.listen-address=".to_owned(),
             ]
         };
         let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/-/ready");
-        let (process, [port]) = Process::start("alertmanager", dir.path(), arguments, ready).await;
+        let (process, [port]) = Process::start("alertmanager", arguments, ready).await;
         Self {
             _process: process,
             address: format!("127.0.0.1:{port}"),
