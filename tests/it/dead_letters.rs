@@ -19,7 +19,7 @@ async fn world() -> (Running, Vec<String>, Peer) {
         history: 8,
         ..Config::quiet()
     };
-    let api = Simulator::spawn(config).await.expect("a free port");
+    let api = Simulator::spawn(config).await.unwrap();
     let ids = api.simulator().entries().map(|entry| entry.id).collect();
     (api, ids, Peer::grpc(4 << 20).await)
 }
@@ -49,7 +49,7 @@ async fn listed(state: &Path) -> Vec<Value> {
     assert_eq!(finished.status, Some(0), "{finished:?}");
     let lines = finished.stdout.lines();
     lines
-        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .map(|line| serde_json::from_str(line).unwrap())
         .collect()
 }
 
@@ -62,7 +62,7 @@ async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exp
     let (api, ids, collector) = world().await;
     collector.refuse(&ids[2]);
     collector.refuse(&ids[5]);
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let state = state(&directory);
     let mut exporter = with_collector(&api.base_url(), &collector, &state).start();
     exporter.until_value(KEPT, 2.0).await;
@@ -72,7 +72,7 @@ async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exp
         assert_eq!(letter["record"]["id"], **id);
         assert_eq!(letter["reason"], "refused");
         assert_eq!(letter["queued"], false);
-        let message = letter["message"].as_str().expect("text");
+        let message = letter["message"].as_str().unwrap();
         assert!(message.contains("cannot take this record"), "{letter}");
         assert!(
             letter["rejected_at"].is_string() && letter["kind"] == "entry",
@@ -100,7 +100,7 @@ async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exp
 
     let dropped = dead_letters(&state, &["drop", &second]).await;
     assert_eq!(dropped.stdout, "1 deleted\n");
-    collector.script.bad.lock().expect("lock").clear();
+    collector.script.bad.lock().unwrap().clear();
     let queued = dead_letters(&state, &["replay", &first]).await;
     assert!(queued.stdout.starts_with("1 queued"), "{queued:?}");
     exporter.until_value(SENT, 7.0).await;
@@ -118,13 +118,13 @@ async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exp
 async fn what_is_queued_while_no_exporter_runs_is_sent_by_the_next_one() {
     let (api, ids, collector) = world().await;
     collector.refuse(&ids[0]);
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let state = state(&directory);
     let mut first = with_collector(&api.base_url(), &collector, &state).start();
     first.until_value(KEPT, 1.0).await;
     assert_eq!(first.stop().await, Some(0));
 
-    collector.script.bad.lock().expect("lock").clear();
+    collector.script.bad.lock().unwrap().clear();
     let queued = dead_letters(&state, &["replay", "--all"]).await;
     assert!(queued.stdout.starts_with("1 queued"), "{queued:?}");
     assert_eq!(listed(&state).await[0]["queued"], true);
@@ -143,7 +143,7 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
         _ => json("200 OK", page),
     })
     .await;
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let state = state(&directory);
     let exporter = with_state(&api.url(), &state).start();
     exporter.until_value(KEPT, 1.0).await;
@@ -162,13 +162,11 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
 
 #[tokio::test]
 async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let missing = state(&directory);
     let other = directory.path().join("other.db");
-    let database = rusqlite::Connection::open(&other).expect("opens");
-    database
-        .execute_batch("CREATE TABLE theirs (x)")
-        .expect("runs");
+    let database = rusqlite::Connection::open(&other).unwrap();
+    database.execute_batch("CREATE TABLE theirs (x)").unwrap();
     for (file, arguments, words) in [
         (&*missing, &["list"][..], "does not exist"),
         (

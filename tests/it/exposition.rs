@@ -30,7 +30,7 @@ const VARYING: [&str; 11] = [
 /// Returns the scrape with a word in place of what differs from run to run.
 fn masked(scrape: &str) -> String {
     let without_value = |line: &str| {
-        let (series, _) = line.rsplit_once(' ').expect("a value");
+        let (series, _) = line.rsplit_once(' ').unwrap();
         format!("{series} VARIES\n")
     };
     let mask = |line: &str| {
@@ -61,9 +61,9 @@ async fn the_whole_scrape_in_both_forms() {
         let directory = env!("CARGO_MANIFEST_DIR");
         let path = format!("{directory}/tests/golden/{name}");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &actual).expect("it can be written");
+            std::fs::write(&path, &actual).unwrap();
         }
-        let expected = std::fs::read_to_string(&path).expect("a golden");
+        let expected = std::fs::read_to_string(&path).unwrap();
         let lines = actual.lines().zip(expected.lines());
         for (number, (actual, expected)) in lines.enumerate() {
             let line = number + 1;
@@ -87,7 +87,7 @@ async fn a_strict_parser_accepts_the_scrape_from_the_start() {
         Metrics::new(Duration::from_secs(60)),
         busy(),
     ] {
-        parse(&encode(&metrics, Format::OpenMetrics)).expect("strict OpenMetrics");
+        parse(&encode(&metrics, Format::OpenMetrics)).unwrap();
     }
 }
 
@@ -96,7 +96,7 @@ async fn both_forms_have_the_same_series_and_only_one_has_exemplars() {
     let metrics = busy();
     let openmetrics = encode(&metrics, Format::OpenMetrics);
     let text = encode(&metrics, Format::Text);
-    let families = parse(&openmetrics).expect("strict OpenMetrics");
+    let families = parse(&openmetrics).unwrap();
     let samples = families.iter().flat_map(|family| &family.samples);
     let exemplars = samples.filter_map(|sample| sample.exemplar.as_ref());
     let names = exemplars.map(|(labels, _)| {
@@ -114,16 +114,13 @@ async fn both_forms_have_the_same_series_and_only_one_has_exemplars() {
         values.retain(|(name, _), _| !VARYING.contains(&name.as_str()));
         values
     };
-    assert_eq!(
-        values(&families),
-        values(&parse(&text).expect("the same samples"))
-    );
+    assert_eq!(values(&families), values(&parse(&text).unwrap()));
 }
 
 /// A sentence or two for the tooltip of a graph, and the unit of a time.
 #[tokio::test]
 async fn every_family_explains_itself() {
-    for family in parse(&encode(&busy(), Format::OpenMetrics)).expect("strict OpenMetrics") {
+    for family in parse(&encode(&busy(), Format::OpenMetrics)).unwrap() {
         let (name, help) = (&family.name, &family.help);
         let starts_well = help.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit());
         assert!(
@@ -140,7 +137,7 @@ async fn every_family_explains_itself() {
 #[test]
 fn the_strict_parser_is_strict() {
     let right = "# TYPE a counter\n# HELP a Help.\na_total{x=\"1\"} 1 # {t=\"x\"} 1.0 12.5\n# TYPE b gauge\nb 1e3\n# EOF\n";
-    assert_eq!(parse(right).expect("right").len(), 2);
+    assert_eq!(parse(right).unwrap().len(), 2);
     for (wrong, why) in [
         ("# TYPE a gauge\na 1\n", "no end"),
         (
@@ -220,8 +217,8 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
     let scrape = |accept: &'static str| {
         let request = binary::client().get(&url).header("accept", accept);
         async move {
-            let body = request.send().await.expect("an answer").bytes().await;
-            String::from_utf8(body.expect("a body").to_vec()).expect("UTF-8, whatever came")
+            let body = request.send().await.unwrap().bytes().await;
+            String::from_utf8(body.unwrap().to_vec()).unwrap()
         }
     };
     let text = binary::until("the events", async || {
@@ -229,14 +226,14 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
         text.contains("actor=\"5\"").then_some(text)
     })
     .await;
-    let families = parse(&text).expect("strict OpenMetrics");
+    let families = parse(&text).unwrap();
     for (name, label) in [
         ("orgdata_audit_events", "activity_type"),
         ("orgdata_audit_actor_info", "name"),
     ] {
         let family = families.iter().find(|family| family.name == name);
         let mut shown = Vec::new();
-        for sample in &family.expect("the family").samples {
+        for sample in &family.unwrap().samples {
             let value = |wanted: &str| {
                 let mut labels = sample.labels.iter();
                 let found = labels.find(|(name, _)| name == wanted);

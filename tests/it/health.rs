@@ -58,7 +58,7 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
         tokio::time::sleep(HOUR).await;
         assert_eq!(stuck(&health), expected);
         shutdown.cancel();
-        task.await.expect("it ends");
+        task.await.unwrap();
         assert_eq!(stuck(&health), [""; 0]);
     }
 }
@@ -76,8 +76,8 @@ fn tail() -> Tail {
         outbox: false,
         ..settings::ledger(StatePath::Memory, api.base_url.to_string())
     };
-    let client = Client::new(api, metrics.api.clone()).expect("a client");
-    let (ledger, state) = LedgerHandle::open(ledger_settings).expect("a ledger");
+    let client = Client::new(api, metrics.api.clone()).unwrap();
+    let (ledger, state) = LedgerHandle::open(ledger_settings).unwrap();
     let settings = audit::Settings {
         poll_interval: Duration::from_secs(60),
         start: Start::Now,
@@ -97,7 +97,7 @@ async fn a_tail_whose_service_is_away_is_not_stuck() {
         assert_eq!(stuck(&health), [""; 0]);
     }
     shutdown.cancel();
-    task.await.expect("it ends");
+    task.await.unwrap();
     assert_eq!(stuck(&health), [""; 0]);
 }
 

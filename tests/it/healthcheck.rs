@@ -22,7 +22,7 @@ async fn expect(argument: &str, timeout: &str, status: i32, words: &str) {
         0 => {
             let ended = (finished.status, finished.stderr.as_str());
             assert_eq!(ended, (Some(0), ""), "{finished:?}");
-            finished.stdout.strip_suffix('\n').expect("a line")
+            finished.stdout.strip_suffix('\n').unwrap()
         }
         status => finished.refusal(status),
     };
@@ -42,8 +42,8 @@ async fn url(url: &str, timeout: &str, status: i32, words: &str) {
 /// An exporter at this address with this web configuration, and its file.
 fn behind(address: &str, config: &str) -> (Exporter, tempfile::NamedTempFile) {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls");
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), config.replace('@', directory)).expect("writable");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), config.replace('@', directory)).unwrap();
     let exporter = launch(&["--state.path=:memory:"])
         .arg(&format!("--web.listen-address={address}"))
         .arg(&format!("--web.config.file={}", file.path().display()))
@@ -55,7 +55,7 @@ fn behind(address: &str, config: &str) -> (Exporter, tempfile::NamedTempFile) {
 
 async fn port(exporter: &Exporter) -> String {
     let url = exporter.url().await;
-    url.rsplit(':').next().expect("a port").to_owned()
+    url.rsplit(':').next().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn an_exporter_is_found_by_its_listen_address() {
 #[tokio::test]
 async fn a_unix_socket_is_asked_with_and_without_tls() {
     for config in ["", TLS] {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().unwrap();
         let address = format!("unix:{}", dir.path().join("web.sock").display());
         let (mut exporter, _file) = behind(&address, config);
         let listens = |line: &str| line.contains("addresses");
@@ -152,7 +152,7 @@ async fn the_answer_decides() {
 
 #[tokio::test]
 async fn an_answer_is_enough_with_tls_and_passwords() {
-    let password = bcrypt::hash("s3cret", 4).expect("a hash");
+    let password = bcrypt::hash("s3cret", 4).unwrap();
     let users = format!("basic_auth_users:\n  prometheus: {password}\n");
     let clients = "  client_ca_file: @/ca.pem\n  client_auth_type: RequireAndVerifyClientCert\n";
     for (config, words) in [
@@ -169,7 +169,7 @@ async fn an_answer_is_enough_with_tls_and_passwords() {
         let address = format!(":{}", port(&exporter).await);
         healthy(&address, words).await;
         // A configuration file that was broken later is not in force.
-        std::fs::write(file.path(), "tls_server_config: {}\n").expect("writable");
+        std::fs::write(file.path(), "tls_server_config: {}\n").unwrap();
         healthy(&address, words).await;
     }
 }

@@ -20,7 +20,6 @@ mod support {
 
 mod backfill;
 mod backlog;
-mod cardinality;
 mod chart;
 mod check;
 mod cli;
@@ -36,7 +35,6 @@ mod otlp;
 mod properties;
 mod readme;
 mod self_metrics;
-mod state;
 mod structure;
 mod tail;
 mod tickets;

@@ -23,9 +23,8 @@ const BORN: i64 = 1_800_000_000 * SECOND;
 
 /// Creates a file of schema 2 with something in every table.
 fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
-    let file = Connection::open(path).expect("opens");
-    file.execute_batch(include_str!("schema_2.sql"))
-        .expect("tables");
+    let file = Connection::open(path).unwrap();
+    file.execute_batch(include_str!("schema_2.sql")).unwrap();
     file.execute(
         "INSERT INTO state (one, schema_version, oldest_reader, base_url, organization, instance_id, filters, born_at,
              start_floor, count_floor, filter_floor, prune_floor, cursor, frontier_at, frontier_id, newest_at, reread_at)
@@ -33,7 +32,7 @@ fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
              ?3 + 6000000, ?3 + 4000000)",
         params![base_url, filters, BORN],
     )
-    .expect("a row");
+    .unwrap();
     file.execute_batch(
         "INSERT INTO events VALUES ('id', 'A', '7', 40), ('id', 'B', 'none', 2), ('name', 'A', 'Ada', 9);
          INSERT INTO actors VALUES ('id', '7', 'Ada L', 1800000000000000);
@@ -42,13 +41,13 @@ fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
              VALUES (1, 1, 'refused', 'no', 0, '{\"id\":\"dead\"}', 0), (2, 2, 'too_large', 'big', 0, '{\"id\":\"again\"}', 1);
          INSERT INTO shown VALUES ('id', 'A', '7', 1, 1);",
     )
-    .expect("rows");
+    .unwrap();
     for page in 0..3u8 {
         let mut block = Vec::new();
         for index in 0..10 {
             let json = format!(r#"{{"id":"{page}-{index}"}}"#);
             block.push(0);
-            block.extend_from_slice(&u32::try_from(json.len()).expect("short").to_le_bytes());
+            block.extend_from_slice(&u32::try_from(json.len()).unwrap().to_le_bytes());
             block.extend_from_slice(json.as_bytes());
         }
         file.execute(
@@ -60,21 +59,21 @@ fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
                 lz4_flex::compress_prepend_size(&block)
             ],
         )
-        .expect("a page");
+        .unwrap();
     }
     file
 }
 
 fn insert_ids(file: &Connection, ids: impl IntoIterator<Item = EventId>) {
-    file.execute_batch("BEGIN").expect("runs");
+    file.execute_batch("BEGIN").unwrap();
     for (at, id) in (0..).zip(ids) {
         file.execute(
             "INSERT INTO seen VALUES (?1, ?2)",
             params![BORN + at, id.0.cast_signed()],
         )
-        .expect("a row");
+        .unwrap();
     }
-    file.execute_batch("COMMIT").expect("runs");
+    file.execute_batch("COMMIT").unwrap();
 }
 
 /// Sets a walk under way.
@@ -84,9 +83,9 @@ fn set_walk(file: &Connection, kind: &str, direction: &str, top: Option<&str>) {
         "UPDATE state SET walk = ?1, walk_direction = ?2, walk_started = ?3, walk_top = ?4",
         params![kind, direction, BORN, top],
     )
-    .expect("a row");
+    .unwrap();
     file.execute_batch("INSERT INTO walk_marks VALUES (0, NULL, 'c', 1), (1, 'c', 'd', 2)")
-        .expect("rows");
+        .unwrap();
 }
 
 /// The identity of an entry, which is the same in every version.
@@ -100,7 +99,7 @@ fn identity(id: &str) -> EventId {
 
 #[tokio::test]
 async fn everything_in_an_old_file_stays() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     for (kind, direction, top) in [
         (None, "", None),
@@ -117,7 +116,7 @@ async fn everything_in_an_old_file_stays() {
             set_walk(&file, kind, direction, top);
         }
         drop(file);
-        let older = DeadLetters::open(&path).expect_err("not migrated yet");
+        let older = DeadLetters::open(&path).unwrap_err();
         assert!(
             matches!(older, OpenError::Older { version: 2, .. }),
             "{older}"
@@ -125,11 +124,11 @@ async fn everything_in_an_old_file_stays() {
 
         let state_path = StatePath::File(path.clone());
         let open = || LedgerHandle::open(settings::ledger(state_path.clone(), base_url));
-        let (ledger, state) = open().expect("opens");
+        let (ledger, state) = open().unwrap();
 
         let at = |seconds: i64| Timestamp::from_microsecond(BORN + seconds * SECOND).ok();
         let tail = &state.tail;
-        let first = tail.first_sync.clone().expect("it was synced");
+        let first = tail.first_sync.clone().unwrap();
         assert_eq!(state.instance_id, "instance-1");
         assert_eq!(
             (Some(first.at), first.count_floor, first.history_floor),
@@ -171,12 +170,9 @@ async fn everything_in_an_old_file_stays() {
         let mut next = state.tail.clone();
         commit.place = next.take_place();
         commit.tail = Some(next);
-        ledger.commit(commit).await.expect("written");
+        ledger.commit(commit).await.unwrap();
         assert_eq!(ledger.status().backlog, 26);
-        let batch = ledger
-            .outbox_batch(100, usize::MAX)
-            .await
-            .expect("readable");
+        let batch = ledger.outbox_batch(100, usize::MAX).await.unwrap();
         let expected = (4..30).map(|at| format!(r#"{{"id":"{}-{}"}}"#, at / 10, at % 10));
         assert!(settings::entries(&batch).into_iter().eq(expected));
         let delivered = batch
@@ -188,29 +184,26 @@ async fn everything_in_an_old_file_stays() {
             delivered,
             ..Settled::default()
         };
-        ledger.outbox_settle(settled).await.expect("written");
+        ledger.outbox_settle(settled).await.unwrap();
         drop(ledger);
 
-        let (ledger, _) = open().expect("opens again");
+        let (ledger, _) = open().unwrap();
         assert_eq!(
             (ledger.status().backlog, ledger.status().dead_letters),
             (10, 2)
         );
-        assert_eq!(ledger.replay_dead_letters().await.expect("moved"), 1);
-        let batch = ledger
-            .outbox_batch(100, usize::MAX)
-            .await
-            .expect("readable");
+        assert_eq!(ledger.replay_dead_letters().await.unwrap(), 1);
+        let batch = ledger.outbox_batch(100, usize::MAX).await.unwrap();
         let ids = settings::entries(&batch);
         assert_eq!(ids.last().map(String::as_str), Some(r#"{"id":"again"}"#));
-        let letters = DeadLetters::open(&path).expect("migrated");
+        let letters = DeadLetters::open(&path).unwrap();
         let mut left = Vec::new();
         letters
             .list(&Selection::All, |letter| {
                 left.push(letter.letter.raw);
                 true
             })
-            .expect("readable");
+            .unwrap();
         assert_eq!(left, [r#"{"id":"dead"}"#]);
     }
 }
@@ -223,34 +216,31 @@ async fn an_unfinished_history_is_finished() {
         history: 300,
         ..Config::quiet()
     };
-    let running = Simulator::spawn(config).await.expect("a free port");
+    let running = Simulator::spawn(config).await.unwrap();
     let metrics = Metrics::new(Duration::ZERO);
     let client = settings::client(&running.base_url(), &metrics);
     let query = AuditQuery {
         limit: 100,
         ..AuditQuery::default()
     };
-    let page: AuditPage = client
-        .audit_page(&query, Priority::Live)
-        .await
-        .expect("a page");
+    let page: AuditPage = client.audit_page(&query, Priority::Live).await.unwrap();
     let all: Vec<String> = running
         .simulator()
         .entries()
         .map(|entry| entry.id)
         .collect();
 
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let filters = client.settings().filters.fingerprint();
     let file = old_file(&path, &running.base_url(), &filters);
     file.execute_batch("DELETE FROM outbox; UPDATE state SET start_floor = NULL, filter_floor = NULL, prune_floor = NULL")
-        .expect("runs");
+        .unwrap();
     file.execute(
         "UPDATE state SET born_at = ?1, count_floor = ?1, frontier_at = ?1, reread_at = ?1",
         [running.simulator().now().as_microsecond()],
     )
-    .expect("runs");
+    .unwrap();
     set_walk(&file, "first_start", "up", Some(page.body()));
     insert_ids(&file, all[..100].iter().map(|id| identity(id)));
     drop(file);
@@ -261,7 +251,7 @@ async fn an_unfinished_history_is_finished() {
         filters,
         ..settings::ledger(StatePath::File(path), running.base_url())
     };
-    let (ledger, state) = LedgerHandle::open(ledger_settings).expect("opens");
+    let (ledger, state) = LedgerHandle::open(ledger_settings).unwrap();
     let tail_settings = Settings {
         poll_interval: Duration::from_secs(3600),
         start: Start::Oldest,
@@ -282,16 +272,13 @@ async fn an_unfinished_history_is_finished() {
         }
         assert!(round < 500, "it does not come to rest: {:?}", tail.state());
     }
-    let records = ledger
-        .outbox_batch(usize::MAX, usize::MAX)
-        .await
-        .expect("readable");
+    let records = ledger.outbox_batch(usize::MAX, usize::MAX).await.unwrap();
     let mut delivered: Vec<String> = settings::entries(&records)
         .iter()
         .map(|entry| {
-            serde_json::from_str::<serde_json::Value>(entry).expect("JSON")["id"]
+            serde_json::from_str::<serde_json::Value>(entry).unwrap()["id"]
                 .as_str()
-                .expect("an id")
+                .unwrap()
                 .to_owned()
         })
         .collect();

@@ -35,7 +35,7 @@ impl Outbox for Memory {
 
     async fn batch(&self, max: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, String> {
         let mut bytes = 0;
-        let records = &self.0.lock().expect("lock").0;
+        let records = &self.0.lock().unwrap().0;
         let batch = records.iter().take(max).enumerate();
         let batch = batch.take_while(|(index, record)| {
             bytes += record.bytes.len();
@@ -45,11 +45,11 @@ impl Outbox for Memory {
     }
 
     async fn newest(&self) -> Result<Option<OutboxRecord>, String> {
-        Ok(self.0.lock().expect("lock").0.last().cloned())
+        Ok(self.0.lock().unwrap().0.last().cloned())
     }
 
     async fn settle(&self, settled: Settled) -> Result<(), String> {
-        let mut state = self.0.lock().expect("lock");
+        let mut state = self.0.lock().unwrap();
         let rejected = settled.rejected.iter().map(|rejected| rejected.position);
         let gone = settled.delivered.iter().copied().chain(settled.witness);
         let gone: Vec<OutboxPosition> = gone.chain(rejected).collect();
@@ -60,7 +60,7 @@ impl Outbox for Memory {
 
     fn backlog(&self) -> Backlog {
         Backlog {
-            records: self.0.lock().expect("lock").0.len() as u64,
+            records: self.0.lock().unwrap().0.len() as u64,
             oldest: None,
         }
     }
@@ -111,9 +111,7 @@ fn settings(endpoint: &str, protocol: &str, variables: &[(&str, &str)]) -> Setti
             .find(|(known, _)| *known == name)
             .map(|(_, value)| (*value).to_owned())
     };
-    Settings::from_env(&flags, &find)
-        .expect("right")
-        .expect("an endpoint")
+    Settings::from_env(&flags, &find).unwrap().unwrap()
 }
 
 async fn peer(protocol: &str, limit: usize) -> Peer {
@@ -128,7 +126,7 @@ async fn peer(protocol: &str, limit: usize) -> Peer {
 async fn send(endpoint: &str, protocol: &str, variables: &[(&str, &str)]) -> Verdict {
     let settings = settings(endpoint, protocol, variables);
     let body = Envelope::new(&settings.resource("i")).request([&record((0, 10)).bytes].into_iter());
-    Sender::new(&settings).expect("a sender").export(body).await
+    Sender::new(&settings).unwrap().export(body).await
 }
 
 /// Relays records of these sizes until none waits, and returns the rejected ones.
@@ -144,8 +142,8 @@ async fn relay(
     let loops = Arc::new(Loops::default());
     let outbox = Memory::default();
     let records = sizes.iter().copied().enumerate().map(record);
-    outbox.0.lock().expect("lock").0 = records.collect();
-    let sender = Sender::new(&settings).expect("a sender");
+    outbox.0.lock().unwrap().0 = records.collect();
+    let sender = Sender::new(&settings).unwrap();
     let (instance, own) = ("instance-1", outbox.clone());
     let mut relay = Relay::new(own, instance, sender, &settings, metrics, loops);
     loop {
@@ -155,7 +153,7 @@ async fn relay(
             Next::After(wait) => panic!("nothing has to wait {wait:?}"),
         }
     }
-    outbox.0.lock().expect("lock").1.clone()
+    outbox.0.lock().unwrap().1.clone()
 }
 
 fn ids(range: std::ops::Range<u32>) -> Vec<String> {
@@ -191,20 +189,20 @@ async fn every_record_arrives_in_order_over_both_protocols_plain_and_gzipped() {
         assert_eq!((dead.len(), peer.taken_ids()), (0, ids(0..1200)));
         let requests: Vec<usize> = peer.requests().iter().map(Vec::len).collect();
         assert_eq!(requests, [512, 512, 176]);
-        let headers = peer.script.headers.lock().expect("lock").clone();
+        let headers = peer.script.headers.lock().unwrap().clone();
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let encoding = header("grpc-encoding").or(header("content-encoding"));
         assert_eq!(encoding == Some("gzip"), compression == "gzip");
         assert_eq!(header("x-tenant"), Some("a b"));
         assert!(header("user-agent").is_some_and(|agent| agent.starts_with("orgdata-exporter/")));
-        let last = peer.script.last.lock().expect("lock").clone();
-        let logs = &last.expect("a request").resource_logs[0];
+        let last = peer.script.last.lock().unwrap().clone();
+        let logs = &last.unwrap().resource_logs[0];
         let resource = format!("{:?}", logs.resource);
         assert!(
             resource.contains("\"audit\"") && resource.contains("instance-1"),
             "{resource}"
         );
-        let scope = logs.scope_logs[0].scope.as_ref().expect("a scope");
+        let scope = logs.scope_logs[0].scope.as_ref().unwrap();
         assert_eq!(scope.name, "orgdata.audit");
     }
 }
@@ -274,10 +272,8 @@ async fn a_wrong_port_a_wrong_protocol_and_a_lost_connection_hold() {
         Peer::hangs_up().await,
     );
     let closed = {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a port");
-        listener.local_addr().expect("bound")
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
     };
     for (address, protocol, expected) in [
         (closed, "grpc", "hold connect"),
@@ -320,7 +316,7 @@ async fn requests_stay_below_the_default_limit_and_a_huge_record_is_cut_to_fit()
         assert_eq!((dead.len(), peer.taken_ids()), (0, ids(0..6)));
         // Nothing was refused, and no request was larger than 3 MiB.
         assert!(peer.requests().len() >= 3);
-        let taken = peer.script.taken.lock().expect("lock");
+        let taken = peer.script.taken.lock().unwrap();
         let is_cut = |record: &LogRecord| {
             let mut keys = record.attributes.iter().map(|attribute| &attribute.key);
             keys.any(|key| key == "orgdata.record.cut")
@@ -370,7 +366,7 @@ async fn what_describes_the_body_cannot_be_set_from_outside() {
         let variables = [headers, ("COMPRESSION", compression)];
         let verdict = send(&endpoint, "http/protobuf", &variables).await;
         assert_eq!(row(&verdict), "acknowledged", "{compression}");
-        let sent = peer.script.headers.lock().expect("lock").clone();
+        let sent = peer.script.headers.lock().unwrap().clone();
         assert_eq!(
             (sent["content-type"].as_bytes(), sent["x-tenant"].as_bytes()),
             (&b"application/x-protobuf"[..], &b"acme"[..])

@@ -59,7 +59,7 @@ fn promised() -> BTreeSet<String> {
 }
 
 fn picture(scrape: &str) -> Picture {
-    let families = openmetrics::parse(scrape).expect("strict OpenMetrics");
+    let families = openmetrics::parse(scrape).unwrap();
     let show = |family: openmetrics::Family| {
         let suffix = if family.kind == "counter" {
             "_total"
@@ -94,8 +94,8 @@ impl Watch {
     async fn look(&self) -> Picture {
         let request = client().get(format!("{}/metrics", self.exporter.url().await));
         let request = request.header("accept", "application/openmetrics-text;version=1.0.0");
-        let response = request.send().await.expect("an answer");
-        picture(&response.text().await.expect("a body"))
+        let response = request.send().await.unwrap();
+        picture(&response.text().await.unwrap())
     }
 
     /// Does something, every few seconds, until all of these metrics, separated by spaces, show something else than before.
@@ -165,7 +165,7 @@ async fn quiet(history: u64, tickets: u64) -> Running {
         tickets,
         ..Config::quiet()
     };
-    Simulator::spawn(config).await.expect("a free port")
+    Simulator::spawn(config).await.unwrap()
 }
 
 fn beside(simulator: &Running, collector: Option<&Peer>) -> Launch {
@@ -211,7 +211,7 @@ async fn the_service() -> Moved {
     let scrape = watch.exporter.scrape().await;
     let actor = scrape.0.split("orgdata_audit_actor_info{actor=\"").nth(1);
     let actor = actor.and_then(|info| info.split('"').next()?.parse().ok());
-    let actor: i64 = actor.expect("an id");
+    let actor: i64 = actor.unwrap();
     let renamed = serde_json::json!({ "id": 1, "firstName": "Renamed" });
     let renamed = Fields::new()
         .with("actorUserId", actor)
@@ -219,11 +219,11 @@ async fn the_service() -> Moved {
     let untyped = Fields::new().with("type", serde_json::Value::Null);
     let entry = |fields: &Fields| {
         later(1);
-        simulator.add_entry(fields).expect("known fields");
+        simulator.add_entry(fields).unwrap();
     };
     let unreadable = || {
         let fields = Fields::new().unchecked().with("createdAt", "no time");
-        simulator.add_ticket(fields).expect("unchecked");
+        simulator.add_ticket(fields).unwrap();
     };
     let lost = || {
         // Within a minute of the last poll nothing can have been lost.
@@ -295,9 +295,9 @@ async fn bursts_of_scrapes(watch: &mut Watch) {
             let mut open = Vec::new();
             for _ in 0..32 {
                 let stream = TcpStream::connect(watch.exporter.address()).await;
-                let mut stream = stream.expect("it listens");
+                let mut stream = stream.unwrap();
                 let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
-                stream.write_all(request).await.expect("it reads");
+                stream.write_all(request).await.unwrap();
                 open.push(stream);
             }
             let after = watch.look().await;
@@ -316,7 +316,7 @@ async fn bursts_of_scrapes(watch: &mut Watch) {
 async fn the_collector() -> Moved {
     let simulator = quiet(0, 0).await;
     let peer = Peer::http(1 << 20).await;
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.db");
     let mut watch = Watch::new(beside(&simulator, Some(&peer)).state(&state)).await;
     watch.exporter.synced().await;
@@ -348,7 +348,7 @@ async fn the_collector() -> Moved {
                 .args(["dead-letters", "replay", "--all", "--state.path"])
                 .arg(&state)
                 .output()
-                .expect("the built binary can be run");
+                .unwrap();
             assert!(replay.status.success(), "{replay:?}");
         })
         .await;
@@ -361,7 +361,7 @@ async fn a_full_file() -> Moved {
         let noise = std::iter::repeat_with(fastrand::alphanumeric);
         let noise: String = noise.take(16_000).collect();
         let fields = Fields::new().with("metadata", serde_json::json!({ "noise": noise }));
-        simulator.add_entry(&fields).expect("valid fields");
+        simulator.add_entry(&fields).unwrap();
     }
     let peer = Peer::hangs_up().await;
     let setup = beside(&simulator, Some(&peer))
@@ -380,15 +380,15 @@ async fn a_full_file() -> Moved {
 
 async fn a_damaged_file() -> Moved {
     let simulator = quiet(0, 0).await;
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.db");
     let mut watch = Watch::new(beside(&simulator, None).state(&state)).await;
     let before = watch.look().await;
     assert_eq!(watch.exporter.stop().await, Some(0));
-    let mut file = std::fs::read(&state).expect("it can be read");
+    let mut file = std::fs::read(&state).unwrap();
     // Only a file with the header of SQLite is the exporter's.
     file[100..].fill(0x5a);
-    std::fs::write(&state, file).expect("it can be written");
+    std::fs::write(&state, file).unwrap();
     watch = Watch::new(beside(&simulator, None).state(&state)).await;
     let after = watch.look().await;
     let names = [
@@ -421,12 +421,12 @@ async fn the_ledger() -> Moved {
         max_dead_letters: 2,
         ..settings::ledger(StatePath::Memory, "https://api.example")
     };
-    let (ledger, _) = LedgerHandle::open(settings).expect("opens");
+    let (ledger, _) = LedgerHandle::open(settings).unwrap();
     let before = ledger.status();
     let look = || {
         show_status(&metrics, &before, &ledger.status());
         let scrape = Format::OpenMetrics.encode(metrics.registry(), 0);
-        picture(&scrape.expect("encodes"))
+        picture(&scrape.unwrap())
     };
     let page = |first: u64, count: u64, event: Result<NewEvent, String>| {
         let mut commit = Commit::new(Timestamp::now());
@@ -445,17 +445,14 @@ async fn the_ledger() -> Moved {
     ledger
         .commit(page(0, 5, Err("unreadable".to_owned())))
         .await
-        .expect("written");
-    ledger.pretend_full(true).await.expect("can be said");
+        .unwrap();
+    ledger.pretend_full(true).await.unwrap();
     let event = NewEvent {
         activity_type: "A".to_owned(),
         actor: None,
         malformed: false,
     };
-    ledger
-        .commit(page(100, 5000, Ok(event)))
-        .await
-        .expect_err("it is full");
+    ledger.commit(page(100, 5000, Ok(event))).await.unwrap_err();
     let after = look();
     let mut moved = Moved::new();
     note(&mut moved, &metrics_before, &after);

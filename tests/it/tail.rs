@@ -75,7 +75,7 @@ impl Bench {
             readings,
             ..Config::quiet()
         };
-        let running = Simulator::spawn(config).await.expect("a free port");
+        let running = Simulator::spawn(config).await.unwrap();
         let client = settings::client(&running.base_url(), &Metrics::new(Duration::ZERO));
         Self::start(running, client, wish)
     }
@@ -85,7 +85,7 @@ impl Bench {
         let metrics = Metrics::new(Duration::ZERO);
         let mut ledger_settings = settings::ledger(wish.path.clone(), running.base_url());
         ledger_settings.filters = client.settings().filters.fingerprint();
-        let (ledger, state) = LedgerHandle::open(ledger_settings).expect("a ledger");
+        let (ledger, state) = LedgerHandle::open(ledger_settings).unwrap();
         let settings = Settings {
             poll_interval: Duration::from_secs(3600),
             start: wish.start,
@@ -163,7 +163,7 @@ impl Bench {
 
     async fn records(&self) -> Vec<OutboxRecord> {
         let records = self.ledger.outbox_batch(usize::MAX, usize::MAX).await;
-        records.expect("readable")
+        records.unwrap()
     }
 
     /// Returns a field of each entry in the outbox.
@@ -171,7 +171,7 @@ impl Bench {
         let entries = settings::entries(&self.records().await);
         let values = entries
             .iter()
-            .map(|entry| serde_json::from_str::<serde_json::Value>(entry).expect("JSON"));
+            .map(|entry| serde_json::from_str::<serde_json::Value>(entry).unwrap());
         values
             .map(|entry| entry[name].as_str().unwrap_or_default().to_owned())
             .collect()
@@ -186,7 +186,7 @@ impl Bench {
     }
 
     fn fault(&self, fault: &str) {
-        self.sim().fault(fault.parse().expect("a fault"));
+        self.sim().fault(fault.parse().unwrap());
     }
 }
 
@@ -194,7 +194,7 @@ impl Bench {
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
-        .expect("a directory")
+        .unwrap()
 }
 
 /// Returns the bodies of the records that are gaps.
@@ -378,11 +378,11 @@ async fn a_gap_is_logged_and_counted_once_however_often_its_commit_fails() {
     bench.sim().retain(20);
     // One poll and the newest page: the end of the listing is not confirmed yet.
     bench.poll().await;
-    let file = rusqlite::Connection::open(directory.path().join("state.db")).expect("opens");
+    let file = rusqlite::Connection::open(directory.path().join("state.db")).unwrap();
     file.execute_batch(
         "CREATE TRIGGER no BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'no'); END",
     )
-    .expect("runs");
+    .unwrap();
     bench.rounds(6).await;
     let logged = || {
         let lines = log.lines();
@@ -392,7 +392,7 @@ async fn a_gap_is_logged_and_counted_once_however_often_its_commit_fails() {
         gaps.count() as u64
     };
     assert_eq!((logged(), bench.gaps()), (0, 0));
-    file.execute_batch("DROP TRIGGER no").expect("runs");
+    file.execute_batch("DROP TRIGGER no").unwrap();
     bench.settle().await;
     assert_eq!((logged(), bench.gaps(), bench.counted()), (1, 1, 20));
 }
@@ -421,9 +421,9 @@ async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
             ..
         } = bench;
         drop((tail, ledger));
-        let mut bytes = std::fs::read(&path).expect("readable");
+        let mut bytes = std::fs::read(&path).unwrap();
         bytes[100..].fill(0x5a);
-        std::fs::write(&path, bytes).expect("written");
+        std::fs::write(&path, bytes).unwrap();
         let mut bench = Bench::start(running, client, wish);
         bench.settle().await;
         bench = bench.restarted();
@@ -448,7 +448,7 @@ async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
             let fields = Fields::new()
                 .unchecked()
                 .with("organizationId", odd.clone());
-            bench.sim().add_entry(&fields).expect("unchecked");
+            bench.sim().add_entry(&fields).unwrap();
             bench.sim().add_events(more);
             bench.settle().await;
         }
@@ -528,7 +528,7 @@ async fn an_event_dated_long_ago_is_counted_once_wherever_it_stands() {
     let fields = Fields::new()
         .unchecked()
         .with("createdAt", "2001-01-01T00:00:00.000Z");
-    bench.sim().add_entry(&fields).expect("unchecked");
+    bench.sim().add_entry(&fields).unwrap();
     for _ in 0..3 {
         bench.settle().await;
         bench.sim().advance(seconds(2 * 3600));
@@ -614,17 +614,17 @@ async fn counters_carry_type_and_actor() {
     bench.settle().await;
     let mut truth: BTreeMap<(String, String), u64> = BTreeMap::new();
     for entry in settings::entries(&bench.records().await) {
-        let entry: serde_json::Value = serde_json::from_str(&entry).expect("JSON");
+        let entry: serde_json::Value = serde_json::from_str(&entry).unwrap();
         let actor = entry["actorUserId"].as_i64();
         let actor = actor.map_or_else(|| "none".to_owned(), |id| id.to_string());
-        let activity_type = entry["type"].as_str().expect("a type").to_owned();
+        let activity_type = entry["type"].as_str().unwrap().to_owned();
         *truth.entry((activity_type, actor)).or_default() += 1;
     }
     let events = bench.metrics.audit.events().into_iter();
     let shown = events
         .filter(|(_, value)| *value > 0)
         .map(|(labels, value)| {
-            let actor = labels.actor.expect("a label").to_string();
+            let actor = labels.actor.unwrap().to_string();
             ((labels.activity_type.to_string(), actor), value)
         });
     assert_eq!(shown.collect::<BTreeMap<_, _>>(), truth);
@@ -732,11 +732,11 @@ async fn an_import_of_old_rows_hides_no_live_events() {
         .unchecked()
         .with("createdAt", "2020-01-01T00:00:00.000Z");
     for _ in 0..300 {
-        bench.sim().add_entry(&old).expect("unchecked");
+        bench.sim().add_entry(&old).unwrap();
     }
     bench.sim().add_events(500);
     for _ in 0..300 {
-        bench.sim().add_entry(&old).expect("unchecked");
+        bench.sim().add_entry(&old).unwrap();
     }
     bench.settle().await;
     assert_eq!((bench.counted(), bench.gaps()), (1100, 0));
@@ -768,7 +768,7 @@ async fn a_service_whose_clock_is_behind_its_entries_is_caught_up_with() {
             let created: Timestamp = bench.sim().now() + seconds(600);
             let fields = Fields::new().with("createdAt", created.to_string());
             bench.sim().advance(seconds(1));
-            bench.sim().add_entry(&fields).expect("an entry");
+            bench.sim().add_entry(&fields).unwrap();
         }
         bench.settle().await;
         assert_eq!((bench.counted(), bench.gaps()), (120 * round, 0));

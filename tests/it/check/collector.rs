@@ -49,12 +49,7 @@ fn reply(name: &str) -> Reply {
         "silence" => Reply::Silence,
         "warning" => Reply::Partial(0, "oops"),
         "rejected" => Reply::Partial(3, "oops"),
-        status => Reply::Http(
-            status.parse().expect("a status"),
-            "text/plain",
-            "oops",
-            None,
-        ),
+        status => Reply::Http(status.parse().unwrap(), "text/plain", "oops", None),
     }
 }
 
@@ -62,8 +57,8 @@ fn reply(name: &str) -> Reply {
 async fn its_answer_is_shown_with_what_to_do() {
     let api = service().await;
     for line in ANSWERS.trim().lines() {
-        let (answer, expected) = line.split_once(" => ").expect("an arrow");
-        let (protocol, answer) = answer.split_once(' ').expect("a protocol");
+        let (answer, expected) = line.split_once(" => ").unwrap();
+        let (protocol, answer) = answer.split_once(' ').unwrap();
         let protocol = protocol.replace("http", "http/protobuf");
         let peer = peer(&protocol).await;
         peer.reply(reply(answer));
@@ -79,7 +74,7 @@ async fn its_answer_is_shown_with_what_to_do() {
         let good = expect(launch, "").await;
         good.assert_good("collector", &format!("over {protocol} accepts log records"));
         assert_eq!(peer.requests(), [Vec::<String>::new()], "{protocol}");
-        let headers = peer.script.headers.lock().expect("lock");
+        let headers = peer.script.headers.lock().unwrap();
         assert_eq!(headers["x-tenant"], "acme");
     }
 }
@@ -97,8 +92,8 @@ grpc http://no-such-host.invalid:4317 => failed to lookup | check the name
 http/protobuf http://no-such-host.invalid:4318 => failed to lookup | --otlp.endpoint
 http/protobuf https://HTTP => does not speak TLS | http://";
     for line in table.trim().lines() {
-        let (arguments, words) = line.split_once(" => ").expect("an arrow");
-        let (protocol, endpoint) = arguments.split_once(' ').expect("a protocol");
+        let (arguments, words) = line.split_once(" => ").unwrap();
+        let (protocol, endpoint) = arguments.split_once(' ').unwrap();
         let endpoint = endpoint
             .replace("GRPC", &grpc.address.to_string())
             .replace("HTTP", &http.address.to_string());

@@ -25,11 +25,11 @@ fn with_file(base_url: &str, file: &Path) -> Launch {
 
 /// Every file of a directory with its bytes and the time of its last change.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
-    let paths = std::fs::read_dir(dir).expect("readable");
-    let paths = paths.map(|entry| entry.expect("readable").path());
+    let paths = std::fs::read_dir(dir).unwrap();
+    let paths = paths.map(|entry| entry.unwrap().path());
     let content = |path: PathBuf| {
-        let bytes = std::fs::read(&path).expect("readable");
-        let changed = path.metadata().expect("exists").modified().expect("known");
+        let bytes = std::fs::read(&path).unwrap();
+        let changed = path.metadata().unwrap().modified().unwrap();
         (path, (bytes, changed))
     };
     paths.map(content).collect()
@@ -37,7 +37,7 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
 
 /// Asserts also that nothing beside the file changes.
 async fn unchanged(base_url: &str, file: &Path, expected: &str) -> Checked {
-    let dir = file.parent().expect("it has one");
+    let dir = file.parent().unwrap();
     let before = contents(dir);
     let checked = expect(with_file(base_url, file), expected).await;
     assert!(
@@ -50,20 +50,20 @@ async fn unchanged(base_url: &str, file: &Path, expected: &str) -> Checked {
 #[tokio::test]
 async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     let api = service().await;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let database = rusqlite::Connection::open(at("foreign.db")).expect("opens");
+    let database = rusqlite::Connection::open(at("foreign.db")).unwrap();
     database
         .execute_batch("CREATE TABLE precious (it TEXT)")
-        .expect("made");
+        .unwrap();
     running(&api.base_url(), &at("newer.db")).await.stop().await;
-    let newer = rusqlite::Connection::open(at("newer.db")).expect("opens");
+    let newer = rusqlite::Connection::open(at("newer.db")).unwrap();
     let sql = "UPDATE state SET schema_version = 99, oldest_reader = 99";
-    newer.execute(sql, []).expect("changed");
+    newer.execute(sql, []).unwrap();
     drop((database, newer));
-    std::fs::write(at("empty.db"), "").expect("writable");
+    std::fs::write(at("empty.db"), "").unwrap();
     unchanged(&api.base_url(), &at("empty.db"), "").await;
-    std::fs::create_dir(at("directory")).expect("writable");
+    std::fs::create_dir(at("directory")).unwrap();
     for (name, words) in [
         (
             "foreign.db",
@@ -87,7 +87,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
 
     use std::os::unix::fs::PermissionsExt as _;
     let read_only = std::fs::Permissions::from_mode(0o500);
-    std::fs::set_permissions(dir.path(), read_only).expect("changed");
+    std::fs::set_permissions(dir.path(), read_only).unwrap();
     // Root can write everywhere.
     if std::fs::write(at("probe"), "").is_err() {
         let words = "bad state: cannot open state file | Permission denied | --state.path";
@@ -98,7 +98,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
 #[tokio::test]
 async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     let api = service().await;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let missing = unchanged(&api.base_url(), &file, "").await;
     missing.assert_good("state", "does not exist yet and can be created");
@@ -124,7 +124,7 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
         organization_id: 9,
         ..organization()
     };
-    let other = Simulator::spawn(other).await.expect("a free port");
+    let other = Simulator::spawn(other).await.unwrap();
     let words = "bad organization: belongs to organization 9, but the state file to 4711 | --state.path another file";
     unchanged(&other.base_url(), &file, words).await;
 }
@@ -132,7 +132,7 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
 #[tokio::test]
 async fn a_running_exporter_is_recognized_and_not_disturbed() {
     let api = service().await;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let mut running = running(&api.base_url(), &file).await;
     let address = running.url().await.replace("http://", "");
@@ -166,14 +166,14 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
     let stranger = Peer::always(json("200 OK", NO_TICKETS)).await;
     let stranger = stranger.address().to_string();
     let at = |address: &str| check(&api.base_url()).arg(&format!("--web.listen-address={address}"));
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("web.sock");
     let socket = format!("unix:{}", path.display());
     for free in ["127.0.0.1:0,[::1]:0", &socket] {
         expect(at(free), "").await;
     }
     assert!(!path.exists());
-    let live = std::os::unix::net::UnixListener::bind(&path).expect("it can be made");
+    let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
     for (address, words) in [
         (
             &*stranger,
@@ -207,7 +207,7 @@ async fn the_web_configuration_file_is_read() {
     let api = service().await;
     let with = |text: &str| {
         let launch = check(&api.base_url()).arg("--web.config.file=web.yml");
-        std::fs::write(launch.dir().join("web.yml"), text).expect("writable");
+        std::fs::write(launch.dir().join("web.yml"), text).unwrap();
         launch
     };
     let broken = with("basic_auth_users:\n  alice: secret\n");

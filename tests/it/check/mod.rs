@@ -36,7 +36,7 @@ fn organization() -> Config {
 }
 
 async fn service() -> Running {
-    Simulator::spawn(organization()).await.expect("a free port")
+    Simulator::spawn(organization()).await.unwrap()
 }
 
 /// Runs it and asserts that this is the only finding that is not good, and that the exit status is that of its level.

@@ -47,16 +47,16 @@ async fn json_is_one_document_with_the_same_fields_everywhere() {
     let launch = check(&api.base_url()).env("ORGDATA_API_KEY", "not-the-key");
     let finished = launch.arg("--format=json").run().await;
     assert_eq!((finished.status, finished.stderr.as_str()), (Some(2), ""));
-    let document: Value = serde_json::from_str(&finished.stdout).expect("one document");
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
     let keys = |value: &Value| -> Vec<String> {
-        let object = value.as_object().expect("an object");
+        let object = value.as_object().unwrap();
         object.keys().cloned().collect()
     };
     let names = ["version", "level", "settings", "findings"];
     assert_eq!(keys(&document), names);
     assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(document["level"], "bad");
-    let list = |name: &str| document[name].as_array().expect("a list");
+    let list = |name: &str| document[name].as_array().unwrap();
     for setting in list("settings") {
         assert_eq!(keys(setting), ["name", "value", "from", "variable"]);
     }
@@ -68,7 +68,7 @@ async fn json_is_one_document_with_the_same_fields_everywhere() {
     let key = list("findings")
         .iter()
         .find(|finding| finding["check"] == "key");
-    let said = key.expect("a finding")["said"].as_str().expect("text");
+    let said = key.unwrap()["said"].as_str().unwrap();
     assert!(said.contains("HTTP 401"), "{said}");
 }
 
@@ -92,7 +92,7 @@ async fn a_terminal_gets_colours_unless_they_are_not_wanted() {
             .stdin(std::process::Stdio::null())
             .output()
             .await
-            .expect("script is installed");
+            .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("All is well."), "{text}");
         assert_eq!(text.contains("\u{1b}[32mgood"), coloured, "{text:?}");
@@ -177,14 +177,14 @@ async fn the_transcript_in_readme_is_what_is_printed() {
         keys,
         ..organization()
     };
-    let api = Simulator::spawn(config).await.expect("a free port");
+    let api = Simulator::spawn(config).await.unwrap();
     let url = format!("--api.base-url={}", api.base_url());
     // The port of the transcript may be in use here.
     let run = launch(&["check", &url, "--web.listen-address=127.0.0.1:0"]);
     let run = run.env("ORGDATA_API_KEY", KEY).run().await;
     let begin = "orgdata-exporter check --api.base-url http://127.0.0.1:8081\n";
-    let (_, transcript) = README.split_once(begin).expect("a transcript");
-    let (transcript, _) = transcript.split_once("\n```\n").expect("its end");
+    let (_, transcript) = README.split_once(begin).unwrap();
+    let (transcript, _) = transcript.split_once("\n```\n").unwrap();
     let lines = |text: &str| -> Vec<String> {
         let lines = text
             .lines()

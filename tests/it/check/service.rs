@@ -83,7 +83,7 @@ const TICKET: &str = r#"{"id":1,"type":"BUG","createdAt":"2026-01-01T00:00:00Z"}
 async fn each_failure_is_named_with_what_to_do() {
     let lines = OF_BOTH.trim().lines().chain(OF_ONE.trim().lines());
     let runs = lines.map(|line| async move {
-        let (answers, expected) = line.split_once(" => ").expect("an arrow");
+        let (answers, expected) = line.split_once(" => ").unwrap();
         let answers = answers.replace("TICKET", TICKET);
         let api = match answers.split_once(' ') {
             Some(("audit", answer)) => api(Some(reply(answer)), None).await,
@@ -128,7 +128,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
         keys,
         ..organization()
     };
-    let api = Simulator::spawn(config).await.expect("a free port");
+    let api = Simulator::spawn(config).await.unwrap();
     let url = api.base_url();
     let scope = "bad tickets: the scope tickets:read | --tickets.enabled=false";
     let both = expect(check(&url), scope).await;
@@ -138,7 +138,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
     let file = check(&url)
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=the-key");
-    std::fs::write(file.dir().join("the-key"), "not-the-key\n").expect("writable");
+    std::fs::write(file.dir().join("the-key"), "not-the-key\n").unwrap();
     expect(file, "bad key: HTTP 401 | put it into the-key").await;
     let plain = "bad settings: unencrypted | --api.allow-plain-http | ORGDATA_API_BASE_URL";
     expect(check("http://192.0.2.1"), plain).await;
@@ -194,7 +194,7 @@ async fn a_clock_that_differs_is_a_warning() {
             ..organization()
         })
         .await
-        .expect("a free port");
+        .unwrap();
         let words = format!("warning clock: this machine's clock is | {side} | synchronize");
         let checked = expect(check(&api.base_url()), &words).await;
         let is_an_hour = checked.0.contains(" 1h") || checked.0.contains(" 59m");

@@ -19,9 +19,9 @@ async fn printed(arguments: &[&str]) -> String {
 
 #[tokio::test]
 async fn bash_completes_flags_and_commands() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("completions.bash");
-    std::fs::write(&script, printed(&["completions", "bash"]).await).expect("writable");
+    std::fs::write(&script, printed(&["completions", "bash"]).await).unwrap();
     for (words, expected) in [
         ("orgdata-exporter --api.ba", "--api.base-url"),
         ("orgdata-exporter che", "check"),
@@ -41,7 +41,7 @@ async fn bash_completes_flags_and_commands() {
         let run = Command::new("bash")
             .args(["-c", &program])
             .output()
-            .expect("bash is installed");
+            .unwrap();
         let completed = String::from_utf8_lossy(&run.stdout);
         assert_eq!(
             completed.trim(),
@@ -76,7 +76,7 @@ async fn the_manual_has_every_flag_variable_and_command() {
     let page = finished.stdout.replace("\\-", "-");
     assert!(page.contains(".TH orgdata-exporter 1") && !page.contains("secret.example"));
     for argument in command.get_arguments() {
-        let flag = argument.get_long().expect("each has a long form");
+        let flag = argument.get_long().unwrap();
         assert!(page.contains(&format!("--{flag}\\fR")), "{flag}");
         let variable = argument
             .get_env()

@@ -5,13 +5,13 @@ use crate::support::binary::{Exporter, client, launch, until};
 /// The URL in the line of the introduction that contains this.
 async fn url(demo: &Exporter, what: &str) -> String {
     let line = demo.stdout().until(what, |line| line.contains(what)).await;
-    line.split_whitespace().next().expect("a URL").to_owned()
+    line.split_whitespace().next().unwrap().to_owned()
 }
 
 async fn page(url: &str) -> String {
-    let response = client().get(url).send().await.expect("an answer");
+    let response = client().get(url).send().await.unwrap();
     assert_eq!(response.status(), 200, "{url}");
-    response.text().await.expect("the whole body")
+    response.text().await.unwrap()
 }
 
 #[tokio::test]

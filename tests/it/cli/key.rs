@@ -18,7 +18,7 @@ async fn a_missing_key_and_a_wrong_file_are_named() {
         line.contains("--api.key-file") && line.contains("ORGDATA_API_KEY"),
         "{line}"
     );
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     for path in [
         "/nonexistent/key",
         "/dev/null",
@@ -46,7 +46,7 @@ async fn a_key_that_no_header_can_carry_is_refused_and_not_shown() {
         "hunter2\u{7f}",
     ] {
         let file = launch(&[URL, "--api.key-file=key"]);
-        std::fs::write(file.dir().join("key"), key).expect("writable");
+        std::fs::write(file.dir().join("key"), key).unwrap();
         let variable = launch(&[URL]).env("ORGDATA_API_KEY", key);
         for (launch, place) in [(file, "--api.key-file"), (variable, "ORGDATA_API_KEY")] {
             let finished = launch.run().await;
@@ -77,20 +77,20 @@ async fn the_exporter_waits_for_a_secret_that_is_not_mounted_yet() {
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=mounted/key");
     let mounted = launch.dir().join("mounted");
-    std::fs::create_dir_all(mounted.join("..data")).expect("writable");
+    std::fs::create_dir_all(mounted.join("..data")).unwrap();
     let exporter = launch.start();
     assert_eq!(exporter.get("/-/ready").await.0, 200);
     let missing = |line: &str| line.contains("cannot read the API key file mounted/key");
     exporter.stderr().until("what is missing", missing).await;
     exporter.until_value(UP, 0.0).await;
     // An editor ends the line.
-    std::fs::write(mounted.join("key"), format!("{KEY}\r\n")).expect("writable");
+    std::fs::write(mounted.join("key"), format!("{KEY}\r\n")).unwrap();
     exporter.until_value(UP, 1.0).await;
 
     // Beside another file the name is probably misspelled.
     let launch = crate::support::binary::launch(&[URL, "--api.key-file=mounted/kye"]);
-    std::fs::create_dir(launch.dir().join("mounted")).expect("writable");
-    std::fs::write(launch.dir().join("mounted/key"), KEY).expect("writable");
+    std::fs::create_dir(launch.dir().join("mounted")).unwrap();
+    std::fs::write(launch.dir().join("mounted/key"), KEY).unwrap();
     assert!(launch.run().await.refusal(2).contains("mounted/kye"));
 }
 
@@ -102,12 +102,12 @@ async fn a_rotated_key_works_without_a_restart() {
         ..Config::quiet()
     })
     .await
-    .expect("a free port");
+    .unwrap();
     let launch = exporter(&api.base_url())
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=key");
     let file = launch.dir().join("key");
-    std::fs::write(&file, "the-old-key").expect("writable");
+    std::fs::write(&file, "the-old-key").unwrap();
     let mut exporter = launch.start();
     for which in [UP, TICKETS_UP] {
         exporter.until_value(which, 0.0).await;
@@ -121,7 +121,7 @@ async fn a_rotated_key_works_without_a_restart() {
     for path in ["/-/healthy", "/-/ready"] {
         assert_eq!(exporter.get(path).await.0, 200, "{path}");
     }
-    std::fs::write(&file, "the-new-key\n").expect("writable");
+    std::fs::write(&file, "the-new-key\n").unwrap();
     for which in [UP, TICKETS_UP] {
         exporter.until_value(which, 1.0).await;
     }
@@ -142,7 +142,7 @@ async fn a_missing_scope_is_named_and_the_other_loop_works() {
         ..Config::quiet()
     })
     .await
-    .expect("a free port");
+    .unwrap();
     let exporter = exporter(&api.base_url()).start();
     exporter.until_value(TICKETS_UP, 1.0).await;
     let named = |line: &str| line.contains("HTTP 403") && line.contains("activity_logs:read");

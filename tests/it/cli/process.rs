@@ -42,9 +42,7 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
     let works = |line: &str| line.contains("\"working\"");
     exporter.stderr().until("that it works", works).await;
     let log = exporter.stderr().text();
-    let lines = log
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
     let lines: Vec<serde_json::Value> = lines.collect();
     for line in &lines {
         for field in ["timestamp", "level", "target", "message"] {
@@ -55,7 +53,7 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
         lines
             .iter()
             .find(|line| line["message"] == message)
-            .expect("a line")
+            .unwrap()
     };
     for (field, value) in [
         ("version", env!("CARGO_PKG_VERSION")),
@@ -116,11 +114,11 @@ async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
         .without_env("ORGDATA_API_KEY")
         .args(&["--api.key-file=mounted/key", "--api.timeout=300ms"]);
     let key = key_hangs.dir().join("mounted/key");
-    std::fs::create_dir(key.with_file_name("")).expect("writable");
+    std::fs::create_dir(key.with_file_name("")).unwrap();
     let key_hangs = key_hangs.start();
     key_hangs.until_value(UP, 0.0).await;
     let pipe = std::process::Command::new("mkfifo").arg(&key).status();
-    assert!(pipe.expect("mkfifo").success());
+    assert!(pipe.unwrap().success());
     let waits = |line: &str| line.contains("mounted/key") && line.contains("timed out");
     key_hangs.stderr().until("the pipe is read", waits).await;
     let unsent = collector_hangs.stderr().clone();
@@ -164,20 +162,17 @@ async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
 /// Reads so many lines of standard output and closes it. Returns the exit status and standard error.
 async fn head(launch: Launch, lines: usize) -> (Option<i32>, String) {
     let (mut child, _dir) = launch.spawn();
-    let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
     for _ in 0..lines {
         let line = tokio::time::timeout(PATIENCE, out.next_line()).await;
-        line.expect("in time").expect("text").expect("a line");
+        line.expect("in time").unwrap().unwrap();
     }
     drop(out);
     let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
-    let status = ended
-        .expect("it ends without its reader")
-        .expect("it ends")
-        .code();
+    let status = ended.expect("it ends without its reader").unwrap().code();
     let mut stderr = String::new();
-    let source = &mut child.stderr.take().expect("piped");
-    source.read_to_string(&mut stderr).await.expect("text");
+    let source = &mut child.stderr.take().unwrap();
+    source.read_to_string(&mut stderr).await.unwrap();
     (status, stderr)
 }
 
@@ -217,7 +212,7 @@ async fn a_command_whose_reader_goes_ends_quietly() {
 async fn the_exporter_works_without_a_reader_of_its_log() {
     let api = organization().await;
     for format in ["--log.format=logfmt", "--log.format=json"] {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("web.sock");
         let address = format!("--web.listen-address=unix:{}", socket.display());
         let (mut child, _dir) = launch(&[
@@ -233,7 +228,7 @@ async fn the_exporter_works_without_a_reader_of_its_log() {
         let client = reqwest::Client::builder()
             .unix_socket(socket.as_path())
             .build()
-            .expect("a client");
+            .unwrap();
         until("both loops work", async || {
             let response = client.get("http://localhost/metrics").send().await.ok()?;
             let text = response.text().await.ok()?;
@@ -241,7 +236,7 @@ async fn the_exporter_works_without_a_reader_of_its_log() {
             (up(UP) && up(TICKETS_UP)).then_some(())
         })
         .await;
-        child.start_kill().expect("it still runs");
-        child.wait().await.expect("it ends");
+        child.start_kill().unwrap();
+        child.wait().await.unwrap();
     }
 }

@@ -21,8 +21,8 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
         "/proc/state.db",
     ] {
         let launch = exporter("http://127.0.0.1:1").env("ORGDATA_STATE_PATH", path);
-        std::fs::create_dir(launch.dir().join("a-directory")).expect("writable");
-        std::fs::write(launch.dir().join("a-file"), "").expect("writable");
+        std::fs::create_dir(launch.dir().join("a-directory")).unwrap();
+        std::fs::write(launch.dir().join("a-file"), "").unwrap();
         let finished = launch.run().await;
         let line = finished.refusal(2);
         for part in [path, "--state.path", ":memory:"] {
@@ -36,8 +36,8 @@ async fn a_directory_that_may_only_be_read_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let launch = exporter("http://127.0.0.1:1").env("ORGDATA_STATE_PATH", "read-only/state.db");
     let dir = launch.dir().join("read-only");
-    std::fs::create_dir(&dir).expect("writable");
-    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o555)).expect("ours");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o555)).unwrap();
     // Permissions do not bind root.
     if std::fs::write(dir.join("probe"), "").is_err() {
         let finished = launch.run().await;
@@ -70,13 +70,13 @@ async fn a_file_in_use_is_refused_with_status_3() {
 
 #[tokio::test]
 async fn the_database_of_another_program_is_refused_and_left_alone() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("other.db");
-    let database = rusqlite::Connection::open(&file).expect("writable");
+    let database = rusqlite::Connection::open(&file).unwrap();
     let sql = "CREATE TABLE precious (it TEXT); INSERT INTO precious VALUES ('still here')";
-    database.execute_batch(sql).expect("valid");
+    database.execute_batch(sql).unwrap();
     drop(database);
-    let before = std::fs::read(&file).expect("readable");
+    let before = std::fs::read(&file).unwrap();
     let launch =
         exporter("http://127.0.0.1:1").env("ORGDATA_STATE_PATH", &file.display().to_string());
     let finished = launch.run().await;
@@ -88,20 +88,18 @@ async fn the_database_of_another_program_is_refused_and_left_alone() {
     ] {
         assert!(line.contains(part), "{part} is missing in: {line}");
     }
-    assert_eq!(std::fs::read(&file).expect("readable"), before);
+    assert_eq!(std::fs::read(&file).unwrap(), before);
 }
 
 /// Overwrites all but the first page, as a failing disk does.
 fn damage(file: &Path) {
-    let database = rusqlite::Connection::open(file).expect("opens");
-    database
-        .pragma_update(None, "user_version", 7)
-        .expect("written");
+    let database = rusqlite::Connection::open(file).unwrap();
+    database.pragma_update(None, "user_version", 7).unwrap();
     let truncated = database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-    truncated.expect("runs");
-    let mut bytes = std::fs::read(file).expect("readable");
+    truncated.unwrap();
+    let mut bytes = std::fs::read(file).unwrap();
     bytes[4096..].fill(0x5a);
-    std::fs::write(file, bytes).expect("writable");
+    std::fs::write(file, bytes).unwrap();
 }
 
 #[tokio::test]
@@ -128,14 +126,8 @@ async fn a_damaged_file_is_set_aside_also_while_the_exporter_runs() {
         .value("orgdata_state_recreated_timestamp_seconds")
         .await;
     assert!(at.is_some_and(|at| at > 1.6e9), "{at:?}");
-    let names = std::fs::read_dir(file.parent().expect("it has one")).expect("readable");
-    let names = names.map(|entry| {
-        entry
-            .expect("readable")
-            .file_name()
-            .to_string_lossy()
-            .into_owned()
-    });
+    let names = std::fs::read_dir(file.parent().unwrap()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
     let aside: Vec<String> = names
         .filter(|name| name.starts_with("state.db.damaged-"))
         .collect();

@@ -104,7 +104,7 @@ async fn help_names_every_flag_with_its_variable_and_shows_no_values() {
 #[tokio::test]
 async fn a_wrong_flag_is_named_with_its_value_and_what_would_be_right() {
     let lines = WRONG.trim().lines();
-    let lines = lines.map(|line| line.split_once("=> ").expect("an arrow"));
+    let lines = lines.map(|line| line.split_once("=> ").unwrap());
     join_all(lines.map(async |(arguments, words)| {
         let arguments = arguments.replace("URL", URL);
         let arguments: Vec<&str> = arguments.split_whitespace().collect();
@@ -182,8 +182,8 @@ async fn an_empty_variable_is_unset_and_an_unknown_one_is_a_warning() {
 
 #[tokio::test]
 async fn a_port_in_use_is_named_with_what_to_do() {
-    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = other.local_addr().expect("it is bound").to_string();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
     let flag = format!("--web.listen-address={address}");
     let words = format!("{address} | in use | --web.listen-address");
     refused(with(&[URL, "--state.path=:memory:", &flag]), &words).await;
@@ -207,9 +207,7 @@ async fn the_simulator_prints_its_address_and_serves_until_a_signal() {
         .until("its address", |line| line.contains("http://"))
         .await;
     let mut words = line.split_whitespace();
-    let url = words
-        .find(|word| word.starts_with("http://"))
-        .expect("an address");
+    let url = words.find(|word| word.starts_with("http://")).unwrap();
     for (path, key, status) in [
         ("v1/audit-logs", "k1", 200),
         ("v1/audit-logs", "k2", 401),
@@ -218,11 +216,7 @@ async fn the_simulator_prints_its_address_and_serves_until_a_signal() {
         let request = client()
             .get(format!("{url}{path}"))
             .header("X-API-Key", key);
-        assert_eq!(
-            request.send().await.expect("an answer").status(),
-            status,
-            "{path}"
-        );
+        assert_eq!(request.send().await.unwrap().status(), status, "{path}");
     }
     assert_eq!(simulator.stop().await, Some(0));
 }
