@@ -8,7 +8,8 @@ use http::StatusCode;
 use jiff::Timestamp;
 use orgdata_exporter::app::show_status;
 use orgdata_exporter::ledger::{
-    Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, Settings, StatePath,
+    Commit, DeadLetters, Disposition, EventId, LedgerHandle, NewEntry, Selection, Settings,
+    StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
@@ -18,7 +19,7 @@ use orgdata_exporter::simulator::{
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use crate::support::binary::{Exporter, Launch, client, exporter};
+use crate::support::binary::{Exporter, Launch, Scrape, client, exporter};
 use crate::support::collector_peer::{Peer, Reply};
 use crate::support::{families, openmetrics, settings};
 
@@ -51,28 +52,25 @@ struct Watch {
 fn promised() -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let names = README.split('`').skip(1).step_by(2);
-    names
-        .filter(|name| name.starts_with("orgdata_") || name.starts_with("process_"))
-        .filter(|name| name.chars().all(is_name))
-        .map(str::to_owned)
-        .collect()
+    let names = names.filter(|name| name.chars().all(is_name));
+    let is_metric = |name: &&str| name.starts_with("orgdata_") || name.starts_with("process_");
+    names.filter(is_metric).map(str::to_owned).collect()
 }
 
 fn picture(scrape: &str) -> Picture {
-    let families = openmetrics::parse(scrape).unwrap();
+    let families = openmetrics::parse(scrape).unwrap().into_iter();
     let show = |family: openmetrics::Family| {
         let suffix = if family.kind == "counter" {
             "_total"
         } else {
             ""
         };
-        let samples = family.samples.iter();
-        let values: Vec<_> = samples
-            .map(|sample| (&sample.name, &sample.labels, sample.value))
-            .collect();
-        (format!("{}{suffix}", family.name), format!("{values:?}"))
+        let values = family.samples.into_iter();
+        let values = values.map(|sample| (sample.name, sample.labels, sample.value));
+        let values = format!("{:?}", values.collect::<Vec<_>>());
+        (family.name + suffix, values)
     };
-    families.into_iter().map(show).collect()
+    families.map(show).collect()
 }
 
 fn note(moved: &mut Moved, before: &Picture, after: &Picture) {
@@ -129,15 +127,10 @@ async fn every_metric_moves_when_it_should() {
         an_ignored_filter(),
         the_ledger(),
     );
-    let moved: Moved = [moved.0, moved.1, moved.2, moved.3, moved.4, moved.5]
-        .into_iter()
-        .flatten()
-        .collect();
+    let moved = [moved.0, moved.1, moved.2, moved.3, moved.4, moved.5];
+    let moved: Moved = moved.into_iter().flatten().collect();
     let mut never = promised();
-    never.retain(|name| {
-        let name = name.as_str();
-        !moved.contains(name) && !CONSTANT.contains(&name)
-    });
+    never.retain(|name| !moved.contains(name) && !CONSTANT.contains(&name.as_str()));
     assert!(never.is_empty(), "never seen to move: {never:?}");
 }
 
@@ -147,14 +140,11 @@ async fn what_has_known_labels_is_there_from_the_start() {
     let simulator = quiet(0, 0).await;
     let silent = simulator.fault(Fault::new(FaultKind::Hang));
     let peer = Peer::http(1 << 20).await;
-    let now = Watch::new(beside(&simulator, Some(&peer)))
-        .await
-        .look()
-        .await;
+    let watch = Watch::new(beside(&simulator, Some(&peer))).await;
+    let now = watch.look().await;
     let mut missing = promised();
-    missing.retain(|name| {
-        !now.contains_key(name) && !families::ABSENT_AT_FIRST.contains(&name.as_str())
-    });
+    let is_absent = |name: &str| families::ABSENT_AT_FIRST.contains(&name);
+    missing.retain(|name| !now.contains_key(name) && !is_absent(name));
     assert!(missing.is_empty(), "not there from the start: {missing:?}");
     simulator.remove_fault(silent);
 }
@@ -171,12 +161,9 @@ async fn quiet(history: u64, tickets: u64) -> Running {
 fn beside(simulator: &Running, collector: Option<&Peer>) -> Launch {
     let setup = exporter(&simulator.base_url())
         .flag("--metrics.max-actors", "3")
-        .flag("--audit.reread-interval", "500ms")
-        .flag("--tickets.scan-interval", "200ms");
+        .flag("--audit.reread-interval", "500ms");
     match collector {
-        Some(peer) => setup
-            .flag("--otlp.endpoint", &format!("http://{}", peer.address))
-            .flag("--otlp.protocol", "http/protobuf"),
+        Some(peer) => setup.otlp("http/protobuf", &format!("http://{}", peer.address)),
         None => setup,
     }
 }
@@ -184,11 +171,8 @@ fn beside(simulator: &Running, collector: Option<&Peer>) -> Launch {
 async fn the_service() -> Moved {
     let simulator = quiet(20, 60).await;
     let mut watch = Watch::new(beside(&simulator, None)).await;
-    let tickets = "orgdata_deals_with_open_tickets";
-    watch
-        .exporter
-        .until("tickets", |scrape| scrape.has(tickets))
-        .await;
+    let tickets = |scrape: &Scrape| scrape.has("orgdata_deals_with_open_tickets");
+    watch.exporter.until("tickets", tickets).await;
     watch.exporter.synced().await;
     let later = |seconds| simulator.advance(Duration::from_secs(seconds));
     // Each time at another moment, so that none is behind another.
@@ -208,14 +192,12 @@ async fn the_service() -> Moved {
         orgdata_api_response_bytes_total orgdata_last_success_timestamp_seconds orgdata_state_commits_total";
     later(59);
     watch.moves(names, || events(50)).await;
-    let scrape = watch.exporter.scrape().await;
-    let actor = scrape.0.split("orgdata_audit_actor_info{actor=\"").nth(1);
-    let actor = actor.and_then(|info| info.split('"').next()?.parse().ok());
-    let actor: i64 = actor.unwrap();
+    let scrape = watch.exporter.metrics().await;
+    let actor = scrape.split("orgdata_audit_actor_info{actor=\"").nth(1);
+    let actor: i64 = actor.unwrap().split('"').next().unwrap().parse().unwrap();
     let renamed = serde_json::json!({ "id": 1, "firstName": "Renamed" });
-    let renamed = Fields::new()
-        .with("actorUserId", actor)
-        .with("actorUser", renamed);
+    let renamed = Fields::new().with("actorUser", renamed);
+    let renamed = renamed.with("actorUserId", actor);
     let untyped = Fields::new().with("type", serde_json::Value::Null);
     let entry = |fields: &Fields| {
         later(1);
@@ -232,9 +214,7 @@ async fn the_service() -> Moved {
         simulator.retain(100);
         simulator.clear_faults();
     };
-    let miscounted = || {
-        simulator.change_readings(|readings| readings.total_count = TotalCount::Off(3));
-    };
+    let miscounted = || simulator.change_readings(|it| it.total_count = TotalCount::Off(3));
     let limited = || FaultKind::TooManyRequests(RetryAfter::Seconds(1));
     let expired = || FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST);
     let broken = || FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
@@ -249,28 +229,21 @@ async fn the_service() -> Moved {
     let retries = "orgdata_tickets_snapshot_consistent orgdata_tickets_snapshot_retries_total";
     let failures = "orgdata_up orgdata_api_request_failures_total";
     // What happens, and what it moves.
+    let duplicated = || fault(9, FaultKind::Duplicate, 5);
+    let extended = || fault(9, FaultKind::UnknownFields, 5);
+    let limited = || fault(1, limited(), 0);
+    let broken = || fault(u64::MAX, broken(), 0);
+    let expired = || fault(3, expired(), 1000);
     let steps: [(&dyn Fn(), &str); 12] = [
         (&|| entry(&renamed), "orgdata_audit_actor_info"),
         (&late, "orgdata_audit_events_late_total"),
-        (
-            &|| fault(9, FaultKind::Duplicate, 5),
-            "orgdata_audit_events_duplicate_total",
-        ),
+        (&duplicated, "orgdata_audit_events_duplicate_total"),
         (&|| entry(&untyped), entries),
-        (
-            &|| fault(9, FaultKind::UnknownFields, 5),
-            "orgdata_api_unknown_fields_total",
-        ),
-        (
-            &|| fault(1, limited(), 0),
-            "orgdata_api_throttled_seconds_total",
-        ),
-        (&|| fault(u64::MAX, broken(), 0), failures),
+        (&extended, "orgdata_api_unknown_fields_total"),
+        (&limited, "orgdata_api_throttled_seconds_total"),
+        (&broken, failures),
         (&lost, "orgdata_audit_gaps_total"),
-        (
-            &|| fault(3, expired(), 1000),
-            "orgdata_audit_cursor_recoveries_total",
-        ),
+        (&expired, "orgdata_audit_cursor_recoveries_total"),
         (&unreadable, snapshot),
         (&|| simulator.clear_tickets(), tickets),
         (&miscounted, retries),
@@ -306,52 +279,43 @@ async fn bursts_of_scrapes(watch: &mut Watch) {
                 break;
             }
         }
-        assert!(
-            watch.moved.contains(name),
-            "a burst of scrapes does not move {name}"
-        );
+        let moves = watch.moved.contains(name);
+        assert!(moves, "a burst of scrapes does not move {name}");
     }
 }
 
 async fn the_collector() -> Moved {
     let simulator = quiet(0, 0).await;
     let peer = Peer::http(1 << 20).await;
-    let directory = tempfile::tempdir().unwrap();
-    let state = directory.path().join("state.db");
-    let mut watch = Watch::new(beside(&simulator, Some(&peer)).state(&state)).await;
+    let launch = beside(&simulator, Some(&peer));
+    let state = launch.dir().join("state.db");
+    let mut watch = Watch::new(launch.state(&state)).await;
     watch.exporter.synced().await;
     let names =
         "orgdata_otlp_records_sent_total orgdata_otlp_requests_total orgdata_state_size_bytes
         orgdata_otlp_acknowledgement_delay_seconds";
     watch.moves(names, || simulator.add_events(3000)).await;
     watch.exporter.settled(3000).await;
+    let rejected = || {
+        peer.reply(Reply::Partial(1, "no"));
+        simulator.add_events(2);
+    };
     let names = "orgdata_otlp_records_rejected_total orgdata_otlp_dead_letters";
-    watch
-        .moves(names, || {
-            peer.reply(Reply::Partial(1, "no"));
-            simulator.add_events(2);
-        })
-        .await;
+    watch.moves(names, rejected).await;
     watch.exporter.settled(3002).await;
+    let away = || {
+        (0..3).for_each(|_| peer.reply(Reply::Http(503, "text/plain", "away", None)));
+        simulator.add_events(2);
+    };
     let names = "orgdata_otlp_request_failures_total orgdata_otlp_backlog_records
         orgdata_otlp_oldest_unsent_timestamp_seconds";
-    watch
-        .moves(names, || {
-            (0..3).for_each(|_| peer.reply(Reply::Http(503, "text/plain", "away", None)));
-            simulator.add_events(2);
-        })
-        .await;
+    watch.moves(names, away).await;
+    let replay = || {
+        let letters = DeadLetters::open(&state).unwrap();
+        letters.replay(&Selection::All).unwrap();
+    };
     let names = "orgdata_otlp_records_replayed_total";
-    watch
-        .moves(names, || {
-            let replay = std::process::Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"))
-                .args(["dead-letters", "replay", "--all", "--state.path"])
-                .arg(&state)
-                .output()
-                .unwrap();
-            assert!(replay.status.success(), "{replay:?}");
-        })
-        .await;
+    watch.moves(names, replay).await;
     watch.moved
 }
 
@@ -364,10 +328,11 @@ async fn a_full_file() -> Moved {
         simulator.add_entry(&fields).unwrap();
     }
     let peer = Peer::hangs_up().await;
-    let setup = beside(&simulator, Some(&peer))
-        .flag("--audit.start", "oldest")
-        .flag("--api.page-size", "10")
-        .flag("--state.max-size", "8MiB");
+    let setup = beside(&simulator, Some(&peer)).args(&[
+        "--audit.start=oldest",
+        "--api.page-size=10",
+        "--state.max-size=8MiB",
+    ]);
     let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
     simulator.fault(Fault::new(broken).on(Endpoint::Audit));
     let mut watch = Watch::new(setup).await;
@@ -380,17 +345,17 @@ async fn a_full_file() -> Moved {
 
 async fn a_damaged_file() -> Moved {
     let simulator = quiet(0, 0).await;
-    let directory = tempfile::tempdir().unwrap();
-    let state = directory.path().join("state.db");
-    let mut watch = Watch::new(beside(&simulator, None).state(&state)).await;
+    let launch = beside(&simulator, None);
+    let state = launch.dir().join("state.db");
+    let launch = launch.state(&state);
+    let mut watch = Watch::new(launch.clone()).await;
     let before = watch.look().await;
     assert_eq!(watch.exporter.stop().await, Some(0));
     let mut file = std::fs::read(&state).unwrap();
     // Only a file with the header of SQLite is the exporter's.
     file[100..].fill(0x5a);
     std::fs::write(&state, file).unwrap();
-    watch = Watch::new(beside(&simulator, None).state(&state)).await;
-    let after = watch.look().await;
+    let after = Watch::new(launch).await.look().await;
     let names = [
         "orgdata_state_recreated_total",
         "orgdata_state_recreated_timestamp_seconds",
@@ -413,48 +378,33 @@ async fn an_ignored_filter() -> Moved {
 /// What takes a full disk or thousands of dead letters: the ledger alone.
 async fn the_ledger() -> Moved {
     let metrics = Metrics::new(Duration::ZERO);
-    let settings = Settings {
-        max_size: 8 << 20,
-        filters: "[]".to_owned(),
-        max_actors: 10,
-        actor_idle: Duration::from_secs(86_400),
+    let (ledger, _) = LedgerHandle::open(Settings {
         max_dead_letters: 2,
         ..settings::ledger(StatePath::Memory, "https://api.example")
-    };
-    let (ledger, _) = LedgerHandle::open(settings).unwrap();
+    })
+    .unwrap();
     let before = ledger.status();
     let look = || {
         show_status(&metrics, &before, &ledger.status());
-        let scrape = Format::OpenMetrics.encode(metrics.registry(), 0);
-        picture(&scrape.unwrap())
+        picture(&Format::OpenMetrics.encode(metrics.registry(), 0).unwrap())
     };
-    let page = |first: u64, count: u64, event: Result<NewEvent, String>| {
+    let page = |count: u64| {
+        let entry = |number| NewEntry {
+            id: EventId(number),
+            created_at: Timestamp::now(),
+            disposition: Disposition::Live,
+            event: Err("unreadable".to_owned()),
+            raw: format!("{number:0>2000}"),
+        };
         let mut commit = Commit::new(Timestamp::now());
-        commit.entries = (first..first + count)
-            .map(|number| NewEntry {
-                id: EventId(number),
-                created_at: commit.server_time,
-                disposition: Disposition::Live,
-                event: event.clone(),
-                raw: format!("{number:0>2000}"),
-            })
-            .collect();
+        commit.entries = (0..count).map(entry).collect();
         commit
     };
     let metrics_before = look();
-    ledger
-        .commit(page(0, 5, Err("unreadable".to_owned())))
-        .await
-        .unwrap();
+    ledger.commit(page(5)).await.unwrap();
     ledger.pretend_full(true).await.unwrap();
-    let event = NewEvent {
-        activity_type: "A".to_owned(),
-        actor: None,
-        malformed: false,
-    };
-    ledger.commit(page(100, 5000, Ok(event))).await.unwrap_err();
-    let after = look();
+    ledger.commit(page(5000)).await.unwrap_err();
     let mut moved = Moved::new();
-    note(&mut moved, &metrics_before, &after);
+    note(&mut moved, &metrics_before, &look());
     moved
 }
