@@ -8,10 +8,8 @@ use crate::support::http_peer;
 const LIMIT: usize = 4 * 1024 * 1024;
 
 fn with(api: &str, protocol: &str, endpoint: &str) -> Launch {
-    check(api)
-        .arg(&format!("--otlp.endpoint={endpoint}"))
-        .arg(&format!("--otlp.protocol={protocol}"))
-        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000")
+    let launch = check(api).otlp(protocol, endpoint);
+    launch.env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000")
 }
 
 async fn peer(protocol: &str) -> Peer {
@@ -40,12 +38,12 @@ http rejected => warning collector: oops
 ";
 
 fn reply(name: &str) -> Reply {
-    use tonic::{Code, Status};
+    use tonic::Status;
     match name {
-        "Unauthenticated" => Reply::Status(Status::new(Code::Unauthenticated, "oops")),
-        "Unimplemented" => Reply::Status(Status::new(Code::Unimplemented, "oops")),
-        "Unavailable" => Reply::Status(Status::new(Code::Unavailable, "oops")),
-        "InvalidArgument" => Reply::Status(Status::new(Code::InvalidArgument, "oops")),
+        "Unauthenticated" => Reply::Status(Status::unauthenticated("oops")),
+        "Unimplemented" => Reply::Status(Status::unimplemented("oops")),
+        "Unavailable" => Reply::Status(Status::unavailable("oops")),
+        "InvalidArgument" => Reply::Status(Status::invalid_argument("oops")),
         "silence" => Reply::Silence,
         "warning" => Reply::Partial(0, "oops"),
         "rejected" => Reply::Partial(3, "oops"),
@@ -102,33 +100,28 @@ http/protobuf https://HTTP => does not speak TLS | http://";
     }
 }
 
+/// Variables with files, and what the report says.
+const CERTIFICATES: &str = "
+CERTIFICATE=ca.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key =>
+=> bad collector: UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE
+CERTIFICATE=ca.pem => bad collector: client certificate
+CERTIFICATE=no.pem => bad collector: OTEL_EXPORTER_OTLP_CERTIFICATE | no.pem | PEM
+";
+
 #[tokio::test]
 async fn certificates_are_checked_as_the_exporter_does() {
     let api = service().await;
     let grpc = Peer::grpc_tls(TLS).await;
     for (protocol, address) in [("grpc", grpc.address), ("http/protobuf", https(TLS))] {
         let endpoint = format!("https://localhost:{}", address.port());
-        for (files, expected) in [
-            (
-                "CERTIFICATE=ca.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key",
-                "",
-            ),
-            (
-                "",
-                "bad collector: UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE",
-            ),
-            ("CERTIFICATE=ca.pem", "bad collector: client certificate"),
-            (
-                "CERTIFICATE=no.pem",
-                "bad collector: OTEL_EXPORTER_OTLP_CERTIFICATE | no.pem | PEM",
-            ),
-        ] {
+        for line in CERTIFICATES.trim().lines() {
+            let (files, expected) = line.split_once("=>").unwrap();
             let mut launch = with(&api.base_url(), protocol, &endpoint);
             for (name, file) in files.split(' ').filter_map(|file| file.split_once('=')) {
                 let name = format!("OTEL_EXPORTER_OTLP_{name}");
                 launch = launch.env(&name, &format!("{TLS}{file}"));
             }
-            expect(launch, expected).await;
+            expect(launch, expected.trim()).await;
         }
     }
 }

@@ -7,14 +7,12 @@ use std::time::SystemTime;
 use orgdata_exporter::simulator::{Config, Simulator};
 
 use super::{Checked, TLS, check, expect, organization, service};
-use crate::support::binary::{Exporter, Launch, exporter, until};
+use crate::support::binary::{Exporter, Launch, Scrape, exporter};
 use crate::support::http_peer::{NO_TICKETS, Peer, json};
 
 /// An exporter that has read its first page into this file.
 async fn running(base_url: &str, file: &Path) -> Exporter {
-    let running = exporter(base_url)
-        .env("ORGDATA_STATE_PATH", &file.display().to_string())
-        .start();
+    let running = exporter(base_url).state(file).start();
     running.until_value("orgdata_up{loop=\"audit\"}", 1.0).await;
     running
 }
@@ -40,10 +38,7 @@ async fn unchanged(base_url: &str, file: &Path, expected: &str) -> Checked {
     let dir = file.parent().unwrap();
     let before = contents(dir);
     let checked = expect(with_file(base_url, file), expected).await;
-    assert!(
-        contents(dir) == before,
-        "{file:?} or a file beside it changed"
-    );
+    assert!(contents(dir) == before, "something changed: {file:?}");
     checked
 }
 
@@ -64,6 +59,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     std::fs::write(at("empty.db"), "").unwrap();
     unchanged(&api.base_url(), &at("empty.db"), "").await;
     std::fs::create_dir(at("directory")).unwrap();
+    let missing = "No such file or directory | --state.path";
     for (name, words) in [
         (
             "foreign.db",
@@ -71,10 +67,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
         ),
         ("newer.db", "newer version (schema 99)"),
         ("directory", "is a directory | --state.path"),
-        (
-            "missing/state.db",
-            "No such file or directory | --state.path",
-        ),
+        ("missing/state.db", missing),
     ] {
         let launch = with_file(&api.base_url(), &at(name));
         expect(launch, &format!("bad state: {words}")).await;
@@ -107,9 +100,7 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     let stopped = unchanged(&api.base_url(), &file, "").await;
     stopped.assert_good("state", "can be used; 0 log records wait, 0 dead letters");
 
-    let mut killed = running(&api.base_url(), &file).await;
-    killed.signal("KILL").await;
-    killed.ended().await;
+    running(&api.base_url(), &file).await.kill();
     assert!(dir.path().join("state.db-wal").exists());
     let checked = unchanged(&api.base_url(), &file, "").await;
     let words = "4711, that of the key and of the state file";
@@ -136,27 +127,19 @@ async fn a_running_exporter_is_recognized_and_not_disturbed() {
     let file = dir.path().join("state.db");
     let mut running = running(&api.base_url(), &file).await;
     let address = running.url().await.replace("http://", "");
-    let at = |state: &str| {
-        check(&api.base_url())
-            .arg(&format!("--web.listen-address={address}"))
-            .arg(&format!("--state.path={state}"))
+    let at = |state: &Path| {
+        let launch = with_file(&api.base_url(), state);
+        launch.arg(&format!("--web.listen-address={address}"))
     };
-    let own = expect(at(&file.display().to_string()), "").await;
+    let own = expect(at(&file), "").await;
     own.assert_good("state", "a running exporter uses it");
-    own.assert_good(
-        "listen",
-        &format!("the running exporter listens on {address}"),
-    );
-    expect(
-        at(":memory:"),
-        "bad listen: the port is in use | --web.listen-address",
-    )
-    .await;
+    let words = format!("the running exporter listens on {address}");
+    own.assert_good("listen", &words);
+    let words = "bad listen: the port is in use | --web.listen-address";
+    expect(at(Path::new(":memory:")), words).await;
     api.add_events(2);
-    until("the events", async || {
-        (running.sum("orgdata_audit_events_total").await == 2.0).then_some(())
-    })
-    .await;
+    let counted = |scrape: &Scrape| scrape.sum("orgdata_audit_events_total") == 2.0;
+    running.until("the events", counted).await;
     assert_eq!(running.stop().await, Some(0), "{}", running.stderr().text());
 }
 
@@ -174,11 +157,10 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
     }
     assert!(!path.exists());
     let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let taken = "the port is in use | stop what listens there | --web.listen-address";
+    let other = "another process listens there | choose another path";
     for (address, words) in [
-        (
-            &*stranger,
-            "the port is in use | stop what listens there | --web.listen-address",
-        ),
+        (&*stranger, taken),
         (
             "192.0.2.1:80",
             "no interface of this machine has that address",
@@ -187,10 +169,7 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
             "no-such-host.invalid:80",
             "the name is not known | give an IP address",
         ),
-        (
-            &socket,
-            "another process listens there | choose another path",
-        ),
+        (&socket, other),
         ("unix:/nonexistent/web.sock", "unix:/nonexistent/web.sock"),
     ] {
         expect(at(address), &format!("bad listen: {words}")).await;

@@ -18,14 +18,11 @@ async fn settings_are_shown_with_their_origin() {
         .arg("--state.max-size=32MiB");
     let text = expect(launch, "").await.0;
     let lines = text.lines().take_while(|line| !line.is_empty());
-    let rows: Vec<String> = lines
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rows: Vec<String> = lines.map(words).collect();
+    let url = api.base_url();
     for row in [
-        &*format!(
-            "--api.base-url {} variable ORGDATA_API_BASE_URL",
-            api.base_url()
-        ),
+        &*format!("--api.base-url {url} variable ORGDATA_API_BASE_URL"),
         "--audit.poll-interval 20s variable ORGDATA_AUDIT_POLL_INTERVAL",
         "--state.max-size 32MiB flag",
         "--tickets.enabled true default",
@@ -65,10 +62,9 @@ async fn json_is_one_document_with_the_same_fields_everywhere() {
         let is_good = finding["level"] == "good";
         assert_eq!(is_good, finding["advice"].is_null(), "{finding}");
     }
-    let key = list("findings")
-        .iter()
-        .find(|finding| finding["check"] == "key");
-    let said = key.unwrap()["said"].as_str().unwrap();
+    let mut findings = list("findings").iter();
+    let key = findings.find(|finding| finding["check"] == "key").unwrap();
+    let said = key["said"].as_str().unwrap();
     assert!(said.contains("HTTP 401"), "{said}");
 }
 
@@ -79,20 +75,19 @@ async fn a_terminal_gets_colours_unless_they_are_not_wanted() {
     let api = service().await;
     for (variable, coloured) in [("UNUSED", true), ("NO_COLOR", false)] {
         let check = format!("{} check", env!("CARGO_BIN_EXE_orgdata-exporter"));
-        let output = tokio::process::Command::new("script")
-            .args(["-qec", &check, "/dev/null"])
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("TERM", "xterm")
-            .env(variable, "1")
-            .env("ORGDATA_STATE_PATH", ":memory:")
-            .env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0")
-            .env("ORGDATA_API_BASE_URL", api.base_url())
-            .env("ORGDATA_API_KEY", KEY)
-            .stdin(std::process::Stdio::null())
-            .output()
-            .await
-            .unwrap();
+        let mut command = tokio::process::Command::new("script");
+        let command = command.args(["-qec", &check, "/dev/null"]).env_clear();
+        let command = command.envs([
+            ("PATH", "/usr/bin:/bin"),
+            ("TERM", "xterm"),
+            (variable, "1"),
+            ("ORGDATA_STATE_PATH", ":memory:"),
+            ("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0"),
+            ("ORGDATA_API_BASE_URL", &api.base_url()),
+            ("ORGDATA_API_KEY", KEY),
+        ]);
+        let output = command.stdin(std::process::Stdio::null()).output();
+        let output = output.await.expect("script is installed");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("All is well."), "{text}");
         assert_eq!(text.contains("\u{1b}[32mgood"), coloured, "{text:?}");
@@ -103,11 +98,9 @@ async fn a_terminal_gets_colours_unless_they_are_not_wanted() {
 
 #[tokio::test]
 async fn no_secret_is_in_it() {
-    let refusing = Peer::always(json(
-        "401 Unauthorized",
-        format!(r#"{{"message":"no such key: {KEY}"}}"#),
-    ))
-    .await;
+    let said = format!(r#"{{"message":"no such key: {KEY}"}}"#);
+    let refusing = Peer::always(json("401 Unauthorized", said)).await;
+    let proxy = "http://user:hunter2@127.0.0.1:9";
     for format in ["text", "json"] {
         let one = check(&refusing.url())
             .arg("--otlp.endpoint=http://127.0.0.1:9/v1/logs?token=hunter2")
@@ -116,30 +109,24 @@ async fn no_secret_is_in_it() {
                 "OTEL_EXPORTER_OTLP_HEADERS",
                 "authorization=Bearer%20hunter2",
             )
-            .env(
-                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-                "http://user:hunter2@127.0.0.1:9",
-            )
-            .env("https_proxy", "http://user:hunter2@127.0.0.1:9");
-        let mut launches = vec![
+            .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", proxy)
+            .env("https_proxy", proxy);
+        let with = |endpoint| check(&refusing.url()).env("ORGDATA_OTLP_ENDPOINT", endpoint);
+        for launch in [
             one,
             check("https://user:hunter2@api.example.com"),
             check("https://api.example.com/?key=hunter2"),
-        ];
-        for endpoint in [
-            "http://user:hunter2@127.0.0.1",
-            "http://user:hunter2@[oops",
-            "user:hunter2@host:4317",
+            with("http://user:hunter2@127.0.0.1"),
+            with("http://user:hunter2@[oops"),
+            with("user:hunter2@host:4317"),
         ] {
-            launches.push(check(&refusing.url()).env("ORGDATA_OTLP_ENDPOINT", endpoint));
-        }
-        for launch in launches {
             let finished = launch.arg(&format!("--format={format}")).run().await;
             assert_eq!(finished.status, Some(2), "{}", finished.stderr);
-            for secret in [KEY, "hunter2"] {
-                let shown = finished.stdout.contains(secret) || finished.stderr.contains(secret);
-                assert!(!shown, "{}", finished.stdout);
-            }
+            let shown = finished.stdout + &finished.stderr;
+            assert!(
+                !shown.contains(KEY) && !shown.contains("hunter2"),
+                "{shown}"
+            );
         }
     }
 }
@@ -186,13 +173,10 @@ async fn the_transcript_in_readme_is_what_is_printed() {
     let (_, transcript) = README.split_once(begin).unwrap();
     let (transcript, _) = transcript.split_once("\n```\n").unwrap();
     let lines = |text: &str| -> Vec<String> {
-        let lines = text
-            .lines()
-            .filter(|line| !line.contains("--web.listen-address"));
-        lines
-            .filter(|line| !line.contains(" listen "))
-            .map(masked)
-            .collect()
+        let lines = text.lines();
+        let is_port =
+            |line: &&str| line.contains("--web.listen-address") || line.contains(" listen ");
+        lines.filter(|line| !is_port(line)).map(masked).collect()
     };
     assert_eq!(lines(transcript), lines(&run.stdout));
     assert_eq!(run.status, Some(2));

@@ -99,16 +99,12 @@ async fn each_failure_is_named_with_what_to_do() {
 async fn a_service_that_is_well_is_all_good() {
     let api = service().await;
     let checked = expect(check(&api.base_url()), "").await;
+    let scopes = "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read";
+    let newest = "a page of 1000 can be read; the newest entry is of 20";
     for (about, words) in [
         ("service", "answers"),
-        (
-            "key",
-            "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read",
-        ),
-        (
-            "audit-logs",
-            "a page of 1000 can be read; the newest entry is of 20",
-        ),
+        ("key", scopes),
+        ("audit-logs", newest),
         ("tickets", "there are 20"),
         ("clock", "agrees"),
         ("organization", "4711"),
@@ -149,26 +145,19 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let api = service().await;
     let plain = api.base_url().replace("http://", "https://");
     let tls = format!("https://localhost:{}", https(TLS).port());
+    let unknown = "failed to lookup | check the name | DNS | --api.base-url";
+    let refused = "Connection refused | nothing listens there | --api.base-url";
     for (url, words) in [
-        (
-            "https://no-such-host.invalid",
-            "failed to lookup | check the name | DNS | --api.base-url",
-        ),
-        (
-            "http://127.0.0.1:1",
-            "Connection refused | nothing listens there | --api.base-url",
-        ),
+        ("https://no-such-host.invalid", unknown),
+        ("http://127.0.0.1:1", refused),
         (&plain, "InvalidContentType | does not speak TLS | http://"),
         (&tls, "UnknownIssuer | --api.ca-file"),
     ] {
         expect(check(url), &format!("bad service: {words}")).await;
     }
     let no_pem = check(&tls).arg(&format!("--api.ca-file={TLS}server.key"));
-    expect(
-        no_pem,
-        "bad service: --api.ca-file | holds no certificate | PEM",
-    )
-    .await;
+    let words = "bad service: --api.ca-file | holds no certificate | PEM";
+    expect(no_pem, words).await;
     let proxy = Peer::always(answer("407 Proxy Authentication Required", &[], "")).await;
     let through = check("https://api.example.com").env("https_proxy", &proxy.url());
     let words = "bad service: cannot connect | the proxy refuses | HTTPS_PROXY";
@@ -188,13 +177,11 @@ async fn a_filter_that_the_service_refuses_is_named() {
 async fn a_clock_that_differs_is_a_warning() {
     for (shift, side) in [(3600, "behind the API's"), (-3600, "ahead of the API's")] {
         let now = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(shift);
-        let clock = ClockSource::Manual(now);
-        let api = Simulator::spawn(Config {
-            clock,
+        let config = Config {
+            clock: ClockSource::Manual(now),
             ..organization()
-        })
-        .await
-        .unwrap();
+        };
+        let api = Simulator::spawn(config).await.unwrap();
         let words = format!("warning clock: this machine's clock is | {side} | synchronize");
         let checked = expect(check(&api.base_url()), &words).await;
         let is_an_hour = checked.0.contains(" 1h") || checked.0.contains(" 59m");

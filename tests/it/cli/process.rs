@@ -20,15 +20,13 @@ async fn silent() -> Peer {
 /// An exporter with three records that its collector does not acknowledge.
 async fn with_backlog(api: &Running, collector: &Peer, grace: &str) -> Exporter {
     let exporter = exporter(&api.base_url())
-        .arg("--otlp.protocol=http/protobuf")
-        .arg(&format!("--shutdown.grace={grace}"))
-        .arg(&format!("--otlp.endpoint={}", collector.url()))
+        .otlp("http/protobuf", &collector.url())
+        .flag("--shutdown.grace", grace)
         .start();
     exporter.until_value(UP, 1.0).await;
     api.add_events(3);
-    exporter
-        .until_value("orgdata_otlp_backlog_records", 3.0)
-        .await;
+    let backlog = "orgdata_otlp_backlog_records";
+    exporter.until_value(backlog, 3.0).await;
     exporter
 }
 
@@ -50,21 +48,17 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
         }
     }
     let with = |message: &str| {
-        lines
-            .iter()
-            .find(|line| line["message"] == message)
-            .unwrap()
+        let mut lines = lines.iter();
+        lines.find(|line| line["message"] == message).unwrap()
     };
+    let collector = "http://127.0.0.1:1/v1/logs over http/protobuf";
     for (field, value) in [
         ("version", env!("CARGO_PKG_VERSION")),
         ("service", &api.base_url()),
         ("key", "variable ORGDATA_API_KEY"),
+        ("log_records", collector),
         ("audit_logs", "every 100ms, log records from 1day"),
         ("tickets", "every 200ms, open are OPEN"),
-        (
-            "log_records",
-            "http://127.0.0.1:1/v1/logs over http/protobuf",
-        ),
         ("state", ":memory:"),
         ("state_max_size", "256.0 MiB"),
     ] {
@@ -95,10 +89,8 @@ async fn a_signal_stops_it_in_order() {
 async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
     let (api, peer) = (organization().await, silent().await);
     let api_hangs = exporter(&peer.url()).start();
-    until("both loops wait", async || {
-        (peer.count() >= 2).then_some(())
-    })
-    .await;
+    let both = async || (peer.count() >= 2).then_some(());
+    until("both loops wait", both).await;
     let collector_hangs = with_backlog(&api, &peer, "300ms").await;
     let traces = |protocol| {
         exporter(&api.base_url())
@@ -124,12 +116,8 @@ async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
     let unsent = collector_hangs.stderr().clone();
     for mut exporter in [api_hangs, collector_hangs, grpc, http, key_hangs] {
         let started = Instant::now();
-        assert_eq!(
-            exporter.stop().await,
-            Some(0),
-            "{}",
-            exporter.stderr().text()
-        );
+        let status = exporter.stop().await;
+        assert_eq!(status, Some(0), "{}", exporter.stderr().text());
         assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     }
     let left = |line: &str| line.contains("stopped") && line.contains("unsent=3");
@@ -141,10 +129,8 @@ async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
     let (api, peer) = (organization().await, silent().await);
     let mut patient = with_backlog(&api, &peer, "10m").await;
     patient.signal("TERM").await;
-    patient
-        .stderr()
-        .until("that it stops", |line| line.contains("stopping"))
-        .await;
+    let stops = |line: &str| line.contains("stopping");
+    patient.stderr().until("that it stops", stops).await;
     // The first repetitions may be taken for an echo.
     until("the end", async || {
         patient.signal("INT").await;
@@ -169,42 +155,36 @@ async fn head(launch: Launch, lines: usize) -> (Option<i32>, String) {
     }
     drop(out);
     let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
-    let status = ended.expect("it ends without its reader").unwrap().code();
+    let ended = ended.expect("it ends without its reader").unwrap();
     let mut stderr = String::new();
     let source = &mut child.stderr.take().unwrap();
     source.read_to_string(&mut stderr).await.unwrap();
-    (status, stderr)
+    (ended.code(), stderr)
 }
 
 #[tokio::test]
 async fn a_command_whose_reader_goes_ends_quietly() {
     let api = organization().await;
     let running = exporter(&api.base_url());
-    let state = running.dir().join("state.db").display().to_string();
-    let running = running.env("ORGDATA_STATE_PATH", &state).start();
+    let state = running.dir().join("state.db");
+    let running = running.state(&state).start();
     let address = running.url().await.replace("http://", "");
-    let demo = [
-        "demo",
-        "--web.listen-address=127.0.0.1:0",
-        "--state.path=:memory:",
-        "--log.level=error",
-    ];
-    for (arguments, lines) in [
-        (&["--help"][..], 0),
-        (&["completions", "zsh"], 1),
-        (&["man"], 1),
-        (&["check"], 0),
-        (&["dead-letters", "list"], 0),
-        (
-            &["healthcheck", &format!("--web.listen-address={address}")],
-            0,
-        ),
-        (&demo, 0),
-        (&demo, 12),
+    let check_health = format!("healthcheck --web.listen-address={address}");
+    let demo = "demo --web.listen-address=127.0.0.1:0 --state.path=:memory: --log.level=error";
+    for (line, lines) in [
+        ("--help", 0),
+        ("completions zsh", 1),
+        ("man", 1),
+        ("check", 0),
+        ("dead-letters list", 0),
+        (&check_health, 0),
+        (demo, 0),
+        (demo, 12),
     ] {
-        let launch = launch(arguments).env("ORGDATA_STATE_PATH", &state);
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let launch = launch(&arguments).env("ORGDATA_STATE_PATH", state.to_str().unwrap());
         let (status, stderr) = head(launch, lines).await;
-        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{line}");
     }
 }
 
@@ -214,21 +194,12 @@ async fn the_exporter_works_without_a_reader_of_its_log() {
     for format in ["--log.format=logfmt", "--log.format=json"] {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("web.sock");
-        let address = format!("--web.listen-address=unix:{}", socket.display());
-        let (mut child, _dir) = launch(&[
-            "--state.path=:memory:",
-            "--log.level=trace",
-            format,
-            &address,
-        ])
-        .env("ORGDATA_API_BASE_URL", &api.base_url())
-        .env("ORGDATA_API_KEY", KEY)
-        .spawn();
+        let address = format!("unix:{}", socket.display());
+        let exporter = exporter(&api.base_url()).flag("--web.listen-address", &address);
+        let (mut child, _dir) = exporter.args(&["--log.level=trace", format]).spawn();
         drop(child.stderr.take());
-        let client = reqwest::Client::builder()
-            .unix_socket(socket.as_path())
-            .build()
-            .unwrap();
+        let client = reqwest::Client::builder().unix_socket(&*socket);
+        let client = client.build().unwrap();
         until("both loops work", async || {
             let response = client.get("http://localhost/metrics").send().await.ok()?;
             let text = response.text().await.ok()?;

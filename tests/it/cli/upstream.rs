@@ -39,11 +39,8 @@ async fn the_exporter_waits_for_an_api_that_is_away() {
     let world = Arc::clone(api.simulator());
     api.stop().await;
     let mut exporter = exporter(&base_url).start();
-    let warns = |line: &str| {
-        ["level=warn", "cannot connect", "retry_in"]
-            .iter()
-            .all(|part| line.contains(part))
-    };
+    let parts = ["level=warn", "cannot connect", "retry_in"];
+    let warns = |line: &str| parts.iter().all(|part| line.contains(part));
     exporter.stderr().until("a warning", warns).await;
     exporter.until_value(UP, 0.0).await;
     for path in ["/-/healthy", "/-/ready"] {
