@@ -84,31 +84,6 @@ async fn a_strict_parser_accepts_the_scrape_from_the_start() {
     }
 }
 
-#[tokio::test]
-async fn both_forms_have_the_same_series_and_only_one_has_exemplars() {
-    let metrics = busy();
-    let openmetrics = encode(&metrics, Format::OpenMetrics);
-    let text = encode(&metrics, Format::Text);
-    let families = parse(&openmetrics).unwrap();
-    let samples = families.iter().flat_map(|family| &family.samples);
-    let exemplars = samples.filter_map(|sample| sample.exemplar.as_ref());
-    for (labels, _) in exemplars.clone() {
-        assert_eq!((&*labels[0].0, &*labels[1].0), ("trace_id", "span_id"));
-    }
-    assert_eq!(exemplars.count(), 2);
-    assert!(!text.contains("trace_id"));
-    // The samples of the classic form, under descriptors of OpenMetrics.
-    let lines = text.lines().filter(|line| !line.starts_with("# HELP"));
-    let lines = lines.map(|line| line.replace("_total counter", " counter") + "\n");
-    let text = lines.collect::<String>() + "# EOF\n";
-    let values = |families| {
-        let mut values = series(families);
-        values.retain(|(name, _), _| !VARYING.contains(&name.as_str()));
-        values
-    };
-    assert_eq!(values(&families), values(&parse(&text).unwrap()));
-}
-
 /// A sentence or two for the tooltip of a graph, and the unit of a time.
 #[tokio::test]
 async fn every_family_explains_itself() {

@@ -27,7 +27,7 @@ const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
 
 const GET_HEALTH: &[u8] = b"GET /-/healthy HTTP/1.1\r\nhost: x\r\n\r\n";
 
-/// A server in this process; it stops when it is dropped.
+/// A server in this process; it stops with the test.
 pub(crate) struct Server {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) url: String,
@@ -153,12 +153,6 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
-    }
-}
-
 /// A client that opens a connection for each request.
 fn client() -> Client {
     let client = Client::builder().no_gzip().no_proxy();
@@ -189,22 +183,14 @@ pub(crate) async fn closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> 
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-// === scrapes ===
-
 #[tokio::test]
 async fn prometheus_gets_openmetrics_and_a_person_the_classic_format() {
     let server = Server::start().await;
+    let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = "text/plain; version=0.0.4; charset=utf-8";
     for (accept, content_type, line) in [
-        (
-            PROMETHEUS,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            "# EOF",
-        ),
-        (
-            "*/*",
-            "text/plain; version=0.0.4; charset=utf-8",
-            "# TYPE orgdata_api_requests_total counter",
-        ),
+        (PROMETHEUS, openmetrics, "# EOF"),
+        ("*/*", text, "# TYPE orgdata_api_requests_total counter"),
     ] {
         let response = server.get("/metrics", &[("accept", accept)]).await;
         assert_eq!(response.status(), StatusCode::OK);
@@ -285,21 +271,14 @@ async fn a_scrape_of_very_many_series_delays_no_other_request() {
     assert!(answered >= 3, "{answered} responses during one scrape");
 }
 
-// === everything else that is requested ===
-
 #[tokio::test]
 async fn the_telemetry_path_is_configurable_and_other_paths_name_it() {
     let path = "/probe/orgdata".to_owned();
     let server = Server::with(|settings| settings.telemetry_path = path).await;
     assert_eq!(server.status("/probe/orgdata").await, 200);
     assert!(server.text("/").await.contains("href=\"/probe/orgdata\""));
-    for path in [
-        "/metrics",
-        "/probe/orgdata/",
-        "/-/",
-        "/favicon.ico",
-        "/..%2fetc/passwd",
-    ] {
+    let unknown = "/metrics /probe/orgdata/ /-/ /favicon.ico /..%2fetc/passwd";
+    for path in unknown.split(' ') {
         let response = server.get(path, &[]).await;
         assert_eq!(response.status(), StatusCode::NOT_FOUND, "{path}");
         let body = response.text().await.unwrap();
@@ -408,8 +387,6 @@ async fn the_page_escapes_names_and_shows_no_text_of_a_peer() {
     assert!(!server.text("/metrics").await.contains("sk_live"));
 }
 
-// === listening ===
-
 #[tokio::test]
 async fn every_address_is_served() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -439,8 +416,6 @@ async fn every_address_is_served() {
         }
     }
 }
-
-// === hostile and unlucky clients ===
 
 #[tokio::test]
 async fn a_client_that_does_not_go_on_is_closed() {
@@ -566,8 +541,6 @@ async fn odd_requests_are_answered_or_refused_and_the_server_goes_on() {
     assert!(answers.find(" 503 ").unwrap() < answers.find(" 404 ").unwrap());
 }
 
-// === stopping ===
-
 #[tokio::test]
 async fn idle_clients_are_not_waited_for() {
     let mut server = Server::start().await;
@@ -612,8 +585,6 @@ async fn a_response_under_way_is_finished_unless_it_takes_too_long() {
     assert!(took < Duration::from_millis(1200), "{took:?}");
     assert!(request.await.unwrap().is_err());
 }
-
-// === memory ===
 
 /// The server of the tests below, in a process of its own so that its memory can be measured.
 #[tokio::test]

@@ -8,7 +8,7 @@ use crate::support::binary::{KEY, launch};
 use crate::support::http_peer::{Peer, json};
 
 #[tokio::test]
-async fn settings_are_shown_with_their_origin() {
+async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warning() {
     let api = service().await;
     let launch = check(&api.base_url())
         .env("ORGDATA_AUDIT_POLL_INTERVAL", "20s")
@@ -16,7 +16,13 @@ async fn settings_are_shown_with_their_origin() {
         .env("ORGDATA_TICKETS_MAX_AGE", "")
         .env("OTEL_SERVICE_NAME", "audit")
         .arg("--state.max-size=32MiB");
-    let text = expect(launch, "").await.0;
+    let launch = launch
+        .env("ORGDATA_AUDIT_POL_INTERVAL", "1s")
+        // Kubernetes sets these for Services of these names.
+        .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
+        .env("ORGDATA_PORT_80_TCP", "tcp://10.0.0.1:80");
+    let expected = "warning variables: ORGDATA_AUDIT_POL_INTERVAL | unknown | --help";
+    let text = expect(launch, expected).await.0;
     let lines = text.lines().take_while(|line| !line.is_empty());
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let rows: Vec<String> = lines.map(words).collect();
@@ -100,10 +106,14 @@ async fn a_terminal_gets_colours_unless_they_are_not_wanted() {
 async fn no_secret_is_in_it() {
     let said = format!(r#"{{"message":"no such key: {KEY}"}}"#);
     let refusing = Peer::always(json("401 Unauthorized", said)).await;
+    let repeating = Peer::always(json("401 Unauthorized", "no such token: hunter2")).await;
     let proxy = "http://user:hunter2@127.0.0.1:9";
     for format in ["text", "json"] {
         let one = check(&refusing.url())
-            .arg("--otlp.endpoint=http://127.0.0.1:9/v1/logs?token=hunter2")
+            .otlp(
+                "http/protobuf",
+                &format!("{}/v1/logs?token=hunter2", repeating.url()),
+            )
             .arg("--audit.actor-emails=hunter2@example.com")
             .env(
                 "OTEL_EXPORTER_OTLP_HEADERS",
@@ -129,18 +139,6 @@ async fn no_secret_is_in_it() {
             );
         }
     }
-}
-
-#[tokio::test]
-async fn an_unknown_variable_is_a_warning() {
-    let api = service().await;
-    let launch = check(&api.base_url())
-        .env("ORGDATA_AUDIT_POL_INTERVAL", "1s")
-        // Kubernetes sets these for Services of these names.
-        .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
-        .env("ORGDATA_PORT_80_TCP", "tcp://10.0.0.1:80");
-    let words = "warning variables: ORGDATA_AUDIT_POL_INTERVAL | unknown | --help";
-    expect(launch, words).await;
 }
 
 /// The line without what differs from run to run: numbers, and the width of columns.

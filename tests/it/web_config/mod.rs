@@ -122,8 +122,6 @@ impl Server {
     }
 }
 
-// === users, headers, rate limit ===
-
 #[tokio::test]
 async fn only_a_user_with_the_right_password_gets_in() {
     let server = Server::start(&users(&[("alice", "right"), ("bob", "other")])).await;
@@ -204,8 +202,6 @@ async fn configured_headers_take_precedence_and_the_rate_limit_applies_to_all() 
         }
     }
 }
-
-// === changes ===
 
 #[tokio::test]
 async fn a_broken_or_shorter_file_changes_nothing_until_it_is_repaired() {

@@ -102,16 +102,13 @@ async fn only_the_configured_versions_are_spoken() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_version_1_is_served() {
+async fn a_failed_handshake_is_logged_with_advice_for_certificates_of_version_1() {
     let server = Server::start(&TLS.replace("server.", "version1.")).await;
-    // This client refuses it, others do not.
+    // It is served all the same: this client refuses it, others do not.
     let error = connect(server.address(), b"h2").await.unwrap_err();
     let error = error.to_string();
     assert!(error.contains("UnsupportedCertVersion"), "{error}");
-}
 
-#[tokio::test]
-async fn a_failed_handshake_is_logged_with_advice_for_certificates_of_version_1() {
     let log = Captured::begin();
     let server = Server::start(&format!("{TLS}  client_auth_type: RequireAnyClientCert\n")).await;
     for (shown, part) in [
@@ -174,8 +171,6 @@ async fn an_allowed_name_of_any_kind_must_match_exactly() {
         assert_eq!(gets_in(&server, Some(shown)).await, wanted, "{name}");
     }
 }
-
-// === clients that begin and do not end ===
 
 /// The first bytes of a handshake.
 const BEGUN: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03";
