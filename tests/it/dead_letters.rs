@@ -1,6 +1,6 @@
 //! Dead letters as an operator handles them: beside a running exporter, and without one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use orgdata_exporter::simulator::{Config, Running, Simulator};
 use serde_json::{Value, json};
@@ -34,10 +34,13 @@ fn with_collector(base_url: &str, collector: &Peer, state: &Path) -> Launch {
     with_state(base_url, state).otlp("grpc", &endpoint)
 }
 
-async fn dead_letters(state: &Path, arguments: &[&str]) -> Finished {
-    let path = state.display().to_string();
+fn command(state: &Path, arguments: &[&str]) -> Launch {
     let launch = launch(&["dead-letters"]).args(arguments);
-    launch.env("ORGDATA_STATE_PATH", &path).run().await
+    launch.env("ORGDATA_STATE_PATH", state.to_str().unwrap())
+}
+
+async fn dead_letters(state: &Path, arguments: &[&str]) -> Finished {
+    command(state, arguments).run().await
 }
 
 /// The lines of `list --format json`.
@@ -48,17 +51,13 @@ async fn listed(state: &Path) -> Vec<Value> {
     lines.map(Result::unwrap).collect()
 }
 
-fn state(directory: &tempfile::TempDir) -> PathBuf {
-    directory.path().join("state.db")
-}
-
 #[tokio::test]
 async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exporter() {
     let (api, ids, collector) = world().await;
     collector.refuse(&ids[2]);
     collector.refuse(&ids[5]);
     let directory = tempfile::tempdir().unwrap();
-    let state = state(&directory);
+    let state = directory.path().join("state.db");
     let mut exporter = with_collector(&api.base_url(), &collector, &state).start();
     exporter.until_value(KEPT, 2.0).await;
 
@@ -78,10 +77,8 @@ async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exp
 
     // A wrong number changes nothing, not even the right one beside it.
     let [first, second] = [0, 1].map(|index: usize| letters[index]["id"].to_string());
-    let wrong = dead_letters(&state, &["drop", &first, "4711"]).await;
-    let line = wrong.refusal(2);
-    let words = ["only 1", "dead-letters list"];
-    assert!(words.iter().all(|words| line.contains(words)), "{line}");
+    let wrong = command(&state, &["drop", &first, "4711"]);
+    wrong.refused(2, "only 1 | dead-letters list").await;
     assert_eq!(listed(&state).await.len(), 2);
 
     let dropped = dead_letters(&state, &["drop", &second]).await;
@@ -105,7 +102,7 @@ async fn what_is_queued_while_no_exporter_runs_is_sent_by_the_next_one() {
     let (api, ids, collector) = world().await;
     collector.refuse(&ids[0]);
     let directory = tempfile::tempdir().unwrap();
-    let state = state(&directory);
+    let state = directory.path().join("state.db");
     let mut first = with_collector(&api.base_url(), &collector, &state).start();
     first.until_value(KEPT, 1.0).await;
     assert_eq!(first.stop().await, Some(0));
@@ -130,7 +127,7 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
     })
     .await;
     let directory = tempfile::tempdir().unwrap();
-    let state = state(&directory);
+    let state = directory.path().join("state.db");
     let exporter = with_state(&api.url(), &state).start();
     exporter.until_value(KEPT, 1.0).await;
     let letters = listed(&state).await;
@@ -147,7 +144,7 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
 #[tokio::test]
 async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
     let directory = tempfile::tempdir().unwrap();
-    let missing = state(&directory);
+    let missing = directory.path().join("state.db");
     let other = directory.path().join("other.db");
     let database = rusqlite::Connection::open(&other).unwrap();
     let sql = "CREATE TABLE theirs (x)";
@@ -160,8 +157,7 @@ async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
         (&missing, &["drop", "--all", "7"], "--all"),
         (&missing, &["list", "--reason=odd"], "too_large"),
     ] {
-        let finished = dead_letters(file, arguments).await;
-        assert!(finished.refusal(2).contains(words), "{words}: {finished:?}");
+        command(file, arguments).refused(2, words).await;
     }
     assert!(!missing.exists());
 }

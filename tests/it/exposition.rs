@@ -8,6 +8,7 @@ use orgdata_exporter::ledger::MAX_LABEL;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 
+use crate::support::binary::Scrape;
 use crate::support::busy::{busy, encode};
 use crate::support::openmetrics::{parse, series};
 use crate::support::{binary, http_peer};
@@ -84,7 +85,6 @@ async fn a_strict_parser_accepts_the_scrape_from_the_start() {
     }
 }
 
-/// A sentence or two for the tooltip of a graph, and the unit of a time.
 #[tokio::test]
 async fn every_family_explains_itself() {
     for family in parse(&encode(&busy(), Format::OpenMetrics)).unwrap() {
@@ -110,7 +110,6 @@ fn the_strict_parser_is_strict() {
     assert!(parse("# TYPE a gauge\na 1\n").is_err(), "no end");
 }
 
-/// Whatever the API returns, through the whole program.
 #[tokio::test]
 async fn label_values_of_every_kind_come_through_the_whole_program() {
     let long = "x".repeat(100_000);
@@ -136,9 +135,10 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
         let page = format!(
             r#"{{"items":[{items}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}}"#
         );
-        let bytes = page.into_bytes().into_iter();
-        bytes
-            .map(|byte| if byte == 1 { 0xff } else { byte })
+        let not_utf_8 = |byte| if byte == 1 { 0xff } else { byte };
+        page.into_bytes()
+            .into_iter()
+            .map(not_utf_8)
             .collect::<Vec<u8>>()
     };
     // What is there at the first start is not counted, what comes above it is.
@@ -155,19 +155,14 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
     })
     .await;
     let exporter = binary::exporter(&peer.url()).start();
-    let url = format!("{}/metrics", exporter.url().await);
-    let scrape = |accept: &'static str| {
-        let request = binary::client().get(&url).header("accept", accept);
-        async move {
-            let body = request.send().await.unwrap().bytes().await;
-            String::from_utf8(body.unwrap().to_vec()).unwrap()
-        }
-    };
-    let text = binary::until("the events", async || {
-        let text = scrape("application/openmetrics-text;version=1.0.0").await;
-        text.contains("actor=\"5\"").then_some(text)
-    })
-    .await;
+    let all = |scrape: &Scrape| scrape.0.contains("actor=\"5\"");
+    let classic = exporter.until("the events", all).await.0;
+    assert!(classic.contains(r#"activity_type="a \" b \\ c \n d""#));
+    let request = binary::client().get(format!("{}/metrics", exporter.url().await));
+    let accept = "application/openmetrics-text;version=1.0.0";
+    let answer = request.header("accept", accept).send().await.unwrap();
+    // UTF-8, whatever came.
+    let text = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
     let mut shown = series(&parse(&text).unwrap());
     let names = ["orgdata_audit_events_total", "orgdata_audit_actor_info"];
     shown.retain(|(name, _), _| names.contains(&name.as_str()));
@@ -182,6 +177,4 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
             assert!(shown.contains_key(&key), "{key:?}: {shown:?}");
         }
     }
-    let classic = scrape("text/plain").await;
-    assert!(classic.contains(r#"activity_type="a \" b \\ c \n d""#));
 }

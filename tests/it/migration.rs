@@ -8,8 +8,7 @@ use jiff::Timestamp;
 use orgdata_exporter::api::{AuditQuery, Priority};
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{
-    Commit, DeadLetters, EventId, LedgerHandle, OpenError, RangeKind, Selection, Settled,
-    StatePath, Total as Counted,
+    Commit, DeadLetters, EventId, LedgerHandle, OpenError, RangeKind, Selection, Settled, StatePath,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::audit::Total;
@@ -73,13 +72,11 @@ fn insert_ids(file: &Connection, ids: impl IntoIterator<Item = EventId>) {
 /// Sets a walk under way.
 fn set_walk(file: &Connection, kind: &str, direction: &str, top: Option<&str>) {
     let top = top.map(|top| lz4_flex::compress_prepend_size(top.as_bytes()));
-    file.execute(
-        "UPDATE state SET walk = ?1, walk_direction = ?2, walk_started = ?3, walk_top = ?4",
-        params![kind, direction, BORN, top],
-    )
-    .unwrap();
-    file.execute_batch("INSERT INTO walk_marks VALUES (0, NULL, 'c', 1), (1, 'c', 'd', 2)")
-        .unwrap();
+    let sql = "UPDATE state SET walk = ?1, walk_direction = ?2, walk_started = ?3, walk_top = ?4";
+    let row = params![kind, direction, BORN, top];
+    file.execute(sql, row).unwrap();
+    let sql = "INSERT INTO walk_marks VALUES (0, NULL, 'c', 1), (1, 'c', 'd', 2)";
+    file.execute_batch(sql).unwrap();
 }
 
 /// The identity of an entry, which is the same in every version.
@@ -111,10 +108,8 @@ async fn everything_in_an_old_file_stays() {
         }
         drop(file);
         let older = DeadLetters::open(&path).unwrap_err();
-        assert!(
-            matches!(older, OpenError::Older { version: 2, .. }),
-            "{older}"
-        );
+        let is_older = matches!(older, OpenError::Older { version: 2, .. });
+        assert!(is_older, "{older}");
 
         let state_path = StatePath::File(path.clone());
         let open = || LedgerHandle::open(settings::ledger(state_path.clone(), base_url));
@@ -141,12 +136,9 @@ async fn everything_in_an_old_file_stays() {
         assert!(series.eq([("A", "7", 40), ("B", "none", 2)]));
         let mut totals = state.counted.totals.clone();
         totals.sort_by_key(|(total, _)| *total as u8);
-        let expected = [
-            (Counted::Late, 3),
-            (Counted::Malformed, 2),
-            (Counted::Gaps, 1),
-        ];
-        assert_eq!(totals, expected);
+        let totals = totals.into_iter();
+        let totals = totals.map(|(total, count)| (total.as_str(), count));
+        assert!(totals.eq([("late", 3), ("malformed", 2), ("gaps", 1)]));
         let known = ledger.holds((0..2501).map(EventId));
         assert_eq!(known.iter().filter(|known| **known).count(), 2500);
 

@@ -208,9 +208,6 @@ async fn the_service() -> Moved {
         simulator.clear_faults();
     };
     let miscounted = || simulator.change_readings(|it| it.total_count = TotalCount::Off(3));
-    let limited = || FaultKind::TooManyRequests(RetryAfter::Seconds(1));
-    let expired = || FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST);
-    let broken = || FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
     let late = || simulator.add_late(3, Duration::from_secs(30));
     let entries = "orgdata_audit_entries_malformed_total orgdata_otlp_records_dead_lettered_total
         orgdata_otlp_dead_letters";
@@ -224,9 +221,9 @@ async fn the_service() -> Moved {
     // What happens, and what it moves.
     let duplicated = || fault(9, FaultKind::Duplicate, 5);
     let extended = || fault(9, FaultKind::UnknownFields, 5);
-    let limited = || fault(1, limited(), 0);
-    let broken = || fault(u64::MAX, broken(), 0);
-    let expired = || fault(3, expired(), 1000);
+    let limited = || fault(1, FaultKind::TooManyRequests(RetryAfter::Seconds(1)), 0);
+    let broken = || fault(u64::MAX, FaultKind::Status(StatusCode::BAD_GATEWAY), 0);
+    let expired = || fault(3, FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST), 1000);
     let steps: [(&dyn Fn(), &str); 12] = [
         (&|| entry(&renamed), "orgdata_audit_actor_info"),
         (&late, "orgdata_audit_events_late_total"),

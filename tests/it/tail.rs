@@ -76,9 +76,8 @@ impl Bench {
     fn start(setup: Setup) -> Self {
         let metrics = Metrics::new(Duration::ZERO);
         let path = StatePath::File(setup.directory.path().join("state.db"));
-        let mut ledger_settings = settings::ledger(path, setup.running.base_url());
-        ledger_settings.filters = setup.client.settings().filters.fingerprint();
-        let (ledger, state) = LedgerHandle::open(ledger_settings).unwrap();
+        let ledger = settings::ledger(path, setup.running.base_url());
+        let (ledger, state) = LedgerHandle::open(ledger).unwrap();
         let settings = Settings {
             poll_interval: seconds(3600),
             start: setup.start,
@@ -179,10 +178,6 @@ impl Bench {
         (self.counted(), self.delivered().await, self.gaps())
     }
 
-    fn requests(&self) -> u64 {
-        self.sim().requests().audit
-    }
-
     fn fault(&self, fault: &str) {
         self.sim().fault(fault.parse().unwrap());
     }
@@ -232,6 +227,7 @@ fn seconds(count: u64) -> Duration {
 
 #[tokio::test]
 async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
+    use Total::{Duplicate, Gaps, Late, Malformed, Recoveries};
     for readings in readings() {
         let mut bench = Bench::with(500, readings, Start::Now, 100).await;
         assert_eq!(bench.counted(), 0, "{readings:?}");
@@ -242,18 +238,13 @@ async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
         let delivered = bench.field("id").await;
         let distinct: BTreeSet<_> = delivered.iter().collect();
         assert_eq!((delivered.len(), distinct.len()), (2700, 2700));
-        for total in [
-            Total::Gaps,
-            Total::Recoveries,
-            Total::Duplicate,
-            Total::Late,
-            Total::Malformed,
-        ] {
+        for total in [Gaps, Recoveries, Duplicate, Late, Malformed] {
             assert_eq!(bench.total(total), 0, "{total:?} {readings:?}");
         }
-        let before = bench.requests();
+        bench.sim().clear_requests();
         bench.poll().await;
-        assert_eq!(bench.requests() - before, 1, "requests of a quiet poll");
+        let requests = bench.sim().requests().audit;
+        assert_eq!(requests, 1, "requests of a quiet poll");
     }
 }
 
@@ -315,7 +306,6 @@ async fn an_organization_without_events_starts_with_its_first() {
     }
 }
 
-/// Also if the process is killed just after the gap was written.
 #[tokio::test]
 async fn a_loss_is_one_gap() {
     for killed in [false, true] {
@@ -351,10 +341,8 @@ async fn a_gap_is_logged_and_counted_once_however_often_its_commit_fails() {
     bench.poll().await;
     let file = bench.setup.directory.path().join("state.db");
     let file = rusqlite::Connection::open(file).unwrap();
-    file.execute_batch(
-        "CREATE TRIGGER no BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'no'); END",
-    )
-    .unwrap();
+    let sql = "CREATE TRIGGER no BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'no'); END";
+    file.execute_batch(sql).unwrap();
     bench.rounds(6).await;
     let logged = || {
         log.lines()
@@ -506,7 +494,7 @@ async fn each_page_of_a_long_history_is_requested_once_although_the_process_is_k
     bench.after_events(3).await;
     let taken = bench.taken().await;
     assert_eq!(taken, (3, 2003, 0), "killed {killed} times");
-    let requests = bench.requests();
+    let requests = bench.sim().requests().audit;
     let is_once = killed > 10 && requests < 1_200;
     assert!(is_once, "{killed} kills, {requests} requests");
 }
@@ -526,7 +514,6 @@ async fn a_jump_of_the_clock_loses_nothing() {
     }
 }
 
-/// Pages below the newest fail for eight minutes: nothing is lost, and live events are counted meanwhile.
 #[tokio::test(start_paused = true)]
 async fn eight_minutes_of_failing_pages_lose_nothing() {
     for history in [0, 3000] {

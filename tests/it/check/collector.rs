@@ -1,21 +1,13 @@
 //! The collector: every way in which it does not accept records has a line with what to do, and no record is sent.
 
 use super::{TLS, check, expect, service};
+use crate::otlp::{DEFAULT_LIMIT as LIMIT, peer};
 use crate::support::binary::Launch;
 use crate::support::collector_peer::{Peer, Reply, https};
-
-const LIMIT: usize = 4 * 1024 * 1024;
 
 fn with(api: &str, protocol: &str, endpoint: &str) -> Launch {
     let launch = check(api).otlp(protocol, endpoint);
     launch.env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000")
-}
-
-async fn peer(protocol: &str) -> Peer {
-    match protocol {
-        "grpc" => Peer::grpc(LIMIT).await,
-        _ => Peer::http(LIMIT).await,
-    }
 }
 
 /// Answers and what the report says. A gRPC answer is the name of a code, an HTTP answer a status.
@@ -61,14 +53,14 @@ async fn its_answer_is_shown_with_what_to_do() {
         let (answer, expected) = line.split_once(" => ").unwrap();
         let (protocol, answer) = answer.split_once(' ').unwrap();
         let protocol = protocol.replace("http", "http/protobuf");
-        let peer = peer(&protocol).await;
+        let peer = peer(&protocol, LIMIT).await;
         peer.reply(reply(answer));
         let endpoint = format!("http://{}", peer.address);
         expect(with(&api.base_url(), &protocol, &endpoint), expected).await;
     }
     // One that accepts records gets none, and the headers.
     for protocol in ["grpc", "http/protobuf"] {
-        let peer = peer(protocol).await;
+        let peer = peer(protocol, LIMIT).await;
         let endpoint = format!("http://{}", peer.address);
         let launch = with(&api.base_url(), protocol, &endpoint);
         let launch = launch.env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=acme");
@@ -83,7 +75,7 @@ async fn its_answer_is_shown_with_what_to_do() {
 #[tokio::test]
 async fn the_wrong_port_or_protocol_is_named() {
     let api = service().await;
-    let (grpc, http) = (peer("grpc").await, peer("http").await);
+    let (grpc, http) = (peer("grpc", LIMIT).await, peer("http", LIMIT).await);
     let gone = Peer::hangs_up().await;
     let table = "
 http/protobuf http://GRPC => does this port speak HTTP

@@ -48,9 +48,8 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let database = rusqlite::Connection::open(at("foreign.db")).unwrap();
-    database
-        .execute_batch("CREATE TABLE precious (it TEXT)")
-        .unwrap();
+    let sql = "CREATE TABLE precious (it TEXT)";
+    database.execute_batch(sql).unwrap();
     running(&api.base_url(), &at("newer.db")).await.stop().await;
     let newer = rusqlite::Connection::open(at("newer.db")).unwrap();
     let sql = "UPDATE state SET schema_version = 99, oldest_reader = 99";

@@ -107,18 +107,14 @@ async fn no_secret_is_in_it() {
     let said = format!(r#"{{"message":"no such key: {KEY}"}}"#);
     let refusing = Peer::always(json("401 Unauthorized", said)).await;
     let repeating = Peer::always(json("401 Unauthorized", "no such token: hunter2")).await;
+    let endpoint = format!("{}/v1/logs?token=hunter2", repeating.url());
+    let headers = "authorization=Bearer%20hunter2";
     let proxy = "http://user:hunter2@127.0.0.1:9";
     for format in ["text", "json"] {
         let one = check(&refusing.url())
-            .otlp(
-                "http/protobuf",
-                &format!("{}/v1/logs?token=hunter2", repeating.url()),
-            )
+            .otlp("http/protobuf", &endpoint)
             .arg("--audit.actor-emails=hunter2@example.com")
-            .env(
-                "OTEL_EXPORTER_OTLP_HEADERS",
-                "authorization=Bearer%20hunter2",
-            )
+            .env("OTEL_EXPORTER_OTLP_HEADERS", headers)
             .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", proxy)
             .env("https_proxy", proxy);
         let with = |endpoint| check(&refusing.url()).env("ORGDATA_OTLP_ENDPOINT", endpoint);
@@ -133,10 +129,8 @@ async fn no_secret_is_in_it() {
             let finished = launch.arg(&format!("--format={format}")).run().await;
             assert_eq!(finished.status, Some(2), "{}", finished.stderr);
             let shown = finished.stdout + &finished.stderr;
-            assert!(
-                !shown.contains(KEY) && !shown.contains("hunter2"),
-                "{shown}"
-            );
+            let is_secret = shown.contains(KEY) || shown.contains("hunter2");
+            assert!(!is_secret, "{shown}");
         }
     }
 }

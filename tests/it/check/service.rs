@@ -23,10 +23,6 @@ async fn api(audit: Option<Reply>, tickets: Option<Reply>) -> Peer {
     .await
 }
 
-fn status(status: &str) -> Reply {
-    json(status, r#"{"message":"closed for a day"}"#)
-}
-
 /// Names an answer to a request.
 fn reply(name: &str) -> Reply {
     let html = ["content-type: text/html"];
@@ -42,7 +38,7 @@ fn reply(name: &str) -> Reply {
         "wait" => answer("429 Wait", &["retry-after: 30"], ""),
         "redirect" => answer("307 Moved", &["location: https://login.example.com/x"], ""),
         items if items.starts_with(['{', '[']) => json("200 OK", items),
-        name => status(name),
+        status => json(status, r#"{"message":"closed for a day"}"#),
     }
 }
 

@@ -43,12 +43,8 @@ fn nonsense() -> Vec<String> {
             .to_owned(),
     ];
     // Cursors that lead nowhere, or back to the same page.
-    let cursors = [
-        ("null", "null"),
-        (r#""""#, r#""""#),
-        (r#""s""#, r#""e""#),
-        ("null", r#""e""#),
-    ];
+    let cursors = ["null null", "\"\" \"\"", "\"s\" \"e\"", "null \"e\""];
+    let cursors = cursors.map(|pair| pair.split_once(' ').unwrap());
     let pages = |item: &String| cursors.map(|(start, end)| page(item, start, end));
     let mut bodies: Vec<String> = items.iter().flat_map(pages).collect();
     bodies.push(page("", "\"s\"", &format!("\"{}\"", "c".repeat(20_000))));

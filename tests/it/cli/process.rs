@@ -9,13 +9,11 @@ use super::{TICKETS_UP, UP, organization};
 use crate::support::binary::{Exporter, KEY, Launch, PATIENCE, exporter, launch, until};
 use crate::support::http_peer::{Peer, Reply};
 
+/// Of a peer that accepts connections and never answers.
+const SILENT: Reply = Reply::Held(Vec::new());
+
 /// The longest time that an orderly stop may take here.
 const SOON: Duration = Duration::from_secs(5);
-
-/// A peer that accepts connections and never answers.
-async fn silent() -> Peer {
-    Peer::always(Reply::Held(Vec::new())).await
-}
 
 /// An exporter with three records that its collector does not acknowledge.
 async fn with_backlog(api: &Running, collector: &Peer, grace: &str) -> Exporter {
@@ -37,8 +35,7 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
         .args(&["--audit.start=24h", "--log.format=json"])
         .arg("--otlp.endpoint=http://127.0.0.1:1/?token=s3cret")
         .start();
-    let works = |line: &str| line.contains("\"working\"");
-    exporter.stderr().until("that it works", works).await;
+    exporter.logs("\"working\"").await;
     let log = exporter.stderr().text();
     let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
     let lines: Vec<serde_json::Value> = lines.collect();
@@ -87,7 +84,7 @@ async fn a_signal_stops_it_in_order() {
 
 #[tokio::test]
 async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
-    let (api, peer) = (organization().await, silent().await);
+    let (api, peer) = (organization().await, Peer::always(SILENT).await);
     let api_hangs = exporter(&peer.url()).start();
     let both = async || (peer.count() >= 2).then_some(());
     until("both loops wait", both).await;
@@ -111,8 +108,7 @@ async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
     key_hangs.until_value(UP, 0.0).await;
     let pipe = std::process::Command::new("mkfifo").arg(&key).status();
     assert!(pipe.unwrap().success());
-    let waits = |line: &str| line.contains("mounted/key") && line.contains("timed out");
-    key_hangs.stderr().until("the pipe is read", waits).await;
+    key_hangs.logs("mounted/key | timed out").await;
     let unsent = collector_hangs.stderr().clone();
     for mut exporter in [api_hangs, collector_hangs, grpc, http, key_hangs] {
         let started = Instant::now();
@@ -126,11 +122,10 @@ async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
 
 #[tokio::test]
 async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
-    let (api, peer) = (organization().await, silent().await);
+    let (api, peer) = (organization().await, Peer::always(SILENT).await);
     let mut patient = with_backlog(&api, &peer, "10m").await;
     patient.signal("TERM").await;
-    let stops = |line: &str| line.contains("stopping");
-    patient.stderr().until("that it stops", stops).await;
+    patient.logs("stopping").await;
     // The first repetitions may be taken for an echo.
     until("the end", async || {
         patient.signal("INT").await;

@@ -5,13 +5,14 @@ mod tls;
 mod verdicts;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::web::{Limits, WebConfig};
 use reqwest::{Certificate, Client, ClientBuilder, RequestBuilder, Response, StatusCode};
 use tempfile::TempDir;
 
+use crate::support::files;
 use crate::web::Server as Running;
 
 /// The usual beginning of a file: TLS with the server's certificate.
@@ -26,17 +27,13 @@ struct Server {
 
 /// Returns the path of a file in `tests/support/tls`.
 fn tls_file(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    root.join("tests/support/tls").join(name)
+    files::path("tests/support/tls").join(name)
 }
 
 /// Returns a directory with all certificates and the configuration file `web.yml`.
 fn directory(config: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(tls_file("")).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
-    }
+    files::copy(&tls_file(""), dir.path());
     std::fs::write(dir.path().join("web.yml"), config).unwrap();
     dir
 }
@@ -44,9 +41,8 @@ fn directory(config: &str) -> TempDir {
 /// Returns the section with these users, with the cheapest hashes there are.
 fn users(users: &[(&str, &str)]) -> String {
     let hash = |password: &str| bcrypt::hash(password, 4).unwrap();
-    let lines = users
-        .iter()
-        .map(|(user, password)| format!("  {user}: {}\n", hash(password)));
+    let line = |(user, password): &(&str, &str)| format!("  {user}: {}\n", hash(password));
+    let lines = users.iter().map(line);
     format!("basic_auth_users:\n{}", lines.collect::<String>())
 }
 
@@ -56,9 +52,8 @@ fn certificate(name: &str) -> Certificate {
 
 /// A client that trusts the test root and opens a connection for each request.
 fn client() -> ClientBuilder {
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
+    // It fails only if a provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::builder().no_proxy().pool_max_idle_per_host(0);
     let client = client.tls_certs_only([certificate("ca.pem")]);
     client.timeout(Duration::from_secs(20))
@@ -257,12 +252,10 @@ async fn tls_can_be_switched_on_and_a_renewed_certificate_is_shown_to_the_next_c
     };
     assert!(accepted("ca.pem").await);
     // Certificate and key are two files: in between they do not match.
-    for (name, new) in [
-        ("server.pem", "stranger.pem"),
-        ("server.key", "stranger.key"),
-    ] {
+    for kind in ["pem", "key"] {
         assert!(accepted("ca.pem").await);
-        server.write(name, std::fs::read(tls_file(new)).unwrap());
+        let new = tls_file(&format!("stranger.{kind}"));
+        server.write(&format!("server.{kind}"), std::fs::read(new).unwrap());
     }
     assert!(!accepted("ca.pem").await && accepted("stranger.pem").await);
 }

@@ -33,6 +33,9 @@ tls min_version: TLS13; max_version: TLS12 => min_version|above max_version
 headers Content-Type: foo => headers.Content-Type|X-Frame-Options
 headers X-Frame-Options: foo => X-Frame-Options|deny or sameorigin
 headers X-Content-Type-Options: foo => nosniff
+basic_auth_users: {alice: $2y$10$secretsecretsecret} => basic_auth_users.alice
+only cert_file: server.pem, key: $2y$10$secretsecretsecret => key
+basic_auth_users: /   alice: $2y$10$secretsecretsecret /  nonsense => cannot parse
 rate_limit: {interval: 5x, burst: 1} => rate_limit.interval|5x
 ";
 
@@ -81,7 +84,7 @@ fn what_the_toolkit_accepts_is_accepted() {
 }
 
 #[test]
-fn what_the_toolkit_refuses_is_refused_with_the_field_and_what_to_do() {
+fn what_the_toolkit_refuses_is_refused_with_the_field_and_what_to_do_and_no_secret() {
     for line in REFUSED.trim().lines() {
         let (config, parts) = line.split_once(" => ").unwrap();
         let config = match config.split_once(' ') {
@@ -91,23 +94,11 @@ fn what_the_toolkit_refuses_is_refused_with_the_field_and_what_to_do() {
             _ => config.replace(" / ", "\n"),
         };
         let error = verdict(&config).expect_err(&config);
-        assert!(!error.contains('\n'), "{error}");
+        let is_tame = !error.contains('\n') && !error.contains("secretsecret");
+        assert!(is_tame, "{error}");
         for part in parts.split('|') {
             assert!(error.contains(part), "{part} is missing in: {error}");
         }
-    }
-}
-
-#[test]
-fn no_error_shows_a_secret() {
-    let secret = "$2y$10$secretsecretsecret";
-    for config in [
-        format!("basic_auth_users: {{alice: {secret}}}\n"),
-        format!("tls_server_config:\n  cert_file: server.pem\n  key: {secret}\n"),
-        format!("basic_auth_users:\n  alice: {secret}\n nonsense\n"),
-    ] {
-        let error = verdict(&config).expect_err(&config);
-        assert!(!error.contains("secretsecret"), "{error}");
     }
 }
 
