@@ -156,7 +156,7 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
     }
     assert!(!path.exists());
     let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let taken = "the port is in use | stop what listens there | --web.listen-address";
+    let taken = "the port is in use | stop what listens there";
     let other = "another process listens there | choose another path";
     for (address, words) in [
         (&*stranger, taken),
@@ -169,9 +169,10 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
             "the name is not known | give an IP address",
         ),
         (&socket, other),
-        ("unix:/nonexistent/web.sock", "unix:/nonexistent/web.sock"),
+        ("unix:/nonexistent/web.sock", "directory"),
     ] {
-        expect(at(address), &format!("bad listen: {words}")).await;
+        let words = format!("bad listen: {words} | {address} | --web.listen-address");
+        expect(at(address), &words).await;
     }
     drop(live);
     expect(at(&socket), "").await;
