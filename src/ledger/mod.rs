@@ -425,3 +425,10 @@ fn unpack_ids(bytes: &[u8]) -> Vec<EventId> {
 fn unpack_text(block: &[u8]) -> Result<String, String> {
     String::from_utf8(outbox::decompress(block)?).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod ledger_tests;
+#[cfg(test)]
+mod outbox_tests;
+#[cfg(test)]
+mod series_tests;

@@ -4,6 +4,7 @@ use std::time::Duration;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tonic_types::ErrorDetails;
 
 use super::*;
 use crate::otlp::settings::Protocol;
@@ -130,4 +131,18 @@ fn a_status_with_a_source_was_made_here() {
         assert!(refusal.message.contains(&source.to_string()), "{refusal:?}");
         assert_eq!(refusal.message.contains("does this port speak gRPC"), hint);
     }
+}
+
+#[test]
+fn a_status_says_when_to_come_again_and_shows_no_secret() {
+    let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
+    let words = "bad token t0p-s3cret\nand more";
+    let status = Status::with_error_details(tonic::Code::ResourceExhausted, words, details);
+    let Verdict::Hold(refusal) = refused(&status, &["t0p-s3cret"]) else {
+        panic!("held")
+    };
+    assert_eq!(refusal.reason, FailureReason::RateLimited);
+    assert_eq!(refusal.retry_after, Some(Duration::from_secs(3)));
+    let hidden = "bad token [secret] and more";
+    assert!(refusal.message.contains(hidden), "{refusal:?}");
 }

@@ -31,16 +31,16 @@ async fn a_history_larger_than_the_state_file_passes_through_it() {
         peer.reply(Reply::Status(tonic::Status::unavailable("away")));
     }
     let launch = exporter(&simulator.base_url());
-    let state = launch.dir().join("state.db").display().to_string();
+    let state = launch.dir().join("state.db");
     let exporter = launch
-        .flag("--state.path", &state)
-        .flag("--state.max-size", "8MiB")
-        .flag("--audit.start", "oldest")
+        .state(&state)
+        .args(&["--state.max-size=8MiB", "--audit.start=oldest"])
         .otlp("grpc", &format!("http://{}", peer.address))
         .listening()
         .await;
     let on_disk = || -> u64 {
-        let files = ["", "-wal"].map(|suffix| fs::metadata(format!("{state}{suffix}")));
+        let files =
+            ["state.db", "state.db-wal"].map(|name| fs::metadata(state.with_file_name(name)));
         files.into_iter().flatten().map(|file| file.len()).sum()
     };
     let is_bounded = || assert!(on_disk() <= MAX_SIZE, "{} bytes", on_disk());
@@ -61,11 +61,8 @@ async fn a_history_larger_than_the_state_file_passes_through_it() {
             && scrape.value("orgdata_audit_paused") == Some(0.0)
             && on_disk() < MAX_SIZE / 2
     };
-    exporter
-        .until("everything delivered, and a small file", all)
-        .await;
-    assert!(
-        assert_complete(&simulator, &peer.taken_ids()).is_empty(),
-        "each once"
-    );
+    let wanted = "everything delivered, and a small file";
+    exporter.until(wanted, all).await;
+    let again = assert_complete(&simulator, &peer.taken_ids());
+    assert!(again.is_empty(), "each once: {again:?}");
 }

@@ -1,13 +1,14 @@
 //! Dead letters as an operator handles them: beside a running exporter, and without one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use orgdata_exporter::simulator::{Config, Running, Simulator};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::binary::{Finished, Launch, exporter, launch};
 use crate::support::collector_peer::Peer;
-use crate::support::http_peer::{self, NO_TICKETS, json};
+use crate::support::files::missing;
+use crate::support::http_peer::{self, NO_TICKETS};
 
 const KEPT: &str = "orgdata_otlp_dead_letters";
 
@@ -19,42 +20,35 @@ async fn world() -> (Running, Vec<String>, Peer) {
         history: 8,
         ..Config::quiet()
     };
-    let api = Simulator::spawn(config).await.expect("a free port");
+    let api = Simulator::spawn(config).await.unwrap();
     let ids = api.simulator().entries().map(|entry| entry.id).collect();
     (api, ids, Peer::grpc(4 << 20).await)
 }
 
 fn with_state(base_url: &str, state: &Path) -> Launch {
-    exporter(base_url)
-        .without_env("ORGDATA_STATE_PATH")
-        .arg(&format!("--state.path={}", state.display()))
-        .arg("--audit.start=oldest")
+    exporter(base_url).state(state).arg("--audit.start=oldest")
 }
 
 fn with_collector(base_url: &str, collector: &Peer, state: &Path) -> Launch {
-    with_state(base_url, state)
-        .arg(&format!("--otlp.endpoint=http://{}", collector.address))
-        .arg("--otlp.protocol=grpc")
+    let endpoint = format!("http://{}", collector.address);
+    with_state(base_url, state).otlp("grpc", &endpoint)
+}
+
+fn command(state: &Path, arguments: &[&str]) -> Launch {
+    let launch = launch(&["dead-letters"]).args(arguments);
+    launch.env("ORGDATA_STATE_PATH", state.to_str().unwrap())
 }
 
 async fn dead_letters(state: &Path, arguments: &[&str]) -> Finished {
-    let path = state.display().to_string();
-    let launch = launch(&["dead-letters"]).args(arguments);
-    launch.env("ORGDATA_STATE_PATH", &path).run().await
+    command(state, arguments).run().await
 }
 
 /// The lines of `list --format json`.
 async fn listed(state: &Path) -> Vec<Value> {
     let finished = dead_letters(state, &["list", "--format=json"]).await;
     assert_eq!(finished.status, Some(0), "{finished:?}");
-    let lines = finished.stdout.lines();
-    lines
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect()
-}
-
-fn state(directory: &tempfile::TempDir) -> PathBuf {
-    directory.path().join("state.db")
+    let lines = finished.stdout.lines().map(serde_json::from_str);
+    lines.map(Result::unwrap).collect()
 }
 
 #[tokio::test]
@@ -62,45 +56,34 @@ async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exp
     let (api, ids, collector) = world().await;
     collector.refuse(&ids[2]);
     collector.refuse(&ids[5]);
-    let directory = tempfile::tempdir().expect("a directory");
-    let state = state(&directory);
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state.db");
     let mut exporter = with_collector(&api.base_url(), &collector, &state).start();
     exporter.until_value(KEPT, 2.0).await;
 
     let letters = listed(&state).await;
     for (letter, id) in letters.iter().zip([&ids[2], &ids[5]]) {
-        assert_eq!(letter["record"]["id"], **id);
-        assert_eq!(letter["reason"], "refused");
-        assert_eq!(letter["queued"], false);
-        let message = letter["message"].as_str().expect("text");
+        let wanted = json!({ "record": { "id": id }, "reason": "refused", "kind": "entry", "queued": false });
+        assert_eq!(missing(letter, &wanted, ""), None);
+        let message = letter["message"].as_str().unwrap();
         assert!(message.contains("cannot take this record"), "{letter}");
-        assert!(
-            letter["rejected_at"].is_string() && letter["kind"] == "entry",
-            "{letter}"
-        );
+        assert!(letter["rejected_at"].is_string(), "{letter}");
     }
     let table = dead_letters(&state, &["list"]).await.stdout;
-    assert!(
-        table.contains("NUMBER") && table.contains(&ids[2]),
-        "{table}"
-    );
-    assert_eq!(table.lines().count(), 3, "{table}");
+    let has_all = table.contains("NUMBER") && table.contains(&ids[2]);
+    assert!(has_all && table.lines().count() == 3, "{table}");
     let other = dead_letters(&state, &["list", "--reason=too_large"]).await;
     assert_eq!(other.stdout, "There are no dead letters.\n");
 
     // A wrong number changes nothing, not even the right one beside it.
     let [first, second] = [0, 1].map(|index: usize| letters[index]["id"].to_string());
-    let wrong = dead_letters(&state, &["drop", &first, "4711"]).await;
-    let line = wrong.refusal(2);
-    assert!(
-        line.contains("only 1") && line.contains("dead-letters list"),
-        "{line}"
-    );
+    let wrong = command(&state, &["drop", &first, "4711"]);
+    wrong.refused(2, "only 1 | dead-letters list").await;
     assert_eq!(listed(&state).await.len(), 2);
 
     let dropped = dead_letters(&state, &["drop", &second]).await;
     assert_eq!(dropped.stdout, "1 deleted\n");
-    collector.script.bad.lock().expect("lock").clear();
+    collector.script.bad.lock().unwrap().clear();
     let queued = dead_letters(&state, &["replay", &first]).await;
     assert!(queued.stdout.starts_with("1 queued"), "{queued:?}");
     exporter.until_value(SENT, 7.0).await;
@@ -118,13 +101,13 @@ async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exp
 async fn what_is_queued_while_no_exporter_runs_is_sent_by_the_next_one() {
     let (api, ids, collector) = world().await;
     collector.refuse(&ids[0]);
-    let directory = tempfile::tempdir().expect("a directory");
-    let state = state(&directory);
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state.db");
     let mut first = with_collector(&api.base_url(), &collector, &state).start();
     first.until_value(KEPT, 1.0).await;
     assert_eq!(first.stop().await, Some(0));
 
-    collector.script.bad.lock().expect("lock").clear();
+    collector.script.bad.lock().unwrap().clear();
     let queued = dead_letters(&state, &["replay", "--all"]).await;
     assert!(queued.stdout.starts_with("1 queued"), "{queued:?}");
     assert_eq!(listed(&state).await[0]["queued"], true);
@@ -138,23 +121,21 @@ async fn what_is_queued_while_no_exporter_runs_is_sent_by_the_next_one() {
 async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
     let page = "{\"items\":[{\"id\":\"odd\\u001b[31m\",\n\"createdAt\":\"2026-01-01T00:00:00Z\",\"metadata\":1}]}";
     let api = http_peer::Peer::start(move |seen, _| match seen.target() {
-        target if target.contains("/v1/tickets") => json("200 OK", NO_TICKETS),
-        target if target.contains("before=") => json("200 OK", http_peer::NO_ENTRIES),
-        _ => json("200 OK", page),
+        target if target.contains("/v1/tickets") => http_peer::json("200 OK", NO_TICKETS),
+        target if target.contains("before=") => http_peer::json("200 OK", http_peer::NO_ENTRIES),
+        _ => http_peer::json("200 OK", page),
     })
     .await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let state = state(&directory);
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state.db");
     let exporter = with_state(&api.url(), &state).start();
     exporter.until_value(KEPT, 1.0).await;
     let letters = listed(&state).await;
     assert_eq!(letters[0]["reason"], "malformed");
     assert_eq!(letters[0]["record"]["metadata"], 1);
     let table = dead_letters(&state, &["list"]).await.stdout;
-    assert!(
-        !table.contains('\u{1b}') && table.lines().count() == 2,
-        "{table}"
-    );
+    let is_tame = !table.contains('\u{1b}') && table.lines().count() == 2;
+    assert!(is_tame, "{table}");
     let dropped = dead_letters(&state, &["drop", "--reason=malformed"]).await;
     assert_eq!(dropped.stdout, "1 deleted\n");
     exporter.until_value(KEPT, 0.0).await;
@@ -162,26 +143,21 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
 
 #[tokio::test]
 async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let missing = state(&directory);
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("state.db");
     let other = directory.path().join("other.db");
-    let database = rusqlite::Connection::open(&other).expect("opens");
-    database
-        .execute_batch("CREATE TABLE theirs (x)")
-        .expect("runs");
+    let database = rusqlite::Connection::open(&other).unwrap();
+    let sql = "CREATE TABLE theirs (x)";
+    database.execute_batch(sql).unwrap();
+    let not_ours = "not a state file of this program";
     for (file, arguments, words) in [
         (&*missing, &["list"][..], "does not exist"),
-        (
-            &other,
-            &["replay", "--all"],
-            "not a state file of this program",
-        ),
+        (&other, &["replay", "--all"], not_ours),
         (Path::new(":memory:"), &["list"], ":memory:"),
         (&missing, &["drop", "--all", "7"], "--all"),
         (&missing, &["list", "--reason=odd"], "too_large"),
     ] {
-        let finished = dead_letters(file, arguments).await;
-        assert!(finished.refusal(2).contains(words), "{words}: {finished:?}");
+        command(file, arguments).refused(2, words).await;
     }
     assert!(!missing.exists());
 }

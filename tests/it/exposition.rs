@@ -8,6 +8,7 @@ use orgdata_exporter::ledger::MAX_LABEL;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 
+use crate::support::binary::Scrape;
 use crate::support::busy::{busy, encode};
 use crate::support::openmetrics::{parse, series};
 use crate::support::{binary, http_peer};
@@ -27,24 +28,29 @@ const VARYING: [&str; 11] = [
     "orgdata_tickets_snapshot_duration_seconds",
 ];
 
+/// What OpenMetrics does not allow.
+const WRONG: &str = r#"
+# TYPE a counter / a 1
+# TYPE a gauge / a 1 / a 2
+# TYPE a gauge / # HELP a say "no" / a 1
+# TYPE a gauge / a{x="\t"} 1
+# TYPE a gauge / a{x="1",} 1
+# TYPE a gauge / a 0x1
+# TYPE a gauge / a 1 # {} 1
+# TYPE a histogram / a_bucket{le="1.0"} 2 / a_count 2 / a_sum 1
+"#;
+
 /// Returns the scrape with a word in place of what differs from run to run.
 fn masked(scrape: &str) -> String {
-    let without_value = |line: &str| {
-        let (series, _) = line.rsplit_once(' ').expect("a value");
-        format!("{series} VARIES\n")
-    };
     let mask = |line: &str| {
-        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        let name = line.split(['{', ' ']).next().unwrap();
         // The last number of an exemplar is its time.
-        let has_exemplar = line.contains(" # {trace_id=");
-        if line.starts_with('#') {
-            format!("{line}\n")
-        } else if VARYING.contains(&name) || has_exemplar {
-            without_value(line)
-        } else if name == "orgdata_exporter_build_info" {
-            "orgdata_exporter_build_info{VARIES} 1\n".to_owned()
-        } else {
-            format!("{line}\n")
+        let varies = VARYING.contains(&name) || line.contains(" # {trace_id=");
+        match line.rsplit_once(' ') {
+            _ if line.starts_with('#') => format!("{line}\n"),
+            _ if name == "orgdata_exporter_build_info" => format!("{name}{{VARIES}} 1\n"),
+            Some((series, _)) if varies => format!("{series} VARIES\n"),
+            _ => format!("{line}\n"),
         }
     };
     scrape.lines().map(mask).collect()
@@ -61,75 +67,31 @@ async fn the_whole_scrape_in_both_forms() {
         let directory = env!("CARGO_MANIFEST_DIR");
         let path = format!("{directory}/tests/golden/{name}");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &actual).expect("it can be written");
+            std::fs::write(&path, &actual).unwrap();
         }
-        let expected = std::fs::read_to_string(&path).expect("a golden");
-        let lines = actual.lines().zip(expected.lines());
-        for (number, (actual, expected)) in lines.enumerate() {
-            let line = number + 1;
-            assert_eq!(
-                actual, expected,
-                "{path}:{line}; UPDATE_GOLDEN=1 updates it"
-            );
-        }
-        assert_eq!(
-            actual.len(),
-            expected.len(),
-            "{path}; UPDATE_GOLDEN=1 updates it"
-        );
+        let expected = std::fs::read_to_string(&path).unwrap();
+        let mut lines = actual.lines().zip(expected.lines());
+        let differs = lines.find(|(actual, expected)| actual != expected);
+        let is_equal = differs.is_none() && actual.len() == expected.len();
+        assert!(is_equal, "{path}: {differs:?}; UPDATE_GOLDEN=1 updates it");
     }
 }
 
 #[tokio::test]
 async fn a_strict_parser_accepts_the_scrape_from_the_start() {
-    for metrics in [
-        Metrics::new(Duration::ZERO),
-        Metrics::new(Duration::from_secs(60)),
-        busy(),
-    ] {
-        parse(&encode(&metrics, Format::OpenMetrics)).expect("strict OpenMetrics");
+    let empty = [0, 60].map(|hold| Metrics::new(Duration::from_secs(hold)));
+    for metrics in empty {
+        parse(&encode(&metrics, Format::OpenMetrics)).unwrap();
     }
 }
 
 #[tokio::test]
-async fn both_forms_have_the_same_series_and_only_one_has_exemplars() {
-    let metrics = busy();
-    let openmetrics = encode(&metrics, Format::OpenMetrics);
-    let text = encode(&metrics, Format::Text);
-    let families = parse(&openmetrics).expect("strict OpenMetrics");
-    let samples = families.iter().flat_map(|family| &family.samples);
-    let exemplars = samples.filter_map(|sample| sample.exemplar.as_ref());
-    let names = exemplars.map(|(labels, _)| {
-        let names = labels.iter().map(|(name, _)| name.as_str());
-        names.collect::<Vec<_>>()
-    });
-    assert_eq!(names.collect::<Vec<_>>(), [["trace_id", "span_id"]; 2]);
-    assert!(!text.contains("trace_id"));
-    // The samples of the classic form, under descriptors of OpenMetrics.
-    let lines = text.lines().filter(|line| !line.starts_with("# HELP"));
-    let lines = lines.map(|line| line.replace("_total counter", " counter") + "\n");
-    let text = lines.collect::<String>() + "# EOF\n";
-    let values = |families| {
-        let mut values = series(families);
-        values.retain(|(name, _), _| !VARYING.contains(&name.as_str()));
-        values
-    };
-    assert_eq!(
-        values(&families),
-        values(&parse(&text).expect("the same samples"))
-    );
-}
-
-/// A sentence or two for the tooltip of a graph, and the unit of a time.
-#[tokio::test]
 async fn every_family_explains_itself() {
-    for family in parse(&encode(&busy(), Format::OpenMetrics)).expect("strict OpenMetrics") {
+    for family in parse(&encode(&busy(), Format::OpenMetrics)).unwrap() {
         let (name, help) = (&family.name, &family.help);
         let starts_well = help.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit());
-        assert!(
-            starts_well && help.ends_with('.') && !help.ends_with(".."),
-            "{name}: {help}"
-        );
+        let ends_well = help.ends_with('.') && !help.ends_with("..");
+        assert!(starts_well && ends_well, "{name}: {help}");
         assert!(help.split(' ').count() >= 4, "{name}: {help}");
         if name.ends_with("_timestamp_seconds") || name == "process_start_time_seconds" {
             assert!(help.contains("since the epoch"), "{name}: {help}");
@@ -140,45 +102,21 @@ async fn every_family_explains_itself() {
 #[test]
 fn the_strict_parser_is_strict() {
     let right = "# TYPE a counter\n# HELP a Help.\na_total{x=\"1\"} 1 # {t=\"x\"} 1.0 12.5\n# TYPE b gauge\nb 1e3\n# EOF\n";
-    assert_eq!(parse(right).expect("right").len(), 2);
-    for (wrong, why) in [
-        ("# TYPE a gauge\na 1\n", "no end"),
-        (
-            "# TYPE a counter\na 1\n# EOF\n",
-            "a counter without its suffix",
-        ),
-        ("# TYPE a gauge\na 1\na 2\n# EOF\n", "twice"),
-        (
-            "# TYPE a gauge\n# HELP a say \"no\"\na 1\n# EOF\n",
-            "a quote in HELP",
-        ),
-        ("# TYPE a gauge\na{x=\"\\t\"} 1\n# EOF\n", "an escape"),
-        ("# TYPE a gauge\na{x=\"1\",} 1\n# EOF\n", "a comma"),
-        ("# TYPE a gauge\na 0x1\n# EOF\n", "a number"),
-        (
-            "# TYPE a gauge\na 1 # {} 1\n# EOF\n",
-            "an exemplar of a gauge",
-        ),
-        (
-            "# TYPE a histogram\na_bucket{le=\"1.0\"} 2\na_count 2\na_sum 1\n# EOF\n",
-            "no last bucket",
-        ),
-    ] {
-        assert!(parse(wrong).is_err(), "{why}");
+    assert_eq!(parse(right).unwrap().len(), 2);
+    for wrong in WRONG.trim().lines() {
+        let text = format!("{}\n# EOF\n", wrong.replace(" / ", "\n"));
+        assert!(parse(&text).is_err(), "{wrong}");
     }
+    assert!(parse("# TYPE a gauge\na 1\n").is_err(), "no end");
 }
 
-/// Whatever the API returns, through the whole program.
 #[tokio::test]
 async fn label_values_of_every_kind_come_through_the_whole_program() {
     let long = "x".repeat(100_000);
     let cut = format!("{}…", "x".repeat(MAX_LABEL));
     // As written in JSON, where \u{1} stands for a byte that is not UTF-8, and as expected in a label.
     let values = [
-        (
-            "quote \\\" backslash \\\\ newline \\n end",
-            "quote \" backslash \\ newline \n end",
-        ),
+        ("a \\\" b \\\\ c \\n d", "a \" b \\ c \n d"),
         ("invalid \u{1}\u{1} here", "invalid \u{fffd}\u{fffd} here"),
         ("nul \\u0000 here", "nul \0 here"),
         ("} # {a=\\\"b\\\"} 1", "} # {a=\"b\"} 1"),
@@ -197,9 +135,10 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
         let page = format!(
             r#"{{"items":[{items}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}}"#
         );
-        let bytes = page.into_bytes().into_iter();
-        bytes
-            .map(|byte| if byte == 1 { 0xff } else { byte })
+        let not_utf_8 = |byte| if byte == 1 { 0xff } else { byte };
+        page.into_bytes()
+            .into_iter()
+            .map(not_utf_8)
             .collect::<Vec<u8>>()
     };
     // What is there at the first start is not counted, what comes above it is.
@@ -216,38 +155,26 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
     })
     .await;
     let exporter = binary::exporter(&peer.url()).start();
-    let url = format!("{}/metrics", exporter.url().await);
-    let scrape = |accept: &'static str| {
-        let request = binary::client().get(&url).header("accept", accept);
-        async move {
-            let body = request.send().await.expect("an answer").bytes().await;
-            String::from_utf8(body.expect("a body").to_vec()).expect("UTF-8, whatever came")
+    let all = |scrape: &Scrape| scrape.0.contains("actor=\"5\"");
+    let classic = exporter.until("the events", all).await.0;
+    assert!(classic.contains(r#"activity_type="a \" b \\ c \n d""#));
+    let request = binary::client().get(format!("{}/metrics", exporter.url().await));
+    let accept = "application/openmetrics-text;version=1.0.0";
+    let answer = request.header("accept", accept).send().await.unwrap();
+    // UTF-8, whatever came.
+    let text = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
+    let mut shown = series(&parse(&text).unwrap());
+    let names = ["orgdata_audit_events_total", "orgdata_audit_actor_info"];
+    shown.retain(|(name, _), _| names.contains(&name.as_str()));
+    assert_eq!(shown.len(), 2 * values.len());
+    for (id, (_, expected)) in values.iter().enumerate() {
+        let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let actor = label("actor", &id.to_string());
+        let event = vec![label("activity_type", expected), actor.clone()];
+        let info = vec![actor, label("name", expected)];
+        for (name, labels) in names.into_iter().zip([event, info]) {
+            let key = (name.to_owned(), labels);
+            assert!(shown.contains_key(&key), "{key:?}: {shown:?}");
         }
-    };
-    let text = binary::until("the events", async || {
-        let text = scrape("application/openmetrics-text;version=1.0.0").await;
-        text.contains("actor=\"5\"").then_some(text)
-    })
-    .await;
-    let families = parse(&text).expect("strict OpenMetrics");
-    for (name, label) in [
-        ("orgdata_audit_events", "activity_type"),
-        ("orgdata_audit_actor_info", "name"),
-    ] {
-        let family = families.iter().find(|family| family.name == name);
-        let mut shown = Vec::new();
-        for sample in &family.expect("the family").samples {
-            let value = |wanted: &str| {
-                let mut labels = sample.labels.iter();
-                let found = labels.find(|(name, _)| name == wanted);
-                found.map_or("", |(_, value)| value.as_str())
-            };
-            shown.push((value("actor"), value(label)));
-        }
-        shown.sort_unstable();
-        let shown: Vec<&str> = shown.into_iter().map(|(_, value)| value).collect();
-        assert_eq!(shown, values.map(|(_, expected)| expected), "{name}");
     }
-    let classic = scrape("text/plain").await;
-    assert!(classic.contains(r#"activity_type="quote \" backslash \\ newline \n end""#));
 }

@@ -19,20 +19,18 @@ async fn expect(argument: &str, timeout: &str, status: i32, words: &str) {
     let launch = launch(&["healthcheck", timeout, argument]);
     let finished = launch.run().await;
     let line = match status {
-        0 => {
-            let ended = (finished.status, finished.stderr.as_str());
-            assert_eq!(ended, (Some(0), ""), "{finished:?}");
-            finished.stdout.strip_suffix('\n').expect("a line")
-        }
+        0 => finished.stdout.strip_suffix('\n').unwrap(),
         status => finished.refusal(status),
     };
+    assert_eq!(finished.status, Some(status), "{finished:?}");
+    assert!(status > 0 || finished.stderr.is_empty(), "{finished:?}");
     let is_right = line.contains(words) && !line.contains(['\n', '\x1b']);
     assert!(is_right && !line.contains("s3cret"), "{words}: {line}");
 }
 
-async fn healthy(address: &str, words: &str) {
+async fn at(address: &str, status: i32, words: &str) {
     let flag = format!("--web.listen-address={address}");
-    expect(&flag, TIMEOUT, 0, words).await;
+    expect(&flag, TIMEOUT, status, words).await;
 }
 
 async fn url(url: &str, timeout: &str, status: i32, words: &str) {
@@ -40,35 +38,31 @@ async fn url(url: &str, timeout: &str, status: i32, words: &str) {
 }
 
 /// An exporter at this address with this web configuration, and its file.
-fn behind(address: &str, config: &str) -> (Exporter, tempfile::NamedTempFile) {
+async fn behind(address: &str, config: &str) -> (Exporter, tempfile::NamedTempFile) {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls");
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), config.replace('@', directory)).expect("writable");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), config.replace('@', directory)).unwrap();
     let exporter = launch(&["--state.path=:memory:"])
         .arg(&format!("--web.listen-address={address}"))
         .arg(&format!("--web.config.file={}", file.path().display()))
         .env("ORGDATA_API_BASE_URL", NOWHERE)
         .env("ORGDATA_API_KEY", KEY)
         .start();
+    exporter.logs("addresses").await;
     (exporter, file)
-}
-
-async fn port(exporter: &Exporter) -> String {
-    let url = exporter.url().await;
-    url.rsplit(':').next().expect("a port").to_owned()
 }
 
 #[tokio::test]
 async fn an_exporter_is_found_by_its_listen_address() {
-    let (exporter, _file) = behind(":0", "");
-    let port = port(&exporter).await;
+    let (exporter, _file) = behind(":0", "").await;
+    let port = exporter.address().port();
     for host in ["", "127.0.0.1", "0.0.0.0", "[::]", "localhost"] {
         let words = format!(":{port}/-/healthy: healthy");
-        healthy(&format!("{host}:{port}"), &words).await;
+        at(&format!("{host}:{port}"), 0, &words).await;
     }
-    healthy(&format!(":{port},:1"), "healthy").await;
+    at(&format!(":{port},:1"), 0, "healthy").await;
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
-        healthy(&format!("[::1]:{port}"), "healthy").await;
+        at(&format!("[::1]:{port}"), 0, "healthy").await;
     }
     // The variable is read too, and no proxy is used.
     let proxy = Peer::always(answer("200 OK", &[], "")).await;
@@ -82,37 +76,32 @@ async fn an_exporter_is_found_by_its_listen_address() {
 #[tokio::test]
 async fn a_unix_socket_is_asked_with_and_without_tls() {
     for config in ["", TLS] {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().unwrap();
         let address = format!("unix:{}", dir.path().join("web.sock").display());
-        let (mut exporter, _file) = behind(&address, config);
-        let listens = |line: &str| line.contains("addresses");
-        exporter.stderr().until("where it listens", listens).await;
-        healthy(&address, &format!("{address}: healthy")).await;
-        exporter.signal("KILL").await;
-        exporter.ended().await;
-        let flag = format!("--web.listen-address={address}");
-        expect(&flag, TIMEOUT, 1, "refused").await;
+        let (mut exporter, _file) = behind(&address, config).await;
+        at(&address, 0, &format!("{address}: healthy")).await;
+        exporter.kill();
+        at(&address, 1, "refused").await;
     }
 }
 
 #[tokio::test]
 async fn a_missing_or_frozen_exporter_is_not_healthy() {
     for address in ["127.0.0.1:1", "no-such-host.invalid:10917"] {
-        let flag = format!("--web.listen-address={address}");
-        expect(&flag, TIMEOUT, 1, address).await;
+        at(address, 1, address).await;
     }
     for (scheme, config) in [("http", ""), ("https", TLS)] {
-        let (exporter, _file) = behind("127.0.0.1:0", config);
-        let address = format!("{scheme}://127.0.0.1:{}", port(&exporter).await);
+        let (exporter, _file) = behind("127.0.0.1:0", config).await;
+        let address = format!("{scheme}://127.0.0.1:{}", exporter.address().port());
         exporter.signal("STOP").await;
         url(&address, "--timeout=300ms", 1, "no answer within 300ms").await;
         exporter.signal("CONT").await;
         url(&address, TIMEOUT, 0, "healthy").await;
     }
     // The timeout is for the whole check.
-    let drip = (b"HTTP/1.1 200 OK\r\n".to_vec(), b"x: y\r\n".to_vec());
+    let (begin, more) = (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n");
     for reply in [
-        Reply::Drip(drip.0, drip.1, Duration::from_millis(50)),
+        Reply::Drip(begin.to_vec(), more.to_vec(), Duration::from_millis(50)),
         Reply::Held(head("503 Service Unavailable", &[], 100).into_bytes()),
         answer("400 Bad Request", &[], ""),
     ] {
@@ -152,25 +141,25 @@ async fn the_answer_decides() {
 
 #[tokio::test]
 async fn an_answer_is_enough_with_tls_and_passwords() {
-    let password = bcrypt::hash("s3cret", 4).expect("a hash");
+    let password = bcrypt::hash("s3cret", 4).unwrap();
     let users = format!("basic_auth_users:\n  prometheus: {password}\n");
     let clients = "  client_ca_file: @/ca.pem\n  client_auth_type: RequireAndVerifyClientCert\n";
     for (config, words) in [
         (format!("{TLS}  min_version: TLS13\n"), ": healthy"),
         (users.clone(), "401"),
         (format!("{TLS}{users}"), "401"),
-        (format!("{TLS}{clients}"), "client certificate"),
+        (format!("{TLS}{clients}"), "client cert"),
         (
             format!("{TLS}{clients}  max_version: TLS12\n"),
-            "client certificate",
+            "client cert",
         ),
     ] {
-        let (exporter, file) = behind("127.0.0.1:0", &config);
-        let address = format!(":{}", port(&exporter).await);
-        healthy(&address, words).await;
+        let (exporter, file) = behind("127.0.0.1:0", &config).await;
+        let address = format!(":{}", exporter.address().port());
+        at(&address, 0, words).await;
         // A configuration file that was broken later is not in force.
-        std::fs::write(file.path(), "tls_server_config: {}\n").expect("writable");
-        healthy(&address, words).await;
+        std::fs::write(file.path(), "tls_server_config: {}\n").unwrap();
+        at(&address, 0, words).await;
     }
 }
 
@@ -195,9 +184,8 @@ async fn a_url_is_asked_as_it_is_and_its_secrets_are_not_shown() {
         ("--web.listen-address=unix:", "unix:/run"),
         ("--no-such-flag", "--no-such-flag"),
     ] {
-        let finished = launch(&["healthcheck", argument]).run().await;
-        let line = finished.refusal(2);
-        let is_right = line.contains(words) && !line.contains("s3cret");
-        assert!(is_right, "{words}: {line}");
+        let launch = launch(&["healthcheck", argument]);
+        let line = launch.refused(2, words).await;
+        assert!(!line.contains("s3cret"), "{line}");
     }
 }

@@ -20,7 +20,6 @@ mod support {
 
 mod backfill;
 mod backlog;
-mod cardinality;
 mod chart;
 mod check;
 mod cli;
@@ -35,7 +34,6 @@ mod migration;
 mod otlp;
 mod properties;
 mod self_metrics;
-mod state;
 mod structure;
 mod tail;
 mod tickets;

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_exporter::api::AuditPage;
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{
     Commit, DeadLetters, EventId, LedgerHandle, OpenError, RangeKind, Selection, Settled, StatePath,
@@ -23,9 +22,8 @@ const BORN: i64 = 1_800_000_000 * SECOND;
 
 /// Creates a file of schema 2 with something in every table.
 fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
-    let file = Connection::open(path).expect("opens");
-    file.execute_batch(include_str!("schema_2.sql"))
-        .expect("tables");
+    let file = Connection::open(path).unwrap();
+    file.execute_batch(include_str!("schema_2.sql")).unwrap();
     file.execute(
         "INSERT INTO state (one, schema_version, oldest_reader, base_url, organization, instance_id, filters, born_at,
              start_floor, count_floor, filter_floor, prune_floor, cursor, frontier_at, frontier_id, newest_at, reread_at)
@@ -33,7 +31,7 @@ fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
              ?3 + 6000000, ?3 + 4000000)",
         params![base_url, filters, BORN],
     )
-    .expect("a row");
+    .unwrap();
     file.execute_batch(
         "INSERT INTO events VALUES ('id', 'A', '7', 40), ('id', 'B', 'none', 2), ('name', 'A', 'Ada', 9);
          INSERT INTO actors VALUES ('id', '7', 'Ada L', 1800000000000000);
@@ -42,51 +40,42 @@ fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
              VALUES (1, 1, 'refused', 'no', 0, '{\"id\":\"dead\"}', 0), (2, 2, 'too_large', 'big', 0, '{\"id\":\"again\"}', 1);
          INSERT INTO shown VALUES ('id', 'A', '7', 1, 1);",
     )
-    .expect("rows");
+    .unwrap();
+    let sql = "INSERT INTO outbox (arrived, records, acknowledged, trace, block) VALUES (?1, 10, ?2, ?3, ?4)";
     for page in 0..3u8 {
         let mut block = Vec::new();
         for index in 0..10 {
             let json = format!(r#"{{"id":"{page}-{index}"}}"#);
             block.push(0);
-            block.extend_from_slice(&u32::try_from(json.len()).expect("short").to_le_bytes());
+            block.extend_from_slice(&u32::try_from(json.len()).unwrap().to_le_bytes());
             block.extend_from_slice(json.as_bytes());
         }
-        file.execute(
-            "INSERT INTO outbox (arrived, records, acknowledged, trace, block) VALUES (?1, 10, ?2, ?3, ?4)",
-            params![
-                BORN,
-                if page == 0 { 4 } else { 0 },
-                [page; 24],
-                lz4_flex::compress_prepend_size(&block)
-            ],
-        )
-        .expect("a page");
+        let acknowledged = if page == 0 { 4 } else { 0 };
+        let block = lz4_flex::compress_prepend_size(&block);
+        let row = params![BORN, acknowledged, [page; 24], block];
+        file.execute(sql, row).unwrap();
     }
     file
 }
 
 fn insert_ids(file: &Connection, ids: impl IntoIterator<Item = EventId>) {
-    file.execute_batch("BEGIN").expect("runs");
+    file.execute_batch("BEGIN").unwrap();
     for (at, id) in (0..).zip(ids) {
-        file.execute(
-            "INSERT INTO seen VALUES (?1, ?2)",
-            params![BORN + at, id.0.cast_signed()],
-        )
-        .expect("a row");
+        let row = params![BORN + at, id.0.cast_signed()];
+        let sql = "INSERT INTO seen VALUES (?1, ?2)";
+        file.execute(sql, row).unwrap();
     }
-    file.execute_batch("COMMIT").expect("runs");
+    file.execute_batch("COMMIT").unwrap();
 }
 
 /// Sets a walk under way.
 fn set_walk(file: &Connection, kind: &str, direction: &str, top: Option<&str>) {
     let top = top.map(|top| lz4_flex::compress_prepend_size(top.as_bytes()));
-    file.execute(
-        "UPDATE state SET walk = ?1, walk_direction = ?2, walk_started = ?3, walk_top = ?4",
-        params![kind, direction, BORN, top],
-    )
-    .expect("a row");
-    file.execute_batch("INSERT INTO walk_marks VALUES (0, NULL, 'c', 1), (1, 'c', 'd', 2)")
-        .expect("rows");
+    let sql = "UPDATE state SET walk = ?1, walk_direction = ?2, walk_started = ?3, walk_top = ?4";
+    let row = params![kind, direction, BORN, top];
+    file.execute(sql, row).unwrap();
+    let sql = "INSERT INTO walk_marks VALUES (0, NULL, 'c', 1), (1, 'c', 'd', 2)";
+    file.execute_batch(sql).unwrap();
 }
 
 /// The identity of an entry, which is the same in every version.
@@ -100,7 +89,7 @@ fn identity(id: &str) -> EventId {
 
 #[tokio::test]
 async fn everything_in_an_old_file_stays() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     for (kind, direction, top) in [
         (None, "", None),
@@ -117,52 +106,38 @@ async fn everything_in_an_old_file_stays() {
             set_walk(&file, kind, direction, top);
         }
         drop(file);
-        let older = DeadLetters::open(&path).expect_err("not migrated yet");
-        assert!(
-            matches!(older, OpenError::Older { version: 2, .. }),
-            "{older}"
-        );
+        let older = DeadLetters::open(&path).unwrap_err();
+        let is_older = matches!(older, OpenError::Older { version: 2, .. });
+        assert!(is_older, "{older}");
 
         let state_path = StatePath::File(path.clone());
         let open = || LedgerHandle::open(settings::ledger(state_path.clone(), base_url));
-        let (ledger, state) = open().expect("opens");
+        let (ledger, state) = open().unwrap();
 
         let at = |seconds: i64| Timestamp::from_microsecond(BORN + seconds * SECOND).ok();
         let tail = &state.tail;
-        let first = tail.first_sync.clone().expect("it was synced");
+        let first = tail.first_sync.clone().unwrap();
         assert_eq!(state.instance_id, "instance-1");
-        assert_eq!(
-            (Some(first.at), first.count_floor, first.history_floor),
-            (at(0), at(-1), at(-9))
-        );
-        assert_eq!(
-            (tail.filters.as_str(), tail.filter_floor, state.prune_floor),
-            ("[]", at(-8), at(-7))
-        );
-        assert_eq!(
-            (tail.last_poll_at, tail.reread_at, state.counted.newest),
-            (at(5), at(4), at(6))
-        );
+        let floors = (first.count_floor, first.history_floor, tail.filter_floor);
+        assert_eq!(floors, (at(-1), at(-9), at(-8)));
+        assert_eq!((Some(first.at), state.prune_floor), (at(0), at(-7)));
+        let times = (tail.last_poll_at, tail.reread_at, state.counted.newest);
+        assert_eq!((times, &*tail.filters), ((at(5), at(4), at(6)), "[]"));
         let is_history = kind == Some("first_start");
         assert_eq!(tail.first_page.as_deref(), top.filter(|_| is_history));
         let kinds: Vec<_> = tail.ranges.iter().map(|range| range.kind).collect();
         assert_eq!(kinds, vec![RangeKind::History; usize::from(is_history)]);
 
-        let series = state.counted.introduced.iter();
-        let series: Vec<_> = series
-            .map(|(series, count)| (&*series.activity_type, series.actor.as_deref(), *count))
-            .collect();
-        assert_eq!(series, [("A", Some("7"), 40), ("B", Some("none"), 2)]);
+        let series = state.counted.introduced.iter().map(|(series, count)| {
+            let actor = series.actor.as_deref().unwrap();
+            (&*series.activity_type, actor, *count)
+        });
+        assert!(series.eq([("A", "7", 40), ("B", "none", 2)]));
         let mut totals = state.counted.totals.clone();
         totals.sort_by_key(|(total, _)| *total as u8);
-        assert_eq!(
-            totals,
-            [
-                (orgdata_exporter::ledger::Total::Late, 3),
-                (orgdata_exporter::ledger::Total::Malformed, 2),
-                (orgdata_exporter::ledger::Total::Gaps, 1)
-            ]
-        );
+        let totals = totals.into_iter();
+        let totals = totals.map(|(total, count)| (total.as_str(), count));
+        assert!(totals.eq([("late", 3), ("malformed", 2), ("gaps", 1)]));
         let known = ledger.holds((0..2501).map(EventId));
         assert_eq!(known.iter().filter(|known| **known).count(), 2500);
 
@@ -171,46 +146,33 @@ async fn everything_in_an_old_file_stays() {
         let mut next = state.tail.clone();
         commit.place = next.take_place();
         commit.tail = Some(next);
-        ledger.commit(commit).await.expect("written");
+        ledger.commit(commit).await.unwrap();
         assert_eq!(ledger.status().backlog, 26);
-        let batch = ledger
-            .outbox_batch(100, usize::MAX)
-            .await
-            .expect("readable");
+        let batch = ledger.outbox_batch(100, usize::MAX).await.unwrap();
         let expected = (4..30).map(|at| format!(r#"{{"id":"{}-{}"}}"#, at / 10, at % 10));
         assert!(settings::entries(&batch).into_iter().eq(expected));
-        let delivered = batch
-            .iter()
-            .take(16)
-            .map(|record| record.position)
-            .collect();
+        let delivered = batch[..16].iter().map(|record| record.position).collect();
         let settled = Settled {
             delivered,
             ..Settled::default()
         };
-        ledger.outbox_settle(settled).await.expect("written");
+        ledger.outbox_settle(settled).await.unwrap();
         drop(ledger);
 
-        let (ledger, _) = open().expect("opens again");
-        assert_eq!(
-            (ledger.status().backlog, ledger.status().dead_letters),
-            (10, 2)
-        );
-        assert_eq!(ledger.replay_dead_letters().await.expect("moved"), 1);
-        let batch = ledger
-            .outbox_batch(100, usize::MAX)
-            .await
-            .expect("readable");
+        let (ledger, _) = open().unwrap();
+        let status = ledger.status();
+        assert_eq!((status.backlog, status.dead_letters), (10, 2));
+        assert_eq!(ledger.replay_dead_letters().await.unwrap(), 1);
+        let batch = ledger.outbox_batch(100, usize::MAX).await.unwrap();
         let ids = settings::entries(&batch);
         assert_eq!(ids.last().map(String::as_str), Some(r#"{"id":"again"}"#));
-        let letters = DeadLetters::open(&path).expect("migrated");
+        let letters = DeadLetters::open(&path).unwrap();
         let mut left = Vec::new();
-        letters
-            .list(&Selection::All, |letter| {
-                left.push(letter.letter.raw);
-                true
-            })
-            .expect("readable");
+        let listed = letters.list(&Selection::All, |letter| {
+            left.push(letter.letter.raw);
+            true
+        });
+        listed.unwrap();
         assert_eq!(left, [r#"{"id":"dead"}"#]);
     }
 }
@@ -223,81 +185,56 @@ async fn an_unfinished_history_is_finished() {
         history: 300,
         ..Config::quiet()
     };
-    let running = Simulator::spawn(config).await.expect("a free port");
+    let running = Simulator::spawn(config).await.unwrap();
+    let sim = running.simulator();
+    let ids = || -> Vec<String> { sim.entries().map(|entry| entry.id).collect() };
     let metrics = Metrics::new(Duration::ZERO);
     let client = settings::client(&running.base_url(), &metrics);
-    let page: AuditPage = client.audit_page(100, None).await.expect("a page");
-    let all: Vec<String> = running
-        .simulator()
-        .entries()
-        .map(|entry| entry.id)
-        .collect();
+    let page = client.audit_page(100, None).await.unwrap();
 
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let filters = client.settings().filters.fingerprint();
     let file = old_file(&path, &running.base_url(), &filters);
-    file.execute_batch("DELETE FROM outbox; UPDATE state SET start_floor = NULL, filter_floor = NULL, prune_floor = NULL")
-        .expect("runs");
-    file.execute(
-        "UPDATE state SET born_at = ?1, count_floor = ?1, frontier_at = ?1, reread_at = ?1",
-        [running.simulator().now().as_microsecond()],
-    )
-    .expect("runs");
+    let sql = "DELETE FROM outbox; UPDATE state SET start_floor = NULL, filter_floor = NULL, prune_floor = NULL";
+    file.execute_batch(sql).unwrap();
+    let sql = "UPDATE state SET born_at = ?1, count_floor = ?1, frontier_at = ?1, reread_at = ?1";
+    file.execute(sql, [sim.now().as_microsecond()]).unwrap();
     set_walk(&file, "first_start", "up", Some(page.body()));
-    insert_ids(&file, all[..100].iter().map(|id| identity(id)));
+    insert_ids(&file, ids()[..100].iter().map(|id| identity(id)));
     drop(file);
 
-    running.simulator().advance(Duration::from_secs(5));
-    running.simulator().add_events(40);
-    let ledger_settings = orgdata_exporter::ledger::Settings {
-        filters,
-        ..settings::ledger(StatePath::File(path), running.base_url())
-    };
-    let (ledger, state) = LedgerHandle::open(ledger_settings).expect("opens");
+    sim.advance(Duration::from_secs(5));
+    sim.add_events(40);
+    let ledger_settings = settings::ledger(StatePath::File(path), running.base_url());
+    let (ledger, state) = LedgerHandle::open(ledger_settings).unwrap();
+    let hour = Duration::from_secs(3600);
     let tail_settings = Settings {
-        poll_interval: Duration::from_secs(3600),
+        poll_interval: hour,
         start: Start::Oldest,
-        reread_interval: Duration::from_secs(3600),
-        reread_window: Duration::from_secs(3600),
+        reread_interval: hour,
+        reread_window: hour,
         page_size: 30,
     };
-    let mut tail = Tail::new(
-        client,
-        ledger.clone(),
-        state,
-        metrics.clone(),
-        tail_settings,
-    );
+    let own = (ledger.clone(), metrics.clone());
+    let mut tail = Tail::new(client, own.0, state, own.1, tail_settings);
     for round in 0.. {
         if tail.round().await > Duration::from_secs(60) {
             break;
         }
         assert!(round < 500, "it does not come to rest: {:?}", tail.state());
     }
-    let records = ledger
-        .outbox_batch(usize::MAX, usize::MAX)
-        .await
-        .expect("readable");
-    let mut delivered: Vec<String> = settings::entries(&records)
-        .iter()
-        .map(|entry| {
-            serde_json::from_str::<serde_json::Value>(entry).expect("JSON")["id"]
-                .as_str()
-                .expect("an id")
-                .to_owned()
-        })
-        .collect();
-    assert_eq!(delivered.len(), 240, "each once");
+    let records = ledger.outbox_batch(usize::MAX, usize::MAX).await.unwrap();
+    let entries = settings::entries(&records);
+    let id = |entry: &String| -> String {
+        let entry: serde_json::Value = serde_json::from_str(entry).unwrap();
+        entry["id"].as_str().unwrap().to_owned()
+    };
+    let mut delivered: Vec<String> = entries.iter().map(id).collect();
+    let mut expected = ids().split_off(100);
     delivered.sort();
-    let mut expected: Vec<String> = running
-        .simulator()
-        .entries()
-        .map(|entry| entry.id)
-        .skip(100)
-        .collect();
     expected.sort();
-    assert_eq!(delivered, expected);
+    assert_eq!(delivered, expected, "each once");
     let counted: u64 = metrics.audit.events().iter().map(|(_, count)| count).sum();
     assert_eq!((counted, metrics.audit.total(Total::Gaps)), (42 + 40, 1));
     assert!(tail.state().ranges.is_empty() && tail.state().first_page.is_none());

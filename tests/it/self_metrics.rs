@@ -2,25 +2,20 @@
 //! in the built binary, beside a service and a collector that misbehave.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use http::StatusCode;
-use jiff::Timestamp;
-use orgdata_exporter::app::show_status;
-use orgdata_exporter::ledger::{
-    Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, Settings, StatePath,
-};
-use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::metrics::exposition::Format;
+use orgdata_exporter::ledger::{DeadLetters, Selection};
 use orgdata_exporter::simulator::{
     Config, Endpoint, Fault, FaultKind, Fields, RetryAfter, Running, Simulator, TotalCount,
 };
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 
-use crate::support::binary::{Exporter, Launch, client, exporter};
+use crate::support::binary::{Exporter, Launch, Scrape, client, exporter};
 use crate::support::collector_peer::{Peer, Reply};
-use crate::support::{families, openmetrics, settings};
+use crate::support::{families, openmetrics};
 
 const README: &str = include_str!("../../README.md");
 
@@ -51,28 +46,25 @@ struct Watch {
 fn promised() -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let names = README.split('`').skip(1).step_by(2);
-    names
-        .filter(|name| name.starts_with("orgdata_") || name.starts_with("process_"))
-        .filter(|name| name.chars().all(is_name))
-        .map(str::to_owned)
-        .collect()
+    let names = names.filter(|name| name.chars().all(is_name));
+    let is_metric = |name: &&str| name.starts_with("orgdata_") || name.starts_with("process_");
+    names.filter(is_metric).map(str::to_owned).collect()
 }
 
 fn picture(scrape: &str) -> Picture {
-    let families = openmetrics::parse(scrape).expect("strict OpenMetrics");
+    let families = openmetrics::parse(scrape).unwrap().into_iter();
     let show = |family: openmetrics::Family| {
         let suffix = if family.kind == "counter" {
             "_total"
         } else {
             ""
         };
-        let samples = family.samples.iter();
-        let values: Vec<_> = samples
-            .map(|sample| (&sample.name, &sample.labels, sample.value))
-            .collect();
-        (format!("{}{suffix}", family.name), format!("{values:?}"))
+        let values = family.samples.into_iter();
+        let values = values.map(|sample| (sample.name, sample.labels, sample.value));
+        let values = format!("{:?}", values.collect::<Vec<_>>());
+        (family.name + suffix, values)
     };
-    families.into_iter().map(show).collect()
+    families.map(show).collect()
 }
 
 fn note(moved: &mut Moved, before: &Picture, after: &Picture) {
@@ -94,8 +86,8 @@ impl Watch {
     async fn look(&self) -> Picture {
         let request = client().get(format!("{}/metrics", self.exporter.url().await));
         let request = request.header("accept", "application/openmetrics-text;version=1.0.0");
-        let response = request.send().await.expect("an answer");
-        picture(&response.text().await.expect("a body"))
+        let response = request.send().await.unwrap();
+        picture(&response.text().await.unwrap())
     }
 
     /// Does something, every few seconds, until all of these metrics, separated by spaces, show something else than before.
@@ -127,17 +119,11 @@ async fn every_metric_moves_when_it_should() {
         a_full_file(),
         a_damaged_file(),
         an_ignored_filter(),
-        the_ledger(),
     );
-    let moved: Moved = [moved.0, moved.1, moved.2, moved.3, moved.4, moved.5]
-        .into_iter()
-        .flatten()
-        .collect();
+    let moved = [moved.0, moved.1, moved.2, moved.3, moved.4];
+    let moved: Moved = moved.into_iter().flatten().collect();
     let mut never = promised();
-    never.retain(|name| {
-        let name = name.as_str();
-        !moved.contains(name) && !CONSTANT.contains(&name)
-    });
+    never.retain(|name| !moved.contains(name) && !CONSTANT.contains(&name.as_str()));
     assert!(never.is_empty(), "never seen to move: {never:?}");
 }
 
@@ -147,14 +133,11 @@ async fn what_has_known_labels_is_there_from_the_start() {
     let simulator = quiet(0, 0).await;
     let silent = simulator.fault(Fault::new(FaultKind::Hang));
     let peer = Peer::http(1 << 20).await;
-    let now = Watch::new(beside(&simulator, Some(&peer)))
-        .await
-        .look()
-        .await;
+    let watch = Watch::new(beside(&simulator, Some(&peer))).await;
+    let now = watch.look().await;
     let mut missing = promised();
-    missing.retain(|name| {
-        !now.contains_key(name) && !families::ABSENT_AT_FIRST.contains(&name.as_str())
-    });
+    let is_absent = |name: &str| families::ABSENT_AT_FIRST.contains(&name);
+    missing.retain(|name| !now.contains_key(name) && !is_absent(name));
     assert!(missing.is_empty(), "not there from the start: {missing:?}");
     simulator.remove_fault(silent);
 }
@@ -165,18 +148,15 @@ async fn quiet(history: u64, tickets: u64) -> Running {
         tickets,
         ..Config::quiet()
     };
-    Simulator::spawn(config).await.expect("a free port")
+    Simulator::spawn(config).await.unwrap()
 }
 
 fn beside(simulator: &Running, collector: Option<&Peer>) -> Launch {
     let setup = exporter(&simulator.base_url())
         .flag("--metrics.max-actors", "3")
-        .flag("--audit.reread-interval", "500ms")
-        .flag("--tickets.scan-interval", "200ms");
+        .flag("--audit.reread-interval", "500ms");
     match collector {
-        Some(peer) => setup
-            .flag("--otlp.endpoint", &format!("http://{}", peer.address))
-            .flag("--otlp.protocol", "http/protobuf"),
+        Some(peer) => setup.otlp("http/protobuf", &format!("http://{}", peer.address)),
         None => setup,
     }
 }
@@ -184,11 +164,8 @@ fn beside(simulator: &Running, collector: Option<&Peer>) -> Launch {
 async fn the_service() -> Moved {
     let simulator = quiet(20, 60).await;
     let mut watch = Watch::new(beside(&simulator, None)).await;
-    let tickets = "orgdata_deals_with_open_tickets";
-    watch
-        .exporter
-        .until("tickets", |scrape| scrape.has(tickets))
-        .await;
+    let tickets = |scrape: &Scrape| scrape.has("orgdata_deals_with_open_tickets");
+    watch.exporter.until("tickets", tickets).await;
     watch.exporter.synced().await;
     let later = |seconds| simulator.advance(Duration::from_secs(seconds));
     // Each time at another moment, so that none is behind another.
@@ -208,22 +185,20 @@ async fn the_service() -> Moved {
         orgdata_api_response_bytes_total orgdata_last_success_timestamp_seconds orgdata_state_commits_total";
     later(59);
     watch.moves(names, || events(50)).await;
-    let scrape = watch.exporter.scrape().await;
-    let actor = scrape.0.split("orgdata_audit_actor_info{actor=\"").nth(1);
-    let actor = actor.and_then(|info| info.split('"').next()?.parse().ok());
-    let actor: i64 = actor.expect("an id");
+    let scrape = watch.exporter.metrics().await;
+    let actor = scrape.split("orgdata_audit_actor_info{actor=\"").nth(1);
+    let actor: i64 = actor.unwrap().split('"').next().unwrap().parse().unwrap();
     let renamed = serde_json::json!({ "id": 1, "firstName": "Renamed" });
-    let renamed = Fields::new()
-        .with("actorUserId", actor)
-        .with("actorUser", renamed);
+    let renamed = Fields::new().with("actorUser", renamed);
+    let renamed = renamed.with("actorUserId", actor);
     let untyped = Fields::new().with("type", serde_json::Value::Null);
     let entry = |fields: &Fields| {
         later(1);
-        simulator.add_entry(fields).expect("known fields");
+        simulator.add_entry(fields).unwrap();
     };
     let unreadable = || {
         let fields = Fields::new().unchecked().with("createdAt", "no time");
-        simulator.add_ticket(fields).expect("unchecked");
+        simulator.add_ticket(fields).unwrap();
     };
     let lost = || {
         // Within a minute of the last poll nothing can have been lost.
@@ -232,12 +207,7 @@ async fn the_service() -> Moved {
         simulator.retain(100);
         simulator.clear_faults();
     };
-    let miscounted = || {
-        simulator.change_readings(|readings| readings.total_count = TotalCount::Off(3));
-    };
-    let limited = || FaultKind::TooManyRequests(RetryAfter::Seconds(1));
-    let expired = || FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST);
-    let broken = || FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
+    let miscounted = || simulator.change_readings(|it| it.total_count = TotalCount::Off(3));
     let late = || simulator.add_late(3, Duration::from_secs(30));
     let entries = "orgdata_audit_entries_malformed_total orgdata_otlp_records_dead_lettered_total
         orgdata_otlp_dead_letters";
@@ -249,28 +219,21 @@ async fn the_service() -> Moved {
     let retries = "orgdata_tickets_snapshot_consistent orgdata_tickets_snapshot_retries_total";
     let failures = "orgdata_up orgdata_api_request_failures_total";
     // What happens, and what it moves.
+    let duplicated = || fault(9, FaultKind::Duplicate, 5);
+    let extended = || fault(9, FaultKind::UnknownFields, 5);
+    let limited = || fault(1, FaultKind::TooManyRequests(RetryAfter::Seconds(1)), 0);
+    let broken = || fault(u64::MAX, FaultKind::Status(StatusCode::BAD_GATEWAY), 0);
+    let expired = || fault(3, FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST), 1000);
     let steps: [(&dyn Fn(), &str); 12] = [
         (&|| entry(&renamed), "orgdata_audit_actor_info"),
         (&late, "orgdata_audit_events_late_total"),
-        (
-            &|| fault(9, FaultKind::Duplicate, 5),
-            "orgdata_audit_events_duplicate_total",
-        ),
+        (&duplicated, "orgdata_audit_events_duplicate_total"),
         (&|| entry(&untyped), entries),
-        (
-            &|| fault(9, FaultKind::UnknownFields, 5),
-            "orgdata_api_unknown_fields_total",
-        ),
-        (
-            &|| fault(1, limited(), 0),
-            "orgdata_api_throttled_seconds_total",
-        ),
-        (&|| fault(u64::MAX, broken(), 0), failures),
+        (&extended, "orgdata_api_unknown_fields_total"),
+        (&limited, "orgdata_api_throttled_seconds_total"),
+        (&broken, failures),
         (&lost, "orgdata_audit_gaps_total"),
-        (
-            &|| fault(3, expired(), 1000),
-            "orgdata_audit_cursor_recoveries_total",
-        ),
+        (&expired, "orgdata_audit_cursor_recoveries_total"),
         (&unreadable, snapshot),
         (&|| simulator.clear_tickets(), tickets),
         (&miscounted, retries),
@@ -278,80 +241,54 @@ async fn the_service() -> Moved {
     for (happens, moves) in steps {
         watch.moves(moves, happens).await;
     }
-    bursts_of_scrapes(&mut watch).await;
-    watch.moved
-}
-
-/// Connections are descriptors; a burst of scrapes costs memory and time.
-async fn bursts_of_scrapes(watch: &mut Watch) {
-    let before = watch.look().await;
-    for name in [
-        "process_cpu_seconds_total",
-        "process_open_fds",
-        "process_resident_memory_bytes",
-        "process_virtual_memory_bytes",
-    ] {
-        for _ in 0..50 {
-            let mut open = Vec::new();
-            for _ in 0..32 {
-                let stream = TcpStream::connect(watch.exporter.address()).await;
-                let mut stream = stream.expect("it listens");
-                let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
-                stream.write_all(request).await.expect("it reads");
-                open.push(stream);
-            }
-            let after = watch.look().await;
-            note(&mut watch.moved, &before, &after);
-            if watch.moved.contains(name) {
-                break;
-            }
+    // Connections are descriptors; a burst of scrapes costs memory and time.
+    let (address, open) = (watch.exporter.address(), Mutex::new(Vec::new()));
+    let scrapes = || {
+        for _ in 0..32 {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
+            stream.write_all(request).unwrap();
+            open.lock().unwrap().push(stream);
         }
-        assert!(
-            watch.moved.contains(name),
-            "a burst of scrapes does not move {name}"
-        );
-    }
+    };
+    let names = "process_cpu_seconds_total process_open_fds process_resident_memory_bytes
+        process_virtual_memory_bytes";
+    watch.moves(names, scrapes).await;
+    watch.moved
 }
 
 async fn the_collector() -> Moved {
     let simulator = quiet(0, 0).await;
     let peer = Peer::http(1 << 20).await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let state = directory.path().join("state.db");
-    let mut watch = Watch::new(beside(&simulator, Some(&peer)).state(&state)).await;
+    let launch = beside(&simulator, Some(&peer));
+    let state = launch.dir().join("state.db");
+    let mut watch = Watch::new(launch.state(&state)).await;
     watch.exporter.synced().await;
     let names =
         "orgdata_otlp_records_sent_total orgdata_otlp_requests_total orgdata_state_size_bytes
         orgdata_otlp_acknowledgement_delay_seconds";
     watch.moves(names, || simulator.add_events(3000)).await;
     watch.exporter.settled(3000).await;
+    let rejected = || {
+        peer.reply(Reply::Partial(1, "no"));
+        simulator.add_events(2);
+    };
     let names = "orgdata_otlp_records_rejected_total orgdata_otlp_dead_letters";
-    watch
-        .moves(names, || {
-            peer.reply(Reply::Partial(1, "no"));
-            simulator.add_events(2);
-        })
-        .await;
+    watch.moves(names, rejected).await;
     watch.exporter.settled(3002).await;
+    let away = || {
+        (0..3).for_each(|_| peer.reply(Reply::Http(503, "text/plain", "away", None)));
+        simulator.add_events(2);
+    };
     let names = "orgdata_otlp_request_failures_total orgdata_otlp_backlog_records
         orgdata_otlp_oldest_unsent_timestamp_seconds";
-    watch
-        .moves(names, || {
-            (0..3).for_each(|_| peer.reply(Reply::Http(503, "text/plain", "away", None)));
-            simulator.add_events(2);
-        })
-        .await;
+    watch.moves(names, away).await;
+    let replay = || {
+        let letters = DeadLetters::open(&state).unwrap();
+        letters.replay(&Selection::All).unwrap();
+    };
     let names = "orgdata_otlp_records_replayed_total";
-    watch
-        .moves(names, || {
-            let replay = std::process::Command::new(env!("CARGO_BIN_EXE_orgdata-exporter"))
-                .args(["dead-letters", "replay", "--all", "--state.path"])
-                .arg(&state)
-                .output()
-                .expect("the built binary can be run");
-            assert!(replay.status.success(), "{replay:?}");
-        })
-        .await;
+    watch.moves(names, replay).await;
     watch.moved
 }
 
@@ -360,43 +297,55 @@ async fn a_full_file() -> Moved {
     for _ in 0..400 {
         let noise = std::iter::repeat_with(fastrand::alphanumeric);
         let noise: String = noise.take(16_000).collect();
-        let fields = Fields::new().with("metadata", serde_json::json!({ "noise": noise }));
-        simulator.add_entry(&fields).expect("valid fields");
+        let metadata = serde_json::json!({ "noise": noise });
+        let fields = Fields::new().with("metadata", metadata);
+        let untyped = fields.clone().with("type", serde_json::Value::Null);
+        simulator.add_entry(&untyped).unwrap();
+        simulator.add_entry(&fields).unwrap();
     }
     let peer = Peer::hangs_up().await;
-    let setup = beside(&simulator, Some(&peer))
-        .flag("--audit.start", "oldest")
-        .flag("--api.page-size", "10")
-        .flag("--state.max-size", "8MiB");
+    let setup = beside(&simulator, Some(&peer)).args(&[
+        "--audit.start=oldest",
+        "--api.page-size=10",
+        "--state.max-size=8MiB",
+    ]);
     let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
     simulator.fault(Fault::new(broken).on(Endpoint::Audit));
     let mut watch = Watch::new(setup).await;
     let names =
         "orgdata_audit_open_ranges orgdata_audit_open_range_age_seconds orgdata_audit_paused
-        orgdata_organization_info";
+        orgdata_organization_info orgdata_otlp_dead_letters_evicted_total";
     watch.moves(names, || simulator.clear_faults()).await;
     watch.moved
 }
 
 async fn a_damaged_file() -> Moved {
     let simulator = quiet(0, 0).await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let state = directory.path().join("state.db");
-    let mut watch = Watch::new(beside(&simulator, None).state(&state)).await;
+    let launch = beside(&simulator, None);
+    let state = launch.dir().join("state.db");
+    let launch = launch.state(&state);
+    let mut watch = Watch::new(launch.clone()).await;
+    watch.exporter.synced().await;
     let before = watch.look().await;
+    let database = rusqlite::Connection::open(&state).unwrap();
+    let sql = "CREATE TRIGGER no BEFORE INSERT ON pages BEGIN SELECT raise(ABORT, 'no'); END";
+    database.execute_batch(sql).unwrap();
+    let names = "orgdata_state_commit_failures_total";
+    watch.moves(names, || simulator.add_events(1)).await;
+    drop(database);
     assert_eq!(watch.exporter.stop().await, Some(0));
-    let mut file = std::fs::read(&state).expect("it can be read");
+    let mut file = std::fs::read(&state).unwrap();
     // Only a file with the header of SQLite is the exporter's.
     file[100..].fill(0x5a);
-    std::fs::write(&state, file).expect("it can be written");
-    watch = Watch::new(beside(&simulator, None).state(&state)).await;
-    let after = watch.look().await;
+    std::fs::write(&state, file).unwrap();
+    let after = Watch::new(launch).await.look().await;
     let names = [
         "orgdata_state_recreated_total",
         "orgdata_state_recreated_timestamp_seconds",
     ];
     assert!(names.iter().all(|name| before[*name] != after[*name]));
-    names.map(str::to_owned).into()
+    watch.moved.extend(names.map(str::to_owned));
+    watch.moved
 }
 
 async fn an_ignored_filter() -> Moved {
@@ -408,56 +357,4 @@ async fn an_ignored_filter() -> Moved {
     let names = "orgdata_audit_filtered_total";
     watch.moves(names, || simulator.add_events(20)).await;
     watch.moved
-}
-
-/// What takes a full disk or thousands of dead letters: the ledger alone.
-async fn the_ledger() -> Moved {
-    let metrics = Metrics::new(Duration::ZERO);
-    let settings = Settings {
-        max_size: 8 << 20,
-        filters: "[]".to_owned(),
-        max_actors: 10,
-        actor_idle: Duration::from_secs(86_400),
-        max_dead_letters: 2,
-        ..settings::ledger(StatePath::Memory, "https://api.example")
-    };
-    let (ledger, _) = LedgerHandle::open(settings).expect("opens");
-    let before = ledger.status();
-    let look = || {
-        show_status(&metrics, &before, &ledger.status());
-        let scrape = Format::OpenMetrics.encode(metrics.registry(), 0);
-        picture(&scrape.expect("encodes"))
-    };
-    let page = |first: u64, count: u64, event: Result<NewEvent, String>| {
-        let mut commit = Commit::new(Timestamp::now());
-        commit.entries = (first..first + count)
-            .map(|number| NewEntry {
-                id: EventId(number),
-                created_at: commit.server_time,
-                disposition: Disposition::Live,
-                event: event.clone(),
-                raw: format!("{number:0>2000}"),
-            })
-            .collect();
-        commit
-    };
-    let metrics_before = look();
-    ledger
-        .commit(page(0, 5, Err("unreadable".to_owned())))
-        .await
-        .expect("written");
-    ledger.pretend_full(true).await.expect("can be said");
-    let event = NewEvent {
-        activity_type: "A".to_owned(),
-        actor: None,
-        malformed: false,
-    };
-    ledger
-        .commit(page(100, 5000, Ok(event)))
-        .await
-        .expect_err("it is full");
-    let after = look();
-    let mut moved = Moved::new();
-    note(&mut moved, &metrics_before, &after);
-    moved
 }

@@ -1,10 +1,10 @@
 //! The tail against the simulator: each event is counted once, whatever the service does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::StatusCode;
-use jiff::Timestamp;
 use orgdata_exporter::api::Client;
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::ledger::{Encode, LedgerHandle, OutboxRecord, RecordKind, StatePath};
@@ -13,131 +13,120 @@ use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::simulator::{
     Config, Fault, FaultKind, Fields, KeyReading, Readings, Running, Simulator,
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::support::captured::Captured;
 use crate::support::settings::{self, PlainRecords};
 
-/// An exporter's tail and a simulator.
-struct Bench {
+/// A service, and how an exporter of it is set up.
+struct Setup {
     running: Running,
     client: Client,
+    directory: TempDir,
+    start: Start,
+    page_size: u32,
+}
+
+/// An exporter's tail and a simulator.
+struct Bench {
+    setup: Setup,
     tail: Tail,
     ledger: LedgerHandle,
     metrics: Metrics,
-    wish: Wish,
-}
-
-#[derive(Clone)]
-struct Wish {
-    start: Start,
-    page_size: u32,
-    path: StatePath,
-}
-
-impl Default for Wish {
-    fn default() -> Self {
-        Self {
-            start: Start::Now,
-            page_size: 100,
-            path: StatePath::Memory,
-        }
-    }
-}
-
-// === impl Wish ===
-
-impl Wish {
-    fn oldest() -> Self {
-        Self {
-            start: Start::Oldest,
-            ..Self::default()
-        }
-    }
-
-    fn page_size(self, page_size: u32) -> Self {
-        Self { page_size, ..self }
-    }
-
-    /// With a state file in `directory`.
-    fn file(self, directory: &tempfile::TempDir) -> Self {
-        let path = StatePath::File(directory.path().join("state.db"));
-        Self { path, ..self }
-    }
 }
 
 // === impl Bench ===
 
 impl Bench {
-    async fn new(history: u64, readings: Readings, wish: Wish) -> Self {
+    /// An exporter that starts now, and has done so.
+    async fn new(history: u64) -> Self {
+        Self::with(history, Readings::default(), Start::Now, 100).await
+    }
+
+    /// An exporter that delivers the history.
+    async fn oldest(history: u64, page_size: u32) -> Self {
+        Self::with(history, Readings::default(), Start::Oldest, page_size).await
+    }
+
+    async fn with(history: u64, readings: Readings, start: Start, page_size: u32) -> Self {
         let config = Config {
             history,
             readings,
             ..Config::quiet()
         };
-        let running = Simulator::spawn(config).await.expect("a free port");
+        let running = Simulator::spawn(config).await.unwrap();
         let client = settings::client(&running.base_url(), &Metrics::new(Duration::ZERO));
-        Self::start(running, client, wish)
+        // In memory if possible: only a power failure needs a disk.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let mut bench = Self::start(Setup {
+            running,
+            client,
+            directory: directory.unwrap(),
+            start,
+            page_size,
+        });
+        if start == Start::Now {
+            bench.settle().await;
+        }
+        bench
     }
 
     /// Starts a process.
-    fn start(running: Running, client: Client, wish: Wish) -> Self {
+    fn start(setup: Setup) -> Self {
         let metrics = Metrics::new(Duration::ZERO);
-        let mut ledger_settings = settings::ledger(wish.path.clone(), running.base_url());
-        ledger_settings.filters = client.settings().filters.fingerprint();
-        let (ledger, state) = LedgerHandle::open(ledger_settings).expect("a ledger");
+        let path = StatePath::File(setup.directory.path().join("state.db"));
+        let ledger = settings::ledger(path, setup.running.base_url());
+        let (ledger, state) = LedgerHandle::open(ledger).unwrap();
         let settings = Settings {
-            poll_interval: Duration::from_secs(3600),
-            start: wish.start,
-            reread_interval: Duration::from_secs(3600),
-            reread_window: Duration::from_secs(3600),
-            page_size: wish.page_size,
+            poll_interval: seconds(3600),
+            start: setup.start,
+            reread_interval: seconds(3600),
+            reread_window: seconds(3600),
+            page_size: setup.page_size,
         };
-        let tail = Tail::new(
-            client.clone(),
-            ledger.clone(),
-            state,
-            metrics.clone(),
-            settings,
-        );
+        let (client, own) = (setup.client.clone(), ledger.clone());
+        let tail = Tail::new(client, own, state, metrics.clone(), settings);
         Self {
-            running,
-            client,
+            setup,
             tail,
             ledger,
             metrics,
-            wish,
         }
     }
 
     /// Kills the process, and starts another one.
     fn restarted(self) -> Self {
-        let Self {
-            running,
-            client,
-            tail,
-            ledger,
-            wish,
-            ..
-        } = self;
-        drop((tail, ledger));
-        Self::start(running, client, wish)
+        self.restarted_after(|_| {})
+    }
+
+    /// Kills the process, does something to its file, and starts another one.
+    fn restarted_after(self, change: impl FnOnce(PathBuf)) -> Self {
+        drop((self.tail, self.ledger));
+        change(self.setup.directory.path().join("state.db"));
+        Self::start(self.setup)
     }
 
     fn sim(&self) -> &Simulator {
-        self.running.simulator()
+        self.setup.running.simulator()
     }
 
     /// Makes rounds until nothing is left to do.
     async fn settle(&mut self) {
         self.tail.hurry();
         for _ in 0..10_000 {
-            if self.tail.round().await > Duration::from_secs(60) {
+            if self.tail.round().await > seconds(60) {
                 return;
             }
         }
         let state = self.metrics.loops.state(Loop::Audit);
         panic!("the tail does not come to rest: {state:?}");
+    }
+
+    /// Something happens, and the tail comes to rest.
+    async fn after_events(&mut self, count: u64) {
+        self.sim().add_events(count);
+        self.settle().await;
     }
 
     async fn rounds(&mut self, count: u32) {
@@ -152,49 +141,60 @@ impl Bench {
         self.rounds(2).await;
     }
 
+    fn total(&self, total: Total) -> u64 {
+        self.metrics.audit.total(total)
+    }
+
     fn counted(&self) -> u64 {
         let events = self.metrics.audit.events();
         events.iter().map(|(_, value)| value).sum()
     }
 
     fn gaps(&self) -> u64 {
-        self.metrics.audit.total(Total::Gaps)
+        self.total(Total::Gaps)
     }
 
     async fn records(&self) -> Vec<OutboxRecord> {
         let records = self.ledger.outbox_batch(usize::MAX, usize::MAX).await;
-        records.expect("readable")
+        records.unwrap()
     }
 
     /// Returns a field of each entry in the outbox.
     async fn field(&self, name: &str) -> Vec<String> {
+        let field = |entry: &String| {
+            let entry: Value = serde_json::from_str(entry).unwrap();
+            entry[name].as_str().unwrap().to_owned()
+        };
         let entries = settings::entries(&self.records().await);
-        let values = entries
-            .iter()
-            .map(|entry| serde_json::from_str::<serde_json::Value>(entry).expect("JSON"));
-        values
-            .map(|entry| entry[name].as_str().unwrap_or_default().to_owned())
-            .collect()
+        entries.iter().map(field).collect()
     }
 
-    async fn delivered(&self) -> usize {
-        self.field("id").await.len()
+    async fn delivered(&self) -> u64 {
+        settings::entries(&self.records().await).len() as u64
     }
 
-    fn requests(&self) -> u64 {
-        self.sim().requests().audit
+    /// Returns how many events were counted, how many entries were delivered, and how many gaps there are.
+    async fn taken(&self) -> (u64, u64, u64) {
+        (self.counted(), self.delivered().await, self.gaps())
     }
 
     fn fault(&self, fault: &str) {
-        self.sim().fault(fault.parse().expect("a fault"));
+        self.sim().fault(fault.parse().unwrap());
     }
-}
 
-/// Returns a directory in memory if there is one: only a power failure needs a disk.
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .expect("a directory")
+    /// Adds an entry that the service dates so.
+    fn add_dated(&self, created_at: &str) {
+        let fields = Fields::new().unchecked().with("createdAt", created_at);
+        self.sim().add_entry(&fields).unwrap();
+    }
+
+    /// Fails requests below the newest page before this time.
+    fn fail_pages_until(&self, until: jiff::Timestamp) {
+        self.sim().on_request(Box::new(move |request, sim| {
+            let is_deep = request.param("before").is_some();
+            (is_deep && sim.now() < until).then(|| Fault::status(StatusCode::BAD_GATEWAY))
+        }));
+    }
 }
 
 /// Returns the bodies of the records that are gaps.
@@ -227,79 +227,54 @@ fn seconds(count: u64) -> Duration {
 
 #[tokio::test]
 async fn a_new_ledger_counts_nothing_of_the_past_and_everything_after_it() {
+    use Total::{Duplicate, Gaps, Late, Malformed, Recoveries};
     for readings in readings() {
-        let mut bench = Bench::new(500, readings, Wish::default()).await;
-        bench.settle().await;
+        let mut bench = Bench::with(500, readings, Start::Now, 100).await;
         assert_eq!(bench.counted(), 0, "{readings:?}");
         for (added, total) in [(1, 1), (99, 100), (0, 100), (2500, 2600), (100, 2700)] {
-            bench.sim().add_events(added);
-            bench.settle().await;
+            bench.after_events(added).await;
             assert_eq!(bench.counted(), total, "{readings:?}");
         }
         let delivered = bench.field("id").await;
         let distinct: BTreeSet<_> = delivered.iter().collect();
         assert_eq!((delivered.len(), distinct.len()), (2700, 2700));
-        for total in [
-            Total::Gaps,
-            Total::Recoveries,
-            Total::Duplicate,
-            Total::Late,
-            Total::Malformed,
-        ] {
-            let value = bench.metrics.audit.total(total);
-            assert_eq!(value, 0, "{total:?} {readings:?}");
+        for total in [Gaps, Recoveries, Duplicate, Late, Malformed] {
+            assert_eq!(bench.total(total), 0, "{total:?} {readings:?}");
         }
-        let before = bench.requests();
+        bench.sim().clear_requests();
         bench.poll().await;
-        assert_eq!(bench.requests() - before, 1, "requests of a quiet poll");
+        let requests = bench.sim().requests().audit;
+        assert_eq!(requests, 1, "requests of a quiet poll");
     }
 }
 
+/// Whatever the size of the pages, and also if some are empty by accident.
 #[tokio::test]
 async fn history_is_delivered_and_not_counted_and_everything_leaves_oldest_first() {
-    for readings in readings() {
-        let mut bench = Bench::new(1234, readings, Wish::oldest()).await;
-        bench.settle().await;
-        assert_eq!((bench.counted(), bench.delivered().await), (0, 1234));
-        bench.sim().add_events(1010);
-        bench.settle().await;
-        assert_eq!((bench.counted(), bench.delivered().await), (1010, 2244));
-        assert!(bench.field("createdAt").await.is_sorted(), "{readings:?}");
-    }
-}
-
-#[tokio::test]
-async fn pages_that_are_empty_by_accident_end_nothing() {
-    for fault in ["empty-page,times=1", "empty-page,every=3"] {
+    for (history, added, page_size, page_cap, fault) in [
+        (1234, 1010, 100, None, ""),
+        (20, 45, 1, None, ""),
+        (20, 45, 100, Some(7), ""),
+        (334, 150, 100, None, "empty-page,times=1"),
+        (334, 150, 100, None, "empty-page,every=3"),
+    ] {
         for readings in readings() {
-            let mut bench = Bench::new(334, readings, Wish::oldest()).await;
-            bench.fault(fault);
+            let readings = Readings {
+                page_cap,
+                ..readings
+            };
+            let mut bench = Bench::with(history, readings, Start::Oldest, page_size).await;
+            if !fault.is_empty() {
+                bench.fault(fault);
+            }
             bench.settle().await;
-            let taken = (bench.counted(), bench.delivered().await);
-            assert_eq!(taken, (0, 334), "{fault}, {readings:?}");
+            let taken = bench.taken().await;
+            assert_eq!(taken, (0, history, 0), "{fault} {readings:?}");
             bench.sim().clear_faults();
-            bench.sim().add_events(150);
-            bench.settle().await;
-            assert_eq!((bench.counted(), bench.gaps()), (150, 0), "{fault}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn small_and_capped_pages_lose_nothing() {
-    for readings in readings() {
-        let capped = Readings {
-            page_cap: Some(7),
-            ..readings
-        };
-        for (page_size, readings) in [(1, readings), (100, capped)] {
-            let wish = Wish::oldest().page_size(page_size);
-            let mut bench = Bench::new(20, readings, wish).await;
-            bench.settle().await;
-            bench.sim().add_events(45);
-            bench.settle().await;
-            let taken = (bench.counted(), bench.delivered().await);
-            assert_eq!(taken, (45, 65), "{page_size} {readings:?}");
+            bench.after_events(added).await;
+            let taken = bench.taken().await;
+            assert_eq!(taken, (added, history + added, 0), "{fault} {readings:?}");
+            assert!(bench.field("createdAt").await.is_sorted(), "{readings:?}");
         }
     }
 }
@@ -307,44 +282,34 @@ async fn small_and_capped_pages_lose_nothing() {
 #[tokio::test]
 async fn late_rows_are_counted_once_and_as_late() {
     for readings in &readings()[..2] {
-        let mut bench = Bench::new(300, *readings, Wish::default()).await;
-        bench.settle().await;
-        bench.sim().add_events(250);
-        bench.settle().await;
+        let mut bench = Bench::with(300, *readings, Start::Now, 100).await;
+        bench.after_events(250).await;
         bench.sim().advance(seconds(60));
-        bench.sim().add_events(1);
-        bench.settle().await;
+        bench.after_events(1).await;
         bench.sim().add_late(3, seconds(30));
         bench.settle().await;
         bench.settle().await;
-        let late = bench.metrics.audit.total(Total::Late);
-        let taken = (bench.counted(), late, bench.delivered().await);
-        assert_eq!(taken, (254, 3, 254), "{readings:?}");
+        assert_eq!(bench.taken().await, (254, 254, 0), "{readings:?}");
+        assert_eq!(bench.total(Total::Late), 3, "{readings:?}");
     }
 }
 
 #[tokio::test]
 async fn an_organization_without_events_starts_with_its_first() {
     for readings in readings() {
-        let mut bench = Bench::new(0, readings, Wish::default()).await;
-        bench.settle().await;
+        let mut bench = Bench::with(0, readings, Start::Now, 100).await;
         for (added, total) in [(1, 1), (1000, 1001)] {
             bench.sim().advance(seconds(120));
-            bench.sim().add_events(added);
-            bench.settle().await;
+            bench.after_events(added).await;
             assert_eq!((bench.counted(), bench.gaps()), (total, 0), "{readings:?}");
         }
     }
 }
 
-/// Also if the process is killed just after the gap was written.
 #[tokio::test]
 async fn a_loss_is_one_gap() {
     for killed in [false, true] {
-        let directory = directory();
-        let wish = Wish::default().file(&directory);
-        let mut bench = Bench::new(300, Readings::default(), wish).await;
-        bench.settle().await;
+        let mut bench = Bench::new(300).await;
         bench.sim().advance(seconds(120));
         bench.sim().add_events(1000);
         bench.sim().retain(400);
@@ -360,8 +325,7 @@ async fn a_loss_is_one_gap() {
         let gaps = gap_records(&bench.records().await);
         assert_eq!(gaps.len(), 1);
         assert!(gaps[0].contains(r#""reason":"retention""#), "{gaps:?}");
-        bench.sim().add_events(5);
-        bench.settle().await;
+        bench.after_events(5).await;
         assert_eq!((bench.counted(), bench.gaps()), (405, 1));
     }
 }
@@ -369,108 +333,79 @@ async fn a_loss_is_one_gap() {
 #[tokio::test]
 async fn a_gap_is_logged_and_counted_once_however_often_its_commit_fails() {
     let log = Captured::begin();
-    let directory = directory();
-    let wish = Wish::default().file(&directory);
-    let mut bench = Bench::new(300, Readings::default(), wish).await;
-    bench.settle().await;
+    let mut bench = Bench::new(300).await;
     bench.sim().advance(seconds(120));
     bench.sim().add_events(30);
     bench.sim().retain(20);
     // One poll and the newest page: the end of the listing is not confirmed yet.
     bench.poll().await;
-    let file = rusqlite::Connection::open(directory.path().join("state.db")).expect("opens");
-    file.execute_batch(
-        "CREATE TRIGGER no BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'no'); END",
-    )
-    .expect("runs");
+    let file = bench.setup.directory.path().join("state.db");
+    let file = rusqlite::Connection::open(file).unwrap();
+    let sql = "CREATE TRIGGER no BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'no'); END";
+    file.execute_batch(sql).unwrap();
     bench.rounds(6).await;
     let logged = || {
-        let lines = log.lines();
-        let gaps = lines
-            .iter()
-            .filter(|line| line.contains("gap in the audit logs"));
-        gaps.count() as u64
+        log.lines()
+            .concat()
+            .matches("gap in the audit logs")
+            .count()
     };
     assert_eq!((logged(), bench.gaps()), (0, 0));
-    file.execute_batch("DROP TRIGGER no").expect("runs");
+    file.execute_batch("DROP TRIGGER no").unwrap();
     bench.settle().await;
     assert_eq!((logged(), bench.gaps(), bench.counted()), (1, 1, 20));
 }
 
 #[tokio::test]
 async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
-    for start in [Start::Now, Start::Oldest] {
-        let directory = directory();
-        let wish = Wish {
-            start,
-            ..Wish::default().file(&directory)
-        };
-        let mut bench = Bench::new(30, Readings::default(), wish).await;
+    for (start, expected) in [(Start::Now, 2), (Start::Oldest, 37)] {
+        let mut bench = Bench::with(30, Readings::default(), start, 100).await;
         bench.settle().await;
         assert_eq!(bench.gaps(), 0);
-        // Damages the file, except for its header.
-        let path = directory.path().join("state.db");
-        let sim = bench.sim();
-        sim.add_events(5);
-        let Bench {
-            running,
-            client,
-            tail,
-            ledger,
-            wish,
-            ..
-        } = bench;
-        drop((tail, ledger));
-        let mut bytes = std::fs::read(&path).expect("readable");
-        bytes[100..].fill(0x5a);
-        std::fs::write(&path, bytes).expect("written");
-        let mut bench = Bench::start(running, client, wish);
+        bench.sim().add_events(5);
+        bench = bench.restarted_after(|path| {
+            // The header says whose file it is.
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[100..].fill(0x5a);
+            std::fs::write(&path, bytes).unwrap();
+        });
         bench.settle().await;
         bench = bench.restarted();
-        bench.sim().add_events(1);
-        bench.settle().await;
+        bench.after_events(1).await;
         assert_eq!((bench.counted(), bench.gaps()), (1, 1), "{start}");
         let records = bench.records().await;
         let gaps = gap_records(&records);
-        assert_eq!(gaps.len(), 1);
+        assert_eq!((gaps.len(), records.len()), (1, expected), "{start}");
         assert!(gaps[0].contains("state_recreated"), "{gaps:?}");
-        assert_eq!(records.len(), if start == Start::Now { 2 } else { 37 });
     }
 }
 
 #[tokio::test]
 async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
-    for (odd, malformed) in [(json!("odd"), 0), (json!(12.5), 0), (json!(99), 0)] {
-        let mut bench = Bench::new(20, Readings::default(), Wish::default()).await;
-        bench.settle().await;
+    for odd in [json!("odd"), json!(12.5), json!(99)] {
+        let mut bench = Bench::new(20).await;
         for more in [0, 3] {
             bench.sim().advance(seconds(1));
-            let fields = Fields::new()
-                .unchecked()
-                .with("organizationId", odd.clone());
-            bench.sim().add_entry(&fields).expect("unchecked");
-            bench.sim().add_events(more);
-            bench.settle().await;
+            let fields = Fields::new().unchecked();
+            let fields = fields.with("organizationId", odd.clone());
+            bench.sim().add_entry(&fields).unwrap();
+            bench.after_events(more).await;
         }
-        let counted = bench.metrics.audit.total(Total::Malformed);
-        assert_eq!((bench.counted(), counted), (5, malformed), "{odd}");
+        let malformed = bench.total(Total::Malformed);
+        assert_eq!((bench.counted(), malformed), (5, 0), "{odd}");
     }
 }
 
 #[tokio::test]
 async fn expired_cursors_lose_nothing_and_are_no_gap() {
     for fault in ["expired-cursor-empty,times=1", "expired-cursor=410,times=3"] {
-        let wish = Wish::oldest().page_size(10);
-        let mut bench = Bench::new(400, Readings::default(), wish).await;
+        let mut bench = Bench::oldest(400, 10).await;
         bench.rounds(15).await;
         bench.fault(fault);
         bench.settle().await;
         let there: Vec<String> = bench.sim().entries().map(|entry| entry.id).collect();
-        assert_eq!(
-            (bench.field("id").await, bench.gaps()),
-            (there, 0),
-            "{fault}"
-        );
+        let taken = (bench.field("id").await, bench.gaps());
+        assert_eq!(taken, (there, 0), "{fault}");
     }
 }
 
@@ -478,9 +413,7 @@ async fn expired_cursors_lose_nothing_and_are_no_gap() {
 #[tokio::test]
 async fn events_during_a_history_whose_cursors_expire_are_counted() {
     for (added, restart) in [(300, false), (300, true), (1, false), (1, true)] {
-        let directory = directory();
-        let wish = Wish::oldest().file(&directory);
-        let mut bench = Bench::new(2000, Readings::default(), wish).await;
+        let mut bench = Bench::oldest(2000, 100).await;
         bench.rounds(5).await;
         bench.sim().advance(seconds(5));
         bench.sim().add_events(added);
@@ -492,18 +425,14 @@ async fn events_during_a_history_whose_cursors_expire_are_counted() {
             bench = bench.restarted();
         }
         bench.settle().await;
-        let taken = (
-            bench.counted(),
-            bench.delivered().await as u64,
-            bench.gaps(),
-        );
+        let taken = bench.taken().await;
         assert_eq!(taken, (added, 2000 + added, 0), "restarted: {restart}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_too_large_is_not_tried_again_and_again() {
-    let mut bench = Bench::new(200, Readings::default(), Wish::oldest()).await;
+    let mut bench = Bench::oldest(200, 100).await;
     bench.fault("too-large=20");
     bench.settle().await;
     assert_eq!(bench.delivered().await, 200);
@@ -520,15 +449,11 @@ async fn a_limit_that_is_too_large_is_not_tried_again_and_again() {
 
 #[tokio::test]
 async fn an_event_dated_long_ago_is_counted_once_wherever_it_stands() {
-    let wish = Wish::oldest().page_size(1000);
-    let mut bench = Bench::new(10_500, by_arrival(), wish).await;
+    let mut bench = Bench::with(10_500, by_arrival(), Start::Oldest, 1000).await;
     bench.settle().await;
     // More ids than are always kept, and the time to prune some.
     bench.sim().advance(seconds(2 * 3600));
-    let fields = Fields::new()
-        .unchecked()
-        .with("createdAt", "2001-01-01T00:00:00.000Z");
-    bench.sim().add_entry(&fields).expect("unchecked");
+    bench.add_dated("2001-01-01T00:00:00.000Z");
     for _ in 0..3 {
         bench.settle().await;
         bench.sim().advance(seconds(2 * 3600));
@@ -539,9 +464,7 @@ async fn an_event_dated_long_ago_is_counted_once_wherever_it_stands() {
 #[tokio::test]
 async fn a_restart_continues_where_the_last_process_was_killed() {
     for readings in readings() {
-        let directory = directory();
-        let wish = Wish::oldest().page_size(20).file(&directory);
-        let mut bench = Bench::new(190, readings, wish).await;
+        let mut bench = Bench::with(190, readings, Start::Oldest, 20).await;
         let mut added = 0;
         for round in 0..60u64 {
             bench.tail.hurry();
@@ -553,20 +476,14 @@ async fn a_restart_continues_where_the_last_process_was_killed() {
             bench = bench.restarted();
         }
         bench.settle().await;
-        let taken = (
-            bench.counted(),
-            bench.delivered().await as u64,
-            bench.gaps(),
-        );
+        let taken = bench.taken().await;
         assert_eq!(taken, (added, 190 + added, 0), "{readings:?}");
     }
 }
 
 #[tokio::test]
 async fn each_page_of_a_long_history_is_requested_once_although_the_process_is_killed() {
-    let directory = directory();
-    let wish = Wish::oldest().page_size(2).file(&directory);
-    let mut bench = Bench::new(2000, Readings::default(), wish).await;
+    let mut bench = Bench::oldest(2000, 2).await;
     let mut dice = fastrand::Rng::with_seed(7);
     let mut killed = 0;
     while bench.tail.state().first_sync.is_none() || !bench.tail.state().ranges.is_empty() {
@@ -574,83 +491,39 @@ async fn each_page_of_a_long_history_is_requested_once_although_the_process_is_k
         bench = bench.restarted();
         killed += 1;
     }
-    bench.sim().add_events(3);
-    bench.settle().await;
-    let taken = (bench.counted(), bench.delivered().await, bench.gaps());
+    bench.after_events(3).await;
+    let taken = bench.taken().await;
     assert_eq!(taken, (3, 2003, 0), "killed {killed} times");
-    let requests = bench.requests();
-    assert!(
-        killed > 10 && requests < 1_200,
-        "{killed} kills, {requests} requests"
-    );
+    let requests = bench.sim().requests().audit;
+    let is_once = killed > 10 && requests < 1_200;
+    assert!(is_once, "{killed} kills, {requests} requests");
 }
 
 #[tokio::test]
 async fn a_jump_of_the_clock_loses_nothing() {
     const DAY: i64 = 86_400;
-    let mut bench = Bench::new(50, Readings::default(), Wish::default().page_size(7)).await;
-    bench.settle().await;
+    let mut bench = Bench::with(50, Readings::default(), Start::Now, 7).await;
     let mut added = 0;
     for jump in [10 * DAY, -6 * DAY, -DAY / 48, 20 * DAY, -19 * DAY] {
-        let now = bench.sim().now();
-        bench
-            .sim()
-            .set_clock(now + jiff::SignedDuration::from_secs(jump));
-        bench.sim().add_events(30);
+        let jump = jiff::SignedDuration::from_secs(jump);
+        bench.sim().set_clock(bench.sim().now() + jump);
+        bench.after_events(30).await;
+        bench.settle().await;
         added += 30;
-        bench.settle().await;
-        bench.settle().await;
-        let taken = (bench.counted(), bench.delivered().await as u64);
-        assert_eq!(taken, (added, added), "{jump}");
+        assert_eq!(bench.taken().await, (added, added, 0), "{jump}");
     }
-    assert_eq!(bench.gaps(), 0);
 }
 
-#[tokio::test]
-async fn counters_carry_type_and_actor() {
-    let mut bench = Bench::new(50, Readings::default(), Wish::default()).await;
-    bench.settle().await;
-    bench.sim().add_events(500);
-    bench.settle().await;
-    let mut truth: BTreeMap<(String, String), u64> = BTreeMap::new();
-    for entry in settings::entries(&bench.records().await) {
-        let entry: serde_json::Value = serde_json::from_str(&entry).expect("JSON");
-        let actor = entry["actorUserId"].as_i64();
-        let actor = actor.map_or_else(|| "none".to_owned(), |id| id.to_string());
-        let activity_type = entry["type"].as_str().expect("a type").to_owned();
-        *truth.entry((activity_type, actor)).or_default() += 1;
-    }
-    let events = bench.metrics.audit.events().into_iter();
-    let shown = events
-        .filter(|(_, value)| *value > 0)
-        .map(|(labels, value)| {
-            let actor = labels.actor.expect("a label").to_string();
-            ((labels.activity_type.to_string(), actor), value)
-        });
-    assert_eq!(shown.collect::<BTreeMap<_, _>>(), truth);
-}
-
-/// Pages below the newest fail for eight minutes: nothing is lost, and live events are counted meanwhile.
 #[tokio::test(start_paused = true)]
 async fn eight_minutes_of_failing_pages_lose_nothing() {
     for history in [0, 3000] {
-        let wish = if history > 0 {
-            Wish::oldest()
-        } else {
-            Wish::default()
+        let mut bench = match history {
+            0 => Bench::new(100).await,
+            _ => Bench::oldest(history, 100).await,
         };
-        let mut bench = Bench::new(history.max(100), Readings::default(), wish).await;
-        if history == 0 {
-            bench.settle().await;
-        } else {
-            bench.rounds(3).await;
-        }
-        let until = bench.sim().now() + seconds(480);
+        bench.rounds(3).await;
         bench.sim().add_events(5000);
-        bench.sim().on_request(Box::new(move |request, sim| {
-            let is_deep = request.param("before").is_some();
-            (is_deep && sim.now() < until).then(|| Fault::status(StatusCode::BAD_GATEWAY))
-        }));
+        bench.fail_pages_until(bench.sim().now() + seconds(480));
         for minute in 1..=8 {
             bench.sim().advance(seconds(60));
             bench.sim().add_events(1);
@@ -659,31 +532,20 @@ async fn eight_minutes_of_failing_pages_lose_nothing() {
             assert!(bench.counted() >= minute, "live events wait");
         }
         bench.settle().await;
-        let taken = (
-            bench.counted(),
-            bench.delivered().await as u64,
-            bench.gaps(),
-        );
-        assert_eq!(taken, (5008, history + 5008, 0));
+        assert_eq!(bench.taken().await, (5008, history + 5008, 0));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_re_read_that_fails_is_not_complete() {
-    let mut bench = Bench::new(50, Readings::default(), Wish::default().page_size(10)).await;
-    bench.settle().await;
+    let mut bench = Bench::with(50, Readings::default(), Start::Now, 10).await;
     for _ in 0..60 {
         bench.sim().advance(seconds(10));
         bench.sim().add_events(1);
     }
     bench.settle().await;
     bench.sim().add_late(2, seconds(500));
-    let deep = bench.sim().now() - seconds(300);
-    bench.sim().on_request(Box::new(move |request, sim| {
-        let is_early = sim.now() < deep + seconds(360);
-        (is_early && request.param("before").is_some())
-            .then(|| Fault::status(StatusCode::BAD_GATEWAY))
-    }));
+    bench.fail_pages_until(bench.sim().now() + seconds(60));
     let before = bench.tail.state().reread_at;
     bench.tail.hurry();
     bench.rounds(40).await;
@@ -691,21 +553,16 @@ async fn a_re_read_that_fails_is_not_complete() {
     bench.sim().advance(seconds(120));
     bench.settle().await;
     assert!(bench.tail.state().reread_at > before);
-    assert_eq!(
-        (bench.counted(), bench.metrics.audit.total(Total::Late)),
-        (62, 2)
-    );
+    assert_eq!((bench.counted(), bench.total(Total::Late)), (62, 2));
 }
 
 /// Ten events a second, and one more between any two requests.
 #[tokio::test]
 async fn a_re_read_completes_while_events_arrive() {
-    let mut bench = Bench::new(50, Readings::default(), Wish::default().page_size(100)).await;
-    bench.settle().await;
+    let mut bench = Bench::new(50).await;
     bench.sim().add_events(200);
     bench.sim().advance(seconds(60));
-    bench.sim().add_events(1);
-    bench.settle().await;
+    bench.after_events(1).await;
     bench.sim().add_late(1, seconds(59));
     bench.sim().on_request(Box::new(|_, sim| {
         sim.advance(Duration::from_millis(100));
@@ -721,30 +578,27 @@ async fn a_re_read_completes_while_events_arrive() {
         bench.rounds(8).await;
     }
     assert!(bench.tail.state().reread_at > before, "the re-read starves");
-    assert_eq!(bench.metrics.audit.total(Total::Late), 1);
+    assert_eq!(bench.total(Total::Late), 1);
 }
 
 #[tokio::test]
 async fn an_import_of_old_rows_hides_no_live_events() {
-    let mut bench = Bench::new(100, by_arrival(), Wish::default()).await;
-    bench.settle().await;
-    let old = Fields::new()
-        .unchecked()
-        .with("createdAt", "2020-01-01T00:00:00.000Z");
-    for _ in 0..300 {
-        bench.sim().add_entry(&old).expect("unchecked");
-    }
+    let mut bench = Bench::with(100, by_arrival(), Start::Now, 100).await;
+    let import = |bench: &Bench| {
+        for _ in 0..300 {
+            bench.add_dated("2020-01-01T00:00:00.000Z");
+        }
+    };
+    import(&bench);
     bench.sim().add_events(500);
-    for _ in 0..300 {
-        bench.sim().add_entry(&old).expect("unchecked");
-    }
+    import(&bench);
     bench.settle().await;
     assert_eq!((bench.counted(), bench.gaps()), (1100, 0));
 }
 
 #[tokio::test]
 async fn a_long_history_does_not_delay_live_events() {
-    let mut bench = Bench::new(2000, Readings::default(), Wish::oldest().page_size(10)).await;
+    let mut bench = Bench::oldest(2000, 10).await;
     bench.rounds(2).await;
     for total in 1..=20 {
         bench.sim().add_events(1);
@@ -752,23 +606,19 @@ async fn a_long_history_does_not_delay_live_events() {
         assert_eq!(bench.counted(), total);
         bench.rounds(2).await;
     }
-    assert_eq!(
-        bench.tail.state().ranges.len(),
-        1,
-        "the history is still read"
-    );
+    let ranges = bench.tail.state().ranges.len();
+    assert_eq!(ranges, 1, "the history is still read");
 }
 
 #[tokio::test]
 async fn a_service_whose_clock_is_behind_its_entries_is_caught_up_with() {
-    let mut bench = Bench::new(100, Readings::default(), Wish::default()).await;
-    bench.settle().await;
+    let mut bench = Bench::new(100).await;
     for round in 1..=5u64 {
         for _ in 0..120 {
-            let created: Timestamp = bench.sim().now() + seconds(600);
+            let created = bench.sim().now() + seconds(600);
             let fields = Fields::new().with("createdAt", created.to_string());
             bench.sim().advance(seconds(1));
-            bench.sim().add_entry(&fields).expect("an entry");
+            bench.sim().add_entry(&fields).unwrap();
         }
         bench.settle().await;
         assert_eq!((bench.counted(), bench.gaps()), (120 * round, 0));
@@ -778,8 +628,7 @@ async fn a_service_whose_clock_is_behind_its_entries_is_caught_up_with() {
 /// Retention has deleted every known entry; then there is one new event. Polls are 15 seconds apart.
 #[tokio::test]
 async fn a_quiet_organization_has_no_false_gap() {
-    let mut bench = Bench::new(20, Readings::default(), Wish::default()).await;
-    bench.settle().await;
+    let mut bench = Bench::new(20).await;
     for total in 1..=3 {
         bench.sim().retain(0);
         for _ in 0..30 {

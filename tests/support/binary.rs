@@ -221,6 +221,16 @@ impl Launch {
         exporter
     }
 
+    /// Runs it and asserts that it refuses with this status and a line with all of these words, which are separated by ` | `.
+    pub(crate) async fn refused(self, status: i32, words: &str) -> String {
+        let finished = self.run().await;
+        let line = finished.refusal(status);
+        for words in words.split(" | ") {
+            assert!(line.contains(words), "{words:?} is missing in: {line}");
+        }
+        line.to_owned()
+    }
+
     pub(crate) async fn run(self) -> Finished {
         let mut process = self.start();
         Finished {
@@ -257,6 +267,12 @@ impl Exporter {
 
     pub(crate) fn stderr(&self) -> &Lines {
         &self.err
+    }
+
+    /// Waits for a line of its log with all of these words, which are separated by ` | `.
+    pub(crate) async fn logs(&self, words: &str) {
+        let is_it = |line: &str| words.split(" | ").all(|words| line.contains(words));
+        self.err.until(words, is_it).await;
     }
 
     /// Returns the address that it has logged.

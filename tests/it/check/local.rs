@@ -7,14 +7,12 @@ use std::time::SystemTime;
 use orgdata_exporter::simulator::{Config, Simulator};
 
 use super::{Checked, TLS, check, expect, organization, service};
-use crate::support::binary::{Exporter, Launch, exporter, until};
+use crate::support::binary::{Exporter, Launch, Scrape, exporter};
 use crate::support::http_peer::{NO_TICKETS, Peer, json};
 
 /// An exporter that has read its first page into this file.
 async fn running(base_url: &str, file: &Path) -> Exporter {
-    let running = exporter(base_url)
-        .env("ORGDATA_STATE_PATH", &file.display().to_string())
-        .start();
+    let running = exporter(base_url).state(file).start();
     running.until_value("orgdata_up{loop=\"audit\"}", 1.0).await;
     running
 }
@@ -25,11 +23,11 @@ fn with_file(base_url: &str, file: &Path) -> Launch {
 
 /// Every file of a directory with its bytes and the time of its last change.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
-    let paths = std::fs::read_dir(dir).expect("readable");
-    let paths = paths.map(|entry| entry.expect("readable").path());
+    let paths = std::fs::read_dir(dir).unwrap();
+    let paths = paths.map(|entry| entry.unwrap().path());
     let content = |path: PathBuf| {
-        let bytes = std::fs::read(&path).expect("readable");
-        let changed = path.metadata().expect("exists").modified().expect("known");
+        let bytes = std::fs::read(&path).unwrap();
+        let changed = path.metadata().unwrap().modified().unwrap();
         (path, (bytes, changed))
     };
     paths.map(content).collect()
@@ -37,33 +35,30 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
 
 /// Asserts also that nothing beside the file changes.
 async fn unchanged(base_url: &str, file: &Path, expected: &str) -> Checked {
-    let dir = file.parent().expect("it has one");
+    let dir = file.parent().unwrap();
     let before = contents(dir);
     let checked = expect(with_file(base_url, file), expected).await;
-    assert!(
-        contents(dir) == before,
-        "{file:?} or a file beside it changed"
-    );
+    assert!(contents(dir) == before, "something changed: {file:?}");
     checked
 }
 
 #[tokio::test]
 async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     let api = service().await;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let database = rusqlite::Connection::open(at("foreign.db")).expect("opens");
-    database
-        .execute_batch("CREATE TABLE precious (it TEXT)")
-        .expect("made");
+    let database = rusqlite::Connection::open(at("foreign.db")).unwrap();
+    let sql = "CREATE TABLE precious (it TEXT)";
+    database.execute_batch(sql).unwrap();
     running(&api.base_url(), &at("newer.db")).await.stop().await;
-    let newer = rusqlite::Connection::open(at("newer.db")).expect("opens");
+    let newer = rusqlite::Connection::open(at("newer.db")).unwrap();
     let sql = "UPDATE state SET schema_version = 99, oldest_reader = 99";
-    newer.execute(sql, []).expect("changed");
+    newer.execute(sql, []).unwrap();
     drop((database, newer));
-    std::fs::write(at("empty.db"), "").expect("writable");
+    std::fs::write(at("empty.db"), "").unwrap();
     unchanged(&api.base_url(), &at("empty.db"), "").await;
-    std::fs::create_dir(at("directory")).expect("writable");
+    std::fs::create_dir(at("directory")).unwrap();
+    let missing = "No such file or directory | --state.path";
     for (name, words) in [
         (
             "foreign.db",
@@ -71,10 +66,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
         ),
         ("newer.db", "newer version (schema 99)"),
         ("directory", "is a directory | --state.path"),
-        (
-            "missing/state.db",
-            "No such file or directory | --state.path",
-        ),
+        ("missing/state.db", missing),
     ] {
         let launch = with_file(&api.base_url(), &at(name));
         expect(launch, &format!("bad state: {words}")).await;
@@ -87,7 +79,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
 
     use std::os::unix::fs::PermissionsExt as _;
     let read_only = std::fs::Permissions::from_mode(0o500);
-    std::fs::set_permissions(dir.path(), read_only).expect("changed");
+    std::fs::set_permissions(dir.path(), read_only).unwrap();
     // Root can write everywhere.
     if std::fs::write(at("probe"), "").is_err() {
         let words = "bad state: cannot open state file | Permission denied | --state.path";
@@ -98,7 +90,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
 #[tokio::test]
 async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     let api = service().await;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let missing = unchanged(&api.base_url(), &file, "").await;
     missing.assert_good("state", "does not exist yet and can be created");
@@ -107,9 +99,7 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     let stopped = unchanged(&api.base_url(), &file, "").await;
     stopped.assert_good("state", "can be used; 0 log records wait, 0 dead letters");
 
-    let mut killed = running(&api.base_url(), &file).await;
-    killed.signal("KILL").await;
-    killed.ended().await;
+    running(&api.base_url(), &file).await.kill();
     assert!(dir.path().join("state.db-wal").exists());
     let checked = unchanged(&api.base_url(), &file, "").await;
     let words = "4711, that of the key and of the state file";
@@ -124,7 +114,7 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
         organization_id: 9,
         ..organization()
     };
-    let other = Simulator::spawn(other).await.expect("a free port");
+    let other = Simulator::spawn(other).await.unwrap();
     let words = "bad organization: belongs to organization 9, but the state file to 4711 | --state.path another file";
     unchanged(&other.base_url(), &file, words).await;
 }
@@ -132,31 +122,23 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
 #[tokio::test]
 async fn a_running_exporter_is_recognized_and_not_disturbed() {
     let api = service().await;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let mut running = running(&api.base_url(), &file).await;
     let address = running.url().await.replace("http://", "");
-    let at = |state: &str| {
-        check(&api.base_url())
-            .arg(&format!("--web.listen-address={address}"))
-            .arg(&format!("--state.path={state}"))
+    let at = |state: &Path| {
+        let launch = with_file(&api.base_url(), state);
+        launch.arg(&format!("--web.listen-address={address}"))
     };
-    let own = expect(at(&file.display().to_string()), "").await;
+    let own = expect(at(&file), "").await;
     own.assert_good("state", "a running exporter uses it");
-    own.assert_good(
-        "listen",
-        &format!("the running exporter listens on {address}"),
-    );
-    expect(
-        at(":memory:"),
-        "bad listen: the port is in use | --web.listen-address",
-    )
-    .await;
+    let words = format!("the running exporter listens on {address}");
+    own.assert_good("listen", &words);
+    let words = "bad listen: the port is in use | --web.listen-address";
+    expect(at(Path::new(":memory:")), words).await;
     api.add_events(2);
-    until("the events", async || {
-        (running.sum("orgdata_audit_events_total").await == 2.0).then_some(())
-    })
-    .await;
+    let counted = |scrape: &Scrape| scrape.sum("orgdata_audit_events_total") == 2.0;
+    running.until("the events", counted).await;
     assert_eq!(running.stop().await, Some(0), "{}", running.stderr().text());
 }
 
@@ -166,19 +148,18 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
     let stranger = Peer::always(json("200 OK", NO_TICKETS)).await;
     let stranger = stranger.address().to_string();
     let at = |address: &str| check(&api.base_url()).arg(&format!("--web.listen-address={address}"));
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("web.sock");
     let socket = format!("unix:{}", path.display());
     for free in ["127.0.0.1:0,[::1]:0", &socket] {
         expect(at(free), "").await;
     }
     assert!(!path.exists());
-    let live = std::os::unix::net::UnixListener::bind(&path).expect("it can be made");
+    let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let taken = "the port is in use | stop what listens there";
+    let other = "another process listens there | choose another path";
     for (address, words) in [
-        (
-            &*stranger,
-            "the port is in use | stop what listens there | --web.listen-address",
-        ),
+        (&*stranger, taken),
         (
             "192.0.2.1:80",
             "no interface of this machine has that address",
@@ -187,13 +168,11 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
             "no-such-host.invalid:80",
             "the name is not known | give an IP address",
         ),
-        (
-            &socket,
-            "another process listens there | choose another path",
-        ),
-        ("unix:/nonexistent/web.sock", "unix:/nonexistent/web.sock"),
+        (&socket, other),
+        ("unix:/nonexistent/web.sock", "directory"),
     ] {
-        expect(at(address), &format!("bad listen: {words}")).await;
+        let words = format!("bad listen: {words} | {address} | --web.listen-address");
+        expect(at(address), &words).await;
     }
     drop(live);
     expect(at(&socket), "").await;
@@ -207,7 +186,7 @@ async fn the_web_configuration_file_is_read() {
     let api = service().await;
     let with = |text: &str| {
         let launch = check(&api.base_url()).arg("--web.config.file=web.yml");
-        std::fs::write(launch.dir().join("web.yml"), text).expect("writable");
+        std::fs::write(launch.dir().join("web.yml"), text).unwrap();
         launch
     };
     let broken = with("basic_auth_users:\n  alice: secret\n");

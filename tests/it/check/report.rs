@@ -8,7 +8,7 @@ use crate::support::binary::{KEY, launch};
 use crate::support::http_peer::{Peer, json};
 
 #[tokio::test]
-async fn settings_are_shown_with_their_origin() {
+async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warning() {
     let api = service().await;
     let launch = check(&api.base_url())
         .env("ORGDATA_AUDIT_POLL_INTERVAL", "20s")
@@ -16,16 +16,19 @@ async fn settings_are_shown_with_their_origin() {
         .env("ORGDATA_TICKETS_MAX_AGE", "")
         .env("OTEL_SERVICE_NAME", "audit")
         .arg("--state.max-size=32MiB");
-    let text = expect(launch, "").await.0;
+    let launch = launch
+        .env("ORGDATA_AUDIT_POL_INTERVAL", "1s")
+        // Kubernetes sets these for Services of these names.
+        .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
+        .env("ORGDATA_PORT_80_TCP", "tcp://10.0.0.1:80");
+    let expected = "warning variables: ORGDATA_AUDIT_POL_INTERVAL | unknown | --help";
+    let text = expect(launch, expected).await.0;
     let lines = text.lines().take_while(|line| !line.is_empty());
-    let rows: Vec<String> = lines
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rows: Vec<String> = lines.map(words).collect();
+    let url = api.base_url();
     for row in [
-        &*format!(
-            "--api.base-url {} variable ORGDATA_API_BASE_URL",
-            api.base_url()
-        ),
+        &*format!("--api.base-url {url} variable ORGDATA_API_BASE_URL"),
         "--audit.poll-interval 20s variable ORGDATA_AUDIT_POLL_INTERVAL",
         "--state.max-size 32MiB flag",
         "--tickets.enabled true default",
@@ -47,16 +50,16 @@ async fn json_is_one_document_with_the_same_fields_everywhere() {
     let launch = check(&api.base_url()).env("ORGDATA_API_KEY", "not-the-key");
     let finished = launch.arg("--format=json").run().await;
     assert_eq!((finished.status, finished.stderr.as_str()), (Some(2), ""));
-    let document: Value = serde_json::from_str(&finished.stdout).expect("one document");
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
     let keys = |value: &Value| -> Vec<String> {
-        let object = value.as_object().expect("an object");
+        let object = value.as_object().unwrap();
         object.keys().cloned().collect()
     };
     let names = ["version", "level", "settings", "findings"];
     assert_eq!(keys(&document), names);
     assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(document["level"], "bad");
-    let list = |name: &str| document[name].as_array().expect("a list");
+    let list = |name: &str| document[name].as_array().unwrap();
     for setting in list("settings") {
         assert_eq!(keys(setting), ["name", "value", "from", "variable"]);
     }
@@ -65,10 +68,9 @@ async fn json_is_one_document_with_the_same_fields_everywhere() {
         let is_good = finding["level"] == "good";
         assert_eq!(is_good, finding["advice"].is_null(), "{finding}");
     }
-    let key = list("findings")
-        .iter()
-        .find(|finding| finding["check"] == "key");
-    let said = key.expect("a finding")["said"].as_str().expect("text");
+    let mut findings = list("findings").iter();
+    let key = findings.find(|finding| finding["check"] == "key").unwrap();
+    let said = key["said"].as_str().unwrap();
     assert!(said.contains("HTTP 401"), "{said}");
 }
 
@@ -79,20 +81,19 @@ async fn a_terminal_gets_colours_unless_they_are_not_wanted() {
     let api = service().await;
     for (variable, coloured) in [("UNUSED", true), ("NO_COLOR", false)] {
         let check = format!("{} check", env!("CARGO_BIN_EXE_orgdata-exporter"));
-        let output = tokio::process::Command::new("script")
-            .args(["-qec", &check, "/dev/null"])
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("TERM", "xterm")
-            .env(variable, "1")
-            .env("ORGDATA_STATE_PATH", ":memory:")
-            .env("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0")
-            .env("ORGDATA_API_BASE_URL", api.base_url())
-            .env("ORGDATA_API_KEY", KEY)
-            .stdin(std::process::Stdio::null())
-            .output()
-            .await
-            .expect("script is installed");
+        let mut command = tokio::process::Command::new("script");
+        let command = command.args(["-qec", &check, "/dev/null"]).env_clear();
+        let command = command.envs([
+            ("PATH", "/usr/bin:/bin"),
+            ("TERM", "xterm"),
+            (variable, "1"),
+            ("ORGDATA_STATE_PATH", ":memory:"),
+            ("ORGDATA_WEB_LISTEN_ADDRESS", "127.0.0.1:0"),
+            ("ORGDATA_API_BASE_URL", &api.base_url()),
+            ("ORGDATA_API_KEY", KEY),
+        ]);
+        let output = command.stdin(std::process::Stdio::null()).output();
+        let output = output.await.expect("script is installed");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("All is well."), "{text}");
         assert_eq!(text.contains("\u{1b}[32mgood"), coloured, "{text:?}");
@@ -103,57 +104,35 @@ async fn a_terminal_gets_colours_unless_they_are_not_wanted() {
 
 #[tokio::test]
 async fn no_secret_is_in_it() {
-    let refusing = Peer::always(json(
-        "401 Unauthorized",
-        format!(r#"{{"message":"no such key: {KEY}"}}"#),
-    ))
-    .await;
+    let said = format!(r#"{{"message":"no such key: {KEY}"}}"#);
+    let refusing = Peer::always(json("401 Unauthorized", said)).await;
+    let repeating = Peer::always(json("401 Unauthorized", "no such token: hunter2")).await;
+    let endpoint = format!("{}/v1/logs?token=hunter2", repeating.url());
+    let headers = "authorization=Bearer%20hunter2";
+    let proxy = "http://user:hunter2@127.0.0.1:9";
     for format in ["text", "json"] {
         let one = check(&refusing.url())
-            .arg("--otlp.endpoint=http://127.0.0.1:9/v1/logs?token=hunter2")
+            .otlp("http/protobuf", &endpoint)
             .arg("--audit.actor-emails=hunter2@example.com")
-            .env(
-                "OTEL_EXPORTER_OTLP_HEADERS",
-                "authorization=Bearer%20hunter2",
-            )
-            .env(
-                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-                "http://user:hunter2@127.0.0.1:9",
-            )
-            .env("https_proxy", "http://user:hunter2@127.0.0.1:9");
-        let mut launches = vec![
+            .env("OTEL_EXPORTER_OTLP_HEADERS", headers)
+            .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", proxy)
+            .env("https_proxy", proxy);
+        let with = |endpoint| check(&refusing.url()).env("ORGDATA_OTLP_ENDPOINT", endpoint);
+        for launch in [
             one,
             check("https://user:hunter2@api.example.com"),
             check("https://api.example.com/?key=hunter2"),
-        ];
-        for endpoint in [
-            "http://user:hunter2@127.0.0.1",
-            "http://user:hunter2@[oops",
-            "user:hunter2@host:4317",
+            with("http://user:hunter2@127.0.0.1"),
+            with("http://user:hunter2@[oops"),
+            with("user:hunter2@host:4317"),
         ] {
-            launches.push(check(&refusing.url()).env("ORGDATA_OTLP_ENDPOINT", endpoint));
-        }
-        for launch in launches {
             let finished = launch.arg(&format!("--format={format}")).run().await;
             assert_eq!(finished.status, Some(2), "{}", finished.stderr);
-            for secret in [KEY, "hunter2"] {
-                let shown = finished.stdout.contains(secret) || finished.stderr.contains(secret);
-                assert!(!shown, "{}", finished.stdout);
-            }
+            let shown = finished.stdout + &finished.stderr;
+            let is_secret = shown.contains(KEY) || shown.contains("hunter2");
+            assert!(!is_secret, "{shown}");
         }
     }
-}
-
-#[tokio::test]
-async fn an_unknown_variable_is_a_warning() {
-    let api = service().await;
-    let launch = check(&api.base_url())
-        .env("ORGDATA_AUDIT_POL_INTERVAL", "1s")
-        // Kubernetes sets these for Services of these names.
-        .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
-        .env("ORGDATA_PORT_80_TCP", "tcp://10.0.0.1:80");
-    let words = "warning variables: ORGDATA_AUDIT_POL_INTERVAL | unknown | --help";
-    expect(launch, words).await;
 }
 
 /// The line without what differs from run to run: numbers, and the width of columns.
@@ -177,22 +156,19 @@ async fn the_transcript_in_readme_is_what_is_printed() {
         keys,
         ..organization()
     };
-    let api = Simulator::spawn(config).await.expect("a free port");
+    let api = Simulator::spawn(config).await.unwrap();
     let url = format!("--api.base-url={}", api.base_url());
     // The port of the transcript may be in use here.
     let run = launch(&["check", &url, "--web.listen-address=127.0.0.1:0"]);
     let run = run.env("ORGDATA_API_KEY", KEY).run().await;
     let begin = "orgdata-exporter check --api.base-url http://127.0.0.1:8081\n";
-    let (_, transcript) = README.split_once(begin).expect("a transcript");
-    let (transcript, _) = transcript.split_once("\n```\n").expect("its end");
+    let (_, transcript) = README.split_once(begin).unwrap();
+    let (transcript, _) = transcript.split_once("\n```\n").unwrap();
     let lines = |text: &str| -> Vec<String> {
-        let lines = text
-            .lines()
-            .filter(|line| !line.contains("--web.listen-address"));
-        lines
-            .filter(|line| !line.contains(" listen "))
-            .map(masked)
-            .collect()
+        let lines = text.lines();
+        let is_port =
+            |line: &&str| line.contains("--web.listen-address") || line.contains(" listen ");
+        lines.filter(|line| !is_port(line)).map(masked).collect()
     };
     assert_eq!(lines(transcript), lines(&run.stdout));
     assert_eq!(run.status, Some(2));

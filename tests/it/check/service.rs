@@ -23,10 +23,6 @@ async fn api(audit: Option<Reply>, tickets: Option<Reply>) -> Peer {
     .await
 }
 
-fn status(status: &str) -> Reply {
-    json(status, r#"{"message":"closed for a day"}"#)
-}
-
 /// Names an answer to a request.
 fn reply(name: &str) -> Reply {
     let html = ["content-type: text/html"];
@@ -42,7 +38,7 @@ fn reply(name: &str) -> Reply {
         "wait" => answer("429 Wait", &["retry-after: 30"], ""),
         "redirect" => answer("307 Moved", &["location: https://login.example.com/x"], ""),
         items if items.starts_with(['{', '[']) => json("200 OK", items),
-        name => status(name),
+        status => json(status, r#"{"message":"closed for a day"}"#),
     }
 }
 
@@ -83,7 +79,7 @@ const TICKET: &str = r#"{"id":1,"type":"BUG","createdAt":"2026-01-01T00:00:00Z"}
 async fn each_failure_is_named_with_what_to_do() {
     let lines = OF_BOTH.trim().lines().chain(OF_ONE.trim().lines());
     let runs = lines.map(|line| async move {
-        let (answers, expected) = line.split_once(" => ").expect("an arrow");
+        let (answers, expected) = line.split_once(" => ").unwrap();
         let answers = answers.replace("TICKET", TICKET);
         let api = match answers.split_once(' ') {
             Some(("audit", answer)) => api(Some(reply(answer)), None).await,
@@ -99,16 +95,12 @@ async fn each_failure_is_named_with_what_to_do() {
 async fn a_service_that_is_well_is_all_good() {
     let api = service().await;
     let checked = expect(check(&api.base_url()), "").await;
+    let scopes = "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read";
+    let newest = "a page of 1000 can be read; the newest entry is of 20";
     for (about, words) in [
         ("service", "answers"),
-        (
-            "key",
-            "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read",
-        ),
-        (
-            "audit-logs",
-            "a page of 1000 can be read; the newest entry is of 20",
-        ),
+        ("key", scopes),
+        ("audit-logs", newest),
         ("tickets", "there are 20"),
         ("clock", "agrees"),
         ("organization", "4711"),
@@ -128,7 +120,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
         keys,
         ..organization()
     };
-    let api = Simulator::spawn(config).await.expect("a free port");
+    let api = Simulator::spawn(config).await.unwrap();
     let url = api.base_url();
     let scope = "bad tickets: the scope tickets:read | --tickets.enabled=false";
     let both = expect(check(&url), scope).await;
@@ -138,7 +130,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
     let file = check(&url)
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=the-key");
-    std::fs::write(file.dir().join("the-key"), "not-the-key\n").expect("writable");
+    std::fs::write(file.dir().join("the-key"), "not-the-key\n").unwrap();
     expect(file, "bad key: HTTP 401 | put it into the-key").await;
     let plain = "bad settings: unencrypted | --api.allow-plain-http | ORGDATA_API_BASE_URL";
     expect(check("http://192.0.2.1"), plain).await;
@@ -149,26 +141,19 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let api = service().await;
     let plain = api.base_url().replace("http://", "https://");
     let tls = format!("https://localhost:{}", https(TLS).port());
+    let unknown = "failed to lookup | check the name | DNS | --api.base-url";
+    let refused = "Connection refused | nothing listens there | --api.base-url";
     for (url, words) in [
-        (
-            "https://no-such-host.invalid",
-            "failed to lookup | check the name | DNS | --api.base-url",
-        ),
-        (
-            "http://127.0.0.1:1",
-            "Connection refused | nothing listens there | --api.base-url",
-        ),
+        ("https://no-such-host.invalid", unknown),
+        ("http://127.0.0.1:1", refused),
         (&plain, "InvalidContentType | does not speak TLS | http://"),
         (&tls, "UnknownIssuer | --api.ca-file"),
     ] {
         expect(check(url), &format!("bad service: {words}")).await;
     }
     let no_pem = check(&tls).arg(&format!("--api.ca-file={TLS}server.key"));
-    expect(
-        no_pem,
-        "bad service: --api.ca-file | holds no certificate | PEM",
-    )
-    .await;
+    let words = "bad service: --api.ca-file | holds no certificate | PEM";
+    expect(no_pem, words).await;
     let proxy = Peer::always(answer("407 Proxy Authentication Required", &[], "")).await;
     let through = check("https://api.example.com").env("https_proxy", &proxy.url());
     let words = "bad service: cannot connect | the proxy refuses | HTTPS_PROXY";
@@ -188,13 +173,11 @@ async fn a_filter_that_the_service_refuses_is_named() {
 async fn a_clock_that_differs_is_a_warning() {
     for (shift, side) in [(3600, "behind the API's"), (-3600, "ahead of the API's")] {
         let now = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(shift);
-        let clock = ClockSource::Manual(now);
-        let api = Simulator::spawn(Config {
-            clock,
+        let config = Config {
+            clock: ClockSource::Manual(now),
             ..organization()
-        })
-        .await
-        .expect("a free port");
+        };
+        let api = Simulator::spawn(config).await.unwrap();
         let words = format!("warning clock: this machine's clock is | {side} | synchronize");
         let checked = expect(check(&api.base_url()), &words).await;
         let is_an_hour = checked.0.contains(" 1h") || checked.0.contains(" 59m");

@@ -9,19 +9,16 @@ use crate::support::binary::launch;
 
 async fn printed(arguments: &[&str]) -> String {
     let finished = launch(arguments).run().await;
-    assert_eq!(
-        (finished.status, finished.stderr.as_str()),
-        (Some(0), ""),
-        "{arguments:?}"
-    );
+    let ended = (finished.status, finished.stderr.as_str());
+    assert_eq!(ended, (Some(0), ""), "{arguments:?}");
     finished.stdout
 }
 
 #[tokio::test]
 async fn bash_completes_flags_and_commands() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("completions.bash");
-    std::fs::write(&script, printed(&["completions", "bash"]).await).expect("writable");
+    std::fs::write(&script, printed(&["completions", "bash"]).await).unwrap();
     for (words, expected) in [
         ("orgdata-exporter --api.ba", "--api.base-url"),
         ("orgdata-exporter che", "check"),
@@ -30,25 +27,15 @@ async fn bash_completes_flags_and_commands() {
         ("orgdata-exporter dead-letters re", "replay"),
     ] {
         let all: Vec<&str> = words.split(' ').collect();
-        let [.., before, last] = all[..] else {
-            unreachable!()
-        };
+        let (at, last, before) = (all.len() - 1, all[all.len() - 1], all[all.len() - 2]);
+        let script = script.display();
         let program = format!(
-            "source '{}'; COMP_WORDS=({words}); COMP_CWORD={}; _orgdata__exporter orgdata-exporter '{last}' '{before}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-            script.display(),
-            all.len() - 1
+            "source '{script}'; COMP_WORDS=({words}); COMP_CWORD={at}; _orgdata__exporter orgdata-exporter '{last}' '{before}'; printf '%s\\n' \"${{COMPREPLY[@]}}\""
         );
-        let run = Command::new("bash")
-            .args(["-c", &program])
-            .output()
-            .expect("bash is installed");
+        let run = Command::new("bash").args(["-c", &program]).output();
+        let run = run.expect("bash is installed");
         let completed = String::from_utf8_lossy(&run.stdout);
-        assert_eq!(
-            completed.trim(),
-            expected,
-            "{words}: {}",
-            String::from_utf8_lossy(&run.stderr)
-        );
+        assert_eq!(completed.trim(), expected, "{words}: {run:?}");
     }
 }
 
@@ -61,44 +48,35 @@ async fn every_shell_completes_every_flag() {
             assert!(text.contains(flag), "{flag} is missing for {shell}");
         }
     }
-    let unknown = launch(&["completions", "dos"]).run().await;
-    assert!(unknown.refusal(2).contains("bash"), "{unknown:?}");
+    launch(&["completions", "dos"]).refused(2, "bash").await;
 }
 
 #[tokio::test]
 async fn the_manual_has_every_flag_variable_and_command() {
     let command = Cli::command();
-    let finished = launch(&["man"])
-        .env("ORGDATA_API_BASE_URL", "https://secret.example")
-        .run()
-        .await;
+    let man = launch(&["man"]).env("ORGDATA_API_BASE_URL", "https://secret.example");
     // roff escapes dashes.
-    let page = finished.stdout.replace("\\-", "-");
+    let page = man.run().await.stdout.replace("\\-", "-");
     assert!(page.contains(".TH orgdata-exporter 1") && !page.contains("secret.example"));
     for argument in command.get_arguments() {
-        let flag = argument.get_long().expect("each has a long form");
+        let flag = argument.get_long().unwrap();
         assert!(page.contains(&format!("--{flag}\\fR")), "{flag}");
-        let variable = argument
-            .get_env()
-            .map(|name| name.to_string_lossy().into_owned());
-        assert!(page.contains(&variable.unwrap_or_default()), "{flag}");
+        let variable = argument.get_env().unwrap_or_default().to_string_lossy();
+        assert!(page.contains(&*variable), "{flag}");
     }
     for name in command.get_subcommands().map(clap::Command::get_name) {
         let own = printed(&["man", name]).await;
-        let is_named = page.contains(&format!("orgdata-exporter-{name}(1)"))
-            && own.contains(&format!(".TH orgdata-exporter-{name} 1"));
-        assert!(is_named, "{name}");
+        assert!(
+            own.contains(&format!(".TH orgdata-exporter-{name} 1")),
+            "{own}"
+        );
+        assert!(
+            page.contains(&format!("orgdata-exporter-{name}(1)")),
+            "{name}"
+        );
     }
-    let nested = printed(&["man", "dead-letters", "list"])
-        .await
-        .replace("\\-", "-");
-    assert!(
-        nested.contains(".TH orgdata-exporter-dead-letters-list 1")
-            && nested.contains("--state.path")
-    );
-    let wrong = launch(&["man", "chek"]).run().await;
-    assert!(
-        wrong.refusal(2).contains("chek") && wrong.stderr.contains("check"),
-        "{wrong:?}"
-    );
+    let nested = printed(&["man", "dead-letters", "list"]).await;
+    assert!(nested.contains(".TH orgdata-exporter-dead-letters-list 1"));
+    assert!(nested.replace("\\-", "-").contains("--state.path"));
+    launch(&["man", "chek"]).refused(2, "chek | check").await;
 }

@@ -1,8 +1,8 @@
 //! The API key: found, trimmed, refused without being shown, rotated, and never in a log.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 
-use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
+use orgdata_exporter::simulator::{ApiKey, Config, Running, Simulator};
 
 use super::{TICKETS_UP, UP, organization};
 use crate::support::binary::{KEY, exporter, launch, until};
@@ -10,64 +10,48 @@ use crate::support::http_peer::{NO_ENTRIES, NO_TICKETS, Peer, answer, json};
 
 const URL: &str = "--api.base-url=https://api.example.com";
 
+/// A simulated organization with this key alone.
+async fn with_key(key: ApiKey) -> Running {
+    let config = Config {
+        keys: vec![key],
+        ..Config::quiet()
+    };
+    Simulator::spawn(config).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_missing_key_and_a_wrong_file_are_named() {
-    let missing = launch(&[URL]).run().await;
-    let line = missing.refusal(2);
-    assert!(
-        line.contains("--api.key-file") && line.contains("ORGDATA_API_KEY"),
-        "{line}"
-    );
-    let dir = tempfile::tempdir().expect("a directory");
-    for path in [
-        "/nonexistent/key",
-        "/dev/null",
-        "/dev/zero",
-        &dir.path().display().to_string(),
-    ] {
-        let finished = launch(&[URL, &format!("--api.key-file={path}")])
-            .run()
-            .await;
-        let line = finished.refusal(2);
-        assert!(
-            line.contains("--api.key-file") && line.contains(path),
-            "{line}"
-        );
+    let words = "--api.key-file | ORGDATA_API_KEY";
+    launch(&[URL]).refused(2, words).await;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().display().to_string();
+    for path in ["/nonexistent/key", "/dev/null", "/dev/zero", &dir] {
+        let launch = launch(&[URL, &format!("--api.key-file={path}")]);
+        let words = format!("--api.key-file | {path}");
+        launch.refused(2, &words).await;
     }
 }
 
 #[tokio::test]
 async fn a_key_that_no_header_can_carry_is_refused_and_not_shown() {
-    use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::ffi::OsStrExt as _;
     for key in [
-        "hunter2\nhunter2",
-        "hunter2\u{7}hunter2",
-        "hunter2\u{e9}",
-        "hunter2\u{7f}",
+        &b"hunter2\nhunter2"[..],
+        b"hunter2\x07hunter2",
+        b"hunter2\xc3\xa9",
+        b"hunter2\x7f",
+        b"hunter2\xff",
     ] {
         let file = launch(&[URL, "--api.key-file=key"]);
-        std::fs::write(file.dir().join("key"), key).expect("writable");
-        let variable = launch(&[URL]).env("ORGDATA_API_KEY", key);
+        std::fs::write(file.dir().join("key"), key).unwrap();
+        let variable = OsStr::from_bytes(key);
+        let variable = launch(&[URL]).os_env("ORGDATA_API_KEY", variable);
         for (launch, place) in [(file, "--api.key-file"), (variable, "ORGDATA_API_KEY")] {
-            let finished = launch.run().await;
-            let line = finished.refusal(2);
-            assert!(
-                line.contains(place) && line.contains("printable ASCII"),
-                "{line}"
-            );
+            let words = format!("{place} | printable ASCII");
+            let line = launch.refused(2, &words).await;
             assert!(!line.contains("hunter2"), "{line}");
         }
     }
-    let not_text = OsString::from_vec(b"hunter2\xff".to_vec());
-    let finished = launch(&[URL])
-        .os_env("ORGDATA_API_KEY", &not_text)
-        .run()
-        .await;
-    let line = finished.refusal(2);
-    assert!(
-        line.contains("printable ASCII") && !line.contains("hunter2"),
-        "{line}"
-    );
 }
 
 #[tokio::test]
@@ -77,37 +61,32 @@ async fn the_exporter_waits_for_a_secret_that_is_not_mounted_yet() {
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=mounted/key");
     let mounted = launch.dir().join("mounted");
-    std::fs::create_dir_all(mounted.join("..data")).expect("writable");
+    std::fs::create_dir_all(mounted.join("..data")).unwrap();
     let exporter = launch.start();
     assert_eq!(exporter.get("/-/ready").await.0, 200);
-    let missing = |line: &str| line.contains("cannot read the API key file mounted/key");
-    exporter.stderr().until("what is missing", missing).await;
+    exporter
+        .logs("cannot read the API key file mounted/key")
+        .await;
     exporter.until_value(UP, 0.0).await;
     // An editor ends the line.
-    std::fs::write(mounted.join("key"), format!("{KEY}\r\n")).expect("writable");
+    std::fs::write(mounted.join("key"), format!("{KEY}\r\n")).unwrap();
     exporter.until_value(UP, 1.0).await;
 
     // Beside another file the name is probably misspelled.
     let launch = crate::support::binary::launch(&[URL, "--api.key-file=mounted/kye"]);
-    std::fs::create_dir(launch.dir().join("mounted")).expect("writable");
-    std::fs::write(launch.dir().join("mounted/key"), KEY).expect("writable");
-    assert!(launch.run().await.refusal(2).contains("mounted/kye"));
+    std::fs::create_dir(launch.dir().join("mounted")).unwrap();
+    std::fs::write(launch.dir().join("mounted/key"), KEY).unwrap();
+    launch.refused(2, "mounted/kye").await;
 }
 
 #[tokio::test]
 async fn a_rotated_key_works_without_a_restart() {
-    let keys = vec![ApiKey::full("the-new-key")];
-    let api = Simulator::spawn(Config {
-        keys,
-        ..Config::quiet()
-    })
-    .await
-    .expect("a free port");
+    let api = with_key(ApiKey::full("the-new-key")).await;
     let launch = exporter(&api.base_url())
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=key");
     let file = launch.dir().join("key");
-    std::fs::write(&file, "the-old-key").expect("writable");
+    std::fs::write(&file, "the-old-key").unwrap();
     let mut exporter = launch.start();
     for which in [UP, TICKETS_UP] {
         exporter.until_value(which, 0.0).await;
@@ -121,32 +100,23 @@ async fn a_rotated_key_works_without_a_restart() {
     for path in ["/-/healthy", "/-/ready"] {
         assert_eq!(exporter.get(path).await.0, 200, "{path}");
     }
-    std::fs::write(&file, "the-new-key\n").expect("writable");
+    std::fs::write(&file, "the-new-key\n").unwrap();
     for which in [UP, TICKETS_UP] {
         exporter.until_value(which, 1.0).await;
     }
     assert_eq!(exporter.stop().await, Some(0));
     let log = exporter.stderr().text();
     assert!(log.contains("HTTP 401"), "{log}");
-    assert!(
-        !log.contains("the-old-key") && !log.contains("the-new-key"),
-        "{log}"
-    );
+    let keys = ["the-old-key", "the-new-key"];
+    assert!(!keys.iter().any(|key| log.contains(key)), "{log}");
 }
 
 #[tokio::test]
 async fn a_missing_scope_is_named_and_the_other_loop_works() {
-    let keys = vec![ApiKey::scoped(KEY, &["tickets:read"])];
-    let api = Simulator::spawn(Config {
-        keys,
-        ..Config::quiet()
-    })
-    .await
-    .expect("a free port");
+    let api = with_key(ApiKey::scoped(KEY, &["tickets:read"])).await;
     let exporter = exporter(&api.base_url()).start();
     exporter.until_value(TICKETS_UP, 1.0).await;
-    let named = |line: &str| line.contains("HTTP 403") && line.contains("activity_logs:read");
-    exporter.stderr().until("the missing scope", named).await;
+    exporter.logs("HTTP 403 | activity_logs:read").await;
     assert_eq!(exporter.value(UP).await, Some(0.0));
 }
 
@@ -165,10 +135,8 @@ async fn secrets_are_in_no_line_page_or_metric() {
         .start();
     exporter.until_value(UP, 1.0).await;
     let log = exporter.stderr().text();
-    assert!(
-        log.contains("503") && log.contains("http://127.0.0.1:1/v1/logs"),
-        "{log}"
-    );
+    let shown = ["503", "http://127.0.0.1:1/v1/logs"];
+    assert!(shown.iter().all(|part| log.contains(part)), "{log}");
     for text in [log, exporter.get("/").await.1, exporter.metrics().await] {
         assert!(!text.contains("sesame") && !text.contains(KEY), "{text}");
     }

@@ -21,5 +21,5 @@ async fn organization() -> Running {
         tickets: 3,
         ..Config::quiet()
     };
-    Simulator::spawn(config).await.expect("a free port")
+    Simulator::spawn(config).await.unwrap()
 }

@@ -9,26 +9,22 @@ use super::{TICKETS_UP, UP, organization};
 use crate::support::binary::{Exporter, KEY, Launch, PATIENCE, exporter, launch, until};
 use crate::support::http_peer::{Peer, Reply};
 
+/// Of a peer that accepts connections and never answers.
+const SILENT: Reply = Reply::Held(Vec::new());
+
 /// The longest time that an orderly stop may take here.
 const SOON: Duration = Duration::from_secs(5);
-
-/// A peer that accepts connections and never answers.
-async fn silent() -> Peer {
-    Peer::always(Reply::Held(Vec::new())).await
-}
 
 /// An exporter with three records that its collector does not acknowledge.
 async fn with_backlog(api: &Running, collector: &Peer, grace: &str) -> Exporter {
     let exporter = exporter(&api.base_url())
-        .arg("--otlp.protocol=http/protobuf")
-        .arg(&format!("--shutdown.grace={grace}"))
-        .arg(&format!("--otlp.endpoint={}", collector.url()))
+        .otlp("http/protobuf", &collector.url())
+        .flag("--shutdown.grace", grace)
         .start();
     exporter.until_value(UP, 1.0).await;
     api.add_events(3);
-    exporter
-        .until_value("orgdata_otlp_backlog_records", 3.0)
-        .await;
+    let backlog = "orgdata_otlp_backlog_records";
+    exporter.until_value(backlog, 3.0).await;
     exporter
 }
 
@@ -39,12 +35,9 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
         .args(&["--audit.start=24h", "--log.format=json"])
         .arg("--otlp.endpoint=http://127.0.0.1:1/?token=s3cret")
         .start();
-    let works = |line: &str| line.contains("\"working\"");
-    exporter.stderr().until("that it works", works).await;
+    exporter.logs("\"working\"").await;
     let log = exporter.stderr().text();
-    let lines = log
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
     let lines: Vec<serde_json::Value> = lines.collect();
     for line in &lines {
         for field in ["timestamp", "level", "target", "message"] {
@@ -52,21 +45,17 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
         }
     }
     let with = |message: &str| {
-        lines
-            .iter()
-            .find(|line| line["message"] == message)
-            .expect("a line")
+        let mut lines = lines.iter();
+        lines.find(|line| line["message"] == message).unwrap()
     };
+    let collector = "http://127.0.0.1:1/v1/logs over http/protobuf";
     for (field, value) in [
         ("version", env!("CARGO_PKG_VERSION")),
         ("service", &api.base_url()),
         ("key", "variable ORGDATA_API_KEY"),
+        ("log_records", collector),
         ("audit_logs", "every 100ms, log records from 1day"),
         ("tickets", "every 200ms, open are OPEN"),
-        (
-            "log_records",
-            "http://127.0.0.1:1/v1/logs over http/protobuf",
-        ),
         ("state", ":memory:"),
         ("state_max_size", "256.0 MiB"),
     ] {
@@ -95,12 +84,10 @@ async fn a_signal_stops_it_in_order() {
 
 #[tokio::test]
 async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
-    let (api, peer) = (organization().await, silent().await);
+    let (api, peer) = (organization().await, Peer::always(SILENT).await);
     let api_hangs = exporter(&peer.url()).start();
-    until("both loops wait", async || {
-        (peer.count() >= 2).then_some(())
-    })
-    .await;
+    let both = async || (peer.count() >= 2).then_some(());
+    until("both loops wait", both).await;
     let collector_hangs = with_backlog(&api, &peer, "300ms").await;
     let traces = |protocol| {
         exporter(&api.base_url())
@@ -116,22 +103,17 @@ async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
         .without_env("ORGDATA_API_KEY")
         .args(&["--api.key-file=mounted/key", "--api.timeout=300ms"]);
     let key = key_hangs.dir().join("mounted/key");
-    std::fs::create_dir(key.with_file_name("")).expect("writable");
+    std::fs::create_dir(key.with_file_name("")).unwrap();
     let key_hangs = key_hangs.start();
     key_hangs.until_value(UP, 0.0).await;
     let pipe = std::process::Command::new("mkfifo").arg(&key).status();
-    assert!(pipe.expect("mkfifo").success());
-    let waits = |line: &str| line.contains("mounted/key") && line.contains("timed out");
-    key_hangs.stderr().until("the pipe is read", waits).await;
+    assert!(pipe.unwrap().success());
+    key_hangs.logs("mounted/key | timed out").await;
     let unsent = collector_hangs.stderr().clone();
     for mut exporter in [api_hangs, collector_hangs, grpc, http, key_hangs] {
         let started = Instant::now();
-        assert_eq!(
-            exporter.stop().await,
-            Some(0),
-            "{}",
-            exporter.stderr().text()
-        );
+        let status = exporter.stop().await;
+        assert_eq!(status, Some(0), "{}", exporter.stderr().text());
         assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     }
     let left = |line: &str| line.contains("stopped") && line.contains("unsent=3");
@@ -140,13 +122,10 @@ async fn a_peer_or_a_file_system_that_hangs_does_not_delay_the_stop() {
 
 #[tokio::test]
 async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
-    let (api, peer) = (organization().await, silent().await);
+    let (api, peer) = (organization().await, Peer::always(SILENT).await);
     let mut patient = with_backlog(&api, &peer, "10m").await;
     patient.signal("TERM").await;
-    patient
-        .stderr()
-        .until("that it stops", |line| line.contains("stopping"))
-        .await;
+    patient.logs("stopping").await;
     // The first repetitions may be taken for an echo.
     until("the end", async || {
         patient.signal("INT").await;
@@ -164,52 +143,43 @@ async fn a_second_signal_stops_it_at_once_unless_it_is_an_echo() {
 /// Reads so many lines of standard output and closes it. Returns the exit status and standard error.
 async fn head(launch: Launch, lines: usize) -> (Option<i32>, String) {
     let (mut child, _dir) = launch.spawn();
-    let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
     for _ in 0..lines {
         let line = tokio::time::timeout(PATIENCE, out.next_line()).await;
-        line.expect("in time").expect("text").expect("a line");
+        line.expect("in time").unwrap().unwrap();
     }
     drop(out);
     let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
-    let status = ended
-        .expect("it ends without its reader")
-        .expect("it ends")
-        .code();
+    let ended = ended.expect("it ends without its reader").unwrap();
     let mut stderr = String::new();
-    let source = &mut child.stderr.take().expect("piped");
-    source.read_to_string(&mut stderr).await.expect("text");
-    (status, stderr)
+    let source = &mut child.stderr.take().unwrap();
+    source.read_to_string(&mut stderr).await.unwrap();
+    (ended.code(), stderr)
 }
 
 #[tokio::test]
 async fn a_command_whose_reader_goes_ends_quietly() {
     let api = organization().await;
     let running = exporter(&api.base_url());
-    let state = running.dir().join("state.db").display().to_string();
-    let running = running.env("ORGDATA_STATE_PATH", &state).start();
+    let state = running.dir().join("state.db");
+    let running = running.state(&state).start();
     let address = running.url().await.replace("http://", "");
-    let demo = [
-        "demo",
-        "--web.listen-address=127.0.0.1:0",
-        "--state.path=:memory:",
-        "--log.level=error",
-    ];
-    for (arguments, lines) in [
-        (&["--help"][..], 0),
-        (&["completions", "zsh"], 1),
-        (&["man"], 1),
-        (&["check"], 0),
-        (&["dead-letters", "list"], 0),
-        (
-            &["healthcheck", &format!("--web.listen-address={address}")],
-            0,
-        ),
-        (&demo, 0),
-        (&demo, 12),
+    let check_health = format!("healthcheck --web.listen-address={address}");
+    let demo = "demo --web.listen-address=127.0.0.1:0 --state.path=:memory: --log.level=error";
+    for (line, lines) in [
+        ("--help", 0),
+        ("completions zsh", 1),
+        ("man", 1),
+        ("check", 0),
+        ("dead-letters list", 0),
+        (&check_health, 0),
+        (demo, 0),
+        (demo, 12),
     ] {
-        let launch = launch(arguments).env("ORGDATA_STATE_PATH", &state);
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let launch = launch(&arguments).env("ORGDATA_STATE_PATH", state.to_str().unwrap());
         let (status, stderr) = head(launch, lines).await;
-        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{line}");
     }
 }
 
@@ -217,23 +187,14 @@ async fn a_command_whose_reader_goes_ends_quietly() {
 async fn the_exporter_works_without_a_reader_of_its_log() {
     let api = organization().await;
     for format in ["--log.format=logfmt", "--log.format=json"] {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("web.sock");
-        let address = format!("--web.listen-address=unix:{}", socket.display());
-        let (mut child, _dir) = launch(&[
-            "--state.path=:memory:",
-            "--log.level=trace",
-            format,
-            &address,
-        ])
-        .env("ORGDATA_API_BASE_URL", &api.base_url())
-        .env("ORGDATA_API_KEY", KEY)
-        .spawn();
+        let address = format!("unix:{}", socket.display());
+        let exporter = exporter(&api.base_url()).flag("--web.listen-address", &address);
+        let (mut child, _dir) = exporter.args(&["--log.level=trace", format]).spawn();
         drop(child.stderr.take());
-        let client = reqwest::Client::builder()
-            .unix_socket(socket.as_path())
-            .build()
-            .expect("a client");
+        let client = reqwest::Client::builder().unix_socket(&*socket);
+        let client = client.build().unwrap();
         until("both loops work", async || {
             let response = client.get("http://localhost/metrics").send().await.ok()?;
             let text = response.text().await.ok()?;
@@ -241,7 +202,7 @@ async fn the_exporter_works_without_a_reader_of_its_log() {
             (up(UP) && up(TICKETS_UP)).then_some(())
         })
         .await;
-        child.start_kill().expect("it still runs");
-        child.wait().await.expect("it ends");
+        child.start_kill().unwrap();
+        child.wait().await.unwrap();
     }
 }

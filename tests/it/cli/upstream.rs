@@ -39,17 +39,13 @@ async fn the_exporter_waits_for_an_api_that_is_away() {
     let world = Arc::clone(api.simulator());
     api.stop().await;
     let mut exporter = exporter(&base_url).start();
-    let warns = |line: &str| {
-        ["level=warn", "cannot connect", "retry_in"]
-            .iter()
-            .all(|part| line.contains(part))
-    };
-    exporter.stderr().until("a warning", warns).await;
+    let words = "level=warn | cannot connect | retry_in";
+    exporter.logs(words).await;
     exporter.until_value(UP, 0.0).await;
     for path in ["/-/healthy", "/-/ready"] {
         assert_eq!(exporter.get(path).await.0, 200, "{path}");
     }
-    let _api = world.run_on(address).await.expect("the port is still free");
+    let _api = world.run_on(address).await.unwrap();
     exporter.until_value(UP, 1.0).await;
     exporter.until_value(TICKETS_UP, 1.0).await;
     assert_eq!(exporter.sum("orgdata_tickets").await, 3.0);

@@ -55,10 +55,8 @@ backfill --to=otlp --until=1M => --until | write 1m for a minute
 fn flags() -> Vec<String> {
     let command = Cli::command();
     let flags = command.get_arguments().filter_map(|flag| flag.get_long());
-    flags
-        .filter(|flag| flag.contains('.'))
-        .map(str::to_owned)
-        .collect()
+    let flags = flags.filter(|flag| flag.contains('.'));
+    flags.map(str::to_owned).collect()
 }
 
 fn variable(flag: &str) -> String {
@@ -70,13 +68,9 @@ fn with(arguments: &[&str]) -> Launch {
     launch(arguments).env("ORGDATA_API_KEY", KEY)
 }
 
-/// Asserts that the line contains these words, which are separated by `|`.
+/// Asserts that it is refused with these words, and shows no secret.
 async fn refused(launch: Launch, words: &str) {
-    let finished = launch.run().await;
-    let line = finished.refusal(2);
-    for words in words.split(" | ") {
-        assert!(line.contains(words), "{words:?} is missing in: {line}");
-    }
+    let line = launch.refused(2, words).await;
     assert!(!line.contains(KEY) && !line.contains("hunter2"), "{line}");
 }
 
@@ -95,57 +89,60 @@ async fn help_names_every_flag_with_its_variable_and_shows_no_values() {
         assert!(!help.stdout.contains(KEY) && !help.stdout.contains("secret.example"));
     }
     let version = launch(&["--version"]).run().await.stdout;
-    assert_eq!(
-        version,
-        format!("orgdata-exporter {}\n", env!("CARGO_PKG_VERSION"))
-    );
+    let expected = concat!("orgdata-exporter ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(version, expected);
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
 }
 
 #[tokio::test]
 async fn a_wrong_flag_is_named_with_its_value_and_what_would_be_right() {
     let lines = WRONG.trim().lines();
-    let lines = lines.map(|line| line.split_once("=> ").expect("an arrow"));
-    join_all(lines.map(async |(arguments, words)| {
+    let lines = lines.map(|line| line.split_once("=> ").unwrap());
+    join_all(lines.map(async |(arguments, said)| {
         let arguments = arguments.replace("URL", URL);
-        let arguments: Vec<&str> = arguments.split_whitespace().collect();
-        refused(with(&arguments), words).await;
+        refused(with(&words(&arguments)), said).await;
     }))
     .await;
 }
 
+/// Command lines with a wrong variable, and words of their errors.
+const WRONG_VARIABLES: &str = "
+URL ORGDATA_AUDIT_POLL_INTERVAL=fast => 15s
+ORGDATA_API_BASE_URL=api.example.com => https://
+URL ORGDATA_WEB_LISTEN_ADDRESS=10917 => :10917
+URL ORGDATA_API_KEY_FILE=/no/key => --api.key-file
+demo ORGDATA_LOG_FORMAT=xml => logfmt
+healthcheck ORGDATA_WEB_LISTEN_ADDRESS=10917 => :10917
+URL --state.path=:memory: OTEL_EXPORTER_OTLP_TIMEOUT=abc => milliseconds
+URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_COMPRESSION=brotli => gzip
+URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=ftp://x => http
+";
+
 #[tokio::test]
 async fn a_wrong_variable_is_named() {
-    for (arguments, name, value, words) in [
-        ("URL", "ORGDATA_AUDIT_POLL_INTERVAL", "fast", "15s"),
-        ("", "ORGDATA_API_BASE_URL", "api.example.com", "https://"),
-        ("URL", "ORGDATA_WEB_LISTEN_ADDRESS", "10917", ":10917"),
-        ("URL", "ORGDATA_API_KEY_FILE", "/no/key", "--api.key-file"),
-        ("demo", "ORGDATA_LOG_FORMAT", "xml", "logfmt"),
-        (
-            "healthcheck",
-            "ORGDATA_WEB_LISTEN_ADDRESS",
-            "10917",
-            ":10917",
-        ),
-    ] {
-        let arguments = arguments.replace("URL", URL);
-        let arguments: Vec<&str> = arguments.split_whitespace().collect();
-        let words = format!("{value} | {words} | from the variable {name}");
-        refused(with(&arguments).env(name, value), &words).await;
-    }
-    for (name, value, words) in [
-        ("OTEL_EXPORTER_OTLP_TIMEOUT", "abc", "milliseconds"),
-        ("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", "brotli", "gzip"),
-        ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "ftp://x", "http"),
-    ] {
-        let launch = with(&[URL, "--state.path=:memory:"])
-            .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
-        let words = format!("{name} | {value} | {words}");
-        refused(launch.env(name, value), &words).await;
+    for line in WRONG_VARIABLES.trim().lines() {
+        let (line, said) = line.split_once(" => ").unwrap();
+        let line = line.replace("URL ", &format!("{URL} "));
+        let mut arguments = words(&line);
+        let (name, value) = arguments.pop().unwrap().split_once('=').unwrap();
+        let origin = if name.starts_with("OTEL") {
+            name
+        } else {
+            &format!("from the variable {name}")
+        };
+        let launch = with(&arguments).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+        refused(
+            launch.env(name, value),
+            &format!("{value} | {said} | {origin}"),
+        )
+        .await;
     }
     // The variable is not at fault if a flag overrides it.
-    let launch =
-        with(&[URL, "--audit.poll-interval=fast"]).env("ORGDATA_AUDIT_POLL_INTERVAL", "15s");
+    let launch = with(&[URL, "--audit.poll-interval=fast"]);
+    let launch = launch.env("ORGDATA_AUDIT_POLL_INTERVAL", "15s");
     let finished = launch.run().await;
     assert!(!finished.refusal(2).contains("variable"), "{finished:?}");
 }
@@ -153,37 +150,29 @@ async fn a_wrong_variable_is_named() {
 #[tokio::test]
 async fn an_empty_variable_is_unset_and_an_unknown_one_is_a_warning() {
     let api = organization().await;
-    let given = [
-        "api.base-url",
-        "web.listen-address",
-        "audit.poll-interval",
-        "tickets.scan-interval",
-    ];
+    let given = "api.base-url web.listen-address audit.poll-interval tickets.scan-interval";
     let launch = exporter(&api.base_url()).env("ORGDATA_AUDIT_POL_INTERVAL", "1s");
-    let launch = flags()
+    let mut others = flags();
+    others.retain(|flag| !given.contains(flag.as_str()));
+    let launch = others
         .iter()
-        .filter(|flag| !given.contains(&flag.as_str()))
         .fold(launch, |launch, flag| launch.env(&variable(flag), ""));
     let exporter = launch.start();
     exporter.until_value(TICKETS_UP, 1.0).await;
     exporter.until_value(UP, 1.0).await;
     // No empty list of open states: some tickets are open.
     assert!(exporter.sum("orgdata_open_tickets").await > 0.0);
-    let warns =
-        |line: &str| line.contains("level=warn") && line.contains("ORGDATA_AUDIT_POL_INTERVAL");
-    exporter.stderr().until("a warning", warns).await;
-    assert_eq!(
-        exporter.stderr().text().matches("unknown variable").count(),
-        1
-    );
+    let words = "level=warn | ORGDATA_AUDIT_POL_INTERVAL";
+    exporter.logs(words).await;
+    assert_eq!(exporter.stderr().count("unknown variable"), 1);
     let without_key = with(&[URL]).env("ORGDATA_API_KEY", "");
     refused(without_key, "--api.key-file | ORGDATA_API_KEY").await;
 }
 
 #[tokio::test]
 async fn a_port_in_use_is_named_with_what_to_do() {
-    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = other.local_addr().expect("it is bound").to_string();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
     let flag = format!("--web.listen-address={address}");
     let words = format!("{address} | in use | --web.listen-address");
     refused(with(&[URL, "--state.path=:memory:", &flag]), &words).await;
@@ -195,34 +184,20 @@ async fn a_port_in_use_is_named_with_what_to_do() {
 
 #[tokio::test]
 async fn the_simulator_prints_its_address_and_serves_until_a_signal() {
-    let flags = [
-        "simulate",
-        "--listen=127.0.0.1:0",
-        "--api-key=k1",
-        "--history=3",
-    ];
-    let mut simulator = launch(&flags).start();
-    let line = simulator
-        .stdout()
-        .until("its address", |line| line.contains("http://"))
-        .await;
-    let mut words = line.split_whitespace();
-    let url = words
-        .find(|word| word.starts_with("http://"))
-        .expect("an address");
+    let simulate = "simulate --listen=127.0.0.1:0 --api-key=k1 --history=3";
+    let mut simulator = launch(&words(simulate)).start();
+    let shown = |line: &str| line.contains("http://");
+    let line = simulator.stdout().until("its address", shown).await;
+    let url = &line[line.find("http://").unwrap()..];
+    let url = url.split_whitespace().next().unwrap();
     for (path, key, status) in [
         ("v1/audit-logs", "k1", 200),
         ("v1/audit-logs", "k2", 401),
         ("control/truth", "", 200),
     ] {
-        let request = client()
-            .get(format!("{url}{path}"))
-            .header("X-API-Key", key);
-        assert_eq!(
-            request.send().await.expect("an answer").status(),
-            status,
-            "{path}"
-        );
+        let request = client().get(format!("{url}{path}"));
+        let answer = request.header("X-API-Key", key).send().await.unwrap();
+        assert_eq!(answer.status(), status, "{path}");
     }
     assert_eq!(simulator.stop().await, Some(0));
 }

@@ -5,13 +5,14 @@ mod tls;
 mod verdicts;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::web::{Limits, WebConfig};
 use reqwest::{Certificate, Client, ClientBuilder, RequestBuilder, Response, StatusCode};
 use tempfile::TempDir;
 
+use crate::support::files;
 use crate::web::Server as Running;
 
 /// The usual beginning of a file: TLS with the server's certificate.
@@ -26,17 +27,13 @@ struct Server {
 
 /// Returns the path of a file in `tests/support/tls`.
 fn tls_file(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    root.join("tests/support/tls").join(name)
+    files::path("tests/support/tls").join(name)
 }
 
 /// Returns a directory with all certificates and the configuration file `web.yml`.
 fn directory(config: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(tls_file("")).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
-    }
+    files::copy(&tls_file(""), dir.path());
     std::fs::write(dir.path().join("web.yml"), config).unwrap();
     dir
 }
@@ -44,9 +41,8 @@ fn directory(config: &str) -> TempDir {
 /// Returns the section with these users, with the cheapest hashes there are.
 fn users(users: &[(&str, &str)]) -> String {
     let hash = |password: &str| bcrypt::hash(password, 4).unwrap();
-    let lines = users
-        .iter()
-        .map(|(user, password)| format!("  {user}: {}\n", hash(password)));
+    let line = |(user, password): &(&str, &str)| format!("  {user}: {}\n", hash(password));
+    let lines = users.iter().map(line);
     format!("basic_auth_users:\n{}", lines.collect::<String>())
 }
 
@@ -56,9 +52,8 @@ fn certificate(name: &str) -> Certificate {
 
 /// A client that trusts the test root and opens a connection for each request.
 fn client() -> ClientBuilder {
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
+    // It fails only if a provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::builder().no_proxy().pool_max_idle_per_host(0);
     let client = client.tls_certs_only([certificate("ca.pem")]);
     client.timeout(Duration::from_secs(20))
@@ -70,9 +65,6 @@ impl Server {
     }
 
     async fn limited(config: &str, limits: Limits) -> Self {
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .ok();
         let dir = directory(config);
         let config = WebConfig::load(&dir.path().join("web.yml")).unwrap();
         let running = Running::limited(limits, Some(config.clone())).await;
@@ -101,15 +93,19 @@ impl Server {
     }
 
     async fn ask(&self, path: &str, user: &str, password: &str) -> Response {
-        self.http(path)
-            .basic_auth(user, Some(password))
-            .send()
-            .await
-            .unwrap()
+        let request = self.http(path).basic_auth(user, Some(password));
+        request.send().await.unwrap()
     }
 
-    async fn status(&self, user: &str, password: &str) -> StatusCode {
-        self.ask("/metrics", user, password).await.status()
+    async fn status(&self, user: &str, password: &str) -> u16 {
+        let response = self.ask("/metrics", user, password).await;
+        response.status().as_u16()
+    }
+
+    /// Returns the status without TLS and without a user.
+    async fn plain(&self) -> u16 {
+        let response = self.http("/metrics").send().await.unwrap();
+        response.status().as_u16()
     }
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
@@ -121,28 +117,19 @@ impl Server {
     }
 }
 
-// === users, headers, rate limit ===
-
 #[tokio::test]
 async fn only_a_user_with_the_right_password_gets_in() {
     let server = Server::start(&users(&[("alice", "right"), ("bob", "other")])).await;
-    for (path, found) in [
-        ("/metrics", 200),
-        ("/", 200),
-        ("/-/healthy", 200),
-        ("/no", 404),
-    ] {
-        assert_eq!(
-            server.ask(path, "alice", "right").await.status(),
-            found,
-            "{path}"
-        );
-        for (user, password) in [("alice", "other"), ("carol", "right"), ("", "")] {
-            assert_eq!(
-                server.ask(path, user, password).await.status(),
-                401,
-                "{path} {user}"
-            );
+    for path in ["/metrics", "/", "/-/healthy", "/no"] {
+        let found = if path == "/no" { 404 } else { 200 };
+        for (user, password, status) in [
+            ("alice", "right", found),
+            ("alice", "other", 401),
+            ("carol", "right", 401),
+            ("", "", 401),
+        ] {
+            let response = server.ask(path, user, password).await;
+            assert_eq!(response.status(), status, "{path} {user} {password}");
         }
     }
     let response = server.http("/metrics").send().await.unwrap();
@@ -158,29 +145,23 @@ async fn a_flood_of_wrong_passwords_does_not_stall_a_scraper() {
     // With a usual cost: each check takes a processor for a good while.
     let hash = bcrypt::hash("right", 11).unwrap();
     let server = Server::start(&format!("basic_auth_users:\n  alice: {hash}\n")).await;
-    assert_eq!(server.status("alice", "right").await, StatusCode::OK);
+    assert_eq!(server.status("alice", "right").await, 200);
     let one = Instant::now();
-    assert_eq!(
-        server.status("alice", "wrong").await,
-        StatusCode::UNAUTHORIZED
-    );
+    assert_eq!(server.status("alice", "wrong").await, 401);
     let one = one.elapsed();
-    let flood: Vec<_> = (0..200)
-        .map(|attempt| {
-            let password = format!("wrong {attempt}");
-            let request = server.http("/metrics").basic_auth("alice", Some(password));
-            tokio::spawn(async move { request.send().await.unwrap().status() })
-        })
-        .collect();
+    let attempt = |number| {
+        let password = format!("wrong {number}");
+        let request = server.http("/metrics").basic_auth("alice", Some(password));
+        tokio::spawn(async move { request.send().await.unwrap().status() })
+    };
+    let flood: Vec<_> = (0..200).map(attempt).collect();
     let start = Instant::now();
     for _ in 0..5 {
-        assert_eq!(server.status("alice", "right").await, StatusCode::OK);
+        assert_eq!(server.status("alice", "right").await, 200);
     }
     let (limit, took) = (one * 20 + Duration::from_secs(2), start.elapsed());
-    assert!(
-        took < limit,
-        "{took:?} for five scrapes, {one:?} for a check"
-    );
+    let is_quick = took < limit;
+    assert!(is_quick, "{took:?} for five scrapes, {one:?} for a check");
     let statuses = futures_util::future::join_all(flood).await;
     let statuses: Vec<_> = statuses.into_iter().map(Result::unwrap).collect();
     let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
@@ -204,21 +185,18 @@ async fn configured_headers_take_precedence_and_the_rate_limit_applies_to_all() 
     ] {
         let response = server.ask(path, "alice", password).await;
         assert_eq!(response.status(), status, "{path}");
-        let all = |name: &str| {
-            let values = response.headers().get_all(name).iter();
-            values
-                .map(|value| value.to_str().unwrap().to_owned())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(all("x-frame-options"), ["sameorigin"]);
-        assert_eq!(all("strict-transport-security"), ["max-age=600"]);
-        assert_eq!(all("x-xss-protection"), ["1"]);
-        assert_eq!(all("referrer-policy"), ["no-referrer"]);
-        assert_eq!(all("content-security-policy"), ["default-src 'self'"]);
+        for (name, value) in [
+            ("x-frame-options", "sameorigin"),
+            ("strict-transport-security", "max-age=600"),
+            ("x-xss-protection", "1"),
+            ("referrer-policy", "no-referrer"),
+            ("content-security-policy", "default-src 'self'"),
+        ] {
+            let values: Vec<_> = response.headers().get_all(name).iter().collect();
+            assert_eq!(values, [value], "{path}");
+        }
     }
 }
-
-// === changes ===
 
 #[tokio::test]
 async fn a_broken_or_shorter_file_changes_nothing_until_it_is_repaired() {
@@ -233,28 +211,16 @@ async fn a_broken_or_shorter_file_changes_nothing_until_it_is_repaired() {
         "http_server_config:\n  http2: true\n",
     ] {
         server.write("web.yml", broken);
-        assert_eq!(
-            server.status("alice", "right").await,
-            StatusCode::OK,
-            "{broken}"
-        );
-        assert_eq!(
-            server.status("", "").await,
-            StatusCode::UNAUTHORIZED,
-            "{broken}"
-        );
+        let statuses = (server.status("alice", "right").await, server.plain().await);
+        assert_eq!(statuses, (200, 401), "{broken}");
     }
     std::fs::remove_file(server.dir.path().join("web.yml")).unwrap();
     server.config.reload();
-    assert_eq!(server.status("alice", "right").await, StatusCode::OK);
+    assert_eq!(server.status("alice", "right").await, 200);
     server.write("web.yml", users(&[("alice", "repaired"), ("bob", "his")]));
-    for (user, password, status) in [
-        ("alice", "right", StatusCode::UNAUTHORIZED),
-        ("alice", "repaired", StatusCode::OK),
-        ("bob", "his", StatusCode::OK),
-    ] {
-        assert_eq!(server.status(user, password).await, status);
-    }
+    assert_eq!(server.status("alice", "right").await, 401);
+    assert_eq!(server.status("alice", "repaired").await, 200);
+    assert_eq!(server.status("bob", "his").await, 200);
 }
 
 #[tokio::test]
@@ -266,43 +232,30 @@ async fn half_a_file_removes_no_protection_of_certificates() {
     let lines: Vec<&str> = config.lines().collect();
     for length in 0..lines.len() {
         server.write("web.yml", lines[..length].join("\n"));
-        assert!(
-            !tls::gets_in(&server, Some("client")).await,
-            "{length} lines"
-        );
-        let plain = server.http("/metrics").send().await.unwrap();
-        assert_eq!(plain.status(), StatusCode::BAD_REQUEST, "{length} lines");
+        let gets_in = tls::gets_in(&server, Some("client")).await;
+        assert!(!gets_in, "{length} lines");
+        assert_eq!(server.plain().await, 400, "{length} lines");
     }
 }
 
 #[tokio::test]
 async fn tls_can_be_switched_on_and_a_renewed_certificate_is_shown_to_the_next_connection() {
     let server = Server::start("").await;
-    assert_eq!(
-        server.http("/-/healthy").send().await.unwrap().status(),
-        200
-    );
+    assert_eq!(server.plain().await, 200);
     server.write("web.yml", TLS);
-    assert_eq!(
-        server.http("/-/healthy").send().await.unwrap().status(),
-        400
-    );
+    assert_eq!(server.plain().await, 400);
     let url = format!("https://{}/-/healthy", server.address());
     let accepted = async |name| {
-        let client = client()
-            .tls_certs_only([certificate(name)])
-            .build()
-            .unwrap();
+        let client = client().tls_certs_only([certificate(name)]);
+        let client = client.build().unwrap();
         client.get(&url).send().await.is_ok()
     };
     assert!(accepted("ca.pem").await);
     // Certificate and key are two files: in between they do not match.
-    for (name, new) in [
-        ("server.pem", "stranger.pem"),
-        ("server.key", "stranger.key"),
-    ] {
+    for kind in ["pem", "key"] {
         assert!(accepted("ca.pem").await);
-        server.write(name, std::fs::read(tls_file(new)).unwrap());
+        let new = tls_file(&format!("stranger.{kind}"));
+        server.write(&format!("server.{kind}"), std::fs::read(new).unwrap());
     }
     assert!(!accepted("ca.pem").await && accepted("stranger.pem").await);
 }

@@ -17,15 +17,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::{Server, TLS, client, directory, tls_file};
 use crate::support::captured::Captured;
-use crate::web::{closed, measured, memory, tight};
+use crate::web::{assert_little_memory, closed, tight};
 
-/// Completes a handshake, and returns the bare connection.
-async fn connect(address: SocketAddr, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
-    connect_showing(address, protocol, None).await
-}
-
-/// Completes a handshake with a certificate, which may be one that rustls itself would refuse.
-async fn connect_showing(
+/// Completes a handshake, perhaps with a certificate, which may be one that rustls itself would refuse; returns the bare connection.
+async fn connect(
     address: SocketAddr,
     protocol: &[u8],
     shown: Option<&str>,
@@ -58,10 +53,8 @@ pub(super) async fn gets_in(server: &Server, shown: Option<&str>) -> bool {
         client.identity(Identity::from_pem(&pem).unwrap())
     });
     let request = client.build().unwrap().get(server.url("https", "/metrics"));
-    request
-        .send()
-        .await
-        .is_ok_and(|response| response.status() == StatusCode::OK)
+    let response = request.send().await;
+    response.is_ok_and(|response| response.status() == StatusCode::OK)
 }
 
 #[tokio::test]
@@ -69,16 +62,11 @@ async fn everything_is_behind_tls_and_http2_is_offered_unless_it_is_switched_off
     let server = Server::start(TLS).await;
     for path in ["/metrics", "/", "/-/healthy"] {
         let response = server.https(path).send().await.unwrap();
-        assert_eq!(
-            (response.status(), response.version()),
-            (StatusCode::OK, Version::HTTP_2)
-        );
+        let found = (response.status(), response.version());
+        assert_eq!(found, (StatusCode::OK, Version::HTTP_2));
     }
-    let old = client()
-        .http1_only()
-        .build()
-        .unwrap()
-        .get(server.url("https", "/metrics"));
+    let old = client().http1_only().build().unwrap();
+    let old = old.get(server.url("https", "/metrics"));
     assert_eq!(old.send().await.unwrap().version(), Version::HTTP_11);
     let plain = server.http("/metrics").send().await.unwrap();
     assert_eq!(plain.status(), StatusCode::BAD_REQUEST);
@@ -98,33 +86,24 @@ async fn only_the_configured_versions_are_spoken() {
         ("  max_version: TLS12\n", true, false),
     ] {
         let server = Server::start(&format!("{TLS}{field}")).await;
-        for (version, spoken) in [
-            (tls::Version::TLS_1_2, tls12),
-            (tls::Version::TLS_1_3, tls13),
-        ] {
+        let versions = [tls::Version::TLS_1_2, tls::Version::TLS_1_3];
+        for (version, spoken) in versions.into_iter().zip([tls12, tls13]) {
             let client = client().tls_version_min(version).tls_version_max(version);
-            let request = client
-                .build()
-                .unwrap()
-                .get(server.url("https", "/-/healthy"));
+            let client = client.build().unwrap();
+            let request = client.get(server.url("https", "/-/healthy"));
             assert_eq!(request.send().await.is_ok(), spoken, "{field} {version:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_certificate_of_version_1_is_served() {
-    let server = Server::start(&TLS.replace("server.", "version1.")).await;
-    // This client refuses it, others do not.
-    let error = connect(server.address(), b"h2").await.unwrap_err();
-    assert!(
-        error.to_string().contains("UnsupportedCertVersion"),
-        "{error}"
-    );
-}
-
-#[tokio::test]
 async fn a_failed_handshake_is_logged_with_advice_for_certificates_of_version_1() {
+    let server = Server::start(&TLS.replace("server.", "version1.")).await;
+    // It is served all the same: this client refuses it, others do not.
+    let error = connect(server.address(), b"h2", None).await.unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("UnsupportedCertVersion"), "{error}");
+
     let log = Captured::begin();
     let server = Server::start(&format!("{TLS}  client_auth_type: RequireAnyClientCert\n")).await;
     for (shown, part) in [
@@ -132,14 +111,11 @@ async fn a_failed_handshake_is_logged_with_advice_for_certificates_of_version_1(
         (Some("version1"), "X.509 version 1; create version 3"),
     ] {
         // In TLS 1.3 the client is done before the server has seen its certificate.
-        if let Ok(mut stream) = connect_showing(server.address(), b"h2", shown).await {
+        if let Ok(mut stream) = connect(server.address(), b"h2", shown).await {
             closed(&mut stream).await;
         }
-        assert!(
-            log.lines().iter().any(|line| line.contains(part)),
-            "{:?}",
-            log.lines()
-        );
+        let log = log.lines();
+        assert!(log.iter().any(|line| line.contains(part)), "{log:?}");
     }
 }
 
@@ -154,48 +130,35 @@ async fn the_five_policies_for_clients_are_those_of_go() {
         ("VerifyClientCertIfGiven", [true, false, true]),
         ("RequireAndVerifyClientCert", [false, false, true]),
     ] {
-        let authority = match policy {
-            "NoClientCert" => "",
-            _ => "  client_ca_file: ca.pem\n",
-        };
-        let server =
-            Server::start(&format!("{TLS}  client_auth_type: {policy}\n{authority}")).await;
+        let authority = ["", "  client_ca_file: ca.pem\n"][usize::from(policy != "NoClientCert")];
+        let config = format!("{TLS}  client_auth_type: {policy}\n{authority}");
+        let server = Server::start(&config).await;
         let shown = [None, Some("stranger"), Some("client")];
         for (shown, wanted) in shown.into_iter().zip(wanted) {
             assert_eq!(gets_in(&server, shown).await, wanted, "{policy} {shown:?}");
         }
     }
     // The authorities of the system, as in Go, which signed none of these.
-    let server = Server::start(&format!(
-        "{TLS}  client_auth_type: VerifyClientCertIfGiven\n"
-    ))
-    .await;
+    let config = format!("{TLS}  client_auth_type: VerifyClientCertIfGiven\n");
+    let server = Server::start(&config).await;
     assert!(gets_in(&server, None).await && !gets_in(&server, Some("client")).await);
 }
 
 #[tokio::test]
 async fn an_allowed_name_of_any_kind_must_match_exactly() {
-    for (name, shown, wanted) in [
-        ("stranger.example", "stranger", true),
-        ("127.0.0.1", "stranger", true),
-        ("2001:db8::1", "stranger", true),
-        ("stranger@example.org", "stranger", true),
-        ("spiffe://example.org/stranger", "stranger", true),
-        ("example", "stranger", false),
-        ("127.0.0.2", "stranger", false),
-        ("2001:db8:0::1", "stranger", false),
-        ("STRANGER.example", "stranger", false),
-        ("", "stranger", false),
-        // The common name is not a subject alternative name.
-        ("client", "client", false),
-    ] {
-        let fields = "client_auth_type: RequireAnyClientCert\n  client_allowed_sans";
-        let server = Server::start(&format!("{TLS}  {fields}: [one, \"{name}\"]\n")).await;
-        assert_eq!(gets_in(&server, Some(shown)).await, wanted, "{name}");
+    let right =
+        "stranger.example|127.0.0.1|2001:db8::1|stranger@example.org|spiffe://example.org/stranger";
+    // The common name is not a subject alternative name.
+    let wrong = "|example|127.0.0.2|2001:db8:0::1|STRANGER.example|client";
+    for (names, wanted) in [(right, true), (wrong, false)] {
+        for name in names.split('|') {
+            let shown = if name == "client" { name } else { "stranger" };
+            let fields = "client_auth_type: RequireAnyClientCert\n  client_allowed_sans";
+            let server = Server::start(&format!("{TLS}  {fields}: [one, \"{name}\"]\n")).await;
+            assert_eq!(gets_in(&server, Some(shown)).await, wanted, "{name}");
+        }
     }
 }
-
-// === clients that begin and do not end ===
 
 /// The first bytes of a handshake.
 const BEGUN: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03";
@@ -257,11 +220,9 @@ async fn unfinished_handshakes_and_unread_responses_do_not_keep_a_scraper_out() 
             let _ = stream.write_all(BEGUN).await;
             clients.push(Box::new(stream));
         } else {
-            let mut stream = connect(server.address(), b"h2").await.unwrap();
-            stream
-                .write_all(&[preface(NO_WINDOW), get(1)].concat())
-                .await
-                .unwrap();
+            let mut stream = connect(server.address(), b"h2", None).await.unwrap();
+            let sent = [preface(NO_WINDOW), get(1)].concat();
+            stream.write_all(&sent).await.unwrap();
             clients.push(Box::new(stream));
         }
     }
@@ -285,39 +246,24 @@ async fn a_client_that_does_not_go_on_after_its_handshake_is_closed() {
         // Headers without their end.
         (b"h2", [preface(NO_WINDOW), headers].concat()),
     ] {
-        let mut stream = connect(server.address(), protocol).await.unwrap();
+        let mut stream = connect(server.address(), protocol, None).await.unwrap();
         stream.write_all(&sent).await.unwrap();
         closed(&mut stream).await;
     }
-    assert_eq!(
-        server.https("/metrics").send().await.unwrap().status(),
-        StatusCode::OK
-    );
+    let response = server.https("/metrics").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
 }
 
 #[tokio::test]
 async fn clients_of_http2_that_take_no_response_use_little_memory() {
     let dir = directory(TLS);
-    let (child, address) = measured(dir.path().join("web.yml").to_str().unwrap()).await;
-    let client = client().timeout(Duration::from_secs(10)).build().unwrap();
-    let scrape = async || {
-        let url = format!("https://localhost:{}/metrics", address.port());
-        client.get(url).send().await.unwrap().text().await.unwrap()
+    let requests = (0..30).map(|number| get(number * 2 + 1));
+    let sent = [preface(NO_WINDOW), requests.collect::<Vec<_>>().concat()].concat();
+    let connect = async |address| {
+        let mut stream = connect(address, b"h2", None).await.unwrap();
+        let _ = stream.write_all(&sent).await;
+        stream
     };
-    assert!(scrape().await.len() > 800_000);
-    let idle = memory(&child, "VmRSS:");
-    let mut clients = Vec::new();
-    for number in 0..40 {
-        let mut stream = connect(address, b"h2").await.unwrap();
-        let requests = (0..30).map(|number| get(number * 2 + 1));
-        let sent = std::iter::once(preface(NO_WINDOW)).chain(requests);
-        let _ = stream.write_all(&sent.collect::<Vec<_>>().concat()).await;
-        clients.push(stream);
-        if number % 10 == 9 {
-            scrape().await;
-        }
-    }
-    scrape().await;
-    let peak = memory(&child, "VmHWM:");
-    assert!(peak < idle + 64, "{idle} MiB idle, {peak} MiB at the peak");
+    let (config, client) = (dir.path().join("web.yml"), client().build().unwrap());
+    assert_little_memory(Some(&config), &client, 40, connect).await;
 }

@@ -1,0 +1,496 @@
+//! The state file: bounded, used by one process, readable by the versions that may read it, and replaced if it is damaged.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tempfile::TempDir;
+
+use super::*;
+use crate::audit::{publish, restore};
+use crate::metrics::Metrics;
+use crate::metrics::audit::Total;
+use crate::telemetry::captured::Captured;
+
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+pub(super) const MIB: u64 = 1 << 20;
+
+/// A state file and the process that has it open.
+pub(super) struct World {
+    pub(super) directory: TempDir,
+    pub(super) settings: Settings,
+    pub(super) zero_hold: Duration,
+    pub(super) metrics: Metrics,
+    open: Option<(LedgerHandle, LedgerState)>,
+    /// The tail's state of the last commit.
+    pub(super) tail: TailState,
+}
+
+/// Log records that are nothing but their JSON, behind a byte for their kind.
+struct Plain;
+
+impl Encode for Plain {
+    fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>) {
+        let record = [&[record.kind as u8], record.json.as_bytes()].concat();
+        prost::encoding::bytes::encode(2, &record, out);
+    }
+
+    fn redact(&self, json: &str) -> String {
+        json.to_owned()
+    }
+
+    fn decode(&self, record: &[u8]) -> (RecordKind, String) {
+        let mut record = &record[1..];
+        prost::encoding::decode_varint(&mut record).unwrap();
+        let json = String::from_utf8(record[1..].to_vec()).unwrap();
+        (RecordKind::from_code(record[0].into()), json)
+    }
+}
+
+// === impl World ===
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(super) fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let directory = directory.unwrap();
+        let mut settings = Settings {
+            path: StatePath::File(directory.path().join("state.db")),
+            max_size: 8 * MIB,
+            base_url: "https://api.example".to_owned(),
+            filters: "[]".to_owned(),
+            outbox: true,
+            encoder: Arc::new(Plain),
+            actor_label: ActorLabel::Id,
+            max_actors: 1000,
+            actor_idle: 30 * DAY,
+            reread_window: Duration::from_secs(3600),
+            max_dead_letters: 100,
+        };
+        change(&mut settings);
+        let mut world = Self {
+            directory,
+            settings,
+            zero_hold: Duration::ZERO,
+            metrics: Metrics::new(Duration::ZERO),
+            open: None,
+            tail: TailState::default(),
+        };
+        world.restart();
+        world
+    }
+
+    /// Another process opens the file.
+    pub(super) fn restart(&mut self) {
+        self.open = None;
+        let (ledger, state) = LedgerHandle::open(self.settings.clone()).unwrap();
+        self.metrics = Metrics::new(self.zero_hold);
+        restore(&self.metrics, state.counted.clone());
+        self.metrics.audit.restore_counted(state.events);
+        self.tail = state.tail.clone();
+        self.open = Some((ledger, state));
+    }
+
+    fn refused(&self) -> OpenError {
+        LedgerHandle::open(self.settings.clone()).unwrap_err()
+    }
+
+    pub(super) fn ledger(&self) -> &LedgerHandle {
+        &self.open.as_ref().unwrap().0
+    }
+
+    /// Returns what was in the file when it was opened.
+    fn opened(&self) -> &LedgerState {
+        &self.open.as_ref().unwrap().1
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.path().join("state.db")
+    }
+
+    /// Makes another name for the file.
+    fn link(&self) -> StatePath {
+        let link = self.directory.path().join("link.db");
+        std::os::unix::fs::symlink(self.path(), &link).unwrap();
+        StatePath::File(link)
+    }
+
+    /// Returns the bytes of the file and of its write-ahead log.
+    pub(super) fn bytes(&self) -> u64 {
+        let files = ["state.db", "state.db-wal"].map(|name| self.directory.path().join(name));
+        let sizes = files.iter().filter_map(|file| file.metadata().ok());
+        sizes.map(|file| file.len()).sum()
+    }
+
+    /// Commits a page at its place.
+    pub(super) async fn commit(&mut self, mut commit: Commit) -> Result<(), LedgerError> {
+        let mut tail = self.tail.clone();
+        commit.place = tail.take_place();
+        commit.top = true;
+        commit.tail = Some(tail.clone());
+        publish(&self.metrics, self.ledger().commit(commit).await?);
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Commits `count` entries from number `first` on.
+    pub(super) async fn page(&mut self, first: u64, count: u64) {
+        let commit = page(first, count, Timestamp::now());
+        self.commit(commit).await.unwrap();
+    }
+
+    /// Commits pages until the file is full. Returns the number of the next entry.
+    pub(super) async fn fill(&mut self, mut count: u64) -> u64 {
+        while !self.ledger().is_full() {
+            self.page(count, 1000).await;
+            count += 1000;
+            assert!(count < 3_000_000, "it never fills");
+        }
+        count
+    }
+
+    pub(super) fn counted(&self) -> u64 {
+        let events = self.metrics.audit.events();
+        events.iter().map(|(_, count)| count).sum()
+    }
+
+    pub(super) fn total(&self, total: Total) -> u64 {
+        self.metrics.audit.total(total)
+    }
+
+    pub(super) fn backlog(&self) -> u64 {
+        self.ledger().status().backlog
+    }
+
+    pub(super) async fn batch(&self, max_records: usize) -> Vec<OutboxRecord> {
+        let batch = self.ledger().outbox_batch(max_records, 3 << 20).await;
+        batch.unwrap()
+    }
+
+    pub(super) async fn settle(&self, settled: Settled) {
+        self.ledger().outbox_settle(settled).await.unwrap();
+    }
+
+    pub(super) async fn deliver(&self, records: &[OutboxRecord]) {
+        let delivered = records.iter().map(|record| record.position).collect();
+        self.settle(Settled {
+            delivered,
+            ..Settled::default()
+        })
+        .await;
+    }
+
+    /// Takes everything out of the outbox.
+    pub(super) async fn drain(&self) -> Vec<String> {
+        let mut taken = Vec::new();
+        loop {
+            let batch = self.batch(512).await;
+            if batch.is_empty() {
+                return taken;
+            }
+            taken.extend(json(&batch));
+            self.deliver(&batch).await;
+        }
+    }
+
+    /// Opens the file as another program does.
+    pub(super) fn other(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.path()).unwrap()
+    }
+
+    /// Changes the file as another program does, while no process has it open.
+    fn change(&mut self, sql: &str) {
+        self.open = None;
+        self.other().execute_batch(sql).unwrap();
+    }
+
+    /// Returns how many files were set aside.
+    fn asides(&self) -> usize {
+        let files = std::fs::read_dir(self.directory.path()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let is_aside = |name: &String| name.contains(".damaged-") && !name.contains("-wal");
+        names
+            .filter(|name| is_aside(name) && !name.contains("-shm"))
+            .count()
+    }
+}
+
+pub(super) fn entry(number: u64, created_at: Timestamp) -> NewEntry {
+    NewEntry {
+        id: EventId(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        created_at,
+        disposition: Disposition::Live,
+        event: Ok(NewEvent {
+            activity_type: format!("TYPE_{}", number % 5),
+            actor: Some(ActorRef {
+                id: (number % 7).to_string(),
+                name: None,
+            }),
+            malformed: false,
+        }),
+        // Every text differs, as real ones do.
+        raw: format!(
+            "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}\"}}",
+            number.wrapping_mul(0xd134_2543_de82_ef95),
+            number * 7919
+        ),
+    }
+}
+
+pub(super) fn page(first: u64, count: u64, at: Timestamp) -> Commit {
+    let entries = (first..first + count).map(|number| entry(number, at));
+    Commit {
+        entries: entries.collect(),
+        ..Commit::new(at)
+    }
+}
+
+pub(super) fn gap(message: &str) -> Gap {
+    Gap {
+        reason: GapReason::Retention,
+        from: None,
+        to: None,
+        message: message.to_owned(),
+    }
+}
+
+/// The texts of entries `first..last`.
+pub(super) fn raw(first: u64, last: u64) -> Vec<String> {
+    let numbers = first..last;
+    numbers
+        .map(|number| entry(number, Timestamp::UNIX_EPOCH).raw)
+        .collect()
+}
+
+/// The texts of records.
+pub(super) fn json(records: &[OutboxRecord]) -> Vec<String> {
+    let texts = records.iter().map(|record| Plain.decode(&record.bytes).1);
+    texts.collect()
+}
+
+#[tokio::test]
+async fn a_year_of_events_leaves_a_bounded_file_and_a_floor() {
+    for jump in [false, true] {
+        let mut world = World::with(|settings| settings.outbox = false);
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        for day in 0..365u32 {
+            let at = start + DAY * day;
+            let mut commit = page(u64::from(day) * 1000, 1000, at);
+            // The service's clock jumps ahead for a day.
+            let ahead = DAY * if jump && day == 20 { 365 } else { 0 };
+            commit.server_time = at + ahead;
+            world.tail.reread_at = Some(at + ahead);
+            world.commit(commit).await.unwrap();
+            let oldest = entry(u64::from(day) * 1000, start).id;
+            assert_eq!(world.ledger().holds([oldest]), [true]);
+        }
+        assert_eq!(world.counted(), 365_000);
+        let state = world.ledger().state().await.unwrap();
+        let floor = state.prune_floor.expect("ids were pruned");
+        let newest = start + DAY * 364 - Duration::from_secs(3600);
+        assert!(floor > start + DAY * 300 && floor <= newest, "{floor}");
+        assert!(world.bytes() < 5 * MIB, "{} bytes", world.bytes());
+        let (old, new) = (entry(0, start).id, entry(364_999, start).id);
+        assert_eq!(world.ledger().holds([old, new]), [false, true]);
+        world.restart();
+        assert_eq!(world.ledger().holds([old, new]), [false, true]);
+    }
+}
+
+#[tokio::test]
+async fn the_delay_has_fractions_of_a_second_if_both_clocks_agree() {
+    for (ahead, expected) in [(700, 1.7), (3_600_000, 1.0), (-5_000, 1.0)] {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let mut commit = page(0, 10, now - Duration::from_secs(1));
+        commit.server_time = now;
+        commit.arrived_at = now + SignedDuration::from_millis(ahead);
+        let changes = World::new().ledger().commit(commit).await.unwrap();
+        let is_right = |delay: &f64| (delay - expected).abs() < 0.01;
+        assert_eq!(
+            changes
+                .delays
+                .iter()
+                .filter(|delay| is_right(delay))
+                .count(),
+            10
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused_also_by_another_name() {
+    let mut world = World::new();
+    for path in [world.settings.path.clone(), world.link()] {
+        world.settings.path = path;
+        let error = world.refused();
+        assert!(matches!(error, OpenError::Locked(_)), "{error}");
+    }
+}
+
+/// Somebody deleted the lock file, and started a second process.
+#[tokio::test]
+async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
+    for by_link in [false, true] {
+        let mut world = World::new();
+        world.page(0, 10).await;
+        std::fs::remove_file(world.directory.path().join("state.db.lock")).unwrap();
+        if by_link {
+            world.settings.path = world.link();
+        }
+        let first = world.ledger().clone();
+        let (second, mut state) = LedgerHandle::open(world.settings.clone()).unwrap();
+        let mut commit = page(10, 10, Timestamp::now());
+        commit.place = state.tail.take_place();
+        for refused in [
+            first.commit(commit.clone()).await.map(drop),
+            first.outbox_batch(10, usize::MAX).await.map(drop),
+            first.outbox_newest().await.map(drop),
+            first.outbox_settle(Settled::default()).await,
+        ] {
+            assert!(matches!(refused, Err(LedgerError::Fenced)), "{refused:?}");
+        }
+        first.fenced().await;
+        second.commit(commit).await.unwrap();
+        let batch = second.outbox_batch(100, usize::MAX).await.unwrap();
+        assert_eq!(json(&batch), raw(0, 20));
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
+    for damage in [
+        "DROP TABLE pages; DROP TABLE outbox",
+        "DROP TABLE state",
+        "UPDATE state SET tail = 'no JSON'",
+        "ALTER TABLE state DROP COLUMN prune_floor",
+    ] {
+        let mut world = World::new();
+        for time in 1..=2 {
+            world.page(0, 10).await;
+            world.change(damage);
+            world.restart();
+            assert_eq!((world.backlog(), world.counted()), (0, 0), "{damage}");
+            assert!(world.opened().recreated_at.is_some(), "{damage}");
+            assert_eq!(world.asides(), time, "every damaged file is kept: {damage}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_cut_to_nothing_is_created_again_with_a_warning() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.open = None;
+    std::fs::File::create(world.path()).unwrap();
+    let log = Captured::begin();
+    world.restart();
+    assert!(
+        log.lines().concat().contains("was empty"),
+        "{:?}",
+        log.lines()
+    );
+    assert!(world.opened().recreated_at.is_some());
+    world.page(0, 10).await;
+    assert_eq!(world.counted(), 10);
+}
+
+#[tokio::test]
+async fn files_of_other_programs_are_refused_and_not_touched() {
+    let text = b"this is no database at all, not even a small one, and longer than a header of one hundred bytes";
+    let mut world = World::new();
+    let path = world.directory.path().join("theirs.db");
+    world.settings.path = StatePath::File(path.clone());
+    let theirs = rusqlite::Connection::open(&path).unwrap();
+    theirs.execute_batch("CREATE TABLE theirs (x)").unwrap();
+    drop(theirs);
+    for content in [
+        std::fs::read(&path).unwrap(),
+        text.to_vec(),
+        b"short".to_vec(),
+    ] {
+        std::fs::write(&path, &content).unwrap();
+        let error = world.refused();
+        assert!(matches!(error, OpenError::Foreign(_)), "{error}");
+        assert!(error.to_string().contains("--state.path"), "{error}");
+        assert!(std::fs::read(&path).unwrap() == content);
+        assert_eq!(world.asides(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_newer_file_is_used_if_it_allows_it() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.change(
+        "UPDATE state SET schema_version = 9, oldest_reader = 3; ALTER TABLE pages ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
+    );
+    world.restart();
+    world.page(10, 10).await;
+    assert_eq!((world.counted(), world.backlog()), (20, 20));
+    world.change("UPDATE state SET oldest_reader = 9");
+    let error = world.refused();
+    assert!(
+        matches!(error, OpenError::Newer { version: 9, .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn nobody_else_may_read_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut world = World::new();
+    world.page(0, 1).await;
+    for file in std::fs::read_dir(world.directory.path()).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}", file.path().display());
+    }
+}
+
+#[tokio::test]
+async fn damage_found_while_running_sets_the_file_aside_and_counts_nothing_twice() {
+    let mut world = World::with(|settings| settings.max_size = 64 * MIB);
+    for first in 0..120 {
+        world.page(first * 1000, 1000).await;
+    }
+    world.restart();
+    let mut file = std::fs::read(world.path()).unwrap();
+    assert!(
+        file.len() > 3 << 20,
+        "more than is kept in memory: {}",
+        file.len()
+    );
+    file[4096..].fill(0x5a);
+    std::fs::write(world.path(), &file).unwrap();
+    let error = loop {
+        if let Err(error) = world.commit(page(200_000, 1000, Timestamp::now())).await {
+            break error;
+        }
+        match world.ledger().outbox_batch(usize::MAX, usize::MAX).await {
+            Ok(batch) => assert!(batch.len() < 200_000, "it never notices"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
+    world.ledger().damaged().await;
+    let counted = world.counted();
+    let again = world.commit(page(300_000, 1, Timestamp::now())).await;
+    assert!(matches!(again, Err(LedgerError::Damaged(_))), "{again:?}");
+    assert_eq!(world.counted(), counted);
+    // The old handle has neither the file nor its lock any more.
+    let old = world.ledger().clone();
+    old.set_aside().await.unwrap();
+    world.restart();
+    let numbers = (world.counted(), world.backlog(), world.asides());
+    assert_eq!(numbers, (0, 0, 1));
+    assert!(
+        world.opened().recreated_at.is_some(),
+        "an alert needs the time"
+    );
+    world.page(300_000, 10).await;
+    assert_eq!((world.counted(), world.backlog()), (10, 10));
+}

@@ -1,0 +1,299 @@
+//! The outbox and the dead letters: bounded, in order, only what was acknowledged leaves, and a full disk loses nothing.
+
+use jiff::Timestamp;
+
+use super::ledger_tests::{MIB, World, entry, gap, json, page, raw};
+use super::*;
+use crate::metrics::audit::Total;
+
+/// A page of one entry that cannot be counted.
+fn malformed(number: u64, raw: String) -> Commit {
+    let mut commit = page(number, 1, Timestamp::now());
+    commit.entries[0].event = Err("unreadable".to_owned());
+    commit.entries[0].raw = raw;
+    commit
+}
+
+fn rejected(record: &OutboxRecord) -> Settled {
+    Settled {
+        rejected: vec![Rejected {
+            position: record.position,
+            arrived_at: record.arrived_at,
+            reason: DeadReason::Refused,
+            message: "no".to_owned(),
+            bytes: record.bytes.clone(),
+        }],
+        ..Settled::default()
+    }
+}
+
+#[tokio::test]
+async fn a_backlog_stops_at_the_limit_and_drains_oldest_first() {
+    let mut world = World::new();
+    let committed = world.fill(0).await;
+    assert!(world.bytes() <= 8 * MIB, "{} bytes", world.bytes());
+    assert_eq!((world.backlog(), world.counted()), (committed, committed));
+    // It does not stop the tail if no collector is configured.
+    for (outbox, full) in [(false, false), (true, true)] {
+        world.settings.outbox = outbox;
+        world.restart();
+        assert_eq!(
+            (world.backlog(), world.ledger().is_full()),
+            (committed, full)
+        );
+    }
+    assert_eq!(world.drain().await, raw(0, committed));
+    let status = world.ledger().status();
+    assert!(!world.ledger().is_full() && status.oldest.is_none());
+    let (left, used) = (world.path().metadata().unwrap().len(), status.size_bytes);
+    assert!(left < used + MIB, "{left} bytes for {used}");
+}
+
+#[tokio::test]
+async fn what_a_large_page_took_is_given_back() {
+    let mut world = World::new();
+    let mut commit = page(0, 1000, Timestamp::now());
+    for (number, entry) in (0u64..).zip(&mut commit.entries) {
+        let words = (0..600).map(|word| (number << 32 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        entry.raw = words.map(|word| format!("{word:016x}")).collect();
+    }
+    world.commit(commit).await.unwrap();
+    let log = world.path().with_file_name("state.db-wal");
+    let (log, all) = (log.metadata().unwrap().len(), world.bytes());
+    assert!(log < MIB && all > 6 * MIB, "{log} of {all}");
+    assert!(world.ledger().is_full());
+    assert_eq!(world.drain().await.len(), 1000);
+    assert!(!world.ledger().is_full());
+    assert!(world.bytes() < MIB, "{} bytes", world.bytes());
+}
+
+#[tokio::test]
+async fn delivery_continues_after_the_last_acknowledged_record() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.page(10, 10).await;
+    world.deliver(&world.batch(13).await).await;
+    let instance = world.ledger().instance_id();
+    world.restart();
+    assert_eq!((world.backlog(), world.counted()), (7, 20));
+    assert_eq!(world.ledger().instance_id(), instance);
+    assert_eq!(world.drain().await, raw(13, 20));
+}
+
+/// The newest record is delivered first if a collector rejects the oldest.
+#[tokio::test]
+async fn a_witness_leaves_out_of_order() {
+    let mut world = World::new();
+    world.page(0, 3).await;
+    world.page(3, 2).await;
+    for left in [4, 3, 2] {
+        let newest = world.ledger().outbox_newest().await.unwrap().unwrap();
+        world
+            .settle(Settled {
+                witness: Some(newest.position),
+                ..Settled::default()
+            })
+            .await;
+        assert_eq!(world.backlog(), left);
+    }
+    assert_eq!(world.drain().await, raw(0, 2));
+}
+
+/// Pages above an open range wait, until it is closed or released.
+#[tokio::test]
+async fn records_above_an_open_range_wait_for_it() {
+    let mut world = World::new();
+    world.page(0, 2).await;
+    let range = |released| {
+        let range = serde_json::json!({
+            "id": 2 * STRIDE, "kind": "catch_up", "cursor": "c", "received_at": Timestamp::now(), "end": null, "oldest": null,
+            "opened_at": Timestamp::now(), "last_contact": null, "expected": true, "older_pages": 0,
+            "released": released, "place": 2 * STRIDE,
+        });
+        serde_json::from_value(range).unwrap()
+    };
+    world.tail.ranges = vec![range(false)];
+    world.page(4, 2).await;
+    assert_eq!(world.batch(100).await.len(), 2);
+    world.restart();
+    assert_eq!((world.batch(100).await.len(), world.backlog()), (2, 4));
+    // The range brings its page, below the one that opened it.
+    let mut commit = page(2, 2, Timestamp::now());
+    commit.place = 2 * STRIDE - 1;
+    world.tail.ranges = vec![range(true)];
+    commit.tail = Some(world.tail.clone());
+    world.ledger().commit(commit).await.unwrap();
+    assert_eq!(world.drain().await, raw(0, 6));
+}
+
+#[tokio::test]
+async fn dead_letters_are_bounded_in_number_and_size() {
+    let mut world = World::new();
+    world.page(0, 150).await;
+    for record in world.batch(150).await {
+        world.settle(rejected(&record)).await;
+    }
+    let status = world.ledger().status();
+    let letters = (status.dead_letters, status.dead_lettered, status.evicted);
+    assert_eq!(letters, (100, 150, 50));
+    assert_eq!((status.backlog, world.total(Total::Malformed)), (0, 0));
+    for number in 0..40 {
+        let raw = format!("{number}{}", "x".repeat(300_000));
+        world.commit(malformed(1000 + number, raw)).await.unwrap();
+    }
+    let kept = world.ledger().status().dead_letters;
+    assert!((4..=6).contains(&kept), "{kept} in a quarter of the limit");
+    assert!(world.bytes() < 5 * MIB, "{} bytes", world.bytes());
+    let newest = "SELECT substr(raw, 1, 2) FROM dead_letters ORDER BY id DESC LIMIT 1";
+    let newest = world.other().query_row(newest, [], |row| row.get(0));
+    assert_eq!(newest, Ok("39".to_owned()));
+}
+
+#[tokio::test]
+async fn a_rejected_record_is_a_dead_letter_and_can_be_sent_again() {
+    let mut world = World::with(|settings| settings.max_size = 256 * MIB);
+    world.page(0, 2).await;
+    world.settle(rejected(&world.batch(1).await[0])).await;
+    for number in 0..20 {
+        let raw = format!("{number:02}{}", "x".repeat(100_000));
+        world.commit(malformed(10 + number, raw)).await.unwrap();
+    }
+    let letters = DeadLetters::open(&world.path()).unwrap();
+    assert_eq!(letters.replay(&Selection::All).unwrap(), 21);
+    assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 21);
+    let drained = world.drain().await;
+    assert_eq!(drained[..2], [raw(1, 2), raw(0, 1)].concat());
+    assert!(drained[2..].iter().map(|raw| &raw[..2]).is_sorted() && drained.len() == 22);
+    assert_eq!(world.ledger().status().replayed, 21);
+}
+
+#[tokio::test]
+async fn dead_letters_that_an_operator_deletes_make_room() {
+    let mut world = World::new();
+    world
+        .commit(malformed(0, "x".repeat(1 << 20)))
+        .await
+        .unwrap();
+    world.fill(1).await;
+    let letters = DeadLetters::open(&world.path()).unwrap();
+    assert_eq!(letters.drop_letters(&Selection::All).unwrap(), 1);
+    assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 0);
+    assert!(!world.ledger().is_full());
+}
+
+#[tokio::test]
+async fn an_acknowledgement_waits_for_another_writer() {
+    let mut world = World::new();
+    world.page(0, 20).await;
+    let other = world.other();
+    for record in world.batch(100).await {
+        let sql = "BEGIN IMMEDIATE; UPDATE dead_letters SET queued = 1";
+        other.execute_batch(sql).unwrap();
+        let mut acknowledged = Box::pin(world.deliver(std::slice::from_ref(&record)));
+        for _ in 0..100 {
+            assert!(futures_util::poll!(&mut acknowledged).is_pending());
+            tokio::task::yield_now().await;
+        }
+        other.execute_batch("COMMIT").unwrap();
+        acknowledged.await;
+    }
+    let failures = world.ledger().status().commit_failures;
+    assert_eq!((world.backlog(), failures), (0, 0));
+}
+
+#[tokio::test]
+async fn gaps_without_entries_wait_for_the_collector_like_any_record() {
+    let mut world = World::new();
+    world.page(0, 2).await;
+    for message in ["one", "other"] {
+        let mut commit = Commit::new(Timestamp::now());
+        commit.gaps = vec![gap(message)];
+        world.commit(commit).await.unwrap();
+    }
+    world.page(2, 1).await;
+    let records = world.drain().await;
+    let names = ["\"0\"", "\"1\"", "one", "other", "\"2\""];
+    assert_eq!(records.len(), names.len(), "{records:?}");
+    for (record, name) in records.iter().zip(names) {
+        assert!(record.contains(name), "{name}: {record}");
+    }
+    assert_eq!(world.total(Total::Gaps), 2);
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_a_gap_and_stops_no_other() {
+    let mut world = World::new();
+    for first in [0, 10, 20] {
+        world.page(first, 10).await;
+    }
+    let sql = "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = ?1";
+    world.other().execute(sql, [2 * STRIDE]).unwrap();
+    assert_eq!(json(&world.batch(100).await), raw(0, 10));
+    let mut taken = world.drain().await;
+    let gap = taken.pop().unwrap();
+    assert_eq!(taken, [raw(0, 10), raw(20, 30)].concat());
+    let words = ["damaged_page", "10 log records"];
+    assert!(words.iter().all(|words| gap.contains(words)), "{gap}");
+    world.page(30, 1).await;
+    let numbers = (world.total(Total::Gaps), world.counted(), world.backlog());
+    assert_eq!(numbers, (1, 31, 1));
+    world.restart();
+    assert_eq!(world.total(Total::Gaps), 1);
+}
+
+#[tokio::test]
+async fn a_reader_that_prevents_truncation_stops_the_file_at_the_limit() {
+    let mut world = World::with(|settings| settings.outbox = false);
+    world.page(0, 1000).await;
+    let reader = world.other();
+    let sql = "BEGIN; SELECT count(*) FROM pages";
+    reader.execute_batch(sql).unwrap();
+    let committed = world.fill(1000).await;
+    assert!(world.bytes() < 9 * MIB, "{} bytes", world.bytes());
+    reader.execute_batch("COMMIT").unwrap();
+    for look in 0.. {
+        if !world.ledger().is_full() {
+            break;
+        }
+        assert!(look < 1000, "it stays full");
+        world.ledger().state().await.unwrap();
+    }
+    world.page(committed, 1000).await;
+    assert_eq!(world.counted(), committed + 1000);
+}
+
+#[tokio::test]
+async fn a_full_disk_changes_nothing_until_there_is_room() {
+    let mut world = World::new();
+    world.tail.first_sync = Some(FirstSync {
+        history_until: None,
+        at: Timestamp::now(),
+        count_floor: None,
+        history_floor: None,
+    });
+    world.page(0, 1000).await;
+    let before = format!("{:?}", world.ledger().state().await.unwrap());
+    world.ledger().pretend_full(true).await.unwrap();
+    for attempt in 1..=3 {
+        let mut commit = page(1000, 1000, Timestamp::now());
+        commit.gaps = vec![gap("gone")];
+        commit.duplicates = 5;
+        let error = world.commit(commit).await.unwrap_err();
+        assert!(matches!(error, LedgerError::DiskFull), "{error}");
+        let status = world.ledger().status();
+        let numbers = (status.commit_failures, world.counted(), status.backlog);
+        assert_eq!(numbers, (attempt, 1000, 1000));
+    }
+    assert_eq!(world.total(Total::Gaps) + world.total(Total::Duplicate), 0);
+    let ids = [999, 1000].map(|number| entry(number, Timestamp::UNIX_EPOCH).id);
+    assert_eq!(world.ledger().holds(ids), [true, false]);
+    let after = format!("{:?}", world.ledger().state().await.unwrap());
+    assert_eq!(after, before);
+    // To deliver what is there takes no room.
+    world.deliver(&world.batch(1000).await).await;
+    world.ledger().pretend_full(false).await.unwrap();
+    world.page(1000, 1000).await;
+    world.restart();
+    assert_eq!(world.drain().await, raw(1000, 2000));
+    assert_eq!(world.counted(), 2000);
+}

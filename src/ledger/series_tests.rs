@@ -1,0 +1,385 @@
+//! However many actors and activity types there are: a bounded number of series, a bounded file, and no series that
+//! jumps or falls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ring::hmac;
+use tokio::time::Instant;
+
+use super::ledger_tests::{DAY, World};
+use super::*;
+use crate::metrics::audit::Total;
+use crate::metrics::exposition::Format;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Series of the counter, and their values.
+type Values = BTreeMap<String, u64>;
+
+fn world(max_actors: usize) -> World {
+    World::with(|settings| {
+        settings.max_size = 64 << 20;
+        settings.outbox = false;
+        settings.max_actors = max_actors;
+    })
+}
+
+// === impl World ===
+
+impl World {
+    async fn events(&mut self, at: Timestamp, entries: impl IntoIterator<Item = NewEntry>) {
+        self.commit(events(at, entries)).await.unwrap();
+    }
+
+    fn scrape(&self) -> String {
+        let text = Format::Text.encode(self.metrics.registry(), 0).unwrap();
+        self.metrics.audit.scraped(Instant::now());
+        text
+    }
+
+    /// Returns what follows a name in the lines of a scrape.
+    fn lines(&self, name: &str) -> Vec<String> {
+        let scrape = self.scrape();
+        let lines = scrape.lines();
+        lines
+            .filter_map(|line| line.strip_prefix(name).map(str::to_owned))
+            .collect()
+    }
+
+    fn series(&self) -> Values {
+        let lines = self.lines("orgdata_audit_events_total").into_iter();
+        let series = lines.map(|line| {
+            let (labels, value) = line.rsplit_once(' ').unwrap();
+            (labels.to_owned(), value.parse().unwrap())
+        });
+        series.collect()
+    }
+
+    fn infos(&self) -> Vec<String> {
+        self.lines("orgdata_audit_actor_info")
+    }
+
+    fn query(&self, sql: &str) -> i64 {
+        let value = self.other().query_row(sql, [], |row| row.get(0));
+        value.unwrap()
+    }
+}
+
+/// A page of these entries, which were created when it was sent unless they are older.
+fn events(at: Timestamp, entries: impl IntoIterator<Item = NewEntry>) -> Commit {
+    let entries = entries.into_iter().map(|entry| NewEntry {
+        created_at: entry.created_at.min(at),
+        ..entry
+    });
+    Commit {
+        entries: entries.collect(),
+        ..Commit::new(at)
+    }
+}
+
+fn event(activity_type: impl Into<String>, actor: impl ToString) -> NewEntry {
+    named(activity_type, actor, None)
+}
+
+fn named(activity_type: impl Into<String>, actor: impl ToString, name: Option<&str>) -> NewEntry {
+    NewEntry {
+        id: EventId(fastrand::u64(..)),
+        created_at: Timestamp::MAX,
+        disposition: Disposition::Live,
+        event: Ok(NewEvent {
+            activity_type: activity_type.into(),
+            actor: Some(ActorRef {
+                id: actor.to_string(),
+                name: name.map(str::to_owned),
+            }),
+            malformed: false,
+        }),
+        raw: "{}".to_owned(),
+    }
+}
+
+fn label(activity_type: &str, actor: &str) -> String {
+    format!("{{activity_type=\"{activity_type}\",actor=\"{actor}\"}}")
+}
+
+/// A counter never falls.
+fn assert_none_falls(before: &Values, after: &Values) {
+    for (labels, value) in before {
+        let now = after.get(labels);
+        let falls = now.is_some_and(|now| now < value);
+        assert!(!falls, "{labels} falls from {value} to {now:?}");
+    }
+}
+
+#[tokio::test]
+async fn beyond_the_limit_events_count_under_other_with_their_type() {
+    let mut world = world(2);
+    let now = Timestamp::now();
+    let first = [("A", 1), ("B", 2), ("A", 3), ("B", 3), ("B", 1)];
+    world
+        .events(now, first.map(|(kind, actor)| event(kind, actor)))
+        .await;
+    let mut system = event("A", 0);
+    system.event.as_mut().unwrap().actor = None;
+    world.events(now, [event("A", 4), system]).await;
+    let expected = [
+        ("A", "1", 1),
+        ("B", "1", 1),
+        ("B", "2", 1),
+        ("A", "other", 2),
+        ("B", "other", 1),
+        ("A", "none", 1),
+    ];
+    let expected = expected.map(|(kind, actor, count)| (label(kind, actor), count));
+    assert_eq!(world.series(), expected.into());
+    assert_eq!(world.total(Total::Folded), 3);
+}
+
+#[tokio::test]
+async fn a_restart_moves_no_event_to_another_label() {
+    let mut world = world(2);
+    let now = Timestamp::now();
+    world.events(now, (0..6).map(|n| event("A", n))).await;
+    let before = world.series();
+    world.restart();
+    assert_eq!(world.series(), before);
+    // An actor without a series stays without one, and one with a series keeps it.
+    world.events(now, [event("A", 5), event("A", 0)]).await;
+    let after = world.series();
+    let other = label("A", "other");
+    assert_eq!(
+        (after[&other], after[&label("A", "0")]),
+        (before[&other] + 1, 2)
+    );
+
+    // With fewer slots some leave; with more they are back where they were, and nothing was added to anybody else.
+    for slots in [1, 0, 2] {
+        world.settings.max_actors = slots;
+        world.restart();
+        let series = world.series();
+        assert_none_falls(&after, &series);
+        assert_eq!((series.len(), series[&other]), (slots + 1, after[&other]));
+    }
+    assert_eq!(world.series(), after);
+    let counted = world.metrics.audit.counted();
+    assert_eq!(counted, 8, "of which some have no series for a while");
+}
+
+#[tokio::test]
+async fn values_counted_under_one_kind_of_label_are_never_shown_under_another() {
+    let key = |secret: &[u8]| ActorLabel::Hash(hmac::Key::new(hmac::HMAC_SHA256, secret));
+    let modes = [
+        ActorLabel::Id,
+        ActorLabel::Name,
+        key(b"one secret of some length"),
+        ActorLabel::None,
+        key(b"and another one, also long"),
+    ];
+    let mut world = world(10);
+    let now = Timestamp::now();
+    let mut known: Vec<Values> = vec![Values::new(); modes.len()];
+    for round in 1..=3 {
+        for (mode, known) in modes.iter().zip(&mut known) {
+            world.settings.actor_label = mode.clone();
+            world.restart();
+            // Where it left off, whatever was counted meanwhile under other labels.
+            let shown = world.series();
+            assert_eq!(shown, *known, "{mode:?}");
+            let ada = || named("A", 7, Some("Ada L"));
+            let page = [ada(), ada(), event("B", 8), event("B", 8)];
+            world.events(now, page).await;
+            *known = world.series();
+            assert_none_falls(&shown, known);
+            assert_eq!(known.values().sum::<u64>(), 4 * round);
+            let text = world.scrape();
+            let has = ["actor=\"7\"", "Ada L", "actor=\""].map(|part| text.contains(part));
+            let ada = ["{actor=\"7\",name=\"Ada L\"} 1".to_owned()];
+            let (shows, label, infos) = match mode {
+                ActorLabel::Id => ([true; 3], label("A", "7"), &ada[..]),
+                ActorLabel::Name => ([false, true, true], label("A", "Ada L"), &[][..]),
+                ActorLabel::Hash(_) => ([false, false, true], String::new(), &[][..]),
+                ActorLabel::None => ([false; 3], "{activity_type=\"A\"}".to_owned(), &[][..]),
+            };
+            assert_eq!((has, &*world.infos()), (shows, infos), "{mode:?}");
+            let is_shown = known.contains_key(&label) || label.is_empty();
+            assert!(is_shown, "{label}: {known:?}");
+        }
+    }
+    assert_eq!(world.metrics.audit.counted(), 4 * 3 * 5);
+    let is_new = |labels| !known[4].contains_key(labels);
+    assert!(known[2].keys().all(is_new), "two keys, two sets of labels");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_actor_leaves_and_comes_back_with_its_value_first() {
+    let mut world = world(2);
+    let hold = Duration::from_secs(60);
+    world.zero_hold = hold;
+    world.restart();
+    let begun = Timestamp::now() - 40 * DAY;
+    let first = [("A", 1), ("A", 1), ("B", 1), ("A", 2)];
+    world
+        .events(begun, first.map(|(kind, actor)| event(kind, actor)))
+        .await;
+    world.series();
+    tokio::time::advance(hold).await;
+    assert_eq!(world.series().values().sum::<u64>(), 4);
+    world.events(begun + 20 * DAY, [event("A", 2)]).await;
+
+    // The slot is free for whoever comes first, in the same page.
+    world.events(begun + 31 * DAY, [event("A", 3)]).await;
+    let expected = [(label("A", "2"), 2), (label("A", "3"), 0)];
+    assert_eq!(world.series(), expected.into());
+    assert_eq!(world.total(Total::Folded), 0);
+    let counted = world.metrics.audit.counted();
+    assert_eq!(counted, 6, "no event is gone with its series");
+
+    // It comes back when there is a slot, and the first scrape shows where it was.
+    world.settings.max_actors = 3;
+    world.restart();
+    world.series();
+    tokio::time::advance(hold).await;
+    world.events(begun + 40 * DAY, [event("A", 1)]).await;
+    let series = world.series();
+    assert_eq!((series[&label("A", "1")], series[&label("B", "1")]), (2, 1));
+    tokio::time::advance(hold).await;
+    assert_eq!(world.series()[&label("A", "1")], 3);
+    assert_eq!(world.metrics.audit.counted(), 7);
+}
+
+#[tokio::test]
+async fn a_page_that_cannot_be_written_changes_no_slot() {
+    let mut world = world(1);
+    let begun = Timestamp::now() - 31 * DAY;
+    world.events(begun, [event("A", 1)]).await;
+    let before = world.series();
+    world.ledger().pretend_full(true).await.unwrap();
+    let many = (0..2_000).map(|number| event(number.to_string(), 2));
+    let refused = world.commit(events(begun + 31 * DAY, many)).await;
+    assert!(refused.is_err());
+    world.ledger().pretend_full(false).await.unwrap();
+    assert_eq!(world.series(), before);
+    let page = [event("A", 1), event("A", 3)];
+    world.events(begun + 30 * DAY, page).await;
+    let expected = [(label("A", "1"), 2), (label("A", "other"), 1)];
+    assert_eq!(world.series(), expected.into());
+}
+
+#[tokio::test]
+async fn history_takes_no_slot_and_has_no_series() {
+    let mut world = world(10);
+    let now = Timestamp::now();
+    let history = (0..500).map(|actor| NewEntry {
+        disposition: Disposition::History,
+        created_at: now - DAY,
+        ..event("A", actor)
+    });
+    world.events(now, history).await;
+    let live = (1000..1010).map(|actor| event("A", actor));
+    world.events(now, live).await;
+    let expected = (1000..1010).map(|actor| (label("A", &actor.to_string()), 1));
+    assert_eq!(world.series(), expected.collect());
+    assert_eq!(world.total(Total::Folded), 0);
+}
+
+/// `ORGDATA_FLOOD` sets the thousands of actors; a million take a release build some ten seconds.
+#[tokio::test]
+async fn a_flood_of_actors_costs_bounded_memory_and_disk() {
+    let pages = std::env::var("ORGDATA_FLOOD").ok();
+    let pages: u32 = pages.and_then(|pages| pages.parse().ok()).unwrap_or(30);
+    let mut world = world(1000);
+    // So short that every page frees all slots: the worst there is.
+    world.settings.actor_idle = Duration::from_secs(60);
+    world.restart();
+    let begun = Timestamp::now() - HOUR * pages;
+    for page in 0..pages {
+        let actor = |n| named(format!("TYPE_{}", n % 7), page * 1000 + n, Some("Somebody"));
+        world
+            .events(begun + HOUR * page, (0..1000).map(actor))
+            .await;
+        let audit = &world.metrics.audit;
+        assert!(audit.events().len() <= 1000 && audit.names().len() <= 1000);
+    }
+    for table in ["actors", "events"] {
+        let rows = world.query(&format!("SELECT count(*) FROM {table}"));
+        assert!(rows <= 10_000, "{rows} {table}");
+    }
+    let bytes = world.path().metadata().unwrap().len();
+    assert!(bytes < 4 << 20, "{bytes} bytes");
+    assert_eq!(world.metrics.audit.counted(), u64::from(pages) * 1000);
+
+    world.restart();
+    // An actor who was active an hour ago is still remembered.
+    let actor = (pages - 2) * 1000;
+    world
+        .events(begun + HOUR * pages, [event("TYPE_0", actor)])
+        .await;
+    assert_eq!(world.series()[&label("TYPE_0", &actor.to_string())], 2);
+}
+
+#[tokio::test]
+async fn activity_types_are_bounded_also_over_restarts() {
+    let mut world = world(3);
+    let types = |series: &Values| {
+        let types = series.keys().map(|labels| labels.split('"').nth(1));
+        types.collect::<BTreeSet<_>>().len()
+    };
+    for round in 0..3 {
+        let before = world.series();
+        let page = (0..1500).map(|n| event(format!("TYPE_{round}_{n}"), 1));
+        world.events(Timestamp::now(), page).await;
+        let after = world.series();
+        assert_none_falls(&before, &after);
+        let sum = after.values().sum::<u64>();
+        assert_eq!((types(&after), sum), (1001, 1500 * (round + 1)));
+        world.restart();
+        assert_eq!(world.series(), after);
+    }
+    assert_eq!(world.series()[&label("other", "1")], 3500);
+}
+
+#[tokio::test]
+async fn a_renamed_actor_has_one_name_at_a_time() {
+    let mut world = world(10);
+    let now = Timestamp::now();
+    let called = |actor, name| named("A", actor, Some(name));
+    let first = [called(1, "Ada Byron"), called(2, "Bob")];
+    world.events(now, first).await;
+    let second = [called(1, "Ada Byron"), called(1, "Ada Lovelace")];
+    world.events(now, second).await;
+    let expected = [
+        "{actor=\"1\",name=\"Ada Lovelace\"} 1",
+        "{actor=\"2\",name=\"Bob\"} 1",
+    ];
+    assert_eq!(world.infos(), expected);
+    // A late row is from before the renaming; an entry without a name takes none away.
+    let late = NewEntry {
+        disposition: Disposition::Late,
+        created_at: now - HOUR,
+        ..called(1, "Ada Byron")
+    };
+    world.events(now, [late, event("A", 2)]).await;
+    assert_eq!(world.infos(), expected);
+    world.restart();
+    assert_eq!(world.infos(), expected);
+}
+
+#[tokio::test]
+async fn names_and_types_of_any_length_are_cut_on_the_page_and_in_the_file() {
+    let mut world = world(10);
+    let long = "ü\"\\\n".repeat(25_000);
+    let odd = named(long.clone(), &long, Some(&long));
+    world.events(Timestamp::now(), [odd, event("", "")]).await;
+    let series = world.series();
+    let cut = format!("{}…", "ü\\\"\\\\\\n".repeat(MAX_LABEL / 4));
+    assert_eq!(series[&label(&cut, &cut)], 1);
+    assert_eq!(series[&label("unknown", "")], 1);
+    let info = format!("{{actor=\"{cut}\",name=\"{cut}\"}} 1");
+    assert_eq!(world.infos(), [info]);
+    let sql = "SELECT max(length(actor) + length(coalesce(name, ''))) FROM actors";
+    assert!(world.query(sql) < 1000);
+    world.restart();
+    assert_eq!(world.series(), series);
+}
