@@ -24,11 +24,9 @@ pub(crate) struct Clock {
 
 /// Returns milliseconds since 1970 as a time, bounded by what can be represented.
 pub(crate) fn timestamp(millis: i64) -> Timestamp {
-    Timestamp::from_millisecond(millis).unwrap_or(if millis < 0 {
-        Timestamp::MIN
-    } else {
-        Timestamp::MAX
-    })
+    let (min, max) = (Timestamp::MIN, Timestamp::MAX);
+    let millis = millis.clamp(min.as_millisecond(), max.as_millisecond());
+    Timestamp::from_millisecond(millis).unwrap_or_default()
 }
 
 /// Returns a duration in whole milliseconds.

@@ -57,6 +57,8 @@ pub enum FaultKind {
     Empty(#[serde(with = "status")] StatusCode),
     /// Cursors are refused.
     ExpiredCursor(#[serde(with = "status")] StatusCode),
+    /// Cursors are answered with an empty page.
+    ExpiredCursorEmpty,
     /// Limits above this one fail with 500.
     TooLarge(u64),
     /// Pages with the item of this id fail with 500.

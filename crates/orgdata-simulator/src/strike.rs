@@ -181,7 +181,8 @@ impl FaultKind {
                 let copy = item.clone();
                 items.insert(0, copy);
             }
-            (Self::EmptyPage, _) => {
+            (Self::ExpiredCursorEmpty, _) if !target.query.has_cursor() => return false,
+            (Self::EmptyPage | Self::ExpiredCursorEmpty, _) => {
                 items.clear();
                 if target.endpoint == Endpoint::Audit {
                     page["startCursor"] = target.query.get("after").into();

@@ -151,7 +151,7 @@ async fn a_delayed_answer_is_right_and_goes_together_with_another_fault() {
 }
 
 #[tokio::test]
-async fn cursors_can_expire_with_any_status() {
+async fn cursors_can_expire_with_any_status_or_answer_nothing() {
     let sim = faulty("expired-cursor=410").await;
     let page = audit(&sim, "limit=5").await;
     let (start, end) = (
@@ -167,6 +167,14 @@ async fn cursors_can_expire_with_any_status() {
         410
     );
     assert_eq!(get(&sim, "/v1/tickets").await.0, 200);
+    sim.clear_faults();
+    sim.fault("expired-cursor-empty".parse().unwrap());
+    sim.add_events(3);
+    let empty = audit(&sim, &format!("after={start}")).await;
+    assert_eq!(
+        (&empty["items"], &empty["startCursor"]),
+        (&json!([]), &json!(start))
+    );
 }
 
 #[tokio::test]
