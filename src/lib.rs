@@ -34,3 +34,13 @@ pub mod telemetry;
 pub mod tickets;
 pub mod util;
 pub mod web;
+
+#[cfg(test)]
+extern crate self as orgdata_exporter;
+// What the unit tests share with the other tests.
+#[cfg(test)]
+#[path = "../tests/support"]
+mod support {
+    pub(crate) mod cases;
+    pub(crate) mod settings;
+}

@@ -3,8 +3,6 @@
 mod event;
 mod publish;
 pub mod ranges;
-#[cfg(test)]
-mod ranges_tests;
 mod start;
 mod tail;
 
@@ -29,3 +27,8 @@ pub struct Settings {
     /// `--api.page-size`, 1 to 1000.
     pub page_size: u32,
 }
+
+#[cfg(test)]
+mod ranges_tests;
+#[cfg(test)]
+mod tests;

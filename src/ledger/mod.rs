@@ -429,6 +429,8 @@ fn unpack_text(block: &[u8]) -> Result<String, String> {
 #[cfg(test)]
 mod ledger_tests;
 #[cfg(test)]
+mod migration_tests;
+#[cfg(test)]
 mod outbox_tests;
 #[cfg(test)]
 mod series_tests;

@@ -3,11 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use crate::audit::Start;
+use crate::simulator::{Fields, KeyReading, Mark, RequestInfo, Scope, Served, Simulator};
 use jiff::{SignedDuration, Timestamp};
-use orgdata_exporter::audit::Start;
-use orgdata_exporter::simulator::{
-    Fields, KeyReading, Mark, RequestInfo, Scope, Served, Simulator,
-};
 
 use super::case::Change;
 

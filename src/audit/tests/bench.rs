@@ -9,15 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::api::{Client, Filters, Settings as ApiSettings};
+use crate::audit::{Settings, Tail};
+use crate::ledger::{LedgerHandle, LedgerState, Settings as LedgerSettings, Settled, StatePath};
+use crate::metrics::audit::{EventLabels, Total};
+use crate::metrics::{Loop, Metrics};
+use crate::simulator::{Config, Running, Simulator};
 use jiff::Timestamp;
-use orgdata_exporter::api::{Client, Filters, Settings as ApiSettings};
-use orgdata_exporter::audit::{Settings, Tail};
-use orgdata_exporter::ledger::{
-    LedgerHandle, LedgerState, Settings as LedgerSettings, Settled, StatePath,
-};
-use orgdata_exporter::metrics::audit::{EventLabels, Total};
-use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::simulator::{Config, Running, Simulator};
 
 use super::case::{Case, Step};
 use super::world::World;

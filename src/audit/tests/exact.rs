@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use orgdata_exporter::ledger::StatePath;
+use crate::ledger::StatePath;
 
 use super::bench::Bench;
 use super::case::{Case, forgetful, honest};

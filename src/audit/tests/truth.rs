@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use orgdata_exporter::audit::Start;
-use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::Scope;
+use crate::audit::Start;
+use crate::metrics::audit::Total;
+use crate::simulator::Scope;
 
 use super::bench::Bench;
 use super::case::{Change, Step};

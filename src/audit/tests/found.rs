@@ -3,14 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::api::Filters;
+use crate::audit::Start;
+use crate::ledger::StatePath;
+use crate::metrics::audit::Total;
+use crate::simulator::{AfterReading, Config, Fault, FaultKind, Fields, Readings, Simulator};
 use http::StatusCode;
-use orgdata_exporter::api::Filters;
-use orgdata_exporter::audit::Start;
-use orgdata_exporter::ledger::StatePath;
-use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{
-    AfterReading, Config, Fault, FaultKind, Fields, Readings, Simulator,
-};
 
 use super::bench::Bench;
 use super::case::Change::{self, Ahead, Events, Late, Pass};

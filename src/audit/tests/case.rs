@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use orgdata_exporter::audit::Start;
-use orgdata_exporter::simulator::{
+use crate::audit::Start;
+use crate::simulator::{
     AfterReading, Fault, FaultKind, FlagReading, KeyReading, Readings, RetryAfter,
 };
+use http::StatusCode;
 use proptest::prelude::*;
 
 /// Tables of the state file that the tail writes to.

@@ -4,14 +4,14 @@ use std::hash::Hasher as _;
 use std::path::Path;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use orgdata_exporter::audit::{Settings, Start, Tail};
-use orgdata_exporter::ledger::{
+use crate::audit::{Settings, Start, Tail};
+use crate::ledger::{
     Commit, DeadLetters, EventId, LedgerHandle, OpenError, RangeKind, Selection, Settled, StatePath,
 };
-use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::metrics::audit::Total;
-use orgdata_exporter::simulator::{Config, Simulator};
+use crate::metrics::Metrics;
+use crate::metrics::audit::Total;
+use crate::simulator::{Config, Simulator};
+use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use siphasher::sip::SipHasher13;
 
