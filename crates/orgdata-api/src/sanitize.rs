@@ -31,7 +31,7 @@ const ADDRESS: &str = "[e-mail address]";
 
 /// Returns what may be shown of a text from a peer: one line of at most [`MAX_SHOWN`] characters.
 ///
-/// The first [`MAX_EXAMINED`] bytes are examined, in linear time. JSON, percent and HTML escapes are decoded before
+/// The first 2 KiB are examined, in linear time. JSON, percent and HTML escapes are decoded before
 /// `secrets` and e-mail addresses are removed, so that an escaped secret is found too.
 pub fn sanitize(text: &str, secrets: &[&str]) -> String {
     let examined = prefix(text, MAX_EXAMINED);
