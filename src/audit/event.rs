@@ -6,12 +6,15 @@ use std::borrow::Cow;
 use std::hash::Hasher as _;
 
 use jiff::Timestamp;
-use orgdata_api::{Filters, Text, parse_time};
+use orgdata_api::{Filters, Text, one_line, parse_time};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
 use crate::ledger::{ActorRef, EventId, NewEvent};
+
+/// The maximum length of an id in a log line, in characters.
+const MAX_SHOWN_ID: usize = 64;
 
 /// What the tail needs of an entry.
 #[derive(Clone, Debug)]
@@ -24,6 +27,8 @@ pub(crate) struct Event {
     pub(crate) event: Result<NewEvent, &'static str>,
     /// The id of its organization.
     pub(crate) organization: Option<i64>,
+    /// What is not as documented.
+    pub(crate) problem: Option<&'static str>,
     /// It is outside the filters.
     pub(crate) filtered: bool,
     /// The number of its fields that the specification does not document.
@@ -38,8 +43,7 @@ struct Object<'a> {
     unknown: u64,
 }
 
-#[derive(Clone, Copy, serde::Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
+#[derive(Clone, Copy)]
 enum Key {
     Id,
     Type,
@@ -57,35 +61,31 @@ enum Key {
     FirstName,
     LastName,
     /// Documented and not in use.
-    #[serde(
-        rename = "evaluationId",
-        alias = "targetUserId",
-        alias = "targetUser",
-        alias = "modifiedTargetUserId",
-        alias = "modifiedTargetUser",
-        alias = "metadata",
-        alias = "task",
-        alias = "requirement",
-        alias = "meeting",
-        alias = "ticket",
-        alias = "teamRequest"
-    )]
     Unused,
-    #[serde(other)]
     Other,
 }
 
 // === impl Event ===
 
 impl Event {
+    /// Notes what is not as documented.
+    pub(crate) fn mark(&mut self, problem: &'static str) {
+        self.problem = Some(problem);
+        if let Ok(event) = &mut self.event {
+            event.malformed = true;
+        }
+    }
+
     /// Reads an entry of a page that arrived at `arrived`.
     pub(crate) fn read(raw: &str, arrived: Timestamp, filters: &Filters) -> Self {
         let Ok(entry) = serde_json::from_str::<Object<'_>>(raw) else {
+            let problem = "the entry is not a JSON object";
             return Self {
                 id: identity(b"bytes", raw),
                 created_at: arrived,
-                event: Err("the entry is not a JSON object"),
+                event: Err(problem),
                 organization: None,
+                problem: Some(problem),
                 filtered: false,
                 unknown_fields: 0,
             };
@@ -101,6 +101,18 @@ impl Event {
         let actor = entry.actor();
         let actor_id = entry.get(Key::ActorUserId);
         let is_actor_odd = actor.is_none() && actor_id.is_some_and(|id| id.get() != "null");
+        let organization_id = entry.get(Key::OrganizationId);
+        let organization = organization_id.and_then(whole_number);
+        let is_organization_odd =
+            organization.is_none() && organization_id.is_some_and(|id| id.get() != "null");
+        let problem = match () {
+            () if activity_type.is_none() => Some("the entry has no type"),
+            () if id.is_none() => Some("the entry has no id"),
+            () if created_at.is_none() => Some("the entry has no readable time"),
+            () if is_actor_odd => Some("actorUserId is not an id"),
+            () if is_organization_odd => Some("organizationId is not a number"),
+            () => None,
+        };
         let filtered = !entry.matches(filters, activity_type.as_deref());
         // Documented for objects inside of an entry alone.
         let misplaced = [Key::Name, Key::FirstName, Key::LastName]
@@ -108,21 +120,29 @@ impl Event {
             .filter(|key| entry.get(*key).is_some());
         let event = match activity_type {
             Some(activity_type) => Ok(NewEvent {
-                malformed: id.is_none() || created_at.is_none() || is_actor_odd,
+                malformed: problem.is_some(),
                 activity_type: activity_type.into_owned(),
                 actor,
             }),
-            None => Err("the entry has no type"),
+            None => Err(problem.unwrap_or_default()),
         };
         Self {
             id: id.map_or_else(|| identity(b"bytes", raw), |id| identity(b"id", &id)),
             created_at: created_at.unwrap_or(arrived),
             event,
-            organization: entry.organization(),
+            organization,
+            problem,
             filtered,
             unknown_fields: entry.unknown + misplaced.count() as u64,
         }
     }
+}
+
+/// Returns the id of an entry for a log line.
+pub(crate) fn shown_id(raw: &str) -> String {
+    let entry: Object<'_> = serde_json::from_str(raw).unwrap_or_default();
+    let id = entry.get(Key::Id).and_then(id_text);
+    one_line(&id.unwrap_or("none".into()), MAX_SHOWN_ID)
 }
 
 /// Returns the name of an entry's organization.
@@ -130,6 +150,42 @@ pub(crate) fn organization_name(raw: &str) -> Option<String> {
     let entry: Object<'_> = serde_json::from_str(raw).ok()?;
     let name = entry.object(Key::Organization).text(Key::Name)?;
     Some(name.into_owned())
+}
+
+// === impl Key ===
+
+impl From<&str> for Key {
+    fn from(name: &str) -> Self {
+        match name {
+            "id" => Self::Id,
+            "type" => Self::Type,
+            "createdAt" => Self::CreatedAt,
+            "occurredAt" => Self::OccurredAt,
+            "updatedAt" => Self::UpdatedAt,
+            "organizationId" => Self::OrganizationId,
+            "organization" => Self::Organization,
+            "actorUserId" => Self::ActorUserId,
+            "actorUser" => Self::ActorUser,
+            "dealId" => Self::DealId,
+            "deal" => Self::Deal,
+            "evaluation" => Self::Evaluation,
+            "name" => Self::Name,
+            "firstName" => Self::FirstName,
+            "lastName" => Self::LastName,
+            "evaluationId"
+            | "targetUserId"
+            | "targetUser"
+            | "modifiedTargetUserId"
+            | "modifiedTargetUser"
+            | "metadata"
+            | "task"
+            | "requirement"
+            | "meeting"
+            | "ticket"
+            | "teamRequest" => Self::Unused,
+            _ => Self::Other,
+        }
+    }
 }
 
 // === impl Object ===
@@ -170,15 +226,6 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// Returns the organization's id if it is a number, as the specification has it.
-    fn organization(&self) -> Option<i64> {
-        let id = self.get(Key::OrganizationId)?;
-        number(id)
-            .filter(|_| !id.get().starts_with('"'))?
-            .parse()
-            .ok()
-    }
-
     /// Reports whether the entry is inside the filters for activity types and deals. The filters for e-mail addresses
     /// cannot be checked: entries have no addresses.
     fn matches(&self, filters: &Filters, activity_type: Option<&str>) -> bool {
@@ -215,7 +262,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut object = Object::default();
-                while let Some(key) = map.next_key::<Key>()? {
+                // A name may contain half of a surrogate pair.
+                while let Some(name) = map.next_key::<Text<'_>>()? {
+                    let key = Key::from(&*name);
                     match object.fields.get_mut(key as usize) {
                         Some(field) => *field = Some(map.next_value()?),
                         None => {
@@ -265,6 +314,14 @@ fn number(raw: &RawValue) -> Option<Cow<'_, str>> {
     })
 }
 
+/// Returns a whole number that is written as a number.
+fn whole_number(raw: &RawValue) -> Option<i64> {
+    number(raw)
+        .filter(|_| !raw.get().starts_with('"'))?
+        .parse()
+        .ok()
+}
+
 /// Returns the same identity on every machine and in every version: the ledger stores it.
 fn identity(kind: &[u8], text: &str) -> EventId {
     let mut hasher = SipHasher13::new_with_keys(0x6f72_6764_6174_6131, 0x6175_6469_742d_6964);
@@ -308,7 +365,7 @@ mod tests {
     #[test]
     fn a_lone_surrogate_or_a_huge_number_hides_nothing() {
         let event = read(
-            r#"{"id":"a","type":"X\ud83d","createdAt":"2026-01-01T00:00:00Z","deal":{"id":1e400,"name":"Launch \ud83d"}}"#,
+            r#"{"\ud83d":1,"id":"a","type":"X\ud83d","createdAt":"2026-01-01T00:00:00Z","deal":{"id":1e400,"name":"Launch \ud83d"}}"#,
         );
         assert_eq!(event.id, read(r#"{"id":"a","type":"Y"}"#).id);
         assert!(
@@ -318,6 +375,46 @@ mod tests {
                 .activity_type
                 .contains('\u{fffd}')
         );
+    }
+
+    #[test]
+    fn whatever_a_documented_field_is_an_entry_with_a_type_is_counted() {
+        let entry: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(include_str!("../../tests/golden/entry.json")).expect("JSON");
+        let id = read(&serde_json::to_string(&entry).expect("JSON")).id;
+        for name in entry.keys().filter(|name| *name != "type") {
+            for odd in [r#""\ud83d""#, "1e400", "[]", "{}", "true"] {
+                let mut entry = entry.clone();
+                entry.insert(name.clone(), "HERE".into());
+                let raw = serde_json::to_string(&entry).expect("JSON");
+                let event = read(&raw.replace("\"HERE\"", odd));
+                assert!(event.event.is_ok(), "{name}: {odd}");
+                assert!(event.id == id || name == "id", "{name}: {odd}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_time_is_read_in_every_form() {
+        let expected: Timestamp = "2026-03-01T10:00:00Z".parse().expect("a time");
+        for text in [
+            r#""2026-03-01 10:00:00 UTC""#,
+            r#""2026-03-01T10:00:00.0000000000Z""#,
+            r#""Sun, 01 Mar 2026 10:00:00 GMT""#,
+            "1772359200",
+            "1772359200000",
+            r#""1772359200""#,
+        ] {
+            let event = read(&format!(r#"{{"id":"a","type":"X","createdAt":{text}}}"#));
+            assert_eq!(
+                (event.created_at, event.problem),
+                (expected, None),
+                "{text}"
+            );
+        }
+        let event = read(r#"{"id":"a","type":"X","createdAt":"soon"}"#);
+        assert_eq!(event.created_at, Timestamp::UNIX_EPOCH);
+        assert_eq!(event.problem, Some("the entry has no readable time"));
     }
 
     #[test]

@@ -648,3 +648,33 @@ fn every_history_takes_every_event_once() {
         .collect();
     assert!(failed.is_empty(), "{} failed: {failed:?}", failed.len());
 }
+
+#[test]
+fn what_came_since_the_start_is_live_if_the_first_response_was_late() {
+    let second = |second: i64| Timestamp::from_second(EPOCH + second).expect("a time");
+    for (waited, expected) in [(12, Disposition::Live), (0, Disposition::Ignored)] {
+        let limits = Limits {
+            page_size: 10,
+            start: Start::Now,
+            until: None,
+            reread_window: SignedDuration::from_secs(60),
+            started: std::time::Instant::now() - Duration::from_secs(waited),
+            is_backfill: false,
+        };
+        let row = |id, at| Row {
+            id: EventId(id),
+            created_at: second(at),
+            known: false,
+        };
+        let ranges = Ranges::new(TailState::default(), limits, None, false);
+        let request = ranges.request(true, false).expect("the first page");
+        let page = Page {
+            rows: vec![row(2, 95), row(1, 80)],
+            end_cursor: None,
+            server_time: second(100),
+        };
+        let step = ranges.page(&request, &page);
+        let taken = [(0, expected), (1, Disposition::Ignored)];
+        assert_eq!(step.take, taken, "waited {waited} s");
+    }
+}

@@ -34,7 +34,7 @@ pub use types::{
     RecordKind, Series, Total, TraceContext,
 };
 
-pub(crate) use series::truncate;
+pub(crate) use series::label_value;
 pub(crate) use types::EventIds;
 
 use crate::util::lock;

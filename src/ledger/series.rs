@@ -1,6 +1,5 @@
 //! Under which label an event is counted. What was counted under a label stays there.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::types::{ActorRef, Changes, Commit, Disposition, NewEvent, Series, Total};
 use super::{Settings, micros, timestamp};
+use crate::util::one_line;
 
 /// The label of an event without an actor.
 pub const NO_ACTOR: &str = "none";
@@ -81,23 +81,21 @@ impl ActorLabel {
     }
 
     /// Returns the label of an actor; `None` if no label is made.
-    pub fn label<'a>(&self, actor: Option<&'a ActorRef>) -> Option<Cow<'a, str>> {
+    pub fn label(&self, actor: Option<&ActorRef>) -> Option<String> {
         let Some(actor) = actor else {
             return (!matches!(self, Self::None)).then(|| NO_ACTOR.into());
         };
         match self {
-            Self::Id => Some(truncate(&actor.id)),
+            Self::Id => Some(label_value(&actor.id)),
             // An actor whose name is one of our labels is shown by id.
-            Self::Name => Some(truncate(
+            Self::Name => Some(label_value(
                 actor
                     .name
                     .as_deref()
                     .filter(|name| !is_reserved(name))
                     .unwrap_or(&actor.id),
             )),
-            Self::Hash(key) => {
-                Some(hex(&hmac::sign(key, actor.id.as_bytes()).as_ref()[..8]).into())
-            }
+            Self::Hash(key) => Some(hex(&hmac::sign(key, actor.id.as_bytes()).as_ref()[..8])),
             Self::None => None,
         }
     }
@@ -142,9 +140,7 @@ impl Labels {
                 break;
             }
             if let (Some(name), "id") = (name, self.scheme.as_str()) {
-                changes
-                    .names
-                    .push((actor.clone(), truncate(&name).into_owned()));
+                changes.names.push((actor.clone(), label_value(&name)));
             }
             self.actors.insert(actor, last_at);
         }
@@ -189,7 +185,7 @@ impl Labels {
     ) -> rusqlite::Result<()> {
         let now = commit.server_time;
         let mut counts: BTreeMap<Series, u64> = BTreeMap::new();
-        let mut names: BTreeMap<Arc<str>, Option<Cow<'_, str>>> = BTreeMap::new();
+        let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
         let mut folded = 0;
         for (event, is_late, number) in alike(commit) {
             let actor = match (self.actor_label.label(event.actor.as_ref()), &event.actor) {
@@ -200,7 +196,7 @@ impl Labels {
                             // A late entry may have an old name.
                             let current = actor.name.as_deref().filter(|_| !is_late);
                             if let Some(current) = current {
-                                *name = Some(truncate(current));
+                                *name = Some(label_value(current));
                             }
                             Some(label)
                         }
@@ -226,7 +222,7 @@ impl Labels {
         for (actor, name) in names {
             upsert.execute(params![self.scheme, &*actor, name, micros(now)])?;
             if let (Some(name), "id") = (name, self.scheme.as_str()) {
-                changes.names.push((actor, name.into_owned()));
+                changes.names.push((actor, name));
             }
         }
         let mut upsert = transaction.prepare_cached(
@@ -363,7 +359,7 @@ impl Labels {
     }
 
     fn activity_type(&mut self, name: &str) -> Arc<str> {
-        let name = truncate(if name.is_empty() { UNKNOWN_TYPE } else { name });
+        let name = label_value(if name.is_empty() { UNKNOWN_TYPE } else { name });
         if let Some(known) = self.activity_types.get(&*name) {
             return known.clone();
         }
@@ -402,15 +398,9 @@ fn alike(commit: &Commit) -> impl Iterator<Item = (&NewEvent, bool, u64)> {
         .map(|((event, is_late), (_, number))| (event, is_late, number))
 }
 
-/// Returns a label value of bounded length.
-pub(crate) fn truncate(text: &str) -> Cow<'_, str> {
-    // A character has at least one byte.
-    let is_short = text.len() <= MAX_LABEL;
-    let end = (!is_short).then(|| text.char_indices().nth(MAX_LABEL));
-    match end.flatten() {
-        None => text.into(),
-        Some((end, _)) => format!("{}…", &text[..end]).into(),
-    }
+/// Returns a text as a label value: on one line and of bounded length.
+pub(crate) fn label_value(text: &str) -> String {
+    one_line(text, MAX_LABEL + 1)
 }
 
 /// Reports whether a label is one of ours.

@@ -234,9 +234,9 @@ impl Connection {
                 endpoint.set_query(None);
             }
             Protocol::HttpProtobuf if !given.value.contains("://") => {
-                let place = &given.value;
-                return Err(given.wrong(&format!(
-                    "http/protobuf needs a URL: give http://{place} or https://{place}, or --otlp.protocol grpc"
+                let place = given.value.split('?').next().unwrap_or_default();
+                return Err(given.error(format!(
+                    "'{place}' is wrong; http/protobuf needs a URL: give http://{place} or https://{place}, or --otlp.protocol grpc"
                 )));
             }
             Protocol::HttpProtobuf if is_own || is_flag && endpoint.path() != "/" => {}

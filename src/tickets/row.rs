@@ -1,6 +1,6 @@
 //! One row of a ticket page, read whatever it holds: as documented, otherwise field by field.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use orgdata_api::{Bounded, LinkedDeal, MAX_LINKED_DEALS, NumberText, Text, Ticket};
@@ -21,7 +21,7 @@ pub(super) struct Row<'a> {
 
 /// The fields of a JSON object. The last of two with the same name wins.
 struct Fields<'a> {
-    values: BTreeMap<String, &'a RawValue>,
+    values: HashMap<Text<'a>, &'a RawValue>,
     /// Those of another type than documented.
     wrong: Vec<&'static str>,
 }
@@ -87,7 +87,7 @@ impl<'a> Row<'a> {
             ..Ticket::default()
         };
         // An id of another type is still an identity.
-        let written_id = fields.values.get("id").map(|id| id.get());
+        let written_id = fields.values.get(&Text("id".into())).map(|id| id.get());
         let key = match (ticket.id, written_id.filter(|id| *id != "null")) {
             (Some(id), _) => id_key(id),
             (None, id) => hash(id.unwrap_or(raw)),
@@ -120,7 +120,7 @@ impl<'a> Fields<'a> {
 
     /// Returns a field if it has the documented type.
     fn get<T: Deserialize<'a>>(&mut self, name: &'static str) -> Option<T> {
-        match serde_json::from_str(self.values.get(name)?.get()) {
+        match serde_json::from_str(self.values.get(&Text(name.into()))?.get()) {
             Ok(value) => value,
             Err(_) => {
                 self.wrong.push(name);

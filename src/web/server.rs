@@ -190,7 +190,14 @@ async fn handshake(stream: Stream, config: &WebConfig) -> io::Result<Pin<Box<dyn
         return Ok(Box::pin(stream));
     };
     let mut stream = BufReader::with_capacity(1, stream);
-    if stream.fill_buf().await? != [HANDSHAKE] {
+    let first = stream.fill_buf().await?;
+    if first != [HANDSHAKE] {
+        // A probe may connect and send nothing.
+        if !first.is_empty() {
+            log_failure(&io::Error::other(
+                "the client did not begin a TLS handshake",
+            ));
+        }
         stream.write_all(NOT_TLS).await?;
         stream.shutdown().await?;
         return Err(io::ErrorKind::InvalidData.into());

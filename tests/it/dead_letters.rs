@@ -119,7 +119,7 @@ async fn what_is_queued_while_no_exporter_runs_is_sent_by_the_next_one() {
 
 #[tokio::test]
 async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
-    let page = "{\"items\":[{\"id\":\"odd\\u001b[31m\",\n\"createdAt\":\"2026-01-01T00:00:00Z\",\"metadata\":1}]}";
+    let page = "{\"items\":[{\"id\":\"odd\\u001b[31m\",\n\"createdAt\":\"2026-01-01T00:00:00Z\",\"metadata\":1,\"actorUser\":{\"id\":1,\"firstName\":\"Ada\"}}]}";
     let api = http_peer::Peer::start(move |seen, _| match seen.target() {
         target if target.contains("/v1/tickets") => http_peer::json("200 OK", NO_TICKETS),
         target if target.contains("before=") => http_peer::json("200 OK", http_peer::NO_ENTRIES),
@@ -128,9 +128,12 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
     .await;
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.db");
-    let exporter = with_state(&api.url(), &state).start();
+    let launch = with_state(&api.url(), &state).arg("--otlp.user-names=false");
+    let exporter = launch.start();
     exporter.until_value(KEPT, 1.0).await;
     let letters = listed(&state).await;
+    assert_eq!(letters[0]["message"], "the entry has no type");
+    assert!(!letters[0].to_string().contains("Ada"), "{}", letters[0]);
     assert_eq!(letters[0]["reason"], "malformed");
     assert_eq!(letters[0]["record"]["metadata"], 1);
     let table = dead_letters(&state, &["list"]).await.stdout;

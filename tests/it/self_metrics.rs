@@ -356,5 +356,7 @@ async fn an_ignored_filter() -> Moved {
     watch.exporter.synced().await;
     let names = "orgdata_audit_filtered_total";
     watch.moves(names, || simulator.add_events(20)).await;
+    let scrape = watch.exporter.scrape().await;
+    assert_eq!(scrape.sum("orgdata_audit_events_total"), 0.0);
     watch.moved
 }

@@ -382,6 +382,7 @@ async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
 
 #[tokio::test]
 async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
+    let log = Captured::begin();
     for odd in [json!("odd"), json!(12.5), json!(99)] {
         let mut bench = Bench::new(20).await;
         for more in [0, 3] {
@@ -392,8 +393,16 @@ async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
             bench.after_events(more).await;
         }
         let malformed = bench.total(Total::Malformed);
-        assert_eq!((bench.counted(), malformed), (5, 0), "{odd}");
+        assert_eq!((bench.counted(), malformed), (5, 2), "{odd}");
     }
+    let count = |words: &str| {
+        log.lines()
+            .iter()
+            .filter(|line| line.contains(words))
+            .count()
+    };
+    assert_eq!(count("not as documented"), 6, "one line for each entry");
+    assert_eq!(count("the API key belongs to"), 0);
 }
 
 #[tokio::test]

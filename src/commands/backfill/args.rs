@@ -114,17 +114,21 @@ impl BackfillArgs {
     }
 
     /// Returns the end of the history; `None` if it is the newest entry. `live` is where the exporter's counters begin.
+    /// Without a state file, log records end with the newest entry.
     pub(super) fn end(
         &self,
         live: &Result<Timestamp, String>,
+        has_state_file: bool,
         now: Timestamp,
     ) -> Result<Option<Timestamp>, String> {
         match (self.until, live) {
             (Some(Until::Live) | None, Ok(live)) => Ok(Some(*live)),
             (Some(Until::Live), Err(error)) => Err(format!("--until live: {error}")),
-            (None, Err(error)) if self.writes_samples() => Err(format!(
-                "--until live: {error}; or set --until to an instant or a duration ago"
-            )),
+            (None, Err(error)) if !self.dry_run && (self.writes_samples() || has_state_file) => {
+                Err(format!(
+                    "--until live: {error}; or set --until to an instant or a duration ago"
+                ))
+            }
             (Some(Until::At(Start::Oldest)), _) => Err(
                 "--until oldest leaves nothing; write now, live, a duration ago, or an instant"
                     .to_owned(),

@@ -69,7 +69,12 @@ impl Plan {
             .map_err(Failure::in_settings)?;
         let now = Timestamp::now();
         let live = live(&settings);
-        let until = args.end(&live, now).map_err(Failure::in_settings)?;
+        let has_state_file = match &settings.ledger.path {
+            StatePath::File(path) => path.exists(),
+            StatePath::Memory => false,
+        };
+        let until = args.end(&live, has_state_file, now);
+        let until = until.map_err(Failure::in_settings)?;
         let end = until.unwrap_or(now);
         if args.from.floor(now).is_some_and(|from| from >= end) {
             return Err(Failure::in_settings(format!(

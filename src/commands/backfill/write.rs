@@ -93,11 +93,11 @@ impl Encode for Counter {
         };
         let activity_type = match event.activity_type.as_str() {
             "" => UNKNOWN_TYPE.to_owned(),
-            name => ledger::truncate(name).into_owned(),
+            name => ledger::label_value(name),
         };
         let mut counts = lock(&self.counts);
         let actor = self.label.label(event.actor.as_ref());
-        let actor = actor.map(|actor| counts.actor(actor.into_owned(), self.max_actors));
+        let actor = actor.map(|actor| counts.actor(actor, self.max_actors));
         let at = self.grid.place(entry.created_at);
         let series = counts.series.entry((activity_type, actor)).or_default();
         *series.entry(at).or_default() += 1;
