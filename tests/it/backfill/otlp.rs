@@ -198,7 +198,7 @@ async fn a_history_larger_than_a_state_file_is_read_whole_and_sent_oldest_first(
 }
 
 #[tokio::test]
-async fn beside_a_running_exporter_it_has_an_instance_of_its_own() {
+async fn beside_a_running_exporter_it_sends_what_that_one_does_not() {
     let world = World::new(200).await;
     let endpoint = format!("--otlp.endpoint=http://{}", world.peer.address);
     let flags = [&*endpoint, "--otlp.protocol=grpc"];
@@ -207,7 +207,14 @@ async fn beside_a_running_exporter_it_has_an_instance_of_its_own() {
     let sent = "orgdata_otlp_records_sent_total";
     exporter.until_value(sent, 1.0).await;
     let own = resource(&world.peer);
-    let stdout = done(world.to_otlp("")).await;
+    let state = world.path("state.db").display().to_string();
+    let beside = |arguments| world.to_otlp(arguments).env("ORGDATA_STATE_PATH", &state);
+    let other_filters = beside("--audit.activity-types=X").refused(2, "other filters");
+    other_filters.await;
+    let stdout = done(beside("")).await;
+    let taken = world.peer.taken_ids();
+    let unique: BTreeSet<&String> = taken.iter().collect();
+    assert_eq!((taken.len(), unique.len()), (201, 201), "none twice");
     let instance = instance(&stdout);
     assert!(resource(&world.peer).contains(instance) && !own.contains(instance));
     assert_eq!(exporter.value(sent).await, Some(1.0), "it shares nothing");
