@@ -18,6 +18,17 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// How often it is checked whether everything works, until it does.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Totals whose increase is in the summary.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    events: u64,
+    late_events: u64,
+    gaps: u64,
+    api_requests: u64,
+    api_failures: u64,
+    records_sent: u64,
+}
+
 /// Logs what the exporter will do and with which settings.
 pub(super) fn begin(settings: &Settings, addresses: &str) {
     let audit_logs = settings.audit.as_ref().map(|audit| {
@@ -62,7 +73,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
 
 /// Logs once that everything works, and a summary every hour.
 pub(super) async fn follow(metrics: &Metrics, backlog: impl Fn() -> u64) -> Infallible {
-    let (mut before, mut works) = (totals(metrics), false);
+    let (mut before, mut works) = (Totals::read(metrics), false);
     let mut next = Instant::now() + HOUR;
     loop {
         let check = Instant::now() + CHECK_INTERVAL;
@@ -90,25 +101,17 @@ fn log_if_working(metrics: &Metrics) -> bool {
 }
 
 /// Logs what happened in the last hour, and which loops fail. Returns the new totals.
-fn log_summary(metrics: &Metrics, before: [u64; 6], backlog_records: u64) -> [u64; 6] {
-    let now = totals(metrics);
+fn log_summary(metrics: &Metrics, before: Totals, backlog_records: u64) -> Totals {
+    let now = Totals::read(metrics);
     // A new state file begins its counts at 0.
-    let increase = std::array::from_fn(|index| now[index].saturating_sub(before[index]));
-    let [
-        events,
-        late_events,
-        gaps,
-        api_requests,
-        api_failures,
-        records_sent,
-    ] = increase;
+    let increase = |total: fn(&Totals) -> u64| total(&now).saturating_sub(total(&before));
     tracing::info!(
-        events,
-        late_events,
-        gaps,
-        api_requests,
-        api_failures,
-        records_sent,
+        events = increase(|totals| totals.events),
+        late_events = increase(|totals| totals.late_events),
+        gaps = increase(|totals| totals.gaps),
+        api_requests = increase(|totals| totals.api_requests),
+        api_failures = increase(|totals| totals.api_failures),
+        records_sent = increase(|totals| totals.records_sent),
         backlog_records,
         dead_letters = metrics.otlp.dead_letters.get(),
         open_tickets = metrics
@@ -126,13 +129,20 @@ fn log_summary(metrics: &Metrics, before: [u64; 6], backlog_records: u64) -> [u6
     now
 }
 
-/// Returns the totals whose increase is in the summary.
-fn totals(metrics: &Metrics) -> [u64; 6] {
-    let audit = &metrics.audit;
-    let [late, gaps] = [Total::Late, Total::Gaps].map(|total| audit.total(total));
-    let (requests, failures) = metrics.api.totals();
-    let sent = metrics.otlp.records_sent.get();
-    [audit.counted(), late, gaps, requests, failures, sent]
+// === impl Totals ===
+
+impl Totals {
+    fn read(metrics: &Metrics) -> Self {
+        let (api_requests, api_failures) = metrics.api.totals();
+        Self {
+            events: metrics.audit.counted(),
+            late_events: metrics.audit.total(Total::Late),
+            gaps: metrics.audit.total(Total::Gaps),
+            api_requests,
+            api_failures,
+            records_sent: metrics.otlp.records_sent.get(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,15 +6,13 @@ use std::borrow::Cow;
 use std::hash::Hasher as _;
 
 use jiff::Timestamp;
-use orgdata_api::{Filters, Text, one_line, parse_time};
+use orgdata_api::{Filters, Text, parse_time};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
 use crate::ledger::{ActorRef, EventId, NewEvent};
-
-/// The maximum length of an id in a log line, in characters.
-const MAX_SHOWN_ID: usize = 64;
+use crate::util::shown_id;
 
 /// What the tail needs of an entry.
 #[derive(Clone, Debug)]
@@ -100,19 +98,24 @@ impl Event {
             });
         let actor = entry.actor();
         let actor_id = entry.get(Key::ActorUserId);
-        let is_actor_odd = actor.is_none() && actor_id.is_some_and(|id| id.get() != "null");
         let organization_id = entry.get(Key::OrganizationId);
         let organization = organization_id.and_then(whole_number);
-        let is_organization_odd =
-            organization.is_none() && organization_id.is_some_and(|id| id.get() != "null");
-        let problem = match () {
-            () if activity_type.is_none() => Some("the entry has no type"),
-            () if id.is_none() => Some("the entry has no id"),
-            () if created_at.is_none() => Some("the entry has no readable time"),
-            () if is_actor_odd => Some("actorUserId is not an id"),
-            () if is_organization_odd => Some("organizationId is not a number"),
-            () => None,
-        };
+        let is_given = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get() != "null");
+        let problems = [
+            (activity_type.is_none(), "the entry has no type"),
+            (id.is_none(), "the entry has no id"),
+            (created_at.is_none(), "the entry has no readable time"),
+            (
+                actor.is_none() && is_given(actor_id),
+                "actorUserId is not an id",
+            ),
+            (
+                organization.is_none() && is_given(organization_id),
+                "organizationId is not a number",
+            ),
+        ];
+        let problem = problems.into_iter().find(|(is_there, _)| *is_there);
+        let problem = problem.map(|(_, problem)| problem);
         let filtered = !entry.matches(filters, activity_type.as_deref());
         // Documented for objects inside of an entry alone.
         let misplaced = [Key::Name, Key::FirstName, Key::LastName]
@@ -139,10 +142,10 @@ impl Event {
 }
 
 /// Returns the id of an entry for a log line.
-pub(crate) fn shown_id(raw: &str) -> String {
+pub(crate) fn entry_id(raw: &str) -> String {
     let entry: Object<'_> = serde_json::from_str(raw).unwrap_or_default();
     let id = entry.get(Key::Id).and_then(id_text);
-    one_line(&id.unwrap_or("none".into()), MAX_SHOWN_ID)
+    shown_id(&id.unwrap_or("none".into()))
 }
 
 /// Returns the name of an entry's organization.
@@ -246,7 +249,7 @@ impl<'a> Object<'a> {
                 || deals()
                     .into_iter()
                     .flatten()
-                    .any(|id| wanted.iter().any(|one| **one == *id)))
+                    .any(|id| wanted.iter().any(|one| *one == id)))
     }
 }
 

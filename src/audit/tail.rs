@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::Settings;
-use super::event::{Event, organization_name, shown_id};
+use super::event::{Event, entry_id, organization_name};
 use super::publish::{current_trace, publish, restore};
 use super::ranges::{Limits, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
@@ -344,8 +344,8 @@ impl Tail {
         let mut commit = Commit::new(fetched.page.server_time);
         commit.trace = current_trace();
         (commit.place, commit.top) = (step.place, step.top);
-        let found = fetched.organization();
         let known = self.organization.as_ref().and_then(|id| id.parse().ok());
+        let found = known.is_none().then(|| fetched.organization()).flatten();
         let organization = known.or(found.map(|(id, _)| id));
         let mut odd = Vec::new();
         // Oldest first: that is the order of delivery.
@@ -364,7 +364,7 @@ impl Tail {
             if let Some(problem) = event.problem
                 && disposition != Disposition::Ignored
             {
-                odd.push((shown_id(raw), problem));
+                odd.push((entry_id(raw), problem));
             }
             commit.entries.push(NewEntry {
                 id: event.id,
@@ -506,22 +506,21 @@ impl Tail {
 
     /// Refuses the pages of another organization. A few odd entries do not make it another organization's.
     fn check_organization(&self, fetched: &Fetched) -> Result<(), TailError> {
-        let (Some(expected), Some((found, _))) = (&self.organization, fetched.organization())
-        else {
+        let Some(expected) = &self.organization else {
             return Ok(());
         };
         let id = expected.parse().ok();
-        if fetched
-            .events
-            .iter()
-            .any(|(_, event)| event.organization == id)
-        {
+        let is_ours = |(_, event): &(usize, Event)| event.organization == id;
+        if fetched.events.iter().any(is_ours) {
             return Ok(());
         }
-        Err(TailError::OtherOrganization {
-            found: found.to_string(),
-            expected: expected.clone(),
-        })
+        match fetched.organization() {
+            Some((found, _)) => Err(TailError::OtherOrganization {
+                found: found.to_string(),
+                expected: expected.clone(),
+            }),
+            None => Ok(()),
+        }
     }
 
     fn show_ranges(&self) {

@@ -11,8 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Args};
+use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
@@ -55,9 +54,12 @@ pub struct Flags {
     #[arg(default_value = "512", value_parser = between(1, 100_000))]
     pub batch_size: u32,
     /// Include names and pictures of users in records
-    #[arg(id = "otlp.user-names", long, value_name = "BOOL")]
-    #[arg(default_value = "true", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(
+        id = "otlp.user-names",
+        long,
+        value_name = "BOOL",
+        default_value = "true"
+    )]
     pub user_names: bool,
     /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
     #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]

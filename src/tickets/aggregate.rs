@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{LinkedDeal, NumberText, Text, Ticket, one_line, parse_time};
+use orgdata_api::{LinkedDeal, NumberText, Text, Ticket, parse_time};
 use rust_decimal::Decimal;
 use tokio::time::Instant;
 
@@ -15,9 +15,7 @@ use super::row::{Row, deal_key};
 use super::scan::{MAX_SCAN, MAX_TICKETS};
 use super::snapshot::{Clock, MIN_AGES, Snapshot};
 use crate::metrics::tickets::Label;
-
-/// The maximum length of a ticket's id in a log line, in characters.
-const MAX_SHOWN_ID: usize = 64;
+use crate::util::shown_id;
 
 /// The numbers of one scan so far.
 #[derive(Debug)]
@@ -80,7 +78,7 @@ impl Aggregate {
             self.snapshot.malformed += 1;
             let id = row.ticket.id.map(|id| id.as_str().to_owned());
             let id = id.unwrap_or("without an id".to_owned());
-            let example = || format!("ticket {}: {problem}", one_line(&id, MAX_SHOWN_ID));
+            let example = || format!("ticket {}: {problem}", shown_id(&id));
             self.example.get_or_insert_with(example);
         }
         row.key

@@ -7,9 +7,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use orgdata_api::{Backoff, MAX_SHOWN, error_chain, labels, location, one_line, sanitize};
 
+/// The maximum length of an id in a log line, in characters.
+const MAX_SHOWN_ID: usize = 64;
+
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns an id for a log line.
+pub(crate) fn shown_id(id: &str) -> String {
+    one_line(id, MAX_SHOWN_ID)
 }
 
 /// Returns a parser of whole numbers in this range.

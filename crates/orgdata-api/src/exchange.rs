@@ -69,8 +69,8 @@ pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String
     builder.build().map_err(|error| error_chain(&error))
 }
 
-/// Sends a request with the key and reads the response until `deadline`, which is `limit` after its key was asked for. `bytes` is set to the bytes of the body that
-/// arrived, also if the exchange fails.
+/// Sends a request with the key and reads the response until `deadline`, which is `limit` after the key was asked for.
+/// `bytes` is set to the bytes of the body that arrived, also if the exchange fails.
 pub(super) async fn send(
     request: reqwest::RequestBuilder,
     key: &HeaderValue,
