@@ -222,10 +222,15 @@ pub(super) fn close(start: usize, out: &mut Vec<u8>) {
     encode_varint(length as u64, &mut &mut out[start - 1..start + more]);
 }
 
+/// Writes tag and length of a length-delimited field.
+pub(super) fn header(field: u8, length: usize, out: &mut Vec<u8>) {
+    out.push(field << 3 | 2);
+    encode_varint(length as u64, out);
+}
+
 /// Writes a string or bytes field.
 pub(super) fn bytes(field: u8, bytes: &[u8], out: &mut Vec<u8>) {
-    out.push(field << 3 | 2);
-    encode_varint(bytes.len() as u64, out);
+    header(field, bytes.len(), out);
     out.extend_from_slice(bytes);
 }
 

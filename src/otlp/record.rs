@@ -274,14 +274,15 @@ impl Envelope {
     /// Returns an `ExportLogsServiceRequest` with these records, each a field 2 of `ScopeLogs` with tag and length.
     pub fn request<'a>(&self, records: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
         let size: usize = records.clone().map(Bytes::len).sum();
+        let scope_logs = self.scope.len() + size;
+        let resource_logs =
+            self.resource.len() + 1 + prost::length_delimiter_len(scope_logs) + scope_logs;
         let mut request = Vec::with_capacity(self.size() + size);
-        let resource_logs = encode::open(1, &mut request);
+        encode::header(1, resource_logs, &mut request);
         request.extend_from_slice(&self.resource);
-        let scope_logs = encode::open(2, &mut request);
+        encode::header(2, scope_logs, &mut request);
         request.extend_from_slice(&self.scope);
         records.for_each(|record| request.extend_from_slice(record));
-        encode::close(scope_logs, &mut request);
-        encode::close(resource_logs, &mut request);
         request.into()
     }
 }
