@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use crate::audit::Start;
+use crate::util::refuse_months;
 
 /// The smallest limit of the state file, in bytes.
 const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
@@ -43,17 +44,6 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
 pub(crate) fn start(text: &str) -> Result<Start, String> {
     refuse_months(text)?;
     text.parse::<Start>().map_err(|error| error.to_string())
-}
-
-/// humantime reads `M` as months, which is hardly ever meant.
-fn refuse_months(text: &str) -> Result<(), String> {
-    let mut units = text.split(|letter: char| !letter.is_alphabetic());
-    if units.any(|unit| unit == "M") {
-        return Err(
-            "M would be months; write 1m for a minute, and 30d instead of a month".to_owned(),
-        );
-    }
-    Ok(())
 }
 
 /// Parses a rate per second.

@@ -27,3 +27,14 @@ pub(crate) fn between(min: u32, max: u32) -> impl Fn(&str) -> Result<u32, String
         _ => Err(format!("must be a whole number between {min} and {max}")),
     }
 }
+
+/// humantime reads `M` as months, which is hardly ever meant.
+pub(crate) fn refuse_months(text: &str) -> Result<(), String> {
+    let mut units = text.split(|letter: char| !letter.is_alphabetic());
+    if units.any(|unit| unit == "M") {
+        return Err(
+            "M would be months; write 1m for a minute, and 30d instead of a month".to_owned(),
+        );
+    }
+    Ok(())
+}

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::auth::{self, PasswordVerifier, Users};
 use super::tls::{Tls, TlsFields};
-use crate::util::lock;
+use crate::util::{lock, refuse_months};
 
 /// The time between two readings of the files.
 const RECHECK: Duration = Duration::from_secs(1);
@@ -233,11 +233,13 @@ impl Rate {
     fn new(fields: &RateFields) -> Result<Option<Self>, ConfigError> {
         let interval = match fields.interval.as_str() {
             "" | "0" => return Ok(None),
-            text => humantime::parse_duration(text).map_err(|error| {
-                ConfigError(format!(
-                    "rate_limit.interval: {text:?}: {error}; write a duration like 1s or 250ms"
-                ))
-            })?,
+            text => refuse_months(text)
+                .and_then(|()| humantime::parse_duration(text).map_err(|error| error.to_string()))
+                .map_err(|error| {
+                    ConfigError(format!(
+                        "rate_limit.interval: {text:?}: {error}; write a duration like 1s or 250ms"
+                    ))
+                })?,
         };
         Ok((!interval.is_zero()).then(|| Self {
             interval,

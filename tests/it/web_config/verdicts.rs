@@ -37,6 +37,7 @@ basic_auth_users: {alice: $2y$10$secretsecretsecret} => basic_auth_users.alice
 only cert_file: server.pem, key: $2y$10$secretsecretsecret => key
 basic_auth_users: /   alice: $2y$10$secretsecretsecret /  nonsense => cannot parse
 rate_limit: {interval: 5x, burst: 1} => rate_limit.interval|5x
+rate_limit: {interval: 1M, burst: 1} => rate_limit.interval|1m for a minute
 ";
 
 /// Returns the error for a file.
