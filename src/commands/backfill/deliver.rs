@@ -56,9 +56,17 @@ pub(super) async fn run(
     }
     let (sent, loops) = (metrics.otlp.clone(), Arc::clone(&metrics.loops));
     let relay = Relay::new(ledger.clone(), &instance, sender, &otlp, sent, loops);
-    let result = match plan.read(tail, &ledger, shutdown).await {
-        Ok(()) => deliver(plan, relay, &ledger, shutdown).await,
-        failed => failed,
+    let work = async {
+        plan.read(tail, &ledger, shutdown).await?;
+        deliver(plan, relay, &ledger, shutdown).await
+    };
+    let result = tokio::select! {
+        biased;
+        // Nothing may be written or sent from now on.
+        () = ledger.fenced() => {
+            Err(Failure::new(3, format!("another process uses {path}; stop one of the two")))
+        }
+        result = work => result,
     };
     let delivered = metrics.otlp.records_sent.get();
     match result {

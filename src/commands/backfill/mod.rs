@@ -180,7 +180,8 @@ fn is_final(error: &TailError, tail: &Tail) -> bool {
             R::NotFound | R::Redirect | R::Validation => tail.state().first_sync.is_none(),
             _ => false,
         },
-        TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull),
+        // Whoever waits for the latter ends the command.
+        TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull | LedgerError::Fenced),
         TailError::OtherOrganization { .. } => true,
     }
 }

@@ -219,3 +219,18 @@ async fn beside_a_running_exporter_it_sends_what_that_one_does_not() {
     assert!(resource(&world.peer).contains(instance) && !own.contains(instance));
     assert_eq!(exporter.value(sent).await, Some(1.0), "it shares nothing");
 }
+
+#[tokio::test]
+async fn a_backfill_whose_file_is_taken_over_ends_with_status_3() {
+    let world = World::new(2_000).await;
+    let mut first = world.to_otlp("--rate=200").start();
+    let arrive = async || (!world.peer.taken_ids().is_empty()).then_some(());
+    until("records arrive", arrive).await;
+    std::fs::remove_file(world.path("p.db.lock")).expect("it is there");
+    done(world.to_otlp("")).await;
+    assert_eq!(first.ended().await, Some(3));
+    let words = first.stderr().text();
+    assert!(words.contains("another process uses"), "{words}");
+    let unique: BTreeSet<String> = world.peer.taken_ids().into_iter().collect();
+    assert_eq!(unique.len(), 2_000);
+}

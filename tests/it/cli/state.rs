@@ -63,6 +63,23 @@ async fn a_file_in_use_is_refused_with_status_3() {
     again.start().until_value(UP, 1.0).await;
 }
 
+/// Without its lock file nothing keeps a second process out, but only one of them goes on.
+#[tokio::test]
+async fn a_process_whose_file_is_taken_over_ends_with_status_3() {
+    let api = organization().await;
+    let launch = exporter(&api.base_url());
+    let file = launch.dir().join("state.db");
+    let mut first = launch.clone().state(&file).start();
+    first.until_value(UP, 1.0).await;
+    std::fs::remove_file(file.with_extension("db.lock")).unwrap();
+    let second = launch.state(&file).start();
+    second.until_value(UP, 1.0).await;
+    api.add_events(1);
+    assert_eq!(first.ended().await, Some(3));
+    assert!(first.stderr().text().contains("another process uses"));
+    second.settled(1).await;
+}
+
 /// Overwrites all but the first page, as a failing disk does.
 fn damage(file: &Path) {
     let database = rusqlite::Connection::open(file).unwrap();
