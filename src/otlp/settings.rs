@@ -27,7 +27,7 @@ use crate::util::{between, labels};
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The default of `OTEL_SERVICE_NAME`.
-pub(crate) const SERVICE_NAME: &str = "orgdata-exporter";
+const SERVICE_NAME: &str = "orgdata-exporter";
 
 /// Log records: `OTEL_EXPORTER_OTLP_LOGS_…`.
 pub(crate) const LOGS: &str = "LOGS";
@@ -159,33 +159,56 @@ impl Settings {
             let right = "give keys of metadata joined by dots, such as contact.email";
             return Err(format!("--otlp.redact: '{path}' is not a path; {right}"));
         }
-        let attributes = Given::from_env("OTEL_RESOURCE_ATTRIBUTES", env);
-        let attributes = attributes.map(|given| given.pairs()).transpose()?;
-        let mut resource = attributes.unwrap_or_default();
-        if let Some(name) = Given::from_env("OTEL_SERVICE_NAME", env) {
-            set(&mut resource, "service.name", &name.value);
-        }
         Ok(Self {
             target,
             batch_size: flags.batch_size as usize,
-            resource,
+            resource: resource(env)?,
         })
     }
 
-    /// Returns the resource of every record. What the environment says wins.
+    /// Returns the resource of every record.
     pub fn resource(&self, instance_id: &str) -> Vec<(String, String)> {
-        let own = [
-            ("service.name", SERVICE_NAME),
-            ("service.version", VERSION),
-            ("service.instance.id", instance_id),
-        ];
-        let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let mut resource = Vec::new();
-        for (key, value) in own.iter().chain(&self.resource) {
-            set(&mut resource, key, value);
-        }
-        resource
+        merged(Some(instance_id), &self.resource)
     }
+}
+
+/// Returns the resource of spans: they are exported before the state file, which has the instance's id, is open.
+///
+/// # Errors
+/// If a variable is wrong.
+pub(super) fn span_resource(
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<(String, String)>, String> {
+    Ok(merged(None, &resource(env)?))
+}
+
+/// Returns what the exporter says of itself, and what the environment says, which wins.
+fn merged(instance_id: Option<&str>, given: &[(String, String)]) -> Vec<(String, String)> {
+    let own = [
+        ("service.name", Some(SERVICE_NAME)),
+        ("service.version", Some(VERSION)),
+        ("service.instance.id", instance_id),
+    ];
+    let own = own
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
+    let given = given.iter().map(|(key, value)| (&**key, &**value));
+    let mut resource = Vec::new();
+    for (key, value) in own.chain(given) {
+        set(&mut resource, key, value);
+    }
+    resource
+}
+
+/// Returns what `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say.
+fn resource(env: &dyn Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>, String> {
+    let attributes = Given::from_env("OTEL_RESOURCE_ATTRIBUTES", env);
+    let attributes = attributes.map(|given| given.pairs()).transpose()?;
+    let mut resource = attributes.unwrap_or_default();
+    if let Some(name) = Given::from_env("OTEL_SERVICE_NAME", env) {
+        set(&mut resource, "service.name", &name.value);
+    }
+    Ok(resource)
 }
 
 // === impl Connection ===

@@ -1,14 +1,21 @@
-//! The exporter's own spans, sent with the same endpoint, headers and certificates as log records.
+//! The exporter's own spans, sent like log records: same resource, headers, certificates and compression. The exporter of
+//! the OpenTelemetry SDK reads some of the variables too, but not as the specification has it: for it an empty variable of
+//! the signal hides the general one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig};
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::{
+    Compression, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
+use tonic::metadata::MetadataMap;
 
-use super::settings::{Connection, Protocol, SERVICE_NAME, TRACES};
+use super::settings::{Connection, Protocol, TRACES, span_resource};
 use super::{grpc, http};
 use crate::util::{error_chain, sanitize};
 
@@ -21,7 +28,7 @@ struct Logged {
 }
 
 /// Returns a provider for spans; `None` without an endpoint, or if `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none`
-/// turns spans off. Headers, timeout and compression are read by the exporter itself. Call it inside a tokio runtime.
+/// turns spans off. Call it inside a tokio runtime.
 ///
 /// # Errors
 /// If a variable or a certificate is wrong.
@@ -35,10 +42,10 @@ pub fn span_provider(
     let Some(connection) = Connection::from_env(TRACES, None, None, env)? else {
         return Ok(None);
     };
-    let mut resource = Resource::builder();
-    if env("OTEL_SERVICE_NAME").is_none_or(|name| name.trim().is_empty()) {
-        resource = resource.with_service_name(SERVICE_NAME);
-    }
+    let attributes = span_resource(env)?.into_iter();
+    let resource = Resource::builder_empty()
+        .with_detector(Box::new(TelemetryResourceDetector))
+        .with_attributes(attributes.map(|(key, value)| KeyValue::new(key, value)));
     let exporter = Logged {
         exporter: exporter(&connection)?,
         connection,
@@ -53,20 +60,34 @@ pub fn span_provider(
 fn exporter(connection: &Connection) -> Result<SpanExporter, String> {
     let exporter = match connection.protocol {
         Protocol::Grpc => {
-            let builder = SpanExporter::builder().with_tonic();
-            let builder = builder.with_channel(grpc::channel(connection)?);
-            builder.with_timeout(connection.timeout).build()
+            let metadata = MetadataMap::from_headers(connection.headers.clone());
+            let mut builder = SpanExporter::builder()
+                .with_tonic()
+                .with_channel(grpc::channel(connection)?)
+                .with_metadata(metadata)
+                .with_timeout(connection.timeout);
+            if connection.gzip {
+                builder = builder.with_compression(Compression::Gzip);
+            }
+            builder.build()
         }
         Protocol::HttpProtobuf => {
             let client = reqwest::blocking::ClientBuilder::from(http::client(connection)?);
-            let client = client.timeout(connection.timeout);
+            let client = client
+                .timeout(connection.timeout)
+                .default_headers(connection.headers.clone());
             // A blocking client must not be built by a thread of the runtime.
             let client = std::thread::spawn(|| client.build()).join();
             let client = client.map_err(|_| "cannot start a thread".to_owned())?;
             let client = client.map_err(|error| error_chain(&error))?;
-            let builder = SpanExporter::builder().with_http();
-            let builder = builder.with_endpoint(connection.endpoint.as_str());
-            builder.with_http_client(client).build()
+            let mut builder = SpanExporter::builder()
+                .with_http()
+                .with_endpoint(connection.endpoint.as_str())
+                .with_http_client(client);
+            if connection.gzip {
+                builder = builder.with_compression(Compression::Gzip);
+            }
+            builder.build()
         }
     };
     exporter.map_err(|error| error_chain(&error))

@@ -32,6 +32,7 @@ mod health;
 mod healthcheck;
 mod otlp;
 mod self_metrics;
+mod spans;
 mod structure;
 mod tail;
 mod tickets;

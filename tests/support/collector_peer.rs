@@ -85,12 +85,7 @@ impl Peer {
 
     /// The same over TLS, with the certificates of a directory; clients must show one.
     pub(crate) async fn grpc_tls(directory: &str) -> Self {
-        let read = |file: &str| std::fs::read(format!("{directory}{file}")).unwrap();
-        let tls = ServerTlsConfig::new()
-            .identity(Identity::from_pem(read("server.pem"), read("server.key")))
-            .client_ca_root(Certificate::from_pem(read("ca.pem")));
-        let server = tonic::transport::Server::builder().tls_config(tls);
-        Self::start_grpc(4 * 1024 * 1024, server.unwrap()).await
+        Self::start_grpc(4 * 1024 * 1024, tls_server(directory)).await
     }
 
     async fn start_grpc(limit: usize, mut server: tonic::transport::Server) -> Self {
@@ -223,6 +218,16 @@ async fn http_export(
         }
         Reply::Silence => std::future::pending().await,
     }
+}
+
+/// A gRPC server over TLS, with the certificates of a directory; clients must show one.
+pub(crate) fn tls_server(directory: &str) -> tonic::transport::Server {
+    let read = |file: &str| std::fs::read(format!("{directory}{file}")).unwrap();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(read("server.pem"), read("server.key")))
+        .client_ca_root(Certificate::from_pem(read("ca.pem")));
+    let server = tonic::transport::Server::builder().tls_config(tls);
+    server.unwrap()
 }
 
 /// Starts an HTTPS server that acknowledges every request if the client shows a certificate; it ends with the test.
