@@ -155,7 +155,6 @@ pub(super) fn open(path: &StatePath) -> Result<Opened, OpenError> {
     let StatePath::File(path) = path else {
         let connection = Connection::open_in_memory()
             .and_then(|connection| {
-                schema::configure(&connection)?;
                 schema::create(&connection)?;
                 Ok(connection)
             })
@@ -212,9 +211,8 @@ pub(super) fn recreate(
 /// Opens a file that may be empty. Nothing is written before the file is known to be ours.
 fn open_checked(path: &Path) -> Result<Connection, OpenError> {
     let sqlite = |error| OpenError::sqlite(path, error);
-    let connection = Connection::open(path).map_err(sqlite)?;
-    if schema::is_empty(&connection).map_err(sqlite)? {
-        schema::configure(&connection).map_err(sqlite)?;
+    let (connection, is_empty) = connect(path).map_err(sqlite)?;
+    if is_empty {
         schema::create(&connection).map_err(sqlite)?;
         return Ok(connection);
     }
@@ -223,6 +221,26 @@ fn open_checked(path: &Path) -> Result<Connection, OpenError> {
     schema::check(&connection).map_err(sqlite)?;
     schema::migrate(&connection).map_err(sqlite)?;
     Ok(connection)
+}
+
+/// Connects to a file, and reports whether it is empty.
+fn connect(path: &Path) -> rusqlite::Result<(Connection, bool)> {
+    let connection = Connection::open(path)?;
+    let error = match schema::is_empty(&connection) {
+        Err(error) if is_without_room(&error) => error,
+        is_empty => return Ok((connection, is_empty?)),
+    };
+    // Processes share an index of SQLite's log in a file of its own, which a full disk has no room for. A process that
+    // keeps the others out has it in memory.
+    drop(connection);
+    let connection = Connection::open(path)?;
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    let is_empty = schema::is_empty(&connection)?;
+    tracing::warn!(
+        file = %path.display(), %error,
+        "the disk is full; the state file can be read, but not by other commands until the exporter is started again"
+    );
+    Ok((connection, is_empty))
 }
 
 /// Opens the state file of an exporter, running or not, from another process. Nothing is created.
@@ -350,6 +368,14 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
     }
     private().open(path)?;
     Ok(aside)
+}
+
+/// Reports whether a file could not be made as large as it has to be.
+fn is_without_room(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull)
+    )
 }
 
 /// Reports whether SQLite found the file damaged.

@@ -114,10 +114,9 @@ CREATE TABLE outbox (
 ) STRICT;
 ";
 
-/// Configures a connection. `auto_vacuum` must be set before the first table is created.
+/// Configures a connection, without writing to a file that is there.
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(super::BUSY)?;
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // What Prometheus has seen must survive a power failure.
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -153,6 +152,9 @@ pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Creates the tables in one transaction.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    // It has no effect on a file that is not empty.
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    configure(connection)?;
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(COUNTERS)?;

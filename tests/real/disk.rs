@@ -90,3 +90,37 @@ async fn a_full_disk_pauses_commits_and_heals() {
     let again: usize = assert_complete(&simulator, &collector.ids()).values().sum();
     assert!(again <= 512, "{again} records came again");
 }
+
+/// Started on a full disk, it shows what it has, says why it pauses, and goes on when there is space.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs to be root or user namespaces"]
+async fn it_starts_on_a_full_disk() {
+    let simulator = organization(100, 10).await;
+    let directory = tempfile::tempdir().unwrap();
+    // Its file system lives as long as this one.
+    let holder = exporter(&simulator.base_url())
+        .mount(directory.path(), "size=12m")
+        .listening()
+        .await;
+    let launch = exporter(&simulator.base_url())
+        .beside(&holder)
+        .state(&directory.path().join("state.db"));
+    let mut first = launch.start();
+    first.synced().await;
+    simulator.add_events(50);
+    let before = first.settled(50).await;
+    assert_eq!(first.stop().await, Some(0));
+
+    let full = holder.inside(&directory.path().join("filler"));
+    fill(&full);
+    simulator.add_events(50);
+    let again = launch.listening().await;
+    again.logs("level=warn | the disk is full").await;
+    let stuck = again.until("a failed poll", |scrape| {
+        scrape.value("orgdata_up{loop=\"audit\"}") == Some(0.0)
+    });
+    assert_eq!(stuck.await.events(), before.events());
+    assert!(again.is_healthy().await);
+    fs::remove_file(&full).unwrap();
+    again.settled(100).await;
+}

@@ -33,8 +33,8 @@ pub(crate) struct Launch {
     program: PathBuf,
     arguments: Vec<String>,
     variables: BTreeMap<String, OsString>,
-    /// A shell command that prepares the namespace of mounts the program runs in.
-    mount: Option<String>,
+    /// What runs the program in a namespace of mounts.
+    wrapper: Vec<String>,
     dir: Arc<TempDir>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn launch(arguments: &[&str]) -> Launch {
         program: env!("CARGO_BIN_EXE_orgdata-exporter").into(),
         arguments: Vec::new(),
         variables: BTreeMap::new(),
-        mount: None,
+        wrapper: Vec::new(),
         dir: Arc::new(tempfile::tempdir().unwrap()),
     };
     launch.args(arguments)
@@ -164,7 +164,20 @@ impl Launch {
     /// namespaces.
     pub(crate) fn mount(mut self, directory: &Path, options: &str) -> Self {
         let directory = directory.display();
-        self.mount = Some(format!("mount -t tmpfs -o {options} tmpfs {directory}"));
+        let script = format!("mount -t tmpfs -o {options} tmpfs {directory} && exec \"$0\" \"$@\"");
+        let namespace = if is_root() { "-m" } else { "-rm" };
+        self.wrapper = ["unshare", namespace, "sh", "-c", &script]
+            .map(str::to_owned)
+            .into();
+        self
+    }
+
+    /// Runs it where another one has its mounted file system.
+    pub(crate) fn beside(mut self, other: &Exporter) -> Self {
+        let pid = other.child.id().to_string();
+        let namespaces = if is_root() { "-m" } else { "-Um" };
+        let options = ["nsenter", "--preserve-credentials", namespaces, "-t", &pid];
+        self.wrapper = options.map(str::to_owned).into();
         self
     }
 
@@ -173,17 +186,11 @@ impl Launch {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        if let Some(mount) = &self.mount {
-            let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-            let namespace = if root { "-m" } else { "-rm" };
-            let script = format!("{mount} && exec \"$0\" \"$@\"");
-            command = Command::new("unshare");
-            command.args([namespace, "sh", "-c", &script]);
-            command.arg(&self.program);
-        }
-        command.env_clear();
-        if self.mount.is_some() {
+        let words = self.wrapper.iter().map(OsStr::new);
+        let mut words = words.chain([self.program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).env_clear();
+        if !self.wrapper.is_empty() {
             command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         }
         command.args(&self.arguments).envs(&self.variables);
@@ -239,6 +246,10 @@ impl Launch {
             stderr: process.err.text(),
         }
     }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
 impl Finished {
