@@ -358,7 +358,9 @@ async fn a_gap_is_logged_and_counted_once_however_often_its_commit_fails() {
 
 #[tokio::test]
 async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
-    for (start, expected) in [(Start::Now, 2), (Start::Oldest, 37)] {
+    let starts = [(Start::Now, 2), (Start::Oldest, 37)];
+    let both = |left| starts.map(|(start, records)| (start, records, left));
+    for (start, expected, left) in both(usize::MAX).into_iter().chain(both(0)) {
         let mut bench = Bench::with(30, Readings::default(), start, 100).await;
         bench.settle().await;
         assert_eq!(bench.gaps(), 0);
@@ -367,6 +369,7 @@ async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
             // The header says whose file it is.
             let mut bytes = std::fs::read(&path).unwrap();
             bytes[100..].fill(0x5a);
+            bytes.truncate(left);
             std::fs::write(&path, bytes).unwrap();
         });
         bench.settle().await;
