@@ -411,6 +411,21 @@ async fn a_file_that_a_crash_left_without_tables_is_used() {
 }
 
 #[tokio::test]
+async fn a_changed_base_address_is_one_line_and_changes_no_count() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.settings.base_url = "https://moved.example".to_owned();
+    let log = Captured::begin();
+    for start in ["the first", "the next"] {
+        world.restart();
+        let lines = log.lines();
+        assert_eq!(lines.len(), 1, "{start}: {lines:?}");
+        assert!(lines[0].contains("base address has changed"), "{lines:?}");
+        assert_eq!((world.counted(), world.backlog()), (10, 10), "{start}");
+    }
+}
+
+#[tokio::test]
 async fn files_of_other_programs_are_refused_and_not_touched() {
     let text = b"this is no database at all, not even a small one, and longer than a header of one hundred bytes";
     let mut world = World::new();

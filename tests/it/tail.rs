@@ -409,6 +409,28 @@ async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
 }
 
 #[tokio::test]
+async fn the_pages_of_another_organization_are_refused() {
+    let mut bench = Bench::new(20).await;
+    bench.after_events(3).await;
+    let config = Config {
+        organization_id: 9,
+        history: 20,
+        ..Config::quiet()
+    };
+    bench.setup.running = Simulator::spawn(config).await.unwrap();
+    bench.setup.client = settings::client(&bench.setup.running.base_url(), &bench.metrics);
+    bench = bench.restarted();
+    for _ in 0..2 {
+        bench.sim().add_events(2);
+        bench.poll().await;
+        let state = bench.metrics.loops.state(Loop::Audit);
+        let message = state.last_failure.unwrap().message;
+        assert!(message.contains("belongs to organization 9"), "{message}");
+        assert_eq!(bench.taken().await, (3, 3, 0));
+    }
+}
+
+#[tokio::test]
 async fn expired_cursors_lose_nothing_and_are_no_gap() {
     for fault in ["expired-cursor-empty,times=1", "expired-cursor=410,times=3"] {
         let mut bench = Bench::oldest(400, 10).await;
