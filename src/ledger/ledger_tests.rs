@@ -398,17 +398,55 @@ async fn a_file_cut_to_nothing_is_created_again_with_a_warning() {
     assert_eq!(world.counted(), 10);
 }
 
+/// The write-ahead log is switched on before the tables are created.
+#[tokio::test]
+async fn a_file_that_a_crash_left_without_tables_is_used() {
+    let mut world = World::new();
+    world.open = None;
+    std::fs::remove_file(world.path()).unwrap();
+    schema::configure(&world.other()).unwrap();
+    assert!(world.bytes() > 0);
+    world.restart();
+    assert_eq!(world.asides(), 0);
+}
+
+#[tokio::test]
+async fn a_changed_base_address_is_one_line_and_changes_no_count() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.settings.base_url = "https://moved.example".to_owned();
+    let log = Captured::begin();
+    for start in ["the first", "the next"] {
+        world.restart();
+        let lines = log.lines();
+        assert_eq!(lines.len(), 1, "{start}: {lines:?}");
+        assert!(lines[0].contains("base address has changed"), "{lines:?}");
+        assert_eq!((world.counted(), world.backlog()), (10, 10), "{start}");
+    }
+}
+
 #[tokio::test]
 async fn files_of_other_programs_are_refused_and_not_touched() {
     let text = b"this is no database at all, not even a small one, and longer than a header of one hundred bytes";
     let mut world = World::new();
     let path = world.directory.path().join("theirs.db");
     world.settings.path = StatePath::File(path.clone());
-    let theirs = rusqlite::Connection::open(&path).unwrap();
-    theirs.execute_batch("CREATE TABLE theirs (x)").unwrap();
-    drop(theirs);
+    // Also without tables: the other program may be about to create them.
+    let [with_table, with_version, with_id] = [
+        "CREATE TABLE theirs (x)",
+        "PRAGMA user_version = 1",
+        "PRAGMA application_id = 1",
+    ]
+    .map(|sql| {
+        let _ = std::fs::remove_file(&path);
+        let theirs = rusqlite::Connection::open(&path).unwrap();
+        theirs.execute_batch(sql).unwrap();
+        std::fs::read(&path).unwrap()
+    });
     for content in [
-        std::fs::read(&path).unwrap(),
+        with_table,
+        with_version,
+        with_id,
         text.to_vec(),
         b"short".to_vec(),
     ] {

@@ -129,10 +129,12 @@ pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reports whether the file has no tables yet.
+/// Reports whether the file has no tables yet. What has a version or an application is another program's also without
+/// them: ours begins with neither.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(
-        "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)",
+        "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema) AND user_version = 0 AND application_id = 0
+         FROM pragma_user_version, pragma_application_id",
         [],
         |row| row.get(0),
     )

@@ -204,6 +204,32 @@ fn the_variables_of_log_records_win_and_empty_ones_are_unset() {
 }
 
 #[test]
+fn each_empty_variable_is_unset_and_hides_no_other() {
+    for (name, value) in [
+        ("ENDPOINT", "http://c:1"),
+        ("PROTOCOL", "http/protobuf"),
+        ("INSECURE", "true"),
+        ("HEADERS", "a=b"),
+        ("TIMEOUT", "5"),
+        ("COMPRESSION", "gzip"),
+        ("CERTIFICATE", "/ca.pem"),
+        ("CLIENT_CERTIFICATE", "/client.pem"),
+        ("CLIENT_KEY", "/key.pem"),
+        ("OTEL_LOGS_EXPORTER", "none"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "a=b"),
+        ("OTEL_SERVICE_NAME", "audit"),
+    ] {
+        let endpoint = Some("c:4317").filter(|_| name != "ENDPOINT");
+        let shown = |variables: &[_]| format!("{:?}", read(&flags(endpoint, None), variables));
+        let own = &*format!("LOGS_{name}");
+        let (unset, given) = (shown(&[]), shown(&[(name, value)]));
+        assert_ne!(given, unset, "{name}");
+        assert_eq!(shown(&[(name, ""), (own, " ")]), unset, "{name}");
+        assert_eq!(shown(&[(name, value), (own, "")]), given, "{name}");
+    }
+}
+
+#[test]
 fn wrong_values_are_named_with_what_would_be_right() {
     for (flags, variables, expected) in [
         (
@@ -295,8 +321,10 @@ fn secrets_are_never_shown() {
         ("ENDPOINT", "http://me:secret@c"),
         ("ENDPOINT", "http://me:secret@c:99999"),
         ("ENDPOINT", "http://c:99999?secret"),
+        ("ENDPOINT", "c:4318?token=secret"),
+        ("LOGS_ENDPOINT", "c:4318/?token=secret"),
     ] {
-        let flag = FLAG.filter(|_| variable.0 == "HEADERS");
+        let flag = FLAG.filter(|_| !variable.0.ends_with("ENDPOINT"));
         let error = read(&flags(flag, None), &[variable]).expect_err("wrong");
         assert!(!error.contains("secret"), "{error}");
     }

@@ -350,13 +350,24 @@ async fn a_damaged_file() -> Moved {
 
 async fn an_ignored_filter() -> Moved {
     let simulator = quiet(20, 0).await;
+    let peer = Peer::http(1 << 20).await;
     // The service ignores a deal that does not exist.
-    let setup = beside(&simulator, None).flag("--audit.deal-ids", "99999999");
+    let setup = beside(&simulator, Some(&peer)).flag("--audit.deal-ids", "99999999");
     let mut watch = Watch::new(setup).await;
     watch.exporter.synced().await;
     let names = "orgdata_audit_filtered_total";
     watch.moves(names, || simulator.add_events(20)).await;
     let scrape = watch.exporter.scrape().await;
-    assert_eq!(scrape.sum("orgdata_audit_events_total"), 0.0);
+    for taken in [
+        "audit_events_total",
+        "otlp_backlog_records",
+        "otlp_records_sent_total",
+    ] {
+        assert_eq!(scrape.sum(&format!("orgdata_{taken}")), 0.0, "{taken}");
+    }
+    watch
+        .exporter
+        .logs("level=warn | the service ignores")
+        .await;
     watch.moved
 }

@@ -358,7 +358,9 @@ async fn a_gap_is_logged_and_counted_once_however_often_its_commit_fails() {
 
 #[tokio::test]
 async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
-    for (start, expected) in [(Start::Now, 2), (Start::Oldest, 37)] {
+    let starts = [(Start::Now, 2), (Start::Oldest, 37)];
+    let both = |left| starts.map(|(start, records)| (start, records, left));
+    for (start, expected, left) in both(usize::MAX).into_iter().chain(both(0)) {
         let mut bench = Bench::with(30, Readings::default(), start, 100).await;
         bench.settle().await;
         assert_eq!(bench.gaps(), 0);
@@ -367,6 +369,7 @@ async fn a_ledger_in_place_of_a_damaged_one_reports_one_gap() {
             // The header says whose file it is.
             let mut bytes = std::fs::read(&path).unwrap();
             bytes[100..].fill(0x5a);
+            bytes.truncate(left);
             std::fs::write(&path, bytes).unwrap();
         });
         bench.settle().await;
@@ -403,6 +406,28 @@ async fn an_odd_organization_of_one_entry_does_not_stop_the_tail() {
     };
     assert_eq!(count("not as documented"), 6, "one line for each entry");
     assert_eq!(count("the API key belongs to"), 0);
+}
+
+#[tokio::test]
+async fn the_pages_of_another_organization_are_refused() {
+    let mut bench = Bench::new(20).await;
+    bench.after_events(3).await;
+    let config = Config {
+        organization_id: 9,
+        history: 20,
+        ..Config::quiet()
+    };
+    bench.setup.running = Simulator::spawn(config).await.unwrap();
+    bench.setup.client = settings::client(&bench.setup.running.base_url(), &bench.metrics);
+    bench = bench.restarted();
+    for _ in 0..2 {
+        bench.sim().add_events(2);
+        bench.poll().await;
+        let state = bench.metrics.loops.state(Loop::Audit);
+        let message = state.last_failure.unwrap().message;
+        assert!(message.contains("belongs to organization 9"), "{message}");
+        assert_eq!(bench.taken().await, (3, 3, 0));
+    }
 }
 
 #[tokio::test]

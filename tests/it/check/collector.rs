@@ -99,12 +99,14 @@ http/protobuf https://HTTP => does not speak TLS | http://";
     }
 }
 
-/// Variables with files, and what the report says.
+/// Variables with files, and what the report says. `SSL_CERT_FILE` has the roots of the system, which a given file replaces.
 const CERTIFICATES: &str = "
 CERTIFICATE=ca.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key =>
 => bad collector: UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE
 CERTIFICATE=ca.pem => bad collector: client certificate
 CERTIFICATE=no.pem => bad collector: OTEL_EXPORTER_OTLP_CERTIFICATE | no.pem | PEM
+SSL_CERT_FILE=ca.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key =>
+SSL_CERT_FILE=ca.pem CERTIFICATE=stranger.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key => bad collector: UnknownIssuer
 ";
 
 #[tokio::test]
@@ -117,8 +119,8 @@ async fn certificates_are_checked_as_the_exporter_does() {
             let (files, expected) = line.split_once("=>").unwrap();
             let mut launch = with(&api.base_url(), protocol, &endpoint);
             for (name, file) in files.split(' ').filter_map(|file| file.split_once('=')) {
-                let name = format!("OTEL_EXPORTER_OTLP_{name}");
-                launch = launch.env(&name, &format!("{TLS}{file}"));
+                let prefix = ["OTEL_EXPORTER_OTLP_", ""][usize::from(name == "SSL_CERT_FILE")];
+                launch = launch.env(&format!("{prefix}{name}"), &format!("{TLS}{file}"));
             }
             expect(launch, expected.trim()).await;
         }

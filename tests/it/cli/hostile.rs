@@ -25,7 +25,11 @@ fn entry(id: &str, created_at: &str, metadata: &str) -> String {
 
 /// Bodies that no API should send.
 fn nonsense() -> Vec<String> {
+    let (digits, name) = ("1".repeat(100_000), "n".repeat(100_000));
     let items = [
+        // The first with an organization names it for good.
+        format!(r#"{{"id":"name","type":"T","organizationId":1,"organization":{{"name":"{name}"}},"state":"{name}"}}"#),
+        format!(r#"{{"id":{digits},"type":"T","organizationId":{digits},"state":7}}"#),
         "null".to_owned(),
         "[],{},0,\"x\",true".to_owned(),
         r#"{"id":null,"type":null,"createdAt":null}"#.to_owned(),
@@ -86,6 +90,9 @@ async fn nonsense_neither_ends_nor_spins_it() {
     for path in ["/-/healthy", "/"] {
         assert_eq!(exporter.get(path).await.0, 200, "{path}");
     }
+    let metrics = exporter.metrics().await;
+    let is_named = metrics.contains("organization_name=\"nnn");
+    assert!(is_named, "{metrics}");
     heal.store(true, Ordering::Relaxed);
     exporter.until_value(UP, 1.0).await;
     exporter.until_value(TICKETS_UP, 1.0).await;
@@ -93,4 +100,7 @@ async fn nonsense_neither_ends_nor_spins_it() {
     let log = exporter.stderr().text();
     assert!(!log.contains("panicked"), "{log}");
     assert!(!log.contains("please report"), "{log}");
+    let longest = |text: &str| text.lines().map(str::len).max();
+    assert!(longest(&log) < Some(1_000), "{log}");
+    assert!(longest(&metrics) < Some(1_000) && metrics.len() < 1 << 20);
 }

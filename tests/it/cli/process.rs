@@ -66,6 +66,19 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
 }
 
 #[tokio::test]
+async fn it_runs_without_spans_if_their_endpoint_is_wrong_and_shows_no_password() {
+    let api = organization().await;
+    let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+    let exporter = exporter(&api.base_url()).env(traces, "http://me:hunter2@[oops");
+    let exporter = exporter.start();
+    exporter.until_value(UP, 1.0).await;
+    let said = format!("level=warn | cannot export spans | {traces}");
+    exporter.logs(&said).await;
+    let log = exporter.stderr().text();
+    assert!(!log.contains("hunter2"), "{log}");
+}
+
+#[tokio::test]
 async fn a_signal_stops_it_in_order() {
     let api = organization().await;
     for signal in ["TERM", "INT"] {
@@ -172,12 +185,17 @@ async fn a_command_whose_reader_goes_ends_quietly() {
         ("man", 1),
         ("check", 0),
         ("dead-letters list", 0),
+        ("dead-letters replay --all", 0),
+        ("backfill --to=otlp --dry-run --log.level=error", 0),
         (&check_health, 0),
         (demo, 0),
         (demo, 12),
     ] {
         let arguments: Vec<&str> = line.split(' ').collect();
-        let launch = launch(&arguments).env("ORGDATA_STATE_PATH", state.to_str().unwrap());
+        let launch = launch(&arguments)
+            .env("ORGDATA_API_BASE_URL", &api.base_url())
+            .env("ORGDATA_API_KEY", KEY)
+            .env("ORGDATA_STATE_PATH", state.to_str().unwrap());
         let (status, stderr) = head(launch, lines).await;
         assert_eq!((status, stderr.as_str()), (Some(0), ""), "{line}");
     }

@@ -187,7 +187,7 @@ async fn a_scan_that_takes_too_long_is_logged_once() {
 #[tokio::test(start_paused = true)]
 async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
     let log = Captured::begin_at(tracing::Level::INFO);
-    let odd = r#"{"id":17,"dealAmountSum":"ann@example.com","state":"TRIAGE","createdAt":"bob@example.com"}"#;
+    let odd = r#"{"id":17,"dealAmountSum":"ann@example.com","state":"DONE","createdAt":"bob@example.com"}"#;
     let rows = [
         bug(1),
         r#"{"id":2,"state":"TRIAGE"}"#.to_owned(),
@@ -201,7 +201,8 @@ async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
     after(20 * 60).await;
     let lines = log.lines();
     for expected in [
-        "new states",
+        "tickets in new states",
+        r#"states="DONE,TRIAGE""#,
         "ticket 17: of another type than documented: dealAmountSum",
         "cannot scan the tickets: HTTP 401",
         "cannot scan the tickets: HTTP 404",

@@ -57,6 +57,14 @@ pub(super) async fn gets_in(server: &Server, shown: Option<&str>) -> bool {
     response.is_ok_and(|response| response.status() == StatusCode::OK)
 }
 
+/// Returns how many lines say that a handshake failed.
+fn failures(log: &Captured) -> usize {
+    let lines = log.lines().into_iter();
+    lines
+        .filter(|line| line.contains("TLS handshake failed"))
+        .count()
+}
+
 #[tokio::test]
 async fn everything_is_behind_tls_and_http2_is_offered_unless_it_is_switched_off() {
     let server = Server::start(TLS).await;
@@ -68,10 +76,13 @@ async fn everything_is_behind_tls_and_http2_is_offered_unless_it_is_switched_off
     let old = client().http1_only().build().unwrap();
     let old = old.get(server.url("https", "/metrics"));
     assert_eq!(old.send().await.unwrap().version(), Version::HTTP_11);
+    let log = Captured::begin();
     let plain = server.http("/metrics").send().await.unwrap();
     assert_eq!(plain.status(), StatusCode::BAD_REQUEST);
     let expected = "Client sent an HTTP request to an HTTPS server.\n";
     assert_eq!(plain.text().await.unwrap(), expected);
+    assert_eq!(failures(&log), 1, "{:?}", log.lines());
+    drop(log);
 
     let server = Server::start(&format!("{TLS}http_server_config:\n  http2: false\n")).await;
     let response = server.https("/metrics").send().await.unwrap();
@@ -188,12 +199,15 @@ fn get(stream: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_handshake_that_never_ends_is_closed() {
+async fn a_handshake_that_never_ends_is_closed_and_logged() {
+    let log = Captured::begin();
     let server = Server::limited(TLS, tight()).await;
-    for beginning in [&b""[..], BEGUN] {
+    // A probe that sends nothing is not a failure.
+    for (beginning, lines) in [(&b""[..], 0), (BEGUN, 1)] {
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(beginning).await.unwrap();
         closed(&mut stream).await;
+        assert_eq!(failures(&log), lines, "{:?}", log.lines());
     }
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(BEGUN).await.unwrap();
@@ -202,6 +216,7 @@ async fn a_handshake_that_never_ends_is_closed() {
         assert!(start.elapsed() < Duration::from_secs(3));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    assert_eq!(failures(&log), 2, "{:?}", log.lines());
 }
 
 #[tokio::test]
