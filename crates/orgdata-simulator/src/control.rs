@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{Html, IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
@@ -25,8 +25,8 @@ use crate::truth::Truth;
 /// The most entries or changes per second.
 const MAX_RATE: f64 = 1e6;
 
-/// What the simulator can do, for a reader.
-const INDEX: &str = include_str!("index.txt");
+/// A page with what is set now, and a button for each command.
+const INDEX: &str = include_str!("index.html");
 
 /// A change of the simulator.
 #[derive(Debug, Deserialize)]
@@ -54,7 +54,7 @@ enum Command {
 /// Returns the routes apart from the listings.
 pub(crate) fn routes() -> Router<Server> {
     Router::new()
-        .route("/", get(|| async { INDEX }))
+        .route("/", get(async || Html(INDEX)))
         .route("/control/", get(show).post(change))
         .route("/control/truth", get(truth))
         .route("/control/requests", get(requests))

@@ -147,4 +147,11 @@ async fn the_index_lists_every_command_and_fault() {
             assert!(index.contains(&format!("\"{name}\"")), "{name}");
         }
     }
+    let examples = index.split("<td>{").skip(1);
+    let examples = examples.map(|rest| rest.split_once("</td>").unwrap().0);
+    for example in examples.map(|rest| format!("{{{rest}")) {
+        let command = serde_json::from_str(&example).expect(&example);
+        let (status, body) = post(&sim, command).await;
+        assert_eq!(status, 200, "{example}: {body}");
+    }
 }
