@@ -24,7 +24,7 @@ const NAME_LENGTH: usize = 200;
 const REFRESH_SECONDS: u32 = 10;
 
 /// Returns the page.
-pub(super) fn render(state: &WebState, telemetry_path: &str) -> String {
+pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp) -> String {
     let cards = Loop::ALL.map(|which| loop_card(state, which));
     let any = |word| cards.iter().any(|(other, _)| *other == word);
     let summary = match () {
@@ -33,6 +33,9 @@ pub(super) fn render(state: &WebState, telemetry_path: &str) -> String {
         () if !state.health.is_ready() => "Not ready",
         () => "Working",
     };
+    let failing = Loop::ALL.map(|which| state.metrics.loops.state(which));
+    let failing = failing.iter().filter(|state| state.up == Some(false));
+    let failing = failing.map(|state| state.last_success.unwrap_or(started));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -51,6 +54,11 @@ pub(super) fn render(state: &WebState, telemetry_path: &str) -> String {
                     span."muted when" { "as of " (Timestamp::now().strftime("%H:%M:%S UTC")) }
                 }
                 main {
+                    p.summary {
+                        strong { (summary) }
+                        @if let Some(since) = failing.min() { " for " (since_then(since)) }
+                        ". Running for " (since_then(started)) "."
+                    }
                     div.grid { @for (_, card) in &cards { (card) } }
                     (audit(state))
                     div."grid wide tops" { (tickets(state)) (delivery(state)) }
@@ -200,7 +208,11 @@ fn top(title: &str, counts: impl Iterator<Item = (String, u64)>) -> Markup {
 }
 
 fn ago(at: Timestamp) -> String {
+    format!("{} ago", since_then(at))
+}
+
+fn since_then(at: Timestamp) -> String {
     // The clock of a peer may be ahead of ours.
     let seconds = Timestamp::now().duration_since(at).as_secs().max(0);
-    format!("{:#} ago", SignedDuration::from_secs(seconds))
+    format!("{:#}", SignedDuration::from_secs(seconds))
 }

@@ -17,6 +17,7 @@ use flate2::write::GzEncoder;
 use futures_util::stream;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -36,6 +37,7 @@ const MAX_IN_USE: usize = 16 * 1024 * 1024;
 pub(super) struct Renderer {
     state: WebState,
     telemetry_path: String,
+    started: Timestamp,
     /// Locked while a text is rendered: one at a time.
     rendered: Arc<Mutex<VecDeque<Weak<Rendered>>>>,
 }
@@ -102,6 +104,7 @@ impl Renderer {
         Self {
             state,
             telemetry_path,
+            started: Timestamp::now(),
             rendered,
         }
     }
@@ -167,7 +170,9 @@ impl Renderer {
 
     fn text(&self, form: Form) -> io::Result<Vec<u8>> {
         let Form::Metrics { format, gzip } = form else {
-            return Ok(landing::render(&self.state, &self.telemetry_path).into_bytes());
+            return Ok(
+                landing::render(&self.state, &self.telemetry_path, self.started).into_bytes(),
+            );
         };
         let text = format.encode(self.state.metrics.registry(), 0);
         let mut text = text.map_err(io::Error::other)?.into_bytes();
