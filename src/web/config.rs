@@ -220,7 +220,8 @@ fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderVal
             _ => Err(ConfigError(format!(
                 "http_server_config.headers.{name}: {value:?} cannot be configured; write \
                  X-Frame-Options: deny or sameorigin, X-Content-Type-Options: nosniff, or any \
-                 Strict-Transport-Security, X-XSS-Protection or Content-Security-Policy"
+                 Strict-Transport-Security, X-XSS-Protection or Content-Security-Policy",
+                name = name.escape_debug()
             ))),
         }
     });
