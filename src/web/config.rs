@@ -108,6 +108,10 @@ pub(super) struct Files {
 impl Files {
     /// Reads a file; its path is relative to the configuration file.
     pub(super) fn read(&mut self, path: impl AsRef<OsStr>) -> io::Result<String> {
+        // A text without a file can name no others.
+        if self.path.as_os_str().is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let path = self.path.with_file_name(path);
         let (content, hash) = read(&path);
         self.read.push((path, hash));
@@ -276,6 +280,11 @@ impl WebConfig {
             files: Mutex::new(files),
             passwords: PasswordVerifier::default(),
         })))
+    }
+
+    /// Checks a text as a file that can name no others.
+    pub(crate) fn parse(text: &str) -> Result<(), ConfigError> {
+        Current::parse(text, &mut Files::default()).map(drop)
     }
 
     /// Returns whether TLS is on at present.

@@ -2,7 +2,6 @@
 //! tests (`web/testdata`, whose names the cases have), and where this program differs.
 
 use orgdata_exporter::web::WebConfig;
-use proptest::prelude::*;
 
 use super::{TLS, directory, tls_file, users};
 
@@ -101,19 +100,6 @@ fn what_the_toolkit_refuses_is_refused_with_the_field_and_what_to_do_and_no_secr
         assert!(is_tame, "{error}");
         for part in parts.split('|') {
             assert!(error.contains(part), "{part} is missing in: {error}");
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_file_has_a_verdict(
-        words in proptest::collection::vec("tls_server_config|rate_limit|basic_auth_users|cert_file|http2|burst|: |\\n|  |[\\[\\]{}|&*!\"'#-]|[ -~]{0,4}|\\PC", 0..40)
-    ) {
-        if let Err(error) = verdict(&words.concat()) {
-            prop_assert!(!error.contains('\n'), "{}", error);
         }
     }
 }
