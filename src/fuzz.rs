@@ -79,7 +79,8 @@ pub fn audit_page(data: &[u8]) {
         assert!(event.id == again.id && event.created_at == again.created_at);
         assert_line(&entry_id(item), 64);
         for encoder in [&RecordEncoder::default(), &encoder] {
-            let kind = match log_record(encoder, item).value {
+            let body = log_record(encoder, item).body;
+            let kind = match body.and_then(|body| body.value) {
                 Some(Value::KvlistValue(_)) => Some('{'),
                 Some(Value::ArrayValue(_)) => Some('['),
                 _ => None,
@@ -87,7 +88,8 @@ pub fn audit_page(data: &[u8]) {
             let first = item.chars().next();
             assert_eq!(kind, first.filter(|first| "{[".contains(*first)), "{item}");
         }
-        assert!(personal(log_record(&encoder, item)).is_empty(), "{item}");
+        let body = log_record(&encoder, item).body;
+        assert!(personal(body.unwrap_or_default()).is_empty(), "{item}");
         let Some(members) = item.strip_prefix('{') else {
             continue;
         };
@@ -101,8 +103,8 @@ pub fn audit_page(data: &[u8]) {
     }
 }
 
-/// Encodes an entry and returns the body of the record that a collector reads.
-fn log_record(encoder: &RecordEncoder, json: &str) -> AnyValue {
+/// Encodes an entry and returns the record that a collector reads.
+fn log_record(encoder: &RecordEncoder, json: &str) -> LogRecord {
     let mut bytes = Vec::new();
     let record = RawRecord {
         kind: RecordKind::Entry,
@@ -115,7 +117,7 @@ fn log_record(encoder: &RecordEncoder, json: &str) -> AnyValue {
     assert_eq!(encoder.decode(&bytes).0, RecordKind::Entry);
     let logs = ScopeLogs::decode(&*bytes).expect("a collector can read the record");
     let [record] = <[LogRecord; 1]>::try_from(logs.log_records).expect("it is one record");
-    record.body.unwrap_or_default()
+    record
 }
 
 /// Returns the names and pictures of users in the body of a record.
@@ -414,7 +416,9 @@ fn answer(data: &[u8], key: Option<&str>) -> http::Response<Vec<u8>> {
     if let Some(key) = key {
         let chance = hash(2, data) as usize;
         let at = chance % (body.len() + 1);
-        body.splice(at..at, escaped(key, chance / 7).bytes());
+        // After a backslash it would be another text.
+        let escaped_key = format!(" {}", escaped(key, chance / 7));
+        body.splice(at..at, escaped_key.into_bytes());
         // A backslash in an address is a slash.
         let names = ["content-type", "grpc-message", "location"];
         let ways = [chance, chance, 0].into_iter();
