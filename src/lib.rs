@@ -24,6 +24,8 @@ pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod commands;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod health;
 pub mod ledger;
 pub mod metrics;

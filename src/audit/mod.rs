@@ -8,7 +8,7 @@ mod tail;
 
 use std::time::Duration;
 
-pub(crate) use event::Event;
+pub(crate) use event::{Event, entry_id};
 pub use publish::{publish, restore};
 pub use start::{Start, StartError};
 pub use tail::{Tail, TailError};

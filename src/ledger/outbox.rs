@@ -396,7 +396,7 @@ pub(super) fn end(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// Splits concatenated fields; `None` if one ends early.
-fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
+pub(crate) fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
         let mut content = bytes.get(1..)?;
@@ -411,7 +411,7 @@ fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
 }
 
 /// Splits a block of schema 2: kind, length and JSON of each record.
-fn split_json(
+pub(crate) fn split_json(
     mut bytes: &[u8],
     mut each: impl FnMut(RecordKind, &str) -> Bytes,
 ) -> Option<Vec<Bytes>> {
@@ -428,7 +428,7 @@ fn split_json(
 }
 
 /// Decompresses a block. The size that a damaged block names is not allocated if lz4 could not have produced it.
-pub(super) fn decompress(block: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn decompress(block: &[u8]) -> Result<Vec<u8>, String> {
     let (size, compressed) =
         lz4_flex::block::uncompressed_size(block).map_err(|error| error.to_string())?;
     if size / MAX_RATIO > compressed.len() {

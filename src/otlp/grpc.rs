@@ -9,7 +9,7 @@ use prost::Message;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, ConnectError, Request, Status};
+use tonic::{Code, ConnectError, Request, Response, Status};
 use tonic_types::StatusExt;
 
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
@@ -76,13 +76,21 @@ pub(super) async fn export(channel: Channel, connection: &Connection, body: Byte
     let answer = exchange.await;
     let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
     tracing::Span::current().record("rpc.grpc.status_code", i32::from(code));
+    of_answer(answer.map(Response::into_inner), &secrets)
+}
+
+/// Returns the verdict for a collector's answer.
+pub(crate) fn of_answer(
+    answer: Result<ExportLogsServiceResponse, Status>,
+    secrets: &[&str],
+) -> Verdict {
     match answer {
         Ok(answer) => {
-            let partial = answer.into_inner().partial_success.unwrap_or_default();
-            let message = sanitize(&partial.error_message, &secrets);
+            let partial = answer.partial_success.unwrap_or_default();
+            let message = sanitize(&partial.error_message, secrets);
             Verdict::of_success(partial.rejected_log_records, message)
         }
-        Err(status) => refused(&status, &secrets),
+        Err(status) => refused(&status, secrets),
     }
 }
 

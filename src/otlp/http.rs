@@ -24,10 +24,10 @@ const PROTOBUF: &str = "application/x-protobuf";
 
 /// An answer of any status.
 #[derive(Debug)]
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Returns the settings of a client. Redirects are not followed.
@@ -123,7 +123,7 @@ fn compress(body: &[u8]) -> Option<Vec<u8>> {
 // === impl Answer ===
 
 impl Answer {
-    fn verdict(&self, secrets: &[&str]) -> Verdict {
+    pub(crate) fn verdict(&self, secrets: &[&str]) -> Verdict {
         if self.status.is_success() {
             return match self.partial_success() {
                 Some((rejected, words)) => Verdict::of_success(rejected, sanitize(&words, secrets)),

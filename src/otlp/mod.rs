@@ -13,6 +13,8 @@ mod stdout;
 mod verdict;
 
 pub use encode::Redaction;
+pub(crate) use grpc::of_answer;
+pub(crate) use http::Answer;
 pub use record::{Envelope, GAP_EVENT, RecordEncoder, SCOPE};
 pub use relay::{Next, Outbox, Relay};
 pub use sender::{Export, Sender};

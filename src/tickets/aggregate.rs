@@ -28,7 +28,7 @@ pub struct Aggregate {
     /// Deals of open tickets, each with its highest priority.
     deals: HashMap<u64, Label>,
     /// The first ticket that could not be read as documented, and why, without its data.
-    pub(super) example: Option<String>,
+    pub(crate) example: Option<String>,
     /// The number of fields that the specification does not name.
     pub(super) unknown_fields: u64,
 }

@@ -75,7 +75,8 @@ pub(super) fn check_hashes(users: &Users) -> Result<(), ConfigError> {
     };
     Err(ConfigError(format!(
         "basic_auth_users.{user}: this is not a bcrypt hash with a cost of 4 to {MAX_COST}; create \
-         one with `htpasswd -nBC 10 \"\" | tr -d ':\\n'`"
+         one with `htpasswd -nBC 10 \"\" | tr -d ':\\n'`",
+        user = user.escape_debug()
     )))
 }
 

@@ -108,6 +108,10 @@ pub(super) struct Files {
 impl Files {
     /// Reads a file; its path is relative to the configuration file.
     pub(super) fn read(&mut self, path: impl AsRef<OsStr>) -> io::Result<String> {
+        // A text without a file can name no others.
+        if self.path.as_os_str().is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let path = self.path.with_file_name(path);
         let (content, hash) = read(&path);
         self.read.push((path, hash));
@@ -220,7 +224,8 @@ fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderVal
             _ => Err(ConfigError(format!(
                 "http_server_config.headers.{name}: {value:?} cannot be configured; write \
                  X-Frame-Options: deny or sameorigin, X-Content-Type-Options: nosniff, or any \
-                 Strict-Transport-Security, X-XSS-Protection or Content-Security-Policy"
+                 Strict-Transport-Security, X-XSS-Protection or Content-Security-Policy",
+                name = name.escape_debug()
             ))),
         }
     });
@@ -275,6 +280,11 @@ impl WebConfig {
             files: Mutex::new(files),
             passwords: PasswordVerifier::default(),
         })))
+    }
+
+    /// Checks a text as a file that can name no others.
+    pub(crate) fn parse(text: &str) -> Result<(), ConfigError> {
+        Current::parse(text, &mut Files::default()).map(drop)
     }
 
     /// Returns whether TLS is on at present.

@@ -28,6 +28,7 @@ mod dashboards;
 mod dead_letters;
 mod deploy;
 mod exposition;
+mod fuzz;
 mod health;
 mod healthcheck;
 mod otlp;

@@ -213,6 +213,24 @@ impl Client {
         result
     }
 
+    /// Makes a page of a response from outside: the entrance for fuzzing.
+    #[doc(hidden)]
+    pub fn read_response(
+        &self,
+        response: http::Response<Vec<u8>>,
+        key: &HeaderValue,
+    ) -> Result<Page, ApiError> {
+        let (parts, body) = response.into_parts();
+        let endpoint = Endpoint::AuditLogs;
+        let response = Response {
+            status: parts.status,
+            url: self.0.settings.base_url.join(endpoint.path()),
+            headers: parts.headers,
+            body,
+        };
+        self.read(endpoint, response, key)
+    }
+
     /// Makes a page of a response.
     fn read(
         &self,

@@ -6,12 +6,15 @@ use humantime::format_duration;
 use serde_json::Value;
 
 use super::page::PageError;
-use super::sanitize::{MAX_EXAMINED, sanitize};
+use super::sanitize::{MAX_EXAMINED, one_line, sanitize};
 
 use FailureReason as R;
 
 /// The maximum pause that the service can ask for. A typing error there must not stop the exporter for a year.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// The maximum length of a content type in a message, in characters.
+const MAX_CONTENT_TYPE: usize = 64;
 
 /// Why a request brought no usable response. Texts of the service in its message are sanitized.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -196,6 +199,7 @@ impl Failed<'_> {
 
     fn not_json(&self, reason: FailureReason) -> ApiError {
         let content_type = sanitize(self.content_type, self.secrets);
+        let content_type = one_line(&content_type, MAX_CONTENT_TYPE);
         let wait = wait(self.retry_after);
         let start = detail(&sanitize(self.body, self.secrets));
         let message = format!(

@@ -1,0 +1,466 @@
+//! What has to hold for any bytes from outside. `fuzz/` and `tests/it/fuzz.rs` call these functions, which panic if a promise
+//! is broken.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use jiff::Timestamp;
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsPartialSuccess, ExportLogsServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ScopeLogs};
+use orgdata_api::{self as api, AuditPage, BaseUrl, Client, Filters, KeySource, TicketPage};
+use prost::Message as _;
+use tonic::Status;
+
+use crate::audit::{Event, entry_id};
+use crate::ledger::{Encode as _, RawRecord, RecordKind, decompress, split, split_json};
+use crate::metrics::exposition::Format;
+use crate::metrics::tickets::{TicketCount, TicketSource as _};
+use crate::metrics::{ApiMetrics, Metrics};
+use crate::otlp::{Answer, RecordEncoder, Redaction, Verdict, of_answer};
+use crate::tickets::{self, Aggregate, MAX_LABEL_CHARS, MAX_VALUES};
+use crate::web::{WebConfig, negotiate};
+
+/// A check of any bytes.
+pub type Target = fn(&[u8]);
+
+/// Each target with its name in `fuzz/`.
+pub const TARGETS: [(&str, Target); 7] = [
+    ("audit_page", audit_page),
+    ("ticket_page", ticket_page),
+    ("error_body", error_body),
+    ("collector_answer", collector_answer),
+    ("web_config", web_config),
+    ("state_file_block", state_file_block),
+    ("accept_header", accept_header),
+];
+
+/// The maximum length of a message with the words of a peer, in characters.
+const MAX_MESSAGE: usize = 400;
+
+/// The maximum size of a log record, which fits a request of 3 MiB.
+const MAX_RECORD: usize = 3_000_000;
+
+/// How far the body of an error is examined, in bytes, and a little more.
+const MAX_EXAMINED: usize = 2100;
+
+/// The maximum delay that a peer can ask for.
+const MAX_DELAY: Duration = Duration::from_secs(3600);
+
+/// lz4 compresses no better than this.
+const MAX_RATIO: usize = 255;
+
+/// The members of an entry that are users, and those of a user that are personal.
+const USERS: [&str; 3] = ["actorUser", "targetUser", "modifiedTargetUser"];
+const PERSONAL: [&str; 3] = ["firstName", "lastName", "profileImageUrl"];
+
+/// A page of audit logs. Its items have one identity each and become log records, without names if these are off.
+pub fn audit_page(data: &[u8]) {
+    let body = String::from_utf8_lossy(data).into_owned();
+    // What is not JSON is delivered too, as a string.
+    log_record(&RecordEncoder::default(), &body);
+    let Ok(page) = AuditPage::parse(body, None) else {
+        return;
+    };
+    let encoder = RecordEncoder::new(Redaction {
+        hide_user_names: true,
+        paths: vec!["email".to_owned()],
+    });
+    let name = secret(data);
+    for item in page.items() {
+        let read = || Event::read(item, Timestamp::UNIX_EPOCH, &Filters::default());
+        let (event, again) = (read(), read());
+        assert!(event.id == again.id && event.created_at == again.created_at);
+        assert_line(&entry_id(item), 64);
+        for encoder in [&RecordEncoder::default(), &encoder] {
+            let body = log_record(encoder, item).body;
+            let kind = match body.and_then(|body| body.value) {
+                Some(Value::KvlistValue(_)) => Some('{'),
+                Some(Value::ArrayValue(_)) => Some('['),
+                _ => None,
+            };
+            let first = item.chars().next();
+            assert_eq!(kind, first.filter(|first| "{[".contains(*first)), "{item}");
+        }
+        let body = log_record(&encoder, item).body;
+        assert!(personal(body.unwrap_or_default()).is_empty(), "{item}");
+        let Some(members) = item.strip_prefix('{') else {
+            continue;
+        };
+        let comma = if members.trim_start() == "}" { "" } else { "," };
+        for user in USERS {
+            let named = format!(r#"{{"{user}":{{"firstName":"{name}","id":1}}{comma}{members}"#);
+            let shown = format!("{:?}", log_record(&encoder, &named));
+            assert!(!shown.contains(&name), "{shown}");
+            assert!(!encoder.redact(&named).contains(&name), "{named}");
+        }
+    }
+}
+
+/// Encodes an entry and returns the record that a collector reads.
+fn log_record(encoder: &RecordEncoder, json: &str) -> LogRecord {
+    let mut bytes = Vec::new();
+    let record = RawRecord {
+        kind: RecordKind::Entry,
+        json,
+        arrived_at: Timestamp::UNIX_EPOCH,
+        trace: None,
+    };
+    encoder.encode(&record, &mut bytes);
+    assert!(bytes.len() <= MAX_RECORD, "{} bytes", bytes.len());
+    assert_eq!(encoder.decode(&bytes).0, RecordKind::Entry);
+    let logs = ScopeLogs::decode(&*bytes).expect("a collector can read the record");
+    let [record] = <[LogRecord; 1]>::try_from(logs.log_records).expect("it is one record");
+    record
+}
+
+/// Returns the names and pictures of users in the body of a record.
+fn personal(body: AnyValue) -> Vec<AnyValue> {
+    let named = |body: AnyValue, names: &'static [&str]| {
+        let members = match body.value {
+            Some(Value::KvlistValue(map)) => map.values,
+            _ => Vec::new(),
+        };
+        let members = members.into_iter();
+        let members = members.filter(|member: &KeyValue| names.contains(&&*member.key));
+        members.filter_map(|member| member.value)
+    };
+    let users = named(body, &USERS);
+    let members = users.flat_map(|user| named(user, &PERSONAL));
+    members.filter(|member| member.value.is_some()).collect()
+}
+
+/// A page of tickets. Each is counted once, and labels are short and few.
+pub fn ticket_page(data: &[u8]) {
+    let Ok(page) = TicketPage::parse(String::from_utf8_lossy(data).into_owned(), None) else {
+        return;
+    };
+    let settings = tickets::Settings {
+        scan_interval: Duration::from_secs(300),
+        max_age: Duration::from_secs(3600),
+        open_states: vec!["OPEN".to_owned()],
+        priorities: vec!["BLOCKER".to_owned(), "HIGH".to_owned()],
+        page_size: 100,
+    };
+    let expected = page.total_count.unwrap_or(0).min(1000);
+    let mut aggregate = Aggregate::new(&settings, None, Timestamp::UNIX_EPOCH, expected);
+    for item in page.items() {
+        let key = aggregate.add(item);
+        let tickets = aggregate.tickets();
+        assert_eq!((aggregate.add(item), aggregate.tickets()), (key, tickets));
+    }
+    if let Some(example) = &aggregate.example {
+        assert_line(example, MAX_MESSAGE);
+    }
+    let series = aggregate.finish(Duration::ZERO, None).series();
+    assert!(series.tickets <= page.len() as u64 && series.malformed <= series.tickets);
+    let sum = |counts: &[([_; 2], TicketCount)]| -> u64 {
+        counts.iter().map(|(_, count)| count.tickets).sum()
+    };
+    assert_eq!(sum(&series.by_state), series.tickets);
+    let mut open = series.by_state.clone();
+    open.retain(|([state, _], _)| &**state == "OPEN");
+    assert_eq!(sum(&series.open), sum(&open));
+    let states = series.by_state.iter().map(|([state, _], _)| state);
+    let states: std::collections::BTreeSet<_> = states.collect();
+    assert!(states.len() <= MAX_VALUES + 3, "{states:?}");
+    for label in series.by_state.iter().flat_map(|(labels, _)| labels) {
+        assert_line(label, MAX_LABEL_CHARS);
+    }
+    for (labels, count) in series.by_state.iter().chain(&series.open) {
+        assert!(count.deal_amount.is_finite(), "{labels:?}");
+    }
+    for ages in series.older_than.chunks(4) {
+        assert!(ages.is_sorted_by(|one, older| one.1 >= older.1), "{ages:?}");
+    }
+}
+
+/// A response of the API: its head as in HTTP, an empty line, and the body. An error is one short line without the key, and
+/// depends on the beginning of the body alone.
+pub fn error_body(data: &[u8]) {
+    static CLIENT: LazyLock<Client> = LazyLock::new(|| {
+        // It is set already if this is not the only user of TLS in the process.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let settings = api::Settings {
+            base_url: BaseUrl::parse("http://localhost").expect("it is an address"),
+            key: KeySource::Value("no key".into()),
+            timeout: Duration::from_secs(1),
+            max_requests_per_second: 1.0,
+            ca_file: None,
+            filters: Filters::default(),
+        };
+        let metrics: ApiMetrics = Metrics::new(Duration::ZERO).api;
+        Client::new(settings, metrics).expect("there are no files to read")
+    });
+    let key = secret(data);
+    let header = HeaderValue::from_str(&key).expect("it is visible ASCII");
+    let message = |answer: http::Response<Vec<u8>>| {
+        let error = CLIENT.read_response(answer, &header).err()?;
+        assert_line(&error.to_string(), MAX_MESSAGE);
+        assert_hidden(&error.to_string(), &key);
+        assert_line(&error.summary(), 64);
+        assert!(error.retry_after().is_none_or(|delay| delay <= MAX_DELAY));
+        Some(error.to_string())
+    };
+    message(answer(data, Some(&key)));
+    let plain = answer(data, None);
+    let shown = message(plain.clone());
+    // A body with the status of an error is not parsed if it is long.
+    if plain.body().len() > MAX_EXAMINED && !plain.status().is_success() {
+        let mut longer = plain;
+        longer.body_mut().extend([b'x'; 100_000]);
+        assert_eq!(message(longer), shown);
+    }
+}
+
+/// An answer of a collector, over gRPC if it has a `grpc-status`. What is shown of it is one short line without the key.
+pub fn collector_answer(data: &[u8]) {
+    let key = secret(data);
+    let (plain, mut text) = (answer(data, None), answer(data, Some(&key)));
+    let kind = text.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
+        let kind = HeaderValue::from_static("text/plain");
+        text.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    let (mut protobuf, words) = (text.clone(), String::from_utf8_lossy(text.body()).into());
+    let kind = HeaderValue::from_static("application/x-protobuf");
+    protobuf.headers_mut().insert(CONTENT_TYPE, kind);
+    *protobuf.body_mut() = protobuf_answer(text.status(), words);
+    // A key in the middle of protobuf could be taken for a length.
+    let is_text = !text.headers().contains_key("grpc-status");
+    for answer in [Some(plain), is_text.then_some(text), Some(protobuf)]
+        .into_iter()
+        .flatten()
+    {
+        let (parts, body) = answer.into_parts();
+        let verdict = match Status::from_header_map(&parts.headers) {
+            None => {
+                let (status, headers) = (parts.status, parts.headers);
+                let answer = Answer {
+                    status,
+                    headers,
+                    body,
+                };
+                answer.verdict(&[&key])
+            }
+            Some(status) if status.code() == tonic::Code::Ok => {
+                let Ok(answer) = ExportLogsServiceResponse::decode(&*body) else {
+                    continue;
+                };
+                of_answer(Ok(answer), &[&key])
+            }
+            Some(status) => {
+                let status = Status::with_details(status.code(), status.message(), body.into());
+                of_answer(Err(status), &[&key])
+            }
+        };
+        let message = match verdict {
+            Verdict::Acknowledged { warning } => warning.unwrap_or_default(),
+            Verdict::PartlyRejected { rejected, message } => {
+                assert!(rejected > 0);
+                message
+            }
+            Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) | Verdict::Hold(refusal) => {
+                assert!(refusal.retry_after.is_none_or(|delay| delay <= MAX_DELAY));
+                refusal.message
+            }
+        };
+        assert_line(&message, MAX_MESSAGE);
+        assert_hidden(&message, &key);
+    }
+}
+
+/// Returns an answer with these words: some records were rejected, or, unless the status is a success, all.
+fn protobuf_answer(status: StatusCode, words: String) -> Vec<u8> {
+    if !status.is_success() {
+        let (code, details) = (3, Vec::new());
+        let message = words;
+        return tonic_types::Status {
+            code,
+            message,
+            details,
+        }
+        .encode_to_vec();
+    }
+    let partial = ExportLogsPartialSuccess {
+        rejected_log_records: 1,
+        error_message: words,
+    };
+    let partial_success = Some(partial);
+    ExportLogsServiceResponse { partial_success }.encode_to_vec()
+}
+
+/// A web configuration file. What is wrong in it is one line without keys and hashes of passwords.
+pub fn web_config(data: &[u8]) {
+    let (text, secret) = (String::from_utf8_lossy(data), secret(data));
+    let quoted = serde_json::Value::from(format!("{secret}{text}"));
+    for config in [
+        text.clone().into_owned(),
+        format!("basic_auth_users:\n  alice: $2y$10${secret}\n{text}"),
+        format!("tls_server_config:\n  cert: x\n  key: {secret}\n{text}"),
+        format!("basic_auth_users: {{alice: {quoted}}}"),
+        format!("tls_server_config: {{cert: x, key: {quoted}}}"),
+    ] {
+        if let Err(error) = WebConfig::parse(&config) {
+            let error = error.to_string();
+            assert!(!error.contains(char::is_control), "{error:?}");
+            assert_hidden(&error, &secret);
+        }
+    }
+}
+
+/// A block of the state file, compressed or not. It takes no more memory than it can hold, and its records can be read.
+pub fn state_file_block(data: &[u8]) {
+    let mut blocks = vec![data.to_vec()];
+    if let Ok(bytes) = decompress(data) {
+        assert!(bytes.len() <= data.len() * MAX_RATIO, "{}", bytes.len());
+        blocks.push(bytes);
+    }
+    let compressed = lz4_flex::compress_prepend_size(data);
+    assert_eq!(decompress(&compressed).as_deref(), Ok(data));
+    let encoder = RecordEncoder::default();
+    for block in blocks {
+        if let Some(records) = split(block.clone().into()) {
+            assert_eq!(records.concat(), block);
+            for record in records {
+                encoder.decode(&record);
+            }
+        }
+        let records = split_json(&block, |kind, json| {
+            let mut out = Vec::new();
+            let record = RawRecord {
+                kind,
+                json,
+                arrived_at: Timestamp::UNIX_EPOCH,
+                trace: None,
+            };
+            encoder.encode(&record, &mut out);
+            ScopeLogs::decode(&*out).expect("a collector can read the record");
+            out.into()
+        });
+        assert!(records.is_none_or(|records| records.len() * 5 <= block.len()));
+    }
+}
+
+/// The values of `Accept` and `Accept-Encoding`, a line each.
+pub fn accept_header(data: &[u8]) {
+    let mut headers = HeaderMap::new();
+    for line in data.split(|byte| *byte == b'\n').take(100) {
+        if let Ok(value) = HeaderValue::from_bytes(line) {
+            headers.append(ACCEPT, value.clone());
+            headers.append(ACCEPT_ENCODING, value);
+        }
+    }
+    let text = String::from_utf8_lossy(data).to_ascii_lowercase();
+    let has = |names: &[&str]| names.iter().any(|name| text.contains(name));
+    let choices = |headers: &HeaderMap| {
+        let format = negotiate::format(headers);
+        (
+            format,
+            negotiate::gzip(headers),
+            negotiate::is_scraper(headers),
+        )
+    };
+    let (format, gzip, is_scraper) = choices(&headers);
+    assert!(format == Format::Text || has(&["application/openmetrics-text"]));
+    assert!(!gzip || has(&["gzip", "*"]));
+    assert!(!is_scraper || has(&["openmetrics-text", "google.protobuf", "0.0.4"]));
+    for invalid in ["x/y", ";;,=", "text/plain;q=2", "gzip;q=x"] {
+        for name in [ACCEPT, ACCEPT_ENCODING] {
+            headers.append(name, HeaderValue::from_static(invalid));
+        }
+        assert_eq!(choices(&headers), (format, gzip, is_scraper), "{invalid}");
+    }
+    headers.append(
+        ACCEPT,
+        HeaderValue::from_static("application/openmetrics-text"),
+    );
+    assert_eq!(negotiate::format(&headers), Format::OpenMetrics);
+}
+
+/// Returns a key that no input contains, because it depends on all of the input.
+fn secret(data: &[u8]) -> String {
+    let [one, other] = [0, 1].map(|salt| hash(salt, data));
+    format!("sk_live/{one:016x}+{other:016x}")
+}
+
+fn hash(salt: u8, data: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (salt, data).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Parses a response: the status, header fields, an empty line, and the body. `key` is put into the body, escaped in some
+/// way, and into the fields that are shown.
+fn answer(data: &[u8], key: Option<&str>) -> http::Response<Vec<u8>> {
+    let end = data.windows(2).position(|two| two == b"\n\n");
+    let (head, mut body) = match end {
+        Some(end) => (&data[..end], data[end + 2..].to_vec()),
+        None => (data, Vec::new()),
+    };
+    let head = String::from_utf8_lossy(head);
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.parse().ok());
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines.take(20).filter_map(|line| line.split_once(':')) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), value.trim().try_into()) {
+            headers.insert::<HeaderName>(name, value);
+        }
+    }
+    if let Some(key) = key {
+        let chance = hash(2, data) as usize;
+        let at = chance % (body.len() + 1);
+        // After a backslash it would be another text.
+        let escaped_key = format!(" {}", escaped(key, chance / 7));
+        body.splice(at..at, escaped_key.into_bytes());
+        // A backslash in an address is a slash.
+        let names = ["content-type", "grpc-message", "location"];
+        let ways = [chance, chance, 0].into_iter();
+        for (name, way) in names.into_iter().zip(ways) {
+            let value = headers.get(name).and_then(|value| value.to_str().ok());
+            let value = value.map(|value| format!("{value};{}", escaped(key, way)));
+            if let Some(value) = value.and_then(|value| value.try_into().ok()) {
+                headers.insert(name, value);
+            }
+        }
+    }
+    let mut answer = http::Response::new(body);
+    *answer.status_mut() = status
+        .and_then(|status| StatusCode::from_u16(status).ok())
+        .unwrap_or_default();
+    *answer.headers_mut() = headers;
+    answer
+}
+
+/// Writes a key in one of the ways in which services repeat it.
+fn escaped(key: &str, way: usize) -> String {
+    let each = |form: fn(u8) -> String| key.bytes().map(form).collect();
+    match way % 6 {
+        0 => key.to_owned(),
+        1 => key.replace('/', r"\/"),
+        2 => each(|byte| format!(r"\u{byte:04x}")),
+        3 => each(|byte| format!("%{byte:02X}")),
+        4 => each(|byte| format!("%25{byte:02x}")),
+        _ => each(|byte| format!("&#{byte};")),
+    }
+}
+
+/// Asserts that a text is one line of at most `max` characters.
+fn assert_line(text: &str, max: usize) {
+    assert!(!text.contains(char::is_control), "{text:?}");
+    assert!(text.chars().count() <= max, "{text:?}");
+}
+
+/// Asserts that a text has no part of a secret that is long enough to be one by accident.
+fn assert_hidden(text: &str, secret: &str) {
+    let random = secret.strip_prefix("sk_live/").unwrap_or(secret);
+    let mut parts = random.as_bytes().windows(12);
+    let shown = parts.find(|part| text.as_bytes().windows(12).any(|shown| shown == *part));
+    assert!(shown.is_none(), "{secret} in {text:?}");
+}

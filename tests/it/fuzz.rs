@@ -1,0 +1,176 @@
+//! The targets of `fuzz/` with its corpus and with random changes of it, for half a second each. `FUZZ_SECONDS` sets another
+//! time; `FUZZ_SEED` repeats one change, whose seed the failure shows.
+
+use std::panic::catch_unwind;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use orgdata_exporter::fuzz::TARGETS;
+
+use crate::support::files;
+
+/// What is worth inserting anywhere.
+const TOKENS: &[&str] = &[
+    "\"",
+    "\\",
+    "\\\"",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    "\n",
+    "\n\n",
+    "\0",
+    "\u{1b}",
+    "\r",
+    " ",
+    "null",
+    "true",
+    "-1",
+    "1e400",
+    "18446744073709551616",
+    "9007199254740993",
+    "\\ud800",
+    "\\udc00",
+    "\\u0000",
+    "\u{fffd}",
+    "\u{2028}",
+    "é",
+    "😀",
+    "{}",
+    "[]",
+    "[[[[[[[[[[[[[[[[",
+    "\"items\":",
+    "\"id\":",
+    "\"type\":",
+    "\"createdAt\":",
+    "\"actorUser\":",
+    "\"firstName\":\"A\"",
+    "\"issues\":[",
+    "\"message\":",
+    "\"OPEN\"",
+    "9999-12-31",
+    "a@example.com",
+    "%40",
+    "%25",
+    "&amp;",
+    "&#64;",
+    "\\/",
+    "<",
+    ";q=0.5",
+    ";q=",
+    "q=1e-400",
+    "*/*",
+    "gzip",
+    "application/openmetrics-text",
+    "text/plain",
+    "version=0.0.4",
+    "200\n",
+    "500\n",
+    "retry-after: 1e9\n",
+    "content-type: text/html\n",
+    "location: http://",
+    "grpc-status: 8\n",
+    "!!str ",
+    "&a ",
+    "*a",
+    "- ",
+    "|\n ",
+    "? ",
+    ": ",
+    "<<: ",
+    "basic_auth_users:\n",
+    "tls_server_config:\n",
+    "http_server_config:\n",
+    "rate_limit:\n",
+    "interval: 1M",
+    "$2y$10$",
+    "\u{ff}\u{ff}\u{ff}\u{7f}",
+    "\u{7f}",
+    "\x08\x01",
+    "\x12\x00",
+    "\x0a\x7f",
+];
+
+#[test]
+fn no_input_from_outside_breaks_a_promise() {
+    let number = |name| Some(std::env::var(name).ok()?.parse().expect(name));
+    let limit = number("FUZZ_SECONDS").map_or(Duration::from_millis(500), Duration::from_secs);
+    let seed: Option<u64> = number("FUZZ_SEED");
+    for (name, target) in TARGETS {
+        let corpus = corpus(name);
+        let check = |input: &[u8], what: &str| {
+            let failed = catch_unwind(|| target(input)).is_err();
+            assert!(
+                !failed,
+                "{name}: {what}: {:?}",
+                String::from_utf8_lossy(input)
+            );
+        };
+        for (file, input) in &corpus {
+            check(input, file);
+        }
+        let began = Instant::now();
+        while seed.is_some() || began.elapsed() < limit {
+            let chosen = seed.unwrap_or_else(|| fastrand::u64(..));
+            let input = changed(&corpus, &mut Rng::with_seed(chosen));
+            check(&input, &format!("FUZZ_SEED={chosen}"));
+            if seed.is_some() {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn every_target_has_a_program_and_a_corpus() {
+    let names = TARGETS.map(|(name, _)| name);
+    let manifest = files::file("fuzz/Cargo.toml");
+    for name in names {
+        let program = files::file(&format!("fuzz/fuzz_targets/{name}.rs"));
+        assert!(program.contains(&format!("fuzz::{name}(")), "{program}");
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
+        assert!(corpus(name).len() >= 5, "{name}");
+    }
+    assert_eq!(files::names("fuzz/fuzz_targets").len(), names.len());
+}
+
+/// Returns the files of the corpus of a target.
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let directory = format!("fuzz/corpus/{target}");
+    let names = files::names(&directory).into_iter();
+    let read = |name| std::fs::read(files::path(&format!("{directory}/{name}"))).unwrap();
+    names.map(|name| (name.clone(), read(name))).collect()
+}
+
+/// Returns a file of the corpus with a few changes.
+fn changed(corpus: &[(String, Vec<u8>)], random: &mut Rng) -> Vec<u8> {
+    let (_, mut input) = random.choice(corpus).expect("there is a corpus").clone();
+    for _ in 0..random.usize(1..8) {
+        let start = random.usize(..=input.len());
+        let end = input.len().min(start + random.usize(..64));
+        match random.u8(..7) {
+            0 if start < end => input[start] ^= 1 << random.u8(..8),
+            1 if start < end => input[start] = random.u8(..),
+            2 => drop(input.drain(start..end)),
+            3 => {
+                let (_, other) = random.choice(corpus).expect("there is a corpus");
+                let from = random.usize(..=other.len());
+                input.truncate(start);
+                input.extend_from_slice(&other[from..]);
+            }
+            4 if input.len() < 20_000 => {
+                let part = input[start..end].repeat(random.usize(1..40));
+                input.splice(start..start, part);
+            }
+            _ => {
+                let token = random.choice(TOKENS).expect("there are tokens");
+                let end = if random.bool() { start } else { end };
+                input.splice(start..end, token.bytes());
+            }
+        }
+    }
+    input
+}
