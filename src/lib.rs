@@ -24,8 +24,6 @@ pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod commands;
-#[doc(hidden)]
-pub mod fuzz;
 pub mod health;
 pub mod ledger;
 pub mod metrics;
@@ -37,6 +35,17 @@ pub mod tickets;
 pub mod util;
 pub mod web;
 
+// What has to hold for any bytes from outside, for `cargo test` and for the programs in `fuzz/`.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+#[path = "tests/fuzz.rs"]
+pub mod fuzz;
+
+#[cfg(test)]
+mod tests {
+    mod corpus;
+}
+
 #[cfg(test)]
 extern crate self as orgdata_exporter;
 // What the unit tests share with the other tests.
@@ -44,5 +53,12 @@ extern crate self as orgdata_exporter;
 #[path = "../tests/support"]
 mod support {
     pub(crate) mod cases;
+    #[allow(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        reason = "the other tests use the rest"
+    )]
+    pub(crate) mod files;
     pub(crate) mod settings;
 }

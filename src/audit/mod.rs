@@ -8,7 +8,9 @@ mod tail;
 
 use std::time::Duration;
 
-pub(crate) use event::{Event, entry_id};
+pub(crate) use event::Event;
+#[cfg(any(test, fuzzing))]
+pub(crate) use event::entry_id;
 pub use publish::{publish, restore};
 pub use start::{Start, StartError};
 pub use tail::{Tail, TailError};

@@ -34,6 +34,7 @@ pub use types::{
     RecordKind, Series, Total, TraceContext,
 };
 
+#[cfg(any(test, fuzzing))]
 pub(crate) use outbox::{decompress, split, split_json};
 pub(crate) use series::label_value;
 pub(crate) use types::EventIds;

@@ -13,7 +13,9 @@ mod stdout;
 mod verdict;
 
 pub use encode::Redaction;
+#[cfg(any(test, fuzzing))]
 pub(crate) use grpc::of_answer;
+#[cfg(any(test, fuzzing))]
 pub(crate) use http::Answer;
 pub use record::{Envelope, GAP_EVENT, RecordEncoder, SCOPE};
 pub use relay::{Next, Outbox, Relay};

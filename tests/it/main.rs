@@ -28,7 +28,6 @@ mod dashboards;
 mod dead_letters;
 mod deploy;
 mod exposition;
-mod fuzz;
 mod health;
 mod healthcheck;
 mod otlp;

@@ -1,5 +1,4 @@
-//! What has to hold for any bytes from outside. `fuzz/` and `tests/it/fuzz.rs` call these functions, which panic if a promise
-//! is broken.
+//! What has to hold for any bytes from outside. `fuzz/` and `corpus.rs` call these functions, which panic if a promise is broken.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::LazyLock;
