@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use orgdata_simulator::Fields;
 use serde_json::{Value, json};
 
 use crate::organization;
@@ -12,6 +13,20 @@ use crate::support::http_peer::{Peer, answer};
 use crate::support::parts::{Collector, Prometheus, promtool, tool, until};
 
 const SENT: &str = "orgdata_otlp_records_sent_total";
+
+/// Returns the queries of the documentation.
+fn queries() -> Vec<String> {
+    let page = file("docs/metrics.md");
+    let rows = page
+        .split("\n## ")
+        .find(|part| part.starts_with("Queries\n"));
+    let rows = rows
+        .unwrap()
+        .lines()
+        .filter_map(|row| row.strip_suffix("` |"));
+    rows.map(|row| row.split_once(" | `").unwrap().1.to_owned())
+        .collect()
+}
 
 /// Starts a collector with an example, on ports of its own and with a health check, after a change.
 async fn collector(name: &str, change: impl Fn(&mut Value)) -> Collector {
@@ -36,6 +51,13 @@ async fn collector(name: &str, change: impl Fn(&mut Value)) -> Collector {
 async fn the_prometheus_example_scrapes_and_has_the_alerts() {
     let simulator = organization(5, 0).await;
     let exporter = exporter(&simulator.base_url()).listening().await;
+    exporter
+        .until_value("orgdata_up{loop=\"audit\"}", 1.0)
+        .await;
+    simulator.add_events(2);
+    let without_actor = Fields::new().with("actorUser", Value::Null);
+    let without_actor = without_actor.with("actorUserId", Value::Null);
+    simulator.add_entry(&without_actor).unwrap();
     let mut config = yaml("deploy/prometheus/prometheus.yml");
     let targets = &mut config["scrape_configs"][0]["static_configs"][0]["targets"];
     assert_eq!(*targets, json!(["localhost:10917"]));
@@ -54,6 +76,17 @@ async fn the_prometheus_example_scrapes_and_has_the_alerts() {
         let rules = prometheus.api("rules", &[("type", "alert")]).await;
         let rules = &rules["groups"][0]["rules"];
         assert_eq!(array(rules).len(), array(&alerts).len(), "{program}");
+        let has_none = |found: &Value| {
+            let mut series = array(found).iter();
+            series.any(|one| one["metric"]["actor"] == "none")
+        };
+        let counts = "increase(orgdata_audit_events_total[24h])";
+        prometheus.query_until(counts, has_none).await;
+        for query in queries() {
+            let found = prometheus.query(&query).await;
+            let is_complete = has_none(&found) || !query.contains("actor");
+            assert!(is_complete, "{query}: {found}");
+        }
     }
 }
 
