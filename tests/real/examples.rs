@@ -17,7 +17,8 @@ const SENT: &str = "orgdata_otlp_records_sent_total";
 /// Returns the queries of the documentation.
 fn queries() -> Vec<String> {
     let page = file("docs/metrics.md");
-    let rows = page.lines().filter_map(|row| row.strip_suffix("` |"));
+    let rows = page.lines().filter(|row| !row.starts_with("| `"));
+    let rows = rows.filter_map(|row| row.strip_suffix("` |"));
     let queries = rows.filter_map(|row| Some(row.split_once(" | `")?.1.to_owned()));
     queries.collect()
 }
