@@ -27,6 +27,7 @@ mod compose;
 mod dashboards;
 mod dead_letters;
 mod deploy;
+mod docs;
 mod exposition;
 mod health;
 mod healthcheck;

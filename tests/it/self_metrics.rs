@@ -1,4 +1,4 @@
-//! Every metric of the README is there from the start if its labels are known, and moves when what it describes happens:
+//! Every metric of docs/metrics.md is there from the start if its labels are known, and moves when what it describes happens:
 //! in the built binary, beside a service and a collector that misbehave.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::support::binary::{Exporter, Launch, Scrape, client, exporter};
 use crate::support::collector_peer::{Peer, Reply};
 use crate::support::{families, openmetrics};
 
-const README: &str = include_str!("../../README.md");
+const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
 
 /// The same from the start of a process to its end. The expiry of a certificate moves in `web_config`.
 const CONSTANT: [&str; 8] = [
@@ -45,7 +45,7 @@ struct Watch {
 
 fn promised() -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let names = README.split('`').skip(1).step_by(2);
+    let names = DOCUMENTATION.split('`').skip(1).step_by(2);
     let names = names.filter(|name| name.chars().all(is_name));
     let is_metric = |name: &&str| name.starts_with("orgdata_") || name.starts_with("process_");
     names.filter(is_metric).map(str::to_owned).collect()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use orgdata_simulator::Fields;
 use serde_json::{Value, json};
 
 use crate::organization;
@@ -12,6 +13,15 @@ use crate::support::http_peer::{Peer, answer};
 use crate::support::parts::{Collector, Prometheus, promtool, tool, until};
 
 const SENT: &str = "orgdata_otlp_records_sent_total";
+
+/// Returns the queries of the documentation.
+fn queries() -> Vec<String> {
+    let page = file("docs/metrics.md");
+    let rows = page.lines().filter(|row| !row.starts_with("| `"));
+    let rows = rows.filter_map(|row| row.strip_suffix("` |"));
+    let queries = rows.filter_map(|row| Some(row.split_once(" | `")?.1.to_owned()));
+    queries.collect()
+}
 
 /// Starts a collector with an example, on ports of its own and with a health check, after a change.
 async fn collector(name: &str, change: impl Fn(&mut Value)) -> Collector {
@@ -36,6 +46,13 @@ async fn collector(name: &str, change: impl Fn(&mut Value)) -> Collector {
 async fn the_prometheus_example_scrapes_and_has_the_alerts() {
     let simulator = organization(5, 0).await;
     let exporter = exporter(&simulator.base_url()).listening().await;
+    exporter
+        .until_value("orgdata_up{loop=\"audit\"}", 1.0)
+        .await;
+    simulator.add_events(2);
+    let by_none = Fields::new().with("actorUserId", Value::Null);
+    let by_none = by_none.with("actorUser", Value::Null);
+    simulator.add_entry(&by_none).unwrap();
     let mut config = yaml("deploy/prometheus/prometheus.yml");
     let targets = &mut config["scrape_configs"][0]["static_configs"][0]["targets"];
     assert_eq!(*targets, json!(["localhost:10917"]));
@@ -54,6 +71,14 @@ async fn the_prometheus_example_scrapes_and_has_the_alerts() {
         let rules = prometheus.api("rules", &[("type", "alert")]).await;
         let rules = &rules["groups"][0]["rules"];
         assert_eq!(array(rules).len(), array(&alerts).len(), "{program}");
+        let is_none = |one: &Value| one["metric"]["actor"] == "none";
+        let has_none = |found: &Value| array(found).iter().any(is_none);
+        let counts = "increase(orgdata_audit_events_total[24h])";
+        prometheus.query_until(counts, has_none).await;
+        for query in queries() {
+            let is_complete = has_none(&prometheus.query(&query).await);
+            assert!(is_complete || !query.contains("actor"), "{query}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The report: settings and their origin, JSON, colours, README's transcript, and no secrets.
+//! The report: settings and their origin, JSON, colours, the transcript of the documentation, and no secrets.
 
 use orgdata_exporter::simulator::{ApiKey, Config, Simulator};
 use serde_json::Value;
@@ -149,8 +149,8 @@ fn masked(line: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_transcript_in_readme_is_what_is_printed() {
-    const README: &str = include_str!("../../../README.md");
+async fn the_transcript_in_the_documentation_is_what_is_printed() {
+    const PAGE: &str = include_str!("../../../docs/operations.md");
     let keys = vec![ApiKey::scoped(KEY, &["activity_logs:read"])];
     let config = Config {
         keys,
@@ -162,7 +162,7 @@ async fn the_transcript_in_readme_is_what_is_printed() {
     let run = launch(&["check", &url, "--web.listen-address=127.0.0.1:0"]);
     let run = run.env("ORGDATA_API_KEY", KEY).run().await;
     let begin = "orgdata-exporter check --api.base-url http://127.0.0.1:8081\n";
-    let (_, transcript) = README.split_once(begin).unwrap();
+    let (_, transcript) = PAGE.split_once(begin).unwrap();
     let (transcript, _) = transcript.split_once("\n```\n").unwrap();
     let lines = |text: &str| -> Vec<String> {
         let lines = text.lines();
