@@ -331,7 +331,7 @@ async fn a_second_process_is_refused_also_by_another_name() {
     }
 }
 
-/// Somebody deleted the lock file, and started a second process.
+/// The lock file was deleted, and a second process started.
 #[tokio::test]
 async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
     for by_link in [false, true] {

@@ -40,7 +40,7 @@ pub enum Content {
     },
 }
 
-/// Where the counters of a state file begin.
+/// The point at which the counters of a state file begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
     /// The service's base address.

@@ -13,7 +13,7 @@ use super::schema;
 /// `check` shares the lock for a moment; a second attempt after this time tells it from an exporter.
 const SECOND_TRY: Duration = Duration::from_millis(50);
 
-/// Where the ledger is kept.
+/// The location of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatePath {
     /// In memory: gone with the process.

@@ -56,7 +56,7 @@ pub struct OutboxPosition {
 /// A record that waits for the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxRecord {
-    /// Where it stands.
+    /// Its position.
     pub position: OutboxPosition,
     /// When its page arrived.
     pub arrived_at: Timestamp,
@@ -78,7 +78,7 @@ pub struct Settled {
 /// A record that becomes a dead letter.
 #[derive(Clone, Debug)]
 pub struct Rejected {
-    /// Where it stood.
+    /// Its position before.
     pub position: OutboxPosition,
     /// When its page arrived.
     pub arrived_at: Timestamp,

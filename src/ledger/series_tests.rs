@@ -184,7 +184,7 @@ async fn values_counted_under_one_kind_of_label_are_never_shown_under_another() 
         for (mode, known) in modes.iter().zip(&mut known) {
             world.settings.actor_label = mode.clone();
             world.restart();
-            // Where it left off, whatever was counted meanwhile under other labels.
+            // It continues at its last value, whatever was counted meanwhile under other labels.
             let shown = world.series();
             assert_eq!(shown, *known, "{mode:?}");
             let ada = || named("A", 7, Some("Ada L"));
@@ -228,7 +228,7 @@ async fn an_idle_actor_leaves_and_comes_back_with_its_value_first() {
     assert_eq!(world.series().values().sum::<u64>(), 4);
     world.events(begun + 20 * DAY, [event("A", 2)]).await;
 
-    // The slot is free for whoever comes first, in the same page.
+    // The slot is free for the first actor that comes, in the same page.
     world.events(begun + 31 * DAY, [event("A", 3)]).await;
     let expected = [(label("A", "2"), 2), (label("A", "3"), 0)];
     assert_eq!(world.series(), expected.into());
@@ -295,7 +295,7 @@ async fn a_flood_of_actors_costs_bounded_memory_and_disk() {
     world.restart();
     let begun = Timestamp::now() - HOUR * pages;
     for page in 0..pages {
-        let actor = |n| named(format!("TYPE_{}", n % 7), page * 1000 + n, Some("Somebody"));
+        let actor = |n| named(format!("TYPE_{}", n % 7), page * 1000 + n, Some("Ada"));
         world
             .events(begun + HOUR * page, (0..1000).map(actor))
             .await;

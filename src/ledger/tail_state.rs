@@ -39,7 +39,7 @@ pub struct FirstSync {
     pub at: Timestamp,
     /// Late rows that are not newer are ignored.
     pub count_floor: Option<Timestamp>,
-    /// Where history ends; `None` if it has no end.
+    /// The end of history; `None` if it has no end.
     pub history_floor: Option<Timestamp>,
     /// History is before this time; `None` if it ends with the newest entry.
     #[serde(default)]

@@ -119,7 +119,7 @@ pub struct Commit {
     pub trace: Option<TraceContext>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
-    /// Where the page stands in the order of delivery; see [`TailState::next_place`]. 0 if there are no entries: gaps come
+    /// The page's place in the order of delivery; see [`TailState::next_place`]. 0 if there are no entries: gaps come
     /// at the end.
     pub place: i64,
     /// Whether the page may stand at the top of the listing, so that its ids must be kept.

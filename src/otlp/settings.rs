@@ -69,7 +69,7 @@ pub struct Flags {
 /// Checked settings of log records.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where records go.
+    /// The destination of records.
     pub target: Target,
     /// The maximum number of records in a request.
     pub batch_size: usize,
@@ -77,7 +77,7 @@ pub struct Settings {
     pub resource: Vec<(String, String)>,
 }
 
-/// Where records go.
+/// The destination of records.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A collector.

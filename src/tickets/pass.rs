@@ -25,7 +25,7 @@ pub enum Doubt {
     /// The last row of a page was not the first of the next one.
     #[error("the rows moved before the page at offset {offset} was read")]
     RowsMoved {
-        /// Where the page starts.
+        /// The offset of the page.
         offset: u64,
     },
     /// The number of tickets is not `totalCount`.

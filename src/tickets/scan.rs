@@ -30,7 +30,7 @@ pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
 /// The maximum number of states that are announced in the log.
 const MAX_ANNOUNCED: usize = 100;
 
-/// Where pages come from: the client, or a script in a test.
+/// The source of pages: the client, or a script in a test.
 pub trait PageSource: Sync {
     /// Requests `limit` tickets from `offset` on.
     fn page(
@@ -54,7 +54,7 @@ pub enum ScanError {
         "the pages up to offset {offset} repeat the same tickets; the API may ignore the parameter offset"
     )]
     Repeated {
-        /// Where the last page starts.
+        /// The offset of the last page.
         offset: u64,
     },
     /// The listing is too large.

@@ -186,7 +186,7 @@ fn unix_socket(path: &Path) -> io::Result<Socket> {
     Ok(Socket::Unix { listener, file })
 }
 
-/// Checks that nothing is at this path but a socket where nobody answers, and that its directory
+/// Checks that nothing is at this path but a socket that does not answer, and that its directory
 /// can be written.
 fn check_path(path: &Path) -> io::Result<()> {
     if let Ok(found) = fs::symlink_metadata(path) {

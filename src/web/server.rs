@@ -49,7 +49,7 @@ const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\
     Connection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     /// `None` for a Unix socket.

@@ -1,4 +1,4 @@
-//! Where the exporter listens, under which path it shows its metrics, and what clients may use.
+//! The addresses and the path of the metrics, and what clients may use.
 
 use std::fmt;
 use std::net::SocketAddr;

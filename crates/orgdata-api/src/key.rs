@@ -16,7 +16,7 @@ const MAX_KEY_BYTES: usize = 16 * 1024;
 /// The variable that holds the key if no file is named.
 pub const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
 
-/// Where the key comes from.
+/// The source of the key.
 #[derive(Clone, Debug)]
 pub enum KeySource {
     /// The variable `ORGDATA_API_KEY`.

@@ -16,7 +16,7 @@ const MAX_ITEMS: usize = 100_000;
 #[derive(Clone, Debug)]
 pub struct Page {
     body: String,
-    /// Where each item is in the body.
+    /// The position of each item in the body.
     items: Vec<Range<usize>>,
     /// The cursor for newer entries (audit logs).
     pub start_cursor: Option<String>,

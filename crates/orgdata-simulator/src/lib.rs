@@ -1,6 +1,6 @@
 //! A simulated Organization Data API server: the specification as a program, for `simulate`, `demo` and tests.
 //!
-//! It shares no code with the API client, so that a mistake in one is noticed by the other. Where the specification is
+//! It shares no code with the API client, so that a mistake in one is noticed by the other. If the specification is
 //! silent, the module that decides says how it is read: refused keys in `auth`, parameters in `query`, filters and
 //! pages in `audit`, tickets in `tickets`. Readings that a client has to cope with are settings, see [`Readings`].
 //!

@@ -1,8 +1,8 @@
 //! The audit log: which entries there are, and in which order.
 //!
 //! An entry is stored as its time and its number, 24 bytes; its content is generated from the seed and the number
-//! whenever it is asked for. Live entries are added when the clock has passed their time, so they do not depend on when
-//! somebody asks.
+//! whenever it is asked for. Live entries are added when the clock has passed their time, so they do not depend on
+//! requests.
 
 use serde_json::Value;
 

@@ -18,7 +18,7 @@ pub struct Step {
     pub next: Ranges,
     /// Entries to take, as indices of rows in the order of the page.
     pub take: Vec<(usize, Disposition)>,
-    /// Where the page stands in the order of delivery, if anything is taken.
+    /// The page's place in the order of delivery, if anything is taken.
     pub place: i64,
     /// The taken entries may stand at the top of the listing.
     pub top: bool,

@@ -33,7 +33,7 @@ pub(super) struct Bench {
     ledger_settings: LedgerSettings,
     /// Absent only while the state file is closed.
     parts: Option<(LedgerHandle, Tail)>,
-    /// Known once the ledger is born.
+    /// Known once the ledger is begun.
     pub(super) start_floor: Option<Timestamp>,
     /// Ids that left the outbox, in its order.
     pub(super) delivered: Vec<String>,
@@ -178,7 +178,7 @@ impl Bench {
         for _ in 0..rounds {
             self.world().looks = true;
             self.tail().round().await;
-            self.look_for_birth().await;
+            self.look_for_beginning().await;
         }
         let drop = "DROP TRIGGER fail_INSERT; DROP TRIGGER fail_UPDATE; DROP TRIGGER fail_DELETE";
         other.execute_batch(drop).unwrap();
@@ -206,7 +206,7 @@ impl Bench {
 
     /// Takes what may be sent from the outbox, and checks that whatever is missing lies in an open range.
     async fn look(&mut self) {
-        self.look_for_birth().await;
+        self.look_for_beginning().await;
         let records = self.ledger().outbox_batch(usize::MAX, usize::MAX).await;
         let records = records.unwrap();
         let delivered = records.iter().map(|record| record.position).collect();
@@ -227,12 +227,12 @@ impl Bench {
         }
     }
 
-    async fn look_for_birth(&mut self) {
-        if !self.world().born
+    async fn look_for_beginning(&mut self) {
+        if !self.world().begun
             && let Some(first) = self.ledger().state().await.unwrap().tail.first_sync
         {
             self.start_floor = first.history_floor;
-            self.world().born = true;
+            self.world().begun = true;
         }
     }
 

@@ -95,7 +95,7 @@ fn entries_dated_in_the_future_hide_nothing() {
 
 /// Old entries were delivered and counted as late that only had the same time as the newest one when the ledger began.
 #[test]
-fn what_was_there_at_the_moment_of_the_birth_is_not_late() {
+fn what_was_there_at_the_moment_of_the_beginning_is_not_late() {
     let seed = (0..200).find(|seed| {
         let config = Config {
             seed: *seed,
@@ -145,7 +145,7 @@ fn a_late_row_on_top_of_a_lower_page_is_found() {
     }));
 }
 
-/// Events of the birth's own moment were read upside down by a process that had not yet met a page of two: what came next was not counted.
+/// Events of the beginning's own moment were read upside down by a process that had not yet met a page of two: what came next was not counted.
 #[test]
 fn a_restart_on_the_way_down_of_a_first_start_knows_what_was_there() {
     let steps = [Now(Events(3)), Rounds(7), Die(2)];

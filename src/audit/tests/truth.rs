@@ -55,7 +55,7 @@ impl Bench {
         assert!(wanted.is_empty(), "lost: {wanted:?}");
         assert_eq!(distinct.len(), count, "more was delivered than there is");
 
-        let truth = self.sim().truth_of(Scope::arrived_since(world.birth()));
+        let truth = self.sim().truth_of(Scope::arrived_since(world.beginning()));
         let counts = truth.counts.into_iter();
         let truth: BTreeMap<(String, String), u64> = counts
             .map(|((kind, id), count)| ((kind, actor(id)), count))
@@ -88,7 +88,7 @@ impl Bench {
             removed: true,
             ..Scope::default()
         };
-        let live = world.since_birth();
+        let live = world.since_beginning();
         let mut counts = BTreeMap::new();
         for entry in self.sim().entries_of(removed) {
             if live.contains(entry.id.as_str()) && distinct.contains(entry.id.as_str()) {
@@ -97,7 +97,7 @@ impl Bench {
             }
         }
         let counted = self.counted();
-        // Where a restore took everything that the ledger held, or a first start has to begin again and the newest entry of the birth is
+        // If a restore took everything that the ledger held, or a first start has to begin again and the newest entry of the beginning is
         // gone, the edge between history and news cannot be found.
         let certain = self.case.start == Start::Now || matches!(self.case.steps[0], Step::Settle);
         if certain && !self.case.has_restore() {
@@ -108,7 +108,7 @@ impl Bench {
         let mut away = world.retained_away.iter();
         let is_lost = away.any(|id| !distinct.contains(id.as_str()));
         let is_told = self.total(Total::Gaps) > 0;
-        assert!(!is_lost || is_told, "some are lost, and nobody says so");
+        assert!(!is_lost || is_told, "some are lost without a gap");
         let kept: HashSet<String> = self.sim().entries().map(|entry| entry.id).collect();
         let mut missed = self.wanted(&world);
         missed.retain(|(id, _)| kept.contains(*id) && !distinct.contains(id));

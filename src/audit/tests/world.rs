@@ -16,9 +16,9 @@ const FUTURE: SignedDuration = SignedDuration::from_mins(5);
 pub(super) struct World {
     /// In the order of arrival.
     rows: Vec<Row>,
-    birth: Option<Birth>,
-    /// The ledger has been born.
-    pub(super) born: bool,
+    beginning: Option<Beginning>,
+    /// The ledger has been begun.
+    pub(super) begun: bool,
     /// In this round nothing was asked for but the newest page: what is answered last becomes the ledger's first page.
     pub(super) looks: bool,
     /// Changes to come, each so many requests from now.
@@ -31,7 +31,7 @@ pub(super) struct World {
 
 /// The moment of the ledger's first page.
 #[derive(Clone, Copy, Debug)]
-struct Birth {
+struct Beginning {
     mark: Mark,
     at: Timestamp,
     /// How many rows there were.
@@ -55,8 +55,8 @@ impl World {
         };
         Self {
             rows: sim.entries().map(row).collect(),
-            birth: None,
-            born: false,
+            beginning: None,
+            begun: false,
             looks: true,
             pending: Vec::new(),
             late: 0,
@@ -65,8 +65,8 @@ impl World {
     }
 
     /// Later arrivals are counted.
-    pub(super) fn birth(&self) -> Mark {
-        self.birth.unwrap().mark
+    pub(super) fn beginning(&self) -> Mark {
+        self.beginning.unwrap().mark
     }
 
     /// Before each request: the world goes on.
@@ -79,10 +79,10 @@ impl World {
             self.change(sim, &change);
         }
         self.looks &= request.param("before").is_none();
-        if !self.born && self.looks {
+        if !self.begun && self.looks {
             let there: HashSet<String> = sim.entries().map(|entry| entry.id).collect();
             self.rows.retain(|row| there.contains(&row.id));
-            self.birth = Some(Birth {
+            self.beginning = Some(Beginning {
                 mark: sim.mark(),
                 at: sim.now(),
                 rows: self.rows.len(),
@@ -91,28 +91,30 @@ impl World {
     }
 
     pub(super) fn change(&mut self, sim: &Simulator, change: &Change) {
-        let (mark, birth) = (sim.mark(), self.birth.filter(|_| self.born));
+        let (mark, beginning) = (sim.mark(), self.beginning.filter(|_| self.begun));
         let mut ahead = false;
         match change {
             Change::Events(count) => {
-                // Events are spread over the last milliseconds, and none is dated before the birth, or it need not be taken.
-                if birth.is_some_and(|birth| sim.now().duration_since(birth.at) <= millis(*count)) {
+                // Events are spread over the last milliseconds, and none is dated before the beginning, or it need not be taken.
+                if beginning.is_some_and(|beginning| {
+                    sim.now().duration_since(beginning.at) <= millis(*count)
+                }) {
                     sim.advance(Duration::from_millis(count + 1));
                 }
                 sim.add_events(*count);
             }
             Change::Pass(millis) => sim.advance(Duration::from_millis(*millis)),
             Change::Late(count, behind) => {
-                // Only what was created since the birth must be counted, so nothing else arrives late.
-                let Some(birth) = birth else { return };
+                // Only what was created since the beginning must be counted, so nothing else arrives late.
+                let Some(beginning) = beginning else { return };
                 for i in 0..*count {
                     let at = sim.now() - millis(behind + i);
-                    insert(sim, at.max(birth.at + millis(1)));
+                    insert(sim, at.max(beginning.at + millis(1)));
                 }
             }
             Change::Ahead(by) => {
-                // Where the newest page has nothing but entries from the future, or the clock is wrong, nobody can tell what is the future.
-                if birth.is_some() && sim.config().history > 0 && !sim.readings().no_date {
+                // If all entries of the newest page are from the future, or the clock is wrong, the future cannot be recognized.
+                if beginning.is_some() && sim.config().history > 0 && !sim.readings().no_date {
                     ahead = true;
                     insert(sim, sim.now() + millis(*by));
                 }
@@ -125,9 +127,11 @@ impl World {
                 sim.advance(Duration::from_secs(61));
                 sim.retain(*keep);
                 let kept = ids();
-                // What came on top since the birth is not missed where the ledger had nothing to stand on.
-                if let Some(birth) = birth.filter(|birth| birth.rows > 0) {
-                    let since = self.rows[birth.rows..].iter().filter(|row| row.in_order);
+                // What came on top since the beginning is not missed where the ledger had nothing to stand on.
+                if let Some(beginning) = beginning.filter(|beginning| beginning.rows > 0) {
+                    let since = self.rows[beginning.rows..]
+                        .iter()
+                        .filter(|row| row.in_order);
                     let ids = since.map(|row| row.id.clone());
                     let gone = ids.filter(|id| there.contains(id) && !kept.contains(id));
                     self.retained_away.extend(gone);
@@ -155,7 +159,7 @@ impl World {
         floor: Option<Timestamp>,
         key: KeyReading,
     ) -> Vec<(&str, bool)> {
-        let there = self.birth.map_or(0, |birth| birth.rows);
+        let there = self.beginning.map_or(0, |beginning| beginning.rows);
         let from_history =
             |row: &Row| start != Start::Now && floor.is_none_or(|floor| row.created >= floor);
         let rows = self.rows.iter().enumerate();
@@ -170,8 +174,8 @@ impl World {
             .collect()
     }
 
-    pub(super) fn since_birth(&self) -> HashSet<&str> {
-        let rows = self.rows[self.birth.unwrap().rows..].iter();
+    pub(super) fn since_beginning(&self) -> HashSet<&str> {
+        let rows = self.rows[self.beginning.unwrap().rows..].iter();
         rows.map(|row| row.id.as_str()).collect()
     }
 }

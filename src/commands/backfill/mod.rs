@@ -180,7 +180,7 @@ fn is_final(error: &TailError, tail: &Tail) -> bool {
             R::NotFound | R::Redirect | R::Validation => tail.state().first_sync.is_none(),
             _ => false,
         },
-        // Whoever waits for the latter ends the command.
+        // `deliver::run` ends the command for the latter.
         TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull | LedgerError::Fenced),
         TailError::OtherOrganization { .. } => true,
     }
