@@ -397,18 +397,19 @@ impl Tail {
             commit.gaps.push(recreated(at));
         }
         let old = std::mem::replace(&mut self.ranges, step.next);
-        let has_changes = !commit.entries.is_empty()
+        let is_first_sync = old.state.first_sync != self.ranges.state.first_sync;
+        let has_changes = is_first_sync
+            || !commit.entries.is_empty()
             || !commit.gaps.is_empty()
             || commit.recovered
             || commit.organization.is_some()
             || old.state.ranges != self.ranges.state.ranges
-            || old.state.first_sync != self.ranges.state.first_sync
             || old.state.reread_at != self.ranges.state.reread_at
             || old.state.filters_changed != self.ranges.state.filters_changed;
         if !has_changes && !self.ranges.is_poll_unsaved() {
             return Ok(());
         }
-        if old.state.first_sync.is_none() && self.ranges.state.first_sync.is_some() {
+        if is_first_sync && !self.ranges.limits.is_backfill {
             tracing::info!(start = %self.settings.start, entries = commit.entries.len(), "first sync; counters begin at 0");
         }
         match self.save(commit).await {

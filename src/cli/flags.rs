@@ -155,7 +155,7 @@ pub struct MetricsFlags {
     #[arg(id = "metrics.actor-idle", long, value_name = "DURATION")]
     #[arg(default_value = "30d", value_parser = values::duration)]
     pub actor_idle: Duration,
-    /// Time from the first scrape that shows a series to the first one that shows its increase, so that increase() sees it; at least the scrape interval if two Prometheus servers scrape; 0 turns it off, as demo does
+    /// Delay between the first scrape of a series and the first scrape that shows its increase, so that increase() sees the increase. With two Prometheus servers, set it to at least the longer scrape interval. 0 disables it, as in demo
     #[arg(id = "metrics.zero-hold", long, value_name = "DURATION")]
     #[arg(default_value = "60s", value_parser = values::duration_or_zero)]
     pub zero_hold: Duration,

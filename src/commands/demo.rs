@@ -63,8 +63,8 @@ pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
         "A simulated organization and an exporter for it, all on this machine:\n\n  \
          {url}/          what the exporter is doing{note}\n  \
          {url}{path}   what Prometheus scrapes\n  \
-         {simulator}/          the simulator: add events, break things\n\n\
-         Each audit event is a log record; here is one per line. Ctrl-C ends the demo.\n\n",
+         {simulator}/          the simulator: add events, cause failures\n\n\
+         Each line below is one audit event, delivered as a log record. Press Ctrl-C to stop the demo.\n\n",
         path = flags.web.telemetry_path,
         simulator = simulator.base_url(),
     );

@@ -22,7 +22,7 @@ const MAX_WORDS: usize = 200;
 #[derive(Clone, Debug, Args)]
 #[command(mut_args = with_variable)]
 pub struct HealthcheckArgs {
-    /// Where the exporter listens; the first of several addresses is asked
+    /// The exporter's listen address; if there are several, the first is used
     #[arg(id = "web.listen-address", long, value_name = "ADDRESS")]
     #[arg(default_value = ":10917", value_delimiter = ',')]
     listen_addresses: Vec<ListenAddress>,

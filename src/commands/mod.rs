@@ -29,8 +29,8 @@ use healthcheck::HealthcheckArgs;
     name = "orgdata-exporter",
     version,
     about = "Prometheus exporter and OTLP sidecar for the audit logs and tickets of one organization",
-    after_help = "Every flag also reads the variable ORGDATA_ + its name in capitals with . and - as _: --audit.poll-interval is \
-                  ORGDATA_AUDIT_POLL_INTERVAL. A flag wins over its variable. The API key is read from --api.key-file or from the variable \
+    after_help = "Every flag can also be set by an environment variable, ORGDATA_ and its name in capitals with _ for . and -: --audit.poll-interval is \
+                  ORGDATA_AUDIT_POLL_INTERVAL. A flag takes precedence over its variable. The API key is read from --api.key-file or from the variable \
                   ORGDATA_API_KEY. Collector settings other than --otlp.* are the standard OTEL_EXPORTER_OTLP_* variables.",
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
@@ -54,7 +54,7 @@ pub enum Command {
         after_help = "The default of --api.max-requests-per-second is 2 here: a running exporter uses the same API."
     )]
     Backfill(Box<BackfillArgs>),
-    /// Check settings, API, key, collector, state file and ports: what is wrong and what to do. Changes nothing
+    /// Check settings, API, key, collector, state file and ports, and print what is wrong and how to fix it. Changes nothing
     #[command(
         after_help = "Exit status: 0 all is well, 1 warnings: the exporter would work, but not as it should; 2 something is wrong."
     )]
@@ -69,7 +69,7 @@ pub enum Command {
     Demo(Box<Flags>),
     /// List, deliver again or delete log records that the collector rejected and audit entries that could not be read
     DeadLetters(DeadLettersArgs),
-    /// Ask a running exporter whether it is healthy: exit status 0 if so, 1 if not, 2 for wrong settings
+    /// Check the health of a running exporter: exit status 0 healthy, 1 not healthy, 2 wrong settings
     Healthcheck(HealthcheckArgs),
     /// Print the manual page, as roff: `orgdata-exporter man | man -l -`
     Man(ManArgs),

@@ -260,7 +260,7 @@ impl Scanner {
             let states = new.join(",");
             tracing::info!(
                 states,
-                "tickets in new states do not count as open; --tickets.open-states sets which do"
+                "tickets in these states do not count as open; --tickets.open-states sets which do"
             );
         }
     }

@@ -174,7 +174,7 @@ fn delivery(state: &WebState) -> Markup {
                 (fact("Sent since the start", otlp.records_sent.get()))
                 (fact("Dead letters", otlp.dead_letters.get()))
                 (fact("State file", mib(file.size_bytes.get())))
-                (fact("Its maximum size", mib(file.max_size_bytes.get())))
+                (fact("Maximum size of the state file", mib(file.max_size_bytes.get())))
             }
         }
     }

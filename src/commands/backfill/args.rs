@@ -19,17 +19,17 @@ pub struct BackfillArgs {
     /// The file to write, with --to openmetrics
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The beginning: oldest, a duration ago like 30d, or an instant like 2026-01-31T00:00:00Z
+    /// The beginning: oldest, a duration ago like 30d, or a time like 2026-01-31T00:00:00Z
     #[arg(long, value_name = "WHEN", default_value = "oldest", value_parser = values::start)]
     pub from: Start,
-    /// The end, excluded: now, a duration ago, an instant, or live: where the counters of the exporter of --state.path begin
+    /// The end, excluded: now, a duration ago, a time, or live: the time at which the counters in the state file at --state.path start
     /// [default: live; now with --to otlp if there is no such state file]
     #[arg(long, value_name = "WHEN", value_parser = until)]
     pub until: Option<Until>,
     /// Only count the entries
     #[arg(long)]
     pub dry_run: bool,
-    /// Give up after the service or the collector has failed for this long
+    /// Fail after the API or the collector has been unavailable for this long
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = values::duration)]
     pub patience: Duration,
     /// With --to otlp: the file for the progress and the records that wait. A later run with the same file continues
@@ -126,11 +126,11 @@ impl BackfillArgs {
             (Some(Until::Live), Err(error)) => Err(format!("--until live: {error}")),
             (None, Err(error)) if !self.dry_run && (self.writes_samples() || has_state_file) => {
                 Err(format!(
-                    "--until live: {error}; or set --until to an instant or a duration ago"
+                    "--until live: {error}; or set --until to a time or a duration ago"
                 ))
             }
             (Some(Until::At(Start::Oldest)), _) => Err(
-                "--until oldest leaves nothing; write now, live, a duration ago, or an instant"
+                "--until oldest leaves nothing; write now, live, a duration ago, or a time"
                     .to_owned(),
             ),
             (None | Some(Until::At(Start::Now)), _) => Ok(None),

@@ -201,7 +201,7 @@ async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
     after(20 * 60).await;
     let lines = log.lines();
     for expected in [
-        "tickets in new states",
+        "tickets in these states",
         r#"states="DONE,TRIAGE""#,
         "ticket 17: of another type than documented: dealAmountSum",
         "cannot scan the tickets: HTTP 401",
