@@ -160,10 +160,7 @@ pub(crate) fn organization_name(raw: &str) -> Option<String> {
 impl Key {
     /// Returns the key of a member's name, as written.
     fn read(raw: &RawValue) -> Self {
-        let name = raw.get().strip_prefix('"');
-        let name = name
-            .and_then(|name| name.strip_suffix('"'))
-            .unwrap_or_default();
+        let name = unquoted(raw).unwrap_or_default();
         match Self::named(name.as_bytes()) {
             Self::Other if name.contains('\\') => {
                 string(raw).map_or(Self::Other, |name| Self::named(name.as_bytes()))
@@ -172,7 +169,7 @@ impl Key {
         }
     }
 
-    /// (Patterns of bytes are compared much faster than patterns of strings.)
+    /// Patterns of bytes are compared much faster than patterns of strings.
     fn named(name: &[u8]) -> Self {
         match name {
             b"id" => Self::Id,
@@ -298,9 +295,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     }
 }
 
+/// Returns what is between the quotes of a JSON string, as written.
+fn unquoted(raw: &RawValue) -> Option<&str> {
+    raw.get().strip_prefix('"')?.strip_suffix('"')
+}
+
 /// Returns the text of a JSON string. A lone surrogate becomes U+FFFD.
 fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
-    let text = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    let text = unquoted(raw)?;
     if !text.contains('\\') {
         return Some(Cow::Borrowed(text));
     }

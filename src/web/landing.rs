@@ -13,6 +13,7 @@ use super::{HEALTHY_PATH, READY_PATH, STYLE_PATH, WebState};
 use crate::metrics::Loop;
 use crate::metrics::audit::{RangeKind, Total};
 use crate::metrics::build::{REVISION, RUSTC, VERSION};
+use crate::metrics::loops::LoopState;
 
 /// The number of rows of a list of the most frequent.
 const TOP: usize = 10;
@@ -25,7 +26,10 @@ const REFRESH_SECONDS: u32 = 10;
 
 /// Returns the page.
 pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp) -> String {
-    let cards = Loop::ALL.map(|which| loop_card(state, which));
+    let loops = Loop::ALL.map(|which| (which, state.metrics.loops.state(which)));
+    let cards = loops
+        .each_ref()
+        .map(|(which, loop_state)| loop_card(state, *which, loop_state));
     let any = |word| cards.iter().any(|(other, _)| *other == word);
     let summary = match () {
         () if any("stuck") => "Stuck",
@@ -33,9 +37,8 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
         () if !state.health.is_ready() => "Not ready",
         () => "Working",
     };
-    let failing = Loop::ALL.map(|which| state.metrics.loops.state(which));
-    let failing = failing.iter().filter(|state| state.up == Some(false));
-    let failing = failing.map(|state| state.last_success.unwrap_or(started));
+    let failing = loops.iter().filter(|(_, state)| state.up == Some(false));
+    let failing = failing.map(|(_, state)| state.last_success.unwrap_or(started));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -78,8 +81,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
 }
 
 /// Returns the state of a loop in one word, and with details.
-fn loop_card(web: &WebState, which: Loop) -> (&'static str, Markup) {
-    let state = web.metrics.loops.state(which);
+fn loop_card(web: &WebState, which: Loop, state: &LoopState) -> (&'static str, Markup) {
     let stuck = web.health.stuck();
     let stuck = stuck.iter().find(|stuck| stuck.which == which);
     let (class, word) = match (state.enabled, stuck, state.up) {

@@ -1,6 +1,5 @@
 //! The exporter's own spans: they are sent like log records, and a collector that refuses them is one warning.
 
-use std::io::Read as _;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -17,10 +16,9 @@ use prost::Message as _;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 
+use crate::check::TLS;
 use crate::support::binary::{Exporter, Launch, exporter, until};
-use crate::support::collector_peer::tls_server;
-
-const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
+use crate::support::collector_peer::{tls_server, unzipped};
 
 /// Requests and their headers.
 #[derive(Clone, Default)]
@@ -66,9 +64,7 @@ impl TraceService for Traces {
 /// A collector over HTTP that takes compressed requests at the path of traces.
 async fn http(traces: Traces) -> String {
     let export = async move |headers: HeaderMap, body: Bytes| {
-        let mut plain = Vec::new();
-        let mut decoder = flate2::read::GzDecoder::new(body.as_ref());
-        decoder.read_to_end(&mut plain).unwrap();
+        let plain = unzipped(&body);
         let request = ExportTraceServiceRequest::decode(plain.as_slice()).unwrap();
         traces.taken.lock().unwrap().push((headers, request));
         match *traces.is_broken.lock().unwrap() {

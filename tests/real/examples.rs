@@ -46,9 +46,7 @@ async fn collector(name: &str, change: impl Fn(&mut Value)) -> Collector {
 async fn the_prometheus_example_scrapes_and_has_the_alerts() {
     let simulator = organization(5, 0).await;
     let exporter = exporter(&simulator.base_url()).listening().await;
-    exporter
-        .until_value("orgdata_up{loop=\"audit\"}", 1.0)
-        .await;
+    exporter.synced().await;
     simulator.add_events(2);
     let by_none = Fields::new().with("actorUserId", Value::Null);
     let by_none = by_none.with("actorUser", Value::Null);

@@ -186,15 +186,11 @@ async fn http_export(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let mut plain = body.to_vec();
-    if headers
-        .get("content-encoding")
-        .is_some_and(|encoding| encoding == "gzip")
-    {
-        plain.clear();
-        let mut decoder = flate2::read::GzDecoder::new(body.as_ref());
-        decoder.read_to_end(&mut plain).unwrap();
-    }
+    let encoding = headers.get("content-encoding");
+    let plain = match encoding.is_some_and(|encoding| encoding == "gzip") {
+        true => unzipped(&body),
+        false => body.to_vec(),
+    };
     let request = ExportLogsServiceRequest::decode(plain.as_slice());
     let protobuf = |answer: ExportLogsServiceResponse| {
         let headers = [("content-type", "application/x-protobuf")];
@@ -218,6 +214,13 @@ async fn http_export(
         }
         Reply::Silence => std::future::pending().await,
     }
+}
+
+pub(crate) fn unzipped(body: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let mut decoder = flate2::read::GzDecoder::new(body);
+    decoder.read_to_end(&mut plain).unwrap();
+    plain
 }
 
 /// A gRPC server over TLS, with the certificates of a directory; clients must show one.

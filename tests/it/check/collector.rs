@@ -119,8 +119,11 @@ async fn certificates_are_checked_as_the_exporter_does() {
             let (files, expected) = line.split_once("=>").unwrap();
             let mut launch = with(&api.base_url(), protocol, &endpoint);
             for (name, file) in files.split(' ').filter_map(|file| file.split_once('=')) {
-                let prefix = ["OTEL_EXPORTER_OTLP_", ""][usize::from(name == "SSL_CERT_FILE")];
-                launch = launch.env(&format!("{prefix}{name}"), &format!("{TLS}{file}"));
+                let variable = match name {
+                    "SSL_CERT_FILE" => name.to_owned(),
+                    name => format!("OTEL_EXPORTER_OTLP_{name}"),
+                };
+                launch = launch.env(&variable, &format!("{TLS}{file}"));
             }
             expect(launch, expected.trim()).await;
         }

@@ -10,7 +10,7 @@ use orgdata_exporter::simulator::{ClockSource, Config, Running, Simulator};
 use crate::support::binary::{KEY, Launch, launch};
 
 /// The directory of the test certificates.
-const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
+pub(crate) const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/");
 
 /// What a run printed.
 #[derive(Debug)]
