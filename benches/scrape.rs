@@ -221,9 +221,11 @@ async fn over_http(series: usize) {
     };
     let bound = web::bind(&settings).await.expect("a port");
     let url = format!("{}/metrics", bound.url().expect("an address"));
+    let health = Health::default();
+    health.set_ready(true);
     let state = WebState {
         metrics: metrics.clone(),
-        health: Health::default(),
+        health,
     };
     let stop = CancellationToken::new();
     let server = tokio::spawn(web::serve(bound, state, stop.clone()));

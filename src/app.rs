@@ -44,15 +44,10 @@ pub enum RunError {
     Internal(&'static str),
 }
 
-/// An exporter that has its files and ports, and is not running yet.
+/// An exporter that has its ports, and is not running yet.
 #[derive(Debug)]
 pub struct App {
     settings: Settings,
-    metrics: Metrics,
-    client: Client,
-    ledger: LedgerHandle,
-    tail: Option<Tail>,
-    sender: Option<Sender>,
     bound: Bound,
 }
 
@@ -72,49 +67,13 @@ impl RunError {
 // === impl App ===
 
 impl App {
-    /// Opens the state file and binds the ports.
+    /// Binds the ports.
     ///
     /// # Errors
-    /// If one of them, or a certificate, cannot be used.
-    pub async fn open(settings: Settings) -> Result<Self, RunError> {
-        Self::open_with(settings, None).await
-    }
-
-    async fn open_with(settings: Settings, bound: Option<Bound>) -> Result<Self, RunError> {
-        let (metrics, started) = (Metrics::new(settings.zero_hold), Timestamp::now());
-        let client = Client::new(settings.api.clone(), metrics.api.clone())
-            .map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
-        let sender = settings.otlp.as_ref().map(Sender::new).transpose();
-        let sender = sender.map_err(RunError::Setting)?;
-        metrics.certificates.set(certificates(&settings));
-        let (ledger, state) = LedgerHandle::open(settings.ledger.clone())?;
-        let bound = match bound {
-            Some(bound) => bound,
-            None => web::bind(&settings.web).await?,
-        };
-        let max_size = i64::try_from(settings.ledger.max_size).unwrap_or(i64::MAX);
-        metrics.state.max_size_bytes.set(max_size);
-        metrics.state.created(state.created_at);
-        if let Some(at) = state.recreated_at {
-            let by_us = at.as_microsecond() >= started.as_microsecond();
-            metrics.state.recreated(at, by_us);
-        }
-        let mut tail = None;
-        if let Some(audit) = settings.audit.clone() {
-            let (client, ledger) = (client.clone(), ledger.clone());
-            tail = Some(Tail::new(client, ledger, state, metrics.clone(), audit));
-        } else {
-            audit::restore(&metrics, state.counted);
-        }
-        Ok(Self {
-            settings,
-            metrics,
-            client,
-            ledger,
-            tail,
-            sender,
-            bound,
-        })
+    /// If one of them cannot be used.
+    pub async fn bind(settings: Settings) -> Result<Self, RunError> {
+        let bound = web::bind(&settings.web).await?;
+        Ok(Self { settings, bound })
     }
 
     /// Returns what it listens on.
@@ -122,64 +81,92 @@ impl App {
         &self.bound
     }
 
-    /// Runs until `shutdown`; then stops reading and sends what is left within the grace period. If the state file turns out to
-    /// be damaged, it is set aside and everything starts again with a new one.
+    /// Opens the state file and runs until `shutdown`; then stops reading and sends what is left within the grace period. If
+    /// the state file turns out to be damaged, it is set aside and everything starts again with a new one.
     ///
     /// # Errors
-    /// If a loop ends by itself, another process takes over the state file, or the exporter cannot start again.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), RunError> {
-        let settings = self.settings.clone();
-        // The sockets are kept: a free port stays the same, and systemd hands its sockets over only once.
-        let bound = self.bound.clone();
-        loop {
-            let (ledger, metrics) = (self.ledger.clone(), self.metrics.clone());
-            if !self.run_once(&shutdown).await? {
-                return Ok(());
-            }
-            ledger.set_aside().await?;
-            drop(ledger);
-            self = Self::open_with(settings.clone(), Some(bound.clone())).await?;
-            // The new metrics start at 0, and would make a second recreation look like the first.
-            let before = metrics.state.recreated.get();
-            self.metrics.state.recreated.inc_by(before);
-            self.metrics.state.recreated(Timestamp::now(), true);
+    /// If the state file, a certificate or another file cannot be used, a loop ends by itself, or another process takes over
+    /// the state file.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), RunError> {
+        let (mut recreated, mut is_damaged) = (0, true);
+        while is_damaged {
+            let metrics = Metrics::new(self.settings.zero_hold);
+            // Each start has new metrics, and would make a second recreation look like the first.
+            metrics.state.recreated.inc_by(recreated);
+            let health = Health::default();
+            let state = WebState {
+                metrics: metrics.clone(),
+                health: health.clone(),
+            };
+            // The sockets are kept: a free port stays the same, and systemd hands its sockets over only once.
+            let stop_web = CancellationToken::new();
+            let web = tokio::spawn(web::serve(self.bound.clone(), state, stop_web.clone()));
+            let outcome = match self.settings.is_active {
+                true => self.work(&metrics, &health, &shutdown).await,
+                false => Ok(self.idle(&metrics, &health, &shutdown).await),
+            };
+            stop_web.cancel();
+            let _ = web.await;
+            is_damaged = outcome?;
+            recreated = metrics.state.recreated.get();
         }
+        Ok(())
     }
 
-    /// Runs until `shutdown`, or until the state file is damaged; returns whether it is.
-    async fn run_once(self, shutdown: &CancellationToken) -> Result<bool, RunError> {
-        let (settings, metrics, ledger) = (self.settings, self.metrics, self.ledger);
-        let health = Health::default();
-        let state = WebState {
-            metrics: metrics.clone(),
-            health: health.clone(),
+    /// Reads and sends until `shutdown`, or until the state file is damaged and was set aside; returns whether it was.
+    async fn work(
+        &self,
+        metrics: &Metrics,
+        health: &Health,
+        shutdown: &CancellationToken,
+    ) -> Result<bool, RunError> {
+        let (settings, started) = (&self.settings, Timestamp::now());
+        let client = Client::new(settings.api.clone(), metrics.api.clone())
+            .map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
+        let sender = settings.otlp.as_ref().map(Sender::new).transpose();
+        let sender = sender.map_err(RunError::Setting)?;
+        metrics.certificates.set(certificates(settings));
+        // Checking a large file takes a while, in which probes are answered.
+        let open = settings.ledger.clone();
+        let open = tokio::task::spawn_blocking(|| LedgerHandle::open(open));
+        let (ledger, state) = tokio::select! {
+            opened = open => opened.map_err(|_| RunError::Internal("state"))??,
+            () = shutdown.cancelled() => return Ok(false),
         };
         let shown = ledger.status();
-        show_status(&metrics, &Status::default(), &shown);
-        let listening = self.bound.names().join(",");
-        let stop_web = CancellationToken::new();
-        let web = tokio::spawn(web::serve(self.bound, state, stop_web.clone()));
+        show_status(metrics, &Status::default(), &shown);
+        let max_size = i64::try_from(settings.ledger.max_size).unwrap_or(i64::MAX);
+        metrics.state.max_size_bytes.set(max_size);
+        metrics.state.created(state.created_at);
+        if let Some(at) = state.recreated_at {
+            let by_us = at.as_microsecond() >= started.as_microsecond();
+            metrics.state.recreated(at, by_us);
+        }
 
         // Readers stop first, so that the relay's last records are the last there are.
         let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
-        if let Some(tail) = self.tail {
+        if let Some(audit) = settings.audit.clone() {
+            let (client, ledger) = (client.clone(), ledger.clone());
+            let tail = Tail::new(client, ledger, state, metrics.clone(), audit);
             let (health, token) = (health.clone(), reading.clone());
             readers.spawn(async move {
                 tail.run(health, token).await;
                 Loop::Audit
             });
+        } else {
+            audit::restore(metrics, state.counted);
         }
         if let Some(tickets) = settings.tickets.clone() {
             let (health, token) = (health.clone(), reading.clone());
             let (published, loops) = (metrics.tickets.clone(), metrics.loops.clone());
             readers.spawn(async move {
-                tickets::run(self.client, tickets, published, loops, health, token).await;
+                tickets::run(client, tickets, published, loops, health, token).await;
                 Loop::Tickets
             });
         }
         let sending = CancellationToken::new();
-        let mut relay = match (self.sender, &settings.otlp) {
+        let mut relay = match (sender, &settings.otlp) {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
                 let (shown, loops) = (metrics.otlp.clone(), metrics.loops.clone());
@@ -191,14 +178,14 @@ impl App {
             _ => tokio::spawn(sending.clone().cancelled_owned()),
         };
         health.set_ready(true);
-        report::begin(&settings, &listening);
+        report::begin(settings, &self.bound.names().join(","));
 
         let mut outcome = Ok(false);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = report::follow(&metrics, || ledger.backlog().records) => match never {},
-            never = follow_status(&metrics, &ledger, shown) => match never {},
+            never = report::follow(metrics, || ledger.backlog().records) => match never {},
+            never = follow_status(metrics, &ledger, shown) => match never {},
             never = replay_dead_letters(&ledger) => match never {},
             () = ledger.fenced() => outcome = Err(RunError::Fenced),
             () = ledger.damaged() => {
@@ -218,13 +205,26 @@ impl App {
             // The relay keeps to its own time limit; a bug in it must not keep the process.
             let _ = tokio::time::timeout(settings.shutdown_grace * 2, relay).await;
         }
-        health.set_ready(false);
-        stop_web.cancel();
-        let _ = web.await;
-        if let Ok(false) = outcome {
-            tracing::info!(unsent = ledger.backlog().records, "stopped");
+        match outcome {
+            Ok(true) => {
+                ledger.set_aside().await?;
+                metrics.state.recreated(Timestamp::now(), true);
+            }
+            Ok(false) => tracing::info!(unsent = ledger.backlog().records, "stopped"),
+            Err(_) => {}
         }
         outcome
+    }
+
+    /// Only answers requests, until `shutdown`: another pod of the StatefulSet reads the API. Returns that nothing is damaged.
+    async fn idle(&self, metrics: &Metrics, health: &Health, shutdown: &CancellationToken) -> bool {
+        metrics.exporter.idle();
+        health.set_ready(true);
+        report::begin(&self.settings, &self.bound.names().join(","));
+        tracing::info!("idle: only the pod with index 0 reads the API; see --kubernetes.pod-index");
+        shutdown.cancelled().await;
+        tracing::info!("stopped");
+        false
     }
 }
 

@@ -1,10 +1,10 @@
 //! Liveness of the loops and readiness of the process. An outage of a peer affects neither.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::metrics::Loop;
@@ -30,7 +30,7 @@ pub struct Health(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    is_ready: AtomicBool,
+    is_ready: watch::Sender<bool>,
     beats: Mutex<[Option<Beat>; Loop::ALL.len()]>,
 }
 
@@ -121,12 +121,19 @@ impl Health {
 
     /// Sets readiness: the settings are valid, the state file is open and the port is bound.
     pub fn set_ready(&self, is_ready: bool) {
-        self.0.is_ready.store(is_ready, Ordering::Release);
+        self.0.is_ready.send_replace(is_ready);
     }
 
     /// Returns whether the exporter is ready.
     pub fn is_ready(&self) -> bool {
-        self.0.is_ready.load(Ordering::Acquire)
+        *self.0.is_ready.borrow()
+    }
+
+    /// Waits until the exporter is ready, for at most `longest`; returns whether it is.
+    pub async fn ready_within(&self, longest: Duration) -> bool {
+        let mut is_ready = self.0.is_ready.subscribe();
+        let ready = is_ready.wait_for(|is_ready| *is_ready);
+        matches!(tokio::time::timeout(longest, ready).await, Ok(Ok(_)))
     }
 
     fn beat(&self, which: Loop) {

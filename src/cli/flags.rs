@@ -195,7 +195,7 @@ pub struct WebFlags {
     pub telemetry_path: String,
 }
 
-/// `--log.*` and `--shutdown.*`.
+/// `--log.*`, `--shutdown.*` and `--kubernetes.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
 pub struct LogFlags {
@@ -212,6 +212,10 @@ pub struct LogFlags {
     #[arg(id = "shutdown.grace", long, value_name = "DURATION")]
     #[arg(default_value = "10s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
+    /// In a StatefulSet of several pods: the index of this pod, or its name, which ends in it. Only the pod with index 0 reads the API; the others are idle
+    #[arg(id = "kubernetes.pod-index", long, value_name = "INDEX")]
+    #[arg(value_parser = values::pod_index)]
+    pub pod_index: Option<u32>,
 }
 
 /// The name of the value of a flag that is on without a value too.

@@ -37,6 +37,8 @@ pub struct Settings {
     pub zero_hold: Duration,
     /// `--shutdown.grace`.
     pub shutdown_grace: Duration,
+    /// Whether to read the API; another pod does if `--kubernetes.pod-index` is not 0.
+    pub is_active: bool,
 }
 
 /// A wrong setting: one line with the flag, its value, and what would be right.
@@ -107,6 +109,7 @@ impl Settings {
             },
             zero_hold: flags.metrics.zero_hold,
             shutdown_grace: flags.log.shutdown_grace,
+            is_active: flags.log.pod_index.unwrap_or(0) == 0,
         })
     }
 }

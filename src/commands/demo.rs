@@ -44,15 +44,15 @@ pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
     flags.api.key_file = None;
     flags.api.max_requests_per_second = 100.0;
     let any_port = !given.contains("web.listen-address");
-    let (app, note) = match App::open(settings(&flags)?).await {
+    let (app, note) = match App::bind(settings(&flags)?).await {
         // Another demo, or an exporter.
         Err(RunError::Bind(BindError::InUse { .. })) if any_port => {
             let address = ListenAddress::Tcp(Ipv4Addr::LOCALHOST.to_string(), 0);
             flags.web.listen_addresses = vec![address];
-            let app = App::open(settings(&flags)?).await?;
+            let app = App::bind(settings(&flags)?).await?;
             (app, " (port 10917 is in use)")
         }
-        opened => (opened?, ""),
+        bound => (bound?, ""),
     };
     let bound = app.bound();
     let url = bound.url().unwrap_or_else(|| bound.names().join(" "));

@@ -381,6 +381,23 @@ async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
 }
 
 #[tokio::test]
+async fn a_large_file_is_checked_in_part() {
+    let mut world = World::new();
+    world.page(0, 5000).await;
+    world.open = None;
+    let mut connection = rusqlite::Connection::open(world.path()).unwrap();
+    let log = Captured::begin();
+    for (longest, logged) in [(Duration::MAX, 0), (Duration::ZERO, 1)] {
+        schema::check(&mut connection, longest).unwrap();
+        assert_eq!(log.lines().len(), logged, "{longest:?}");
+    }
+    let count = "SELECT count(*) FROM pages, pages, pages";
+    connection
+        .query_row(count, [], |_| Ok(()))
+        .expect("the time limit ends with the check");
+}
+
+#[tokio::test]
 async fn a_file_cut_to_nothing_is_created_again_with_a_warning() {
     let mut world = World::new();
     world.page(0, 10).await;

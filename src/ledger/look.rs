@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::open::{OpenError, check_application, is_unusable, open_beside, with_suffix};
+use super::open::{
+    LONGEST_CHECK, OpenError, check_application, is_unusable, open_beside, with_suffix,
+};
 use super::{BUSY, schema};
 
 /// What a state file says, read without changing anything, whether an exporter runs with it or not.
@@ -124,13 +126,13 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
         path: path.to_owned(),
         error,
     };
-    let connection = connect(path, held).map_err(sqlite)?;
+    let mut connection = connect(path, held).map_err(sqlite)?;
     if schema::is_empty(&connection).map_err(sqlite)? {
         return Ok(Content::Nothing);
     }
     let version = check_application(&connection, path)?;
     if !held {
-        schema::check(&connection).map_err(sqlite)?;
+        schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
     }
     let owner = connection
         .query_row("SELECT base_url, organization FROM state", [], |row| {

@@ -13,6 +13,9 @@ use super::schema;
 /// `check` shares the lock for a moment; a second attempt after this time tells it from an exporter.
 const SECOND_TRY: Duration = Duration::from_millis(50);
 
+/// The maximum time for which a file is checked for damage at the start, while nothing is read and no metrics are shown.
+pub(super) const LONGEST_CHECK: Duration = Duration::from_secs(20);
+
 /// The location of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatePath {
@@ -211,14 +214,14 @@ pub(super) fn recreate(
 /// Opens a file that may be empty. Nothing is written before the file is known to be ours.
 fn open_checked(path: &Path) -> Result<Connection, OpenError> {
     let sqlite = |error| OpenError::sqlite(path, error);
-    let (connection, is_empty) = connect(path).map_err(sqlite)?;
+    let (mut connection, is_empty) = connect(path).map_err(sqlite)?;
     if is_empty {
         schema::create(&connection).map_err(sqlite)?;
         return Ok(connection);
     }
     check_application(&connection, path)?;
     schema::configure(&connection).map_err(sqlite)?;
-    schema::check(&connection).map_err(sqlite)?;
+    schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
     schema::migrate(&connection).map_err(sqlite)?;
     Ok(connection)
 }

@@ -2,8 +2,10 @@
 //!
 //! Times are microseconds since the epoch. Ids are 64-bit hashes, stored as SQLite's signed integers.
 
+use std::time::{Duration, Instant};
+
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 
 use super::tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
 use super::types::EventId;
@@ -140,9 +142,22 @@ pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     )
 }
 
-/// Checks that the pages of the file are whole; an error says what is damaged.
-pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
-    let result: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+/// Checks that the pages of the file are whole, for at most `longest`; an error says what is damaged. Damage in a page that
+/// was not checked is found when it is read.
+pub(super) fn check(connection: &mut Connection, longest: Duration) -> rusqlite::Result<()> {
+    let begun = Instant::now();
+    connection.progress_handler(100, Some(move || begun.elapsed() >= longest))?;
+    let result = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+    connection.progress_handler(0, None::<fn() -> bool>)?;
+    let result: String = match result {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+            tracing::info!(
+                "the state file is large and only a part was checked for damage; the rest is checked when it is read"
+            );
+            return Ok(());
+        }
+        result => result?,
+    };
     if result == "ok" {
         return Ok(());
     }

@@ -30,6 +30,20 @@ families! {
     }
 }
 
+// === impl ExporterMetrics ===
+
+impl ExporterMetrics {
+    /// Reports that this instance does not read the API.
+    pub fn idle(&self) {
+        self.active.set(0);
+    }
+
+    /// Returns whether this instance does not read the API.
+    pub fn is_idle(&self) -> bool {
+        self.active.get() == 0
+    }
+}
+
 fn one() -> Gauge {
     let gauge = Gauge::default();
     gauge.set(1);

@@ -31,10 +31,12 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
         .each_ref()
         .map(|(which, loop_state)| loop_card(state, *which, loop_state));
     let any = |word| cards.iter().any(|(other, _)| *other == word);
+    let is_ready = state.health.is_ready();
     let summary = match () {
+        () if state.metrics.exporter.is_idle() => "Idle",
         () if any("stuck") => "Stuck",
         () if any("failing") => "Failing",
-        () if !state.health.is_ready() => "Not ready",
+        () if !is_ready => "Starting",
         () => "Working",
     };
     let failing = loops.iter().filter(|(_, state)| state.up == Some(false));
@@ -62,9 +64,13 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
                         @if let Some(since) = failing.min() { " for " (since_then(since)) }
                         ". Running for " (since_then(started)) "."
                     }
-                    div.grid { @for (_, card) in &cards { (card) } }
-                    (audit(state))
-                    div."grid wide tops" { (tickets(state)) (delivery(state)) }
+                    @if state.metrics.exporter.is_idle() {
+                        p { "Only the pod with index 0 reads the API; see --kubernetes.pod-index." }
+                    } @else if is_ready {
+                        div.grid { @for (_, card) in &cards { (card) } }
+                        (audit(state))
+                        div."grid wide tops" { (tickets(state)) (delivery(state)) }
+                    }
                 }
                 footer {
                     nav {

@@ -157,7 +157,7 @@ async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
     match health.is_ready() {
         true => (StatusCode::OK, "orgdata-exporter is ready.\n"),
         false => {
-            let message = "orgdata-exporter is starting or stopping.\n";
+            let message = "orgdata-exporter is starting.\n";
             (StatusCode::SERVICE_UNAVAILABLE, message)
         }
     }

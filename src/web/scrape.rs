@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex as SyncMutex, Weak};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -31,6 +32,9 @@ const PIECE: usize = 16 * 1024;
 
 /// The maximum size of all rendered texts in use, in bytes. The two newest are always kept.
 const MAX_IN_USE: usize = 16 * 1024 * 1024;
+
+/// How long a response waits for the start of the exporter. It is shorter than the time limit of a scrape.
+const START_WAIT: Duration = Duration::from_secs(5);
 
 /// Renders texts and shares them.
 #[derive(Clone, Debug)]
@@ -66,6 +70,12 @@ pub(super) async fn metrics(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
+    // Before the state file is open every counter is 0, and Prometheus would take that for a restart of the counters.
+    if !renderer.state.health.ready_within(START_WAIT).await {
+        return super::ready(State(renderer.state.health))
+            .await
+            .into_response();
+    }
     let (format, gzip) = (negotiate::format(&headers), negotiate::gzip(&headers));
     let scraped = negotiate::is_scraper(&headers).then(|| renderer.state.metrics.clone());
     let mut about = HeaderMap::new();
@@ -87,6 +97,7 @@ pub(super) async fn metrics(
 
 /// Answers `GET /`.
 pub(super) async fn page(State(renderer): State<Renderer>) -> Response {
+    renderer.state.health.ready_within(START_WAIT).await;
     renderer
         .response(
             Form::Page,

@@ -224,3 +224,54 @@ async fn the_exporter_works_without_a_reader_of_its_log() {
         child.wait().await.unwrap();
     }
 }
+
+/// A large state file takes a while to check. Reading a pipe that nobody writes to takes for ever.
+#[tokio::test]
+async fn it_answers_probes_and_stops_while_it_opens_the_state_file() {
+    let api = organization().await;
+    let launch = exporter(&api.base_url());
+    let (socket, state) = (launch.dir().join("web.sock"), launch.dir().join("state.db"));
+    let pipe = std::process::Command::new("mkfifo").arg(&state).status();
+    assert!(pipe.unwrap().success());
+    let address = format!("unix:{}", socket.display());
+    let launch = launch.state(&state).flag("--web.listen-address", &address);
+    let mut exporter = launch.start();
+    let client = reqwest::Client::builder().unix_socket(&*socket);
+    let client = client.build().unwrap();
+    let status = async |path: &str| {
+        let response = client.get(format!("http://localhost{path}")).send().await;
+        Some(response.ok()?.status().as_u16())
+    };
+    let alive = until("it answers", async || status("/-/healthy").await).await;
+    assert_eq!(alive, 200);
+    assert_eq!(status("/-/ready").await, Some(503));
+    let waited = tokio::join!(status("/metrics"), status("/"));
+    assert_eq!(waited, (Some(503), Some(200)), "no counter is shown as 0");
+    assert_eq!(exporter.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn only_the_first_pod_of_a_stateful_set_reads_the_api() {
+    let api = organization().await;
+    for (index, reads) in [
+        ("0", true),
+        ("web-0", true),
+        ("1", false),
+        ("web-12", false),
+    ] {
+        let launch = exporter(&api.base_url()).env("ORGDATA_KUBERNETES_POD_INDEX", index);
+        let state = launch.dir().join("state.db");
+        let mut exporter = launch.state(&state).start();
+        if reads {
+            exporter.until_value(UP, 1.0).await;
+        }
+        let active = exporter.value("orgdata_exporter_active").await;
+        assert_eq!(active, Some(f64::from(u8::from(reads))), "{index}");
+        assert_eq!(exporter.value(UP).await.is_some(), reads, "{index}");
+        assert_eq!(state.exists(), reads, "{index}");
+        let (_, page) = exporter.get("/").await;
+        assert_eq!(page.contains("Only the pod with index 0 reads"), !reads);
+        assert_eq!(exporter.get("/-/ready").await.0, 200);
+        assert_eq!(exporter.stop().await, Some(0));
+    }
+}
