@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds what the image holds: a static binary, the licence texts, and an empty directory for the state. The Dockerfile
-# runs it; `.ci/run` runs it on its own machine.
+# Builds what the image contains: a static binary, the licence texts, an SBOM, a statement of provenance, and an empty
+# directory for the state. The Dockerfile runs it; `.ci/run` runs it on its own machine.
 #
 #   deploy/image/build.sh amd64|arm64 OUT
 #
@@ -45,6 +45,15 @@ target=$cpu-unknown-linux-musl
 specs=/usr/lib/$cpu-linux-musl/musl-gcc.specs
 cd "$here/../.."
 
+# The binary contains the list of its dependencies, and the SBOM is made from that list.
+cargo_tool() {
+    [ -x "$cargo_tools/bin/$1" ] || cargo install --quiet --locked --debug --root "$cargo_tools" "$1@$2"
+}
+cargo_tools=$(mkdir -p "${CARGO_TARGET_DIR:-target}/tools" && cd "${CARGO_TARGET_DIR:-target}/tools" && pwd)
+cargo_tool cargo-auditable 0.7.7
+cargo_tool auditable2cdx 0.1.0
+PATH=$cargo_tools/bin:$PATH
+
 # The headers are musl's and not those of the compiler's own C library: SQLite would link functions that musl lacks.
 # Outline atomics are functions of a library that is not linked.
 flags="-specs $specs"
@@ -60,15 +69,38 @@ export "CARGO_TARGET_${upper}_RUSTFLAGS=$rustflags -Clink-arg=-Wl,-z,pack-relati
 export CARGO_INCREMENTAL=0
 
 rustup target add "$target"
-cargo build --profile dist --locked --bin orgdata-exporter --target "$target"
+cargo auditable build --profile dist --locked --bin orgdata-exporter --target "$target"
 
 licenses=$out/usr/share/licenses/orgdata-exporter
 mkdir -p "$out/usr/local/bin" "$licenses" "$out/etc/ssl/certs" "$out/state"
 cp "${CARGO_TARGET_DIR:-target}/$target/dist/orgdata-exporter" "$out/usr/local/bin/"
 cp LICENSE "$licenses/"
+documents=$out/usr/share/doc/orgdata-exporter
+mkdir -p "$documents"
+auditable2cdx "$out/usr/local/bin/orgdata-exporter" >"$documents/sbom.cdx.json"
+digest() { sha256sum "$1" | cut -d' ' -f1; }
+cat >"$documents/provenance.json" <<STATEMENT
+{
+  "_type": "https://in-toto.io/Statement/v1",
+  "subject": [{"name": "orgdata-exporter", "digest": {"sha256": "$(digest "$out/usr/local/bin/orgdata-exporter")"}}],
+  "predicateType": "https://slsa.dev/provenance/v1",
+  "predicate": {
+    "buildDefinition": {
+      "buildType": "urn:orgdata-exporter:deploy/image/build.sh",
+      "externalParameters": {"architecture": "$1", "profile": "dist"},
+      "internalParameters": {"rustc": "$(rustc --version)", "cc": "$("$cpu-linux-gnu-gcc" --version | head -n 1)"},
+      "resolvedDependencies": [
+        {"name": "source", "digest": {"gitCommit": "${ORGDATA_BUILD_REVISION:-$(git rev-parse HEAD)}"}},
+        {"name": "Cargo.lock", "digest": {"sha256": "$(digest Cargo.lock)"}}
+      ]
+    },
+    "runDetails": {"builder": {"id": "${ORGDATA_BUILDER:-urn:orgdata-exporter:local}"}}
+  }
+}
+STATEMENT
 cp /etc/ssl/certs/ca-certificates.crt "$out/etc/ssl/certs/"
 "$here/licenses.sh" "$target" >"$licenses/THIRD-PARTY"
 chmod 0755 "$out/usr/local/bin/orgdata-exporter"
-chmod 0644 "$licenses"/* "$out/etc/ssl/certs/ca-certificates.crt"
+chmod 0644 "$licenses"/* "$documents"/* "$out/etc/ssl/certs/ca-certificates.crt"
 # When it was built is not part of what was built.
 find "$out" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +

@@ -15,6 +15,8 @@ use crate::support::parts::{client, free_ports, output, tool, until};
 
 const NAME: &str = "localhost/orgdata-exporter:test";
 
+const SOURCE: &str = "https://example.com/orgdata-exporter";
+
 /// The maximum size of the program in the image, in bytes.
 const BINARY: u64 = 12 * 1024 * 1024;
 
@@ -53,7 +55,14 @@ impl Image {
         std::fs::write(&file, last).unwrap();
         let (file, built) = (file.display().to_string(), built.display().to_string());
         let revision = format!("--build-arg=REVISION={}", *REVISION);
-        let options = ["bud", "--isolation=chroot", "--format=docker", &revision];
+        let source = format!("--build-arg=SOURCE={SOURCE}");
+        let options = [
+            "bud",
+            "--isolation=chroot",
+            "--format=docker",
+            &revision,
+            &source,
+        ];
         let arguments = [&options[..], &["-t", NAME, "-f", &file, &built]];
         image.run("buildah", &arguments.concat());
         image
@@ -165,6 +174,8 @@ async fn the_image_holds_the_program_certificates_and_licences_and_nothing_else(
         "usr/local/bin/orgdata-exporter",
         "usr/share/licenses/orgdata-exporter/LICENSE",
         "usr/share/licenses/orgdata-exporter/THIRD-PARTY",
+        "usr/share/doc/orgdata-exporter/provenance.json",
+        "usr/share/doc/orgdata-exporter/sbom.cdx.json",
     ];
     assert_eq!(files.lines().collect::<BTreeSet<_>>(), wanted.into());
 
@@ -195,6 +206,9 @@ async fn the_image_holds_the_program_certificates_and_licences_and_nothing_else(
         ("version", env!("CARGO_PKG_VERSION")),
         ("revision", REVISION.as_str()),
         ("created", "1970-01-01T00:00:00Z"),
+        ("source", SOURCE),
+        ("url", SOURCE),
+        ("base.name", "scratch"),
     ] {
         let name = format!("org.opencontainers.image.{label}");
         assert_eq!(config["Labels"][name], value, "{label}");

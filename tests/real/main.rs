@@ -30,6 +30,7 @@ mod kubernetes;
 mod manifests;
 mod prometheus;
 mod refusals;
+mod release;
 mod rotel;
 mod systemd;
 mod web;

@@ -1,0 +1,65 @@
+#!/bin/sh
+# Makes the files of a release: for each architecture an archive and a Debian package, the Helm chart, and checksums.
+#
+#   deploy/release/package.sh BUILT OUT
+#   deploy/release/package.sh version
+#
+# BUILT has what deploy/image/build.sh wrote, in a directory for each architecture: amd64, arm64. One of them has to run on this
+# machine: it prints the completions and the manual. Needs cargo, dpkg and helm. The same input gives the same archives.
+set -eu
+
+cd "$(dirname "$0")/../.."
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+if [ "$1" = version ]; then
+    echo "$version"
+    exit
+fi
+
+built=$(cd "$1" && pwd)
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-0}"
+tools=$PWD/${CARGO_TARGET_DIR:-target}/tools
+[ -x "$tools/bin/cargo-deb" ] || cargo install --quiet --locked --debug --root "$tools" cargo-deb@3.8.0
+PATH=$tools/bin:$PATH
+
+triple() {
+    case $1 in
+    amd64) echo x86_64-unknown-linux-musl ;;
+    arm64) echo aarch64-unknown-linux-musl ;;
+    *) echo "package.sh: $built/$1: the directories have to be named amd64 and arm64" >&2 && exit 2 ;;
+    esac
+}
+
+here=$built/$(dpkg --print-architecture)/usr/local/bin/orgdata-exporter
+for directory in "$built"/*; do
+    arch=${directory##*/}
+    target=$(triple "$arch")
+    # Cargo.toml names the files of the Debian package below this directory.
+    stage=target/package
+    rm -rf "$stage"
+    mkdir -p "$stage/completions" "$stage/man" "$stage/systemd"
+    cp "$directory/usr/local/bin/orgdata-exporter" LICENSE README.md CHANGELOG.md "$stage"
+    cp "$directory"/usr/share/doc/orgdata-exporter/* "$directory/usr/share/licenses/orgdata-exporter/THIRD-PARTY" "$stage"
+    for shell in bash zsh fish; do
+        "$here" completions "$shell" >"$stage/completions/$shell"
+    done
+    "$here" man >"$stage/man/orgdata-exporter.1"
+    for command in backfill check dead-letters demo healthcheck simulate; do
+        "$here" man "$command" >"$stage/man/orgdata-exporter-$command.1"
+    done
+    cp deploy/systemd/orgdata-exporter.env "$stage/systemd"
+    for unit in service socket; do
+        sed 's|/usr/local/bin/|/usr/bin/|' "deploy/systemd/orgdata-exporter.$unit" >"$stage/systemd/orgdata-exporter.$unit"
+    done
+    name=orgdata-exporter-$version-linux-$arch
+    tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+        --transform "s|^\.|$name|" --directory "$stage" . | gzip --no-name >"$out/$name.tar.gz"
+    cargo deb --quiet --locked --no-build --no-strip --target "$target" --output "$out/orgdata-exporter_${version}_$arch.deb"
+    cp "$stage/sbom.cdx.json" "$out/$name.sbom.cdx.json"
+    cp "$stage/provenance.json" "$out/$name.provenance.json"
+done
+helm package deploy/helm/orgdata-exporter --destination "$out" >/dev/null
+cd "$out"
+rm -f SHA256SUMS
+sha256sum -- * >SHA256SUMS

@@ -1,0 +1,150 @@
+//! The shell steps of the release workflow, with what they make. Pushing and publishing are recorded, not done.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::files::{array, file, path, text, yaml};
+use crate::support::parts::output;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn sh(script: &str) -> String {
+    let mut command = Command::new("bash");
+    output(command.args(["-euo", "pipefail", "-c", script]), "")
+        .unwrap_or_else(|e| panic!("{script}: {e}"))
+}
+
+#[test]
+#[ignore = "needs helm, dpkg and the image's program"]
+fn a_tag_makes_archives_packages_chart_checksums_and_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    let (out, calls) = (place("release"), place("calls"));
+    fs::create_dir(place("bin")).unwrap();
+    for name in ["docker", "gh"] {
+        let script = format!("#!/bin/sh\necho {name} \"$@\" >>{calls}\n");
+        fs::write(place(&format!("bin/{name}")), script).unwrap();
+    }
+    sh(&format!("chmod +x {}/*", place("bin")));
+    let changelog =
+        file("CHANGELOG.md").replace("[Unreleased]", &format!("[{VERSION}] - 2026-01-31"));
+    fs::write(place("CHANGELOG.md"), changelog).unwrap();
+    let arch = sh("dpkg --print-architecture").trim().to_owned();
+    let parts = std::env::var("ORGDATA_REAL_PARTS").unwrap();
+    let environment = [
+        (
+            "PATH",
+            format!(
+                "{}:{parts}:{}",
+                place("bin"),
+                std::env::var("PATH").unwrap()
+            ),
+        ),
+        ("BUILT", place("built")),
+        ("OUT", out.clone()),
+        ("ARCH", arch.clone()),
+        ("IMAGE", "registry.example.com/orgdata-exporter".to_owned()),
+        ("SOURCE", "https://example.com/orgdata-exporter".to_owned()),
+        ("GITHUB_REF_NAME", format!("v{VERSION}")),
+        ("GITHUB_ACTOR", "someone".to_owned()),
+        ("TOKEN", "secret".to_owned()),
+    ];
+    let export = environment
+        .map(|(name, value)| format!("export {name}='{value}'\n"))
+        .concat();
+    let workflow = yaml(".github/workflows/release.yaml");
+    for job in ["program", "packages", "image", "release"] {
+        for step in array(&workflow["jobs"][job]["steps"]) {
+            let Some(run) = step["run"].as_str() else {
+                continue;
+            };
+            // The section of the version is written when it is released.
+            let at = if job == "release" {
+                place("")
+            } else {
+                path("").display().to_string()
+            };
+            sh(&format!("{export}cd {at}\n{run}"));
+        }
+    }
+
+    let name = format!("orgdata-exporter-{VERSION}-linux-{arch}");
+    let package = format!("orgdata-exporter_{VERSION}_{arch}.deb");
+    let wanted = [
+        &*format!("orgdata-exporter-{VERSION}.tgz"),
+        &format!("{name}.provenance.json"),
+        &format!("{name}.sbom.cdx.json"),
+        &format!("{name}.tar.gz"),
+        &package,
+        "SHA256SUMS",
+    ];
+    let made = sh(&format!("export LC_ALL=C; ls {out}"));
+    let mut sorted = wanted.to_vec();
+    sorted.sort_unstable();
+    assert_eq!(made.lines().collect::<Vec<_>>(), sorted);
+    let calls = fs::read_to_string(calls).unwrap();
+    for call in [
+        "docker login registry.example.com --username someone",
+        "--platform linux/amd64,linux/arm64 --push",
+        "gh release create v",
+    ] {
+        assert!(calls.contains(call), "{call}: {calls}");
+    }
+    let published = calls.lines().last().unwrap();
+    assert!(
+        wanted.iter().all(|name| published.contains(name)),
+        "{published}"
+    );
+
+    sh(&format!(
+        "dpkg-deb --extract {out}/{package} {out}/deb && mkdir {out}/tar && tar -xzf {out}/{name}.tar.gz -C {out}/tar"
+    ));
+    let program = format!("{out}/deb/usr/bin/orgdata-exporter");
+    assert!(sh(&format!("{program} --version")).contains(VERSION));
+    for installed in [
+        "usr/lib/systemd/system/orgdata-exporter.socket",
+        "etc/orgdata-exporter/orgdata-exporter.env",
+        "usr/share/bash-completion/completions/orgdata-exporter",
+        "usr/share/zsh/vendor-completions/_orgdata-exporter",
+        "usr/share/fish/vendor_completions.d/orgdata-exporter.fish",
+        "usr/share/man/man1/orgdata-exporter-check.1.gz",
+        "usr/share/doc/orgdata-exporter/copyright",
+    ] {
+        sh(&format!("test -s {out}/deb/{installed}"));
+    }
+    let unit = fs::read_to_string(format!(
+        "{out}/deb/usr/lib/systemd/system/orgdata-exporter.service"
+    ));
+    assert!(
+        unit.unwrap()
+            .contains("ExecStart=/usr/bin/orgdata-exporter\n")
+    );
+    assert_eq!(
+        sh(&format!("dpkg-deb --field {out}/{package} Architecture")).trim(),
+        arch
+    );
+
+    let document = |kind: &str| -> Value {
+        let read = fs::read(format!("{out}/{name}.{kind}.json")).unwrap();
+        serde_json::from_slice(&read).unwrap()
+    };
+    let sbom = document("sbom.cdx");
+    let components = array(&sbom["components"])
+        .iter()
+        .map(|part| text(&part["name"]));
+    let components: Vec<_> = components.collect();
+    for (name, is_in) in [
+        ("tokio", true),
+        ("libsqlite3-sys", true),
+        ("proptest", false),
+    ] {
+        assert_eq!(components.iter().any(|part| part == name), is_in, "{name}");
+    }
+    let digest = sh(&format!(
+        "sha256sum {program} | cut -d' ' -f1; sha256sum {out}/tar/{name}/orgdata-exporter | cut -d' ' -f1"
+    ));
+    let stated = text(&document("provenance")["subject"][0]["digest"]["sha256"]);
+    assert_eq!(digest, format!("{stated}\n{stated}\n"));
+}
