@@ -155,7 +155,11 @@ impl ApiError {
             500..=599 => (R::ServerError, ""),
             _ => (R::UnexpectedStatus, ""),
         };
-        let (wait, detail) = (wait(failed.retry_after), detail(&words));
+        // The API may have sent the same words.
+        let ours = problem.trim_start_matches(": ");
+        let is_repeated = ours.eq_ignore_ascii_case(words.trim_end_matches('.'));
+        let detail = detail(if is_repeated { "" } else { &words });
+        let wait = wait(failed.retry_after);
         failed.error(reason, &format!("{problem}{wait}{detail}"))
     }
 
