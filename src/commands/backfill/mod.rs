@@ -82,7 +82,7 @@ impl Plan {
                 args.from
             )));
         }
-        if args.writes_samples() && !args.allow_recent {
+        if args.to == Target::Openmetrics && !args.allow_recent {
             check_head(args.until, end, now)?;
         }
         if let Ok(live) = live {
