@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use humantime::format_duration;
 use orgdata_api::{KEY_VARIABLE, KeySource};
 use tokio::time::{Instant, sleep_until};
 
@@ -11,6 +10,7 @@ use crate::cli::Settings;
 use crate::metrics::audit::Total;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::Target;
+use crate::util::shown_duration;
 
 /// The time between two summaries.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -32,7 +32,7 @@ struct Totals {
 /// Logs what the exporter will do and with which settings.
 pub(super) fn begin(settings: &Settings, addresses: &str) {
     let audit_logs = settings.audit.as_ref().map(|audit| {
-        let interval = format_duration(audit.poll_interval);
+        let interval = shown_duration(audit.poll_interval);
         let filtered = match settings.api.filters.is_empty() {
             true => "",
             false => ", filtered",
@@ -43,7 +43,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
         )
     });
     let tickets = settings.tickets.as_ref().map(|tickets| {
-        let interval = format_duration(tickets.scan_interval);
+        let interval = shown_duration(tickets.scan_interval);
         format!(
             "every {interval}, open are {}",
             tickets.open_states.join(",")

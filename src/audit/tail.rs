@@ -19,6 +19,7 @@ use crate::ledger::{
     NewEntry, RangeKind, TailState, label_value,
 };
 use crate::metrics::{Loop, Metrics, audit};
+use crate::util::shown_duration;
 
 /// The first wait after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -211,7 +212,7 @@ impl Tail {
                     .loops
                     .failure(Loop::Audit, error.summary(), error.to_string());
                 if self.failures.is_power_of_two() {
-                    tracing::warn!(%error, failures = self.failures, retry_in = %humantime::format_duration(wait), "audit poll failed");
+                    tracing::warn!(%error, failures = self.failures, retry_in = %shown_duration(wait), "audit poll failed");
                 }
                 wait
             }

@@ -33,7 +33,7 @@ use crate::ledger::{
     Backlog, DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
 };
 use crate::metrics::{Loop, Loops, OtlpMetrics};
-use crate::util::Backoff;
+use crate::util::{Backoff, shown_duration};
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
 const MAX_REQUEST: usize = 3 * 1024 * 1024;
@@ -478,11 +478,11 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             tracing::warn!(
                 reason,
                 waiting_records,
-                next_attempt_in = ?wait,
+                retry_in = %shown_duration(wait),
                 "log records not delivered: {message}; they wait in the state file; {next}"
             );
         } else {
-            tracing::debug!(reason, next_attempt_in = ?wait, "log records not delivered: {message}");
+            tracing::debug!(reason, retry_in = %shown_duration(wait), "log records not delivered: {message}");
         }
         let summary = format!("{} ({reason})", refusal.summary());
         let message = format!("log records not delivered: {summary}");
@@ -494,7 +494,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         let wait = self.backoff.next(None);
         let message = format!("cannot {verb} the state file: {error}");
         if !std::mem::replace(&mut self.ledger_failed, true) {
-            tracing::warn!(next_attempt_in = ?wait, "{message}; no log record is lost or sent twice");
+            tracing::warn!(retry_in = %shown_duration(wait), "{message}; no log record is lost or sent twice");
         }
         self.loops.failure(Loop::Otlp, "state file", message);
         Next::After(wait)

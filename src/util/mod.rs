@@ -4,6 +4,9 @@
 pub mod throttle;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use humantime::FormattedDuration;
 
 pub use orgdata_api::{Backoff, MAX_SHOWN, error_chain, labels, location, one_line, sanitize};
 
@@ -18,6 +21,12 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Returns an id for a log line.
 pub(crate) fn shown_id(id: &str) -> String {
     one_line(id, MAX_SHOWN_ID)
+}
+
+/// Returns a duration for a log line or an error, in whole milliseconds: `1s 432ms`.
+pub(crate) fn shown_duration(duration: Duration) -> FormattedDuration {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_millis(millis))
 }
 
 /// Returns a parser of whole numbers in this range.
@@ -37,4 +46,16 @@ pub(crate) fn refuse_months(text: &str) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_shown_without_nanoseconds() {
+        let shown = |nanos| shown_duration(Duration::from_nanos(nanos)).to_string();
+        assert_eq!(shown(1_432_987_654), "1s 432ms");
+        assert_eq!([shown(90_000_000_000), shown(0)], ["1m 30s", "0s"]);
+    }
 }

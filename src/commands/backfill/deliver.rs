@@ -12,6 +12,7 @@ use super::{Failure, Plan, stopped};
 use crate::commands::print;
 use crate::ledger::{self, LedgerHandle, StatePath};
 use crate::otlp::{self, Next, Relay, Sender};
+use crate::util::shown_duration;
 
 /// How often the progress is shown during a wait.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -94,7 +95,7 @@ async fn deliver(
             () = ledger.damaged() => "the progress file is damaged; the next run sets it aside and starts again".to_owned(),
             () = tokio::time::sleep_until(since + patience) => format!(
                 "the collector has accepted nothing for {} (--patience)",
-                humantime::format_duration(patience)
+                shown_duration(patience)
             ),
         })
     };

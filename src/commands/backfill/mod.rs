@@ -26,6 +26,7 @@ use crate::audit::{self, Tail, TailError};
 use crate::cli::{self, Settings};
 use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, StatePath};
 use crate::metrics::Metrics;
+use crate::util::shown_duration;
 
 /// Prometheus keeps its last hours in memory: blocks must not have samples of that time.
 const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
@@ -155,12 +156,12 @@ impl Plan {
                 Err(error) if since.elapsed() >= patience => {
                     return Err(Failure::at_run_time(format!(
                         "cannot read history: {error}; that was tried for {} (--patience); if a page is too much for the service, lower --api.page-size",
-                        humantime::format_duration(patience)
+                        shown_duration(patience)
                     )));
                 }
                 Err(error) => {
                     let wait = backoff.next(None).min(patience);
-                    tracing::warn!(%error, retry_in = %humantime::format_duration(wait), "cannot read history");
+                    tracing::warn!(%error, retry_in = %shown_duration(wait), "cannot read history");
                     wait
                 }
             };

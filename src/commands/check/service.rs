@@ -10,6 +10,7 @@ use super::{Finding, bad, failed, good, warning};
 use crate::audit::Event;
 use crate::cli::Settings;
 use crate::metrics::Metrics;
+use crate::util::shown_duration;
 
 /// The largest difference between two clocks that needs no warning.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
@@ -186,7 +187,7 @@ fn clock(ahead: SignedDuration) -> Finding {
     };
     let said = format!(
         "this machine's clock is {} {side} the API's",
-        humantime::format_duration(difference)
+        shown_duration(difference)
     );
     let advice = "synchronize it; delays and ages are computed with it";
     warning("clock", said, advice)
