@@ -29,6 +29,11 @@ pub(crate) fn shown_duration(duration: Duration) -> FormattedDuration {
     humantime::format_duration(Duration::from_millis(millis))
 }
 
+/// Returns a number with its noun: `1 dead letter`, `2 dead letters`.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Returns a parser of whole numbers in this range.
 pub(crate) fn between(min: u32, max: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
     move |text| match text.trim().parse() {
@@ -57,5 +62,11 @@ mod tests {
         let shown = |nanos| shown_duration(Duration::from_nanos(nanos)).to_string();
         assert_eq!(shown(1_432_987_654), "1s 432ms");
         assert_eq!([shown(90_000_000_000), shown(0)], ["1m 30s", "0s"]);
+    }
+
+    #[test]
+    fn a_noun_agrees_with_its_number() {
+        let shown = [0, 1, 2].map(|count| counted(count, "entry", "entries"));
+        assert_eq!(shown, ["0 entries", "1 entry", "2 entries"]);
     }
 }

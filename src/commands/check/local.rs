@@ -10,7 +10,7 @@ use rustix::fs::{Access, access, statvfs};
 use super::{Finding, bad, failed, good, warning};
 use crate::commands::healthcheck::Target;
 use crate::ledger::{self, Content, Look, OpenError, StatePath};
-use crate::util::shown_duration;
+use crate::util::{counted, shown_duration};
 use crate::web::{self, BindError, ListenAddress, WebConfig, try_bind};
 
 /// The maximum time for a running exporter to answer.
@@ -88,9 +88,10 @@ fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
                 true => String::new(),
                 false => format!(", though it was written with {base_url}"),
             };
-            let said = format!(
-                "{name} can be used{used}{moved}; {waiting} log records wait, {dead_letters} dead letters"
-            );
+            let records = counted(*waiting, "log record", "log records");
+            let letters = counted(*dead_letters, "dead letter", "dead letters");
+            let said =
+                format!("{name} can be used{used}{moved}; not delivered: {records}; {letters}");
             good(CHECK, said)
         }
     }
