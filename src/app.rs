@@ -191,7 +191,7 @@ impl App {
             _ => tokio::spawn(sending.clone().cancelled_owned()),
         };
         health.set_ready(true);
-        report::begin(&settings, &listening);
+        report::begin(&settings, &listening, ledger.backlog().records);
 
         let mut outcome = Ok(false);
         tokio::select! {

@@ -29,8 +29,8 @@ struct Totals {
     records_sent: u64,
 }
 
-/// Logs what the exporter will do and with which settings.
-pub(super) fn begin(settings: &Settings, addresses: &str) {
+/// Logs what the exporter will do and with which settings, and warns of records that it will not deliver.
+pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) {
     let audit_logs = settings.audit.as_ref().map(|audit| {
         let interval = shown_duration(audit.poll_interval);
         let filtered = match settings.api.filters.is_empty() {
@@ -69,6 +69,12 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
         state_max_size = %bytesize::ByteSize(settings.ledger.max_size).display().iec(),
         "listening"
     );
+    if backlog_records > 0 && settings.otlp.is_none() {
+        tracing::warn!(
+            backlog_records,
+            "log records wait in the state file and are not delivered; set --otlp.endpoint"
+        );
+    }
 }
 
 /// Logs once that everything works, and a summary every hour.
