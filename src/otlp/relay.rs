@@ -196,9 +196,9 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             let _ = tokio::time::timeout(LAST_SETTLEMENT, self.settle()).await;
         }
         self.publish_backlog();
-        let waiting_records = self.outbox.backlog().records;
-        if waiting_records > 0 {
-            tracing::info!(waiting_records, "log records are sent after the next start");
+        let backlog_records = self.outbox.backlog().records;
+        if backlog_records > 0 {
+            tracing::info!(backlog_records, "log records are sent after the next start");
         }
     }
 
@@ -468,7 +468,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     fn hold(&mut self, refusal: &Refusal) -> Next {
         let wait = self.backoff.next(refusal.retry_after);
         let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
-        let waiting_records = self.outbox.backlog().records;
+        let backlog_records = self.outbox.backlog().records;
         if self.failure.replace(refusal.reason) != Some(refusal.reason) {
             let next = if refusal.reason.is_configuration() {
                 "a setting here or at the collector must change"
@@ -477,7 +477,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             };
             tracing::warn!(
                 reason,
-                waiting_records,
+                backlog_records,
                 retry_in = %shown_duration(wait),
                 "log records not delivered: {message}; they wait in the state file; {next}"
             );
