@@ -60,7 +60,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) 
     tracing::info!(
         addresses,
         version = env!("CARGO_PKG_VERSION"),
-        service = %settings.api.base_url,
+        api = %settings.api.base_url,
         key,
         audit_logs = audit_logs.as_deref().unwrap_or("off"),
         tickets = tickets.as_deref().unwrap_or("off"),

@@ -229,10 +229,10 @@ impl Tail {
         if full != self.metrics.audit.is_paused() {
             if full {
                 tracing::warn!(
-                    "the state file is full of log records that the collector has not accepted; the tail pauses"
+                    "the state file is full of log records that the collector has not accepted; the audit loop pauses"
                 );
             } else {
-                tracing::info!("the state file has room again; the tail continues");
+                tracing::info!("the state file has room again; the audit loop continues");
             }
             self.metrics.audit.paused(full);
         }
@@ -378,7 +378,7 @@ impl Tail {
         if commit.filtered > 0 {
             tracing::warn!(
                 entries = commit.filtered,
-                "the service ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
+                "the API ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
             );
         }
         if !commit.entries.is_empty() {

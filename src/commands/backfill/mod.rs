@@ -155,7 +155,7 @@ impl Plan {
                 }
                 Err(error) if since.elapsed() >= patience => {
                     return Err(Failure::at_run_time(format!(
-                        "cannot read history: {error}; that was tried for {} (--patience); if a page is too much for the service, lower --api.page-size",
+                        "cannot read history: {error}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
                         shown_duration(patience)
                     )));
                 }

@@ -70,7 +70,7 @@ fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
             "the exporter waits and continues; see the collector's limits if it lasts"
         }
         R::TooLarge | R::BadRecord => {
-            "some collectors refuse requests without records like this one; those with records may pass"
+            "some collectors reject requests without records like this one; those with records may pass"
         }
         _ => "the collector itself fails, and records wait in the state file: see its log",
     };
