@@ -178,7 +178,8 @@ impl App {
             _ => tokio::spawn(sending.clone().cancelled_owned()),
         };
         health.set_ready(true);
-        report::begin(settings, &self.bound.names().join(","));
+        let names = self.bound.names().join(",");
+        report::begin(settings, &names, ledger.backlog().records);
 
         let mut outcome = Ok(false);
         tokio::select! {
@@ -220,7 +221,7 @@ impl App {
     async fn idle(&self, metrics: &Metrics, health: &Health, shutdown: &CancellationToken) -> bool {
         metrics.exporter.idle();
         health.set_ready(true);
-        report::begin(&self.settings, &self.bound.names().join(","));
+        report::begin(&self.settings, &self.bound.names().join(","), 0);
         tracing::info!("idle: only the pod with index 0 reads the API; see --kubernetes.pod-index");
         shutdown.cancelled().await;
         tracing::info!("stopped");

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use humantime::format_duration;
 use orgdata_api::{KEY_VARIABLE, KeySource};
 use tokio::time::{Instant, sleep_until};
 
@@ -11,6 +10,7 @@ use crate::cli::Settings;
 use crate::metrics::audit::Total;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::Target;
+use crate::util::shown_duration;
 
 /// The time between two summaries.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -29,10 +29,10 @@ struct Totals {
     records_sent: u64,
 }
 
-/// Logs what the exporter will do and with which settings.
-pub(super) fn begin(settings: &Settings, addresses: &str) {
+/// Logs what the exporter will do and with which settings, and warns of records that it will not deliver.
+pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) {
     let audit_logs = settings.audit.as_ref().map(|audit| {
-        let interval = format_duration(audit.poll_interval);
+        let interval = shown_duration(audit.poll_interval);
         let filtered = match settings.api.filters.is_empty() {
             true => "",
             false => ", filtered",
@@ -43,7 +43,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
         )
     });
     let tickets = settings.tickets.as_ref().map(|tickets| {
-        let interval = format_duration(tickets.scan_interval);
+        let interval = shown_duration(tickets.scan_interval);
         format!(
             "every {interval}, open are {}",
             tickets.open_states.join(",")
@@ -60,7 +60,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
     tracing::info!(
         addresses,
         version = env!("CARGO_PKG_VERSION"),
-        service = %settings.api.base_url,
+        api = %settings.api.base_url,
         key,
         audit_logs = audit_logs.as_deref().unwrap_or("off"),
         tickets = tickets.as_deref().unwrap_or("off"),
@@ -69,6 +69,12 @@ pub(super) fn begin(settings: &Settings, addresses: &str) {
         state_max_size = %bytesize::ByteSize(settings.ledger.max_size).display().iec(),
         "listening"
     );
+    if backlog_records > 0 && settings.otlp.is_none() {
+        tracing::warn!(
+            backlog_records,
+            "log records wait in the state file and are not delivered; set --otlp.endpoint"
+        );
+    }
 }
 
 /// Logs once that everything works, and a summary every hour.

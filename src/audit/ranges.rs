@@ -364,7 +364,7 @@ impl Ranges {
             reason: GapReason::Unreadable,
             from: range.last_contact,
             to: range.oldest,
-            message: "the service has failed to return these entries for seven days".to_owned(),
+            message: "the API has failed to return these entries for seven days".to_owned(),
         };
         self.close(id);
         Some((id, gap))

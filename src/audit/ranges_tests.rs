@@ -133,7 +133,7 @@ impl Service {
             (true, _) => &[2, 3, 5, 100],
             _ => &[1, 2, 3, 5, 100],
         };
-        // The newest page cannot be told from an older one if times are in no order.
+        // The newest page cannot be distinguished from an older one if times are in no order.
         let expired = [Expired::Refused, Expired::Empty, Expired::Ignored];
         let expired = expired[rng.usize(..if by_arrival { 2 } else { 3 })];
         Self {

@@ -19,6 +19,7 @@ use crate::ledger::{
     NewEntry, RangeKind, TailState, label_value,
 };
 use crate::metrics::{Loop, Metrics, audit};
+use crate::util::shown_duration;
 
 /// The first wait after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -211,7 +212,7 @@ impl Tail {
                     .loops
                     .failure(Loop::Audit, error.summary(), error.to_string());
                 if self.failures.is_power_of_two() {
-                    tracing::warn!(%error, failures = self.failures, retry_in = %humantime::format_duration(wait), "audit poll failed");
+                    tracing::warn!(%error, failures = self.failures, retry_in = %shown_duration(wait), "audit poll failed");
                 }
                 wait
             }
@@ -228,10 +229,10 @@ impl Tail {
         if full != self.metrics.audit.is_paused() {
             if full {
                 tracing::warn!(
-                    "the state file is full of log records that the collector has not accepted; the tail pauses"
+                    "the state file is full of log records that the collector has not accepted; the audit loop pauses"
                 );
             } else {
-                tracing::info!("the state file has room again; the tail continues");
+                tracing::info!("the state file has room again; the audit loop continues");
             }
             self.metrics.audit.paused(full);
         }
@@ -377,7 +378,7 @@ impl Tail {
         if commit.filtered > 0 {
             tracing::warn!(
                 entries = commit.filtered,
-                "the service ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
+                "the API ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
             );
         }
         if !commit.entries.is_empty() {

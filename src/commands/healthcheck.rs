@@ -12,7 +12,7 @@ use url::{Position, Url};
 
 use super::{Failure, print};
 use crate::cli::{values, with_variable};
-use crate::util::one_line;
+use crate::util::{one_line, shown_duration};
 use crate::web::{HEALTHY_PATH, ListenAddress};
 
 /// The maximum length of the exporter's own words in the output, in characters.
@@ -114,7 +114,7 @@ impl Target {
     /// Asks for the health; an error says why it is not known to be good.
     pub(crate) async fn ask(&self, timeout: Duration) -> Result<String, String> {
         let answer = tokio::time::timeout(timeout, self.request()).await;
-        let late = || format!("no answer within {}", humantime::format_duration(timeout));
+        let late = || format!("no answer within {}", shown_duration(timeout));
         answer.unwrap_or_else(|_| Err(late()))
     }
 

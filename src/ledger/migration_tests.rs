@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher13;
 use crate::support::settings;
 
 const SECOND: i64 = 1_000_000;
-const BORN: i64 = 1_800_000_000 * SECOND;
+const CREATED: i64 = 1_800_000_000 * SECOND;
 
 /// Creates a file of schema 2 with something in every table.
 fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
@@ -29,7 +29,7 @@ fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
              start_floor, count_floor, filter_floor, prune_floor, cursor, frontier_at, frontier_id, newest_at, reread_at)
          VALUES (1, 2, 1, ?1, NULL, 'instance-1', ?2, ?3, ?3 - 9000000, ?3 - 1000000, ?3 - 8000000, ?3 - 7000000, 'c', ?3 + 5000000, 5,
              ?3 + 6000000, ?3 + 4000000)",
-        params![base_url, filters, BORN],
+        params![base_url, filters, CREATED],
     )
     .unwrap();
     file.execute_batch(
@@ -52,7 +52,7 @@ fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
         }
         let acknowledged = if page == 0 { 4 } else { 0 };
         let block = lz4_flex::compress_prepend_size(&block);
-        let row = params![BORN, acknowledged, [page; 24], block];
+        let row = params![CREATED, acknowledged, [page; 24], block];
         file.execute(sql, row).unwrap();
     }
     file
@@ -61,18 +61,18 @@ fn old_file(path: &Path, base_url: &str, filters: &str) -> Connection {
 fn insert_ids(file: &Connection, ids: impl IntoIterator<Item = EventId>) {
     file.execute_batch("BEGIN").unwrap();
     for (at, id) in (0..).zip(ids) {
-        let row = params![BORN + at, id.0.cast_signed()];
+        let row = params![CREATED + at, id.0.cast_signed()];
         let sql = "INSERT INTO seen VALUES (?1, ?2)";
         file.execute(sql, row).unwrap();
     }
     file.execute_batch("COMMIT").unwrap();
 }
 
-/// Sets a walk under way.
-fn set_walk(file: &Connection, kind: &str, direction: &str, top: Option<&str>) {
+/// Writes an unfinished catch-up of schema 2 (column `walk`).
+fn set_catch_up(file: &Connection, kind: &str, direction: &str, top: Option<&str>) {
     let top = top.map(|top| lz4_flex::compress_prepend_size(top.as_bytes()));
     let sql = "UPDATE state SET walk = ?1, walk_direction = ?2, walk_started = ?3, walk_top = ?4";
-    let row = params![kind, direction, BORN, top];
+    let row = params![kind, direction, CREATED, top];
     file.execute(sql, row).unwrap();
     let sql = "INSERT INTO walk_marks VALUES (0, NULL, 'c', 1), (1, 'c', 'd', 2)";
     file.execute_batch(sql).unwrap();
@@ -103,7 +103,7 @@ async fn everything_in_an_old_file_stays() {
         let file = old_file(&path, base_url, "[]");
         insert_ids(&file, (0..2500).map(EventId));
         if let Some(kind) = kind {
-            set_walk(&file, kind, direction, top);
+            set_catch_up(&file, kind, direction, top);
         }
         drop(file);
         let older = DeadLetters::open(&path).unwrap_err();
@@ -114,7 +114,7 @@ async fn everything_in_an_old_file_stays() {
         let open = || LedgerHandle::open(settings::ledger(state_path.clone(), base_url));
         let (ledger, state) = open().unwrap();
 
-        let at = |seconds: i64| Timestamp::from_microsecond(BORN + seconds * SECOND).ok();
+        let at = |seconds: i64| Timestamp::from_microsecond(CREATED + seconds * SECOND).ok();
         let tail = &state.tail;
         let first = tail.first_sync.clone().unwrap();
         assert_eq!(state.instance_id, "instance-1");
@@ -200,7 +200,7 @@ async fn an_unfinished_history_is_finished() {
     file.execute_batch(sql).unwrap();
     let sql = "UPDATE state SET born_at = ?1, count_floor = ?1, frontier_at = ?1, reread_at = ?1";
     file.execute(sql, [sim.now().as_microsecond()]).unwrap();
-    set_walk(&file, "first_start", "up", Some(page.body()));
+    set_catch_up(&file, "first_start", "up", Some(page.body()));
     insert_ids(&file, ids()[..100].iter().map(|id| identity(id)));
     drop(file);
 

@@ -223,7 +223,7 @@ fn migrate_to_third(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     )?;
     tail.next_place = (last / STRIDE + 1) * STRIDE;
     if tail.first_page.is_some() {
-        // The history that was not read yet: from the top, since the old marks are of no use.
+        // The history that was not read yet: from the top, because the old cursors cannot be used.
         let place = tail.take_place();
         tail.ranges.push(Range {
             id: place,
@@ -247,7 +247,7 @@ fn migrate_to_third(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     )
 }
 
-/// Reads the tail's state from schema 2. A catch-up walk is dropped, since the next poll opens a range.
+/// Reads the tail's state from schema 2. An unfinished catch-up is dropped, because the next poll opens a range.
 fn old_tail(transaction: &Transaction<'_>) -> rusqlite::Result<TailState> {
     transaction
         .query_row(

@@ -33,7 +33,7 @@ use crate::ledger::{
     Backlog, DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
 };
 use crate::metrics::{Loop, Loops, OtlpMetrics};
-use crate::util::Backoff;
+use crate::util::{Backoff, shown_duration};
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
 const MAX_REQUEST: usize = 3 * 1024 * 1024;
@@ -196,9 +196,9 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             let _ = tokio::time::timeout(LAST_SETTLEMENT, self.settle()).await;
         }
         self.publish_backlog();
-        let waiting_records = self.outbox.backlog().records;
-        if waiting_records > 0 {
-            tracing::info!(waiting_records, "log records are sent after the next start");
+        let backlog_records = self.outbox.backlog().records;
+        if backlog_records > 0 {
+            tracing::info!(backlog_records, "log records are sent after the next start");
         }
     }
 
@@ -468,7 +468,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     fn hold(&mut self, refusal: &Refusal) -> Next {
         let wait = self.backoff.next(refusal.retry_after);
         let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
-        let waiting_records = self.outbox.backlog().records;
+        let backlog_records = self.outbox.backlog().records;
         if self.failure.replace(refusal.reason) != Some(refusal.reason) {
             let next = if refusal.reason.is_configuration() {
                 "a setting here or at the collector must change"
@@ -477,12 +477,12 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             };
             tracing::warn!(
                 reason,
-                waiting_records,
-                next_attempt_in = ?wait,
+                backlog_records,
+                retry_in = %shown_duration(wait),
                 "log records not delivered: {message}; they wait in the state file; {next}"
             );
         } else {
-            tracing::debug!(reason, next_attempt_in = ?wait, "log records not delivered: {message}");
+            tracing::debug!(reason, retry_in = %shown_duration(wait), "log records not delivered: {message}");
         }
         let summary = format!("{} ({reason})", refusal.summary());
         let message = format!("log records not delivered: {summary}");
@@ -494,7 +494,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         let wait = self.backoff.next(None);
         let message = format!("cannot {verb} the state file: {error}");
         if !std::mem::replace(&mut self.ledger_failed, true) {
-            tracing::warn!(next_attempt_in = ?wait, "{message}; no log record is lost or sent twice");
+            tracing::warn!(retry_in = %shown_duration(wait), "{message}; no log record is lost or sent twice");
         }
         self.loops.failure(Loop::Otlp, "state file", message);
         Next::After(wait)

@@ -11,7 +11,7 @@ use super::settings::{Connection, Protocol, Settings, Target};
 use super::stdout;
 use super::verdict::{FailureReason, Refusal, Verdict};
 use super::{grpc, http};
-use crate::util::error_chain;
+use crate::util::{error_chain, shown_duration};
 
 /// The name of the exporter in requests.
 pub(super) const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));
@@ -78,7 +78,8 @@ impl Export for Sender {
         };
         let request = tokio::time::timeout(connection.timeout, request.instrument(span.clone()));
         let verdict = request.await.unwrap_or_else(|_| {
-            let message = format!("no answer within {:?}", connection.timeout);
+            let limit = shown_duration(connection.timeout);
+            let message = format!("no answer within {limit}");
             Verdict::Hold(Refusal::new(FailureReason::Timeout, message))
         });
         if let Some(reason) = verdict.reason() {

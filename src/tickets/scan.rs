@@ -14,6 +14,7 @@ use super::aggregate::Aggregate;
 use super::pass::{Doubt, Pass};
 use super::snapshot::Snapshot;
 use crate::metrics::tickets::Label;
+use crate::util::shown_duration;
 
 /// The maximum number of times that a round reads the listing.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -68,7 +69,7 @@ pub enum ScanError {
     /// The scan took longer than [`MAX_SCAN`].
     #[error(
         "reading all tickets once took longer than {}",
-        humantime::format_duration(MAX_SCAN)
+        shown_duration(MAX_SCAN)
     )]
     TooSlow,
 }

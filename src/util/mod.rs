@@ -4,6 +4,9 @@
 pub mod throttle;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use humantime::FormattedDuration;
 
 pub use orgdata_api::{Backoff, MAX_SHOWN, error_chain, labels, location, one_line, sanitize};
 
@@ -18,6 +21,17 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Returns an id for a log line.
 pub(crate) fn shown_id(id: &str) -> String {
     one_line(id, MAX_SHOWN_ID)
+}
+
+/// Returns a duration for a log line or an error, in whole milliseconds: `1s 432ms`.
+pub(crate) fn shown_duration(duration: Duration) -> FormattedDuration {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_millis(millis))
+}
+
+/// Returns a number with its noun: `1 dead letter`, `2 dead letters`.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Returns a parser of whole numbers in this range.
@@ -37,4 +51,22 @@ pub(crate) fn refuse_months(text: &str) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_shown_without_nanoseconds() {
+        let shown = |nanos| shown_duration(Duration::from_nanos(nanos)).to_string();
+        assert_eq!(shown(1_432_987_654), "1s 432ms");
+        assert_eq!([shown(90_000_000_000), shown(0)], ["1m 30s", "0s"]);
+    }
+
+    #[test]
+    fn a_noun_agrees_with_its_number() {
+        let shown = [0, 1, 2].map(|count| counted(count, "entry", "entries"));
+        assert_eq!(shown, ["0 entries", "1 entry", "2 entries"]);
+    }
 }

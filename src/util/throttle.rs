@@ -12,7 +12,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
 
-use super::lock;
+use super::{counted, lock};
 
 /// The number of warnings that one place may write in a minute.
 const BURST: u64 = 10;
@@ -49,8 +49,9 @@ impl Throttle {
     pub fn flush(&self) {
         let places = std::mem::take(&mut *lock(&self.places));
         for place in places.into_values().filter(|place| place.warnings > BURST) {
-            let (suppressed, message) = (place.warnings - BURST, place.message);
-            tracing::warn!("suppressed {suppressed} similar warnings: {message}");
+            let suppressed = place.warnings - BURST;
+            let warnings = counted(suppressed, "similar warning", "similar warnings");
+            tracing::warn!("suppressed {warnings}: {}", place.message);
         }
     }
 

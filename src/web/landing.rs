@@ -41,6 +41,12 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
     };
     let failing = loops.iter().filter(|(_, state)| state.up == Some(false));
     let failing = failing.map(|(_, state)| state.last_success.unwrap_or(started));
+    let stuck = state.health.stuck().into_iter();
+    let since = match summary {
+        "Stuck" => stuck.map(|stuck| Timestamp::now() - stuck.silent).min(),
+        "Failing" => failing.min(),
+        _ => None,
+    };
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -61,7 +67,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
                 main {
                     p.summary {
                         strong { (summary) }
-                        @if let Some(since) = failing.min() { " for " (since_then(since)) }
+                        @if let Some(since) = since { " for " (since_then(since)) }
                         ". Running for " (since_then(started)) "."
                     }
                     @if state.metrics.exporter.is_idle() {
@@ -106,7 +112,7 @@ fn loop_card(web: &WebState, which: Loop, state: &LoopState) -> (&'static str, M
         section {
             div.head { h2 { (title) } span class=(class) { (word) } }
             @if !state.enabled { p.muted { (off) } }
-            @if let Some(stuck) = stuck { p.error { "No progress for " (stuck.silent.as_secs()) " s." } }
+            @if let Some(stuck) = stuck { p.error { "No progress for " (since_then(Timestamp::now() - stuck.silent)) "." } }
             @if let Some(at) = state.last_success { p.muted { "Last success " (ago(at)) "." } }
             @if let Some(failure) = &state.last_failure {
                 p.error { "Last failure " (ago(failure.at)) ": " (failure.summary) "; the log says more." }
@@ -223,4 +229,29 @@ fn since_then(at: Timestamp) -> String {
     // The clock of a peer may be ahead of ours.
     let seconds = Timestamp::now().duration_since(at).as_secs().max(0);
     format!("{:#}", SignedDuration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::Health;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn the_time_is_that_of_the_loop_that_is_stuck_and_not_of_one_that_fails() {
+        let (metrics, health) = (Metrics::new(Default::default()), Health::default());
+        let state = WebState { metrics, health };
+        let started = Timestamp::now() - SignedDuration::from_hours(2);
+        state.metrics.loops.enable(Loop::Otlp);
+        state
+            .metrics
+            .loops
+            .failure(Loop::Otlp, "connect", "refused");
+        let summary = |words: &str| render(&state, "/metrics", started).contains(words);
+        state.health.set_ready(true);
+        assert!(summary("<strong>Failing</strong> for 2h"));
+        state.metrics.loops.enable(Loop::Audit);
+        state.health.watch(Loop::Audit, Default::default());
+        assert!(summary("<strong>Stuck</strong> for 0s. Running for 2h"));
+    }
 }

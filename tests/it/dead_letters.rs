@@ -115,6 +115,16 @@ async fn what_is_queued_while_no_exporter_runs_is_sent_by_the_next_one() {
     second.until_value(KEPT, 0.0).await;
     second.until_value(SENT, 1.0).await;
     assert!(collector.taken_ids().contains(&ids[0]));
+
+    let state = directory.path().join("other.db");
+    let away = with_state(&api.base_url(), &state).otlp("grpc", "http://127.0.0.1:1");
+    let mut away = away.start();
+    away.until_value("orgdata_otlp_backlog_records", 8.0).await;
+    assert_eq!(away.stop().await, Some(0));
+    let without = with_state(&api.base_url(), &state).start();
+    without
+        .logs("level=warn | log records wait | backlog_records=8 | --otlp.endpoint")
+        .await;
 }
 
 #[tokio::test]

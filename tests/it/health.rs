@@ -89,7 +89,7 @@ async fn a_tail_whose_service_is_away_is_not_stuck_and_one_that_does_not_run_is(
     assert_eq!(stuck(&health), [""; 0]);
 
     let mut tail = Box::pin(tail().run(health.clone(), CancellationToken::new()));
-    // Nobody polls it any more, as if it waited for a lock.
+    // It is not polled any more, as if it waited for a lock.
     assert!(futures_util::poll!(tail.as_mut()).is_pending());
     tokio::time::sleep(HOUR).await;
     assert_eq!(stuck(&health), ["audit"]);

@@ -358,7 +358,7 @@ async fn the_page_says_what_the_exporter_is_doing() {
     }
     server.health.watch(Loop::Audit, Duration::ZERO);
     let page = server.text("/").await;
-    assert!(page.contains("<title>Stuck") && page.contains("No progress for 0 s."));
+    assert!(page.contains("<title>Stuck") && page.contains("No progress for 0s."));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A collector that does as it is told: OTLP over gRPC or HTTP on a free loopback port.
+//! A scripted collector: OTLP over gRPC or HTTP on a free loopback port.
 
 use std::collections::VecDeque;
 use std::io::Read;

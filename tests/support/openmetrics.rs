@@ -61,7 +61,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Family>, String> {
     let mut names = BTreeSet::new();
     for family in &families {
         for suffix in suffixes(&family.kind)? {
-            // Prometheus has one name for all: a gauge a_count and a histogram a cannot be told apart.
+            // Prometheus has one name for all: a gauge a_count and a histogram a are the same to it.
             let name = format!("{}{suffix}", family.name);
             ensure!(names.insert(name.clone()), "{name} belongs to two families");
         }

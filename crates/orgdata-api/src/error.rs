@@ -90,7 +90,7 @@ impl ApiError {
     /// Returns the error of a request that is not sent, because the service asked for a pause that lasts this much longer.
     pub(super) fn paused(left: Duration) -> Self {
         let left_text = seconds(left);
-        let message = format!("the service asked for a pause; the next request is in {left_text}");
+        let message = format!("the API asked for a pause; the next request is in {left_text}");
         Self {
             retry_after: Some(left),
             ..Self::new(FailureReason::RateLimited, message)
@@ -144,7 +144,7 @@ impl ApiError {
         let lacks = format!(": the API key lacks the scope {scope}");
         let (reason, problem) = match status {
             _ if is_validation => (R::Validation, ""),
-            401 => (R::Unauthorized, ": the service does not accept the API key"),
+            401 => (R::Unauthorized, ": the API does not accept the API key"),
             403 => (R::Forbidden, &*lacks),
             404 => (
                 R::NotFound,
@@ -155,7 +155,11 @@ impl ApiError {
             500..=599 => (R::ServerError, ""),
             _ => (R::UnexpectedStatus, ""),
         };
-        let (wait, detail) = (wait(failed.retry_after), detail(&words));
+        // The API may have sent the same words.
+        let ours = problem.trim_start_matches(": ");
+        let is_repeated = ours.eq_ignore_ascii_case(words.trim_end_matches('.'));
+        let detail = detail(if is_repeated { "" } else { &words });
+        let wait = wait(failed.retry_after);
         failed.error(reason, &format!("{problem}{wait}{detail}"))
     }
 
@@ -507,7 +511,7 @@ mod tests {
         let paused = ApiError::paused(Duration::from_millis(59_001));
         assert_eq!(
             paused.to_string(),
-            "the service asked for a pause; the next request is in 1m"
+            "the API asked for a pause; the next request is in 1m"
         );
     }
 }

@@ -145,7 +145,7 @@ fn timed_out(limit: Duration, bytes: usize) -> ApiError {
 fn not_connected(error: reqwest::Error) -> ApiError {
     let mut text = format!("cannot connect: {}", error_chain(&error.without_url()));
     if text.contains("UnknownIssuer") {
-        text.push_str("; the service's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate");
+        text.push_str("; the API's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate");
     }
     ApiError::new(FailureReason::Connect, text)
 }

@@ -39,7 +39,7 @@ fn refused(status: StatusCode, times: u64) -> Change {
 
 /// The loop asked for ever, as fast as the service answered, and took nothing.
 #[test]
-fn a_burst_between_a_poll_and_a_re_read_is_walked() {
+fn a_burst_between_a_poll_and_a_re_read_is_caught_up() {
     let steps = [Settle, During(2, Events(20)), Settle];
     everything_is_exact(&case(steps, |case| case.readings.after = NEWEST));
 }
@@ -267,7 +267,7 @@ fn a_minute_without_cursors_is_no_gap() {
     everything_is_exact(&case(steps, |case| case.readings.after = NEWEST));
 }
 
-/// A service whose cursors live shorter than the walk takes made gaps of pages that it would have served.
+/// A service whose cursors live shorter than it takes to read the range made gaps of pages that it would have served.
 #[test]
 fn cursors_that_grow_old_on_a_long_way_are_no_gap() {
     for (start, history) in [(Start::Now, 0), (Start::Oldest, 60)] {

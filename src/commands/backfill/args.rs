@@ -26,7 +26,7 @@ pub struct BackfillArgs {
     /// [default: live; now with --to otlp if there is no such state file]
     #[arg(long, value_name = "WHEN", value_parser = until)]
     pub until: Option<Until>,
-    /// Only count the entries
+    /// Only count the entries; needs neither FILE nor a collector, but checks --from and --until
     #[arg(long)]
     pub dry_run: bool,
     /// Fail after the API or the collector has been unavailable for this long
@@ -90,10 +90,6 @@ pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
 // === impl BackfillArgs ===
 
 impl BackfillArgs {
-    pub(super) fn writes_samples(&self) -> bool {
-        self.to == Target::Openmetrics && !self.dry_run
-    }
-
     /// Checks what the parser cannot.
     pub(super) fn check(&self, has_collector: bool) -> Result<(), String> {
         let is_otlp = self.to == Target::Otlp;
@@ -101,7 +97,7 @@ impl BackfillArgs {
         let twice = self.label.iter().find(|(name, _)| !names.insert(name));
         let problem = if is_otlp && self.file.is_some() {
             "--to otlp writes no file; leave FILE out, or use --to openmetrics FILE"
-        } else if self.writes_samples() && self.file.is_none() {
+        } else if !is_otlp && !self.dry_run && self.file.is_none() {
             "--to openmetrics needs a file to write: --to openmetrics FILE"
         } else if is_otlp && !self.dry_run && !has_collector {
             "--to otlp needs a collector; set --otlp.endpoint"
@@ -124,11 +120,9 @@ impl BackfillArgs {
         match (self.until, live) {
             (Some(Until::Live) | None, Ok(live)) => Ok(Some(*live)),
             (Some(Until::Live), Err(error)) => Err(format!("--until live: {error}")),
-            (None, Err(error)) if !self.dry_run && (self.writes_samples() || has_state_file) => {
-                Err(format!(
-                    "--until live: {error}; or set --until to a time or a duration ago"
-                ))
-            }
+            (None, Err(error)) if self.to == Target::Openmetrics || has_state_file => Err(format!(
+                "--until live: {error}; or set --until to a time or a duration ago"
+            )),
             (Some(Until::At(Start::Oldest)), _) => Err(
                 "--until oldest leaves nothing; write now, live, a duration ago, or a time"
                     .to_owned(),

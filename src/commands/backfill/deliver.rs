@@ -12,6 +12,7 @@ use super::{Failure, Plan, stopped};
 use crate::commands::print;
 use crate::ledger::{self, LedgerHandle, StatePath};
 use crate::otlp::{self, Next, Relay, Sender};
+use crate::util::{counted, shown_duration};
 
 /// How often the progress is shown during a wait.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -68,13 +69,13 @@ pub(super) async fn run(
         }
         result = work => result,
     };
-    let delivered = metrics.otlp.records_sent.get();
+    let delivered = counted(metrics.otlp.records_sent.get(), "log record", "log records");
     match result {
         Ok(()) => done(format!(
-            "Delivered {delivered} log records, service.instance.id {instance}; the history is complete"
+            "Delivered {delivered}, service.instance.id {instance}; the history is complete"
         )),
         Err(failure) => Err(failure.and(&format!(
-            "{delivered} log records were delivered, {} wait in {path}; run the same command again to continue",
+            "delivered {delivered}, {} wait in {path}; run the same command again to continue",
             ledger.status().backlog
         ))),
     }
@@ -94,7 +95,7 @@ async fn deliver(
             () = ledger.damaged() => "the progress file is damaged; the next run sets it aside and starts again".to_owned(),
             () = tokio::time::sleep_until(since + patience) => format!(
                 "the collector has accepted nothing for {} (--patience)",
-                humantime::format_duration(patience)
+                shown_duration(patience)
             ),
         })
     };

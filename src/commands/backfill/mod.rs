@@ -26,6 +26,7 @@ use crate::audit::{self, Tail, TailError};
 use crate::cli::{self, Settings};
 use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, StatePath};
 use crate::metrics::Metrics;
+use crate::util::shown_duration;
 
 /// Prometheus keeps its last hours in memory: blocks must not have samples of that time.
 const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
@@ -82,7 +83,7 @@ impl Plan {
                 args.from
             )));
         }
-        if args.writes_samples() && !args.allow_recent {
+        if args.to == Target::Openmetrics && !args.allow_recent {
             check_head(args.until, end, now)?;
         }
         if let Ok(live) = live {
@@ -154,13 +155,13 @@ impl Plan {
                 }
                 Err(error) if since.elapsed() >= patience => {
                     return Err(Failure::at_run_time(format!(
-                        "cannot read history: {error}; that was tried for {} (--patience); if a page is too much for the service, lower --api.page-size",
-                        humantime::format_duration(patience)
+                        "cannot read history: {error}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
+                        shown_duration(patience)
                     )));
                 }
                 Err(error) => {
                     let wait = backoff.next(None).min(patience);
-                    tracing::warn!(%error, retry_in = %humantime::format_duration(wait), "cannot read history");
+                    tracing::warn!(%error, retry_in = %shown_duration(wait), "cannot read history");
                     wait
                 }
             };

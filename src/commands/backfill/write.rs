@@ -18,7 +18,7 @@ use crate::ledger::{
     self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind, StatePath,
     UNKNOWN_TYPE,
 };
-use crate::util::{lock, one_line};
+use crate::util::{counted, lock, one_line};
 
 /// The last sample is this much before the end: the exporter's own first sample, a lower one, must be later, even if the
 /// clocks differ.
@@ -134,7 +134,7 @@ impl Counts {
         let times = self.times.map_or(String::new(), |(oldest, newest)| {
             format!("; oldest {oldest}, newest {newest}")
         });
-        let mut text = format!("{} audit entries{times}\n", self.events);
+        let mut text = counted(self.events, "audit entry", "audit entries") + &times + "\n";
         let mut types: BTreeMap<&str, u64> = BTreeMap::new();
         for ((activity_type, _), increases) in &self.series {
             *types.entry(activity_type).or_default() += increases.values().sum::<u64>();
@@ -197,7 +197,7 @@ impl Output {
         let folded = match counts.folded {
             0 => String::new(),
             folded => format!(
-                "{folded} events are counted under actor=\"other\", because there are more actors than --metrics.max-actors\n"
+                "counted under actor=\"other\", because there are more actors than --metrics.max-actors: {folded}\n"
             ),
         };
         let next = match events {
@@ -207,7 +207,8 @@ impl Output {
             }
         };
         Ok(format!(
-            "{path}: {events} audit events as {samples} samples of {series} series\n{folded}{next}\n"
+            "{path}: {} as {samples} samples of {series} series\n{folded}{next}\n",
+            counted(events, "audit event", "audit events")
         ))
     }
 

@@ -1,11 +1,12 @@
-//! The collector: a request without records, with the protocol, TLS and headers of the exporter.
+//! The collector: a request without records, with the protocol, TLS and headers of the exporter. One that does not accept it
+//! is a warning, because the exporter works without it and keeps the records.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::service::{SILENCE, connect};
-use super::{Finding, bad, failed, good, warning};
+use super::{Finding, failed, good, warning};
 use crate::otlp::{
     Connection, Export as _, FailureReason, Protocol, Refusal, Sender, Settings, Target, Verdict,
 };
@@ -54,7 +55,10 @@ fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
     let http = refusal.message.starts_with("HTTP ");
     let advice = match refusal.reason {
         // The message itself may say what to do.
-        R::Connect | R::NotFound if said.contains("; ") => return failed(CHECK, said),
+        R::Connect | R::NotFound if said.contains("; ") => {
+            let (said, advice) = said.split_once("; ").unwrap_or_default();
+            return warning(CHECK, said, advice);
+        }
         R::Connect => &connect(&refusal.message, "--otlp.endpoint"),
         R::Timeout => SILENCE,
         R::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
@@ -66,12 +70,9 @@ fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
             "the exporter waits and continues; see the collector's limits if it lasts"
         }
         R::TooLarge | R::BadRecord => {
-            "some collectors refuse requests without records like this one; those with records may pass"
+            "some collectors reject requests without records like this one; those with records may pass"
         }
         _ => "the collector itself fails, and records wait in the state file: see its log",
     };
-    match refusal.reason {
-        R::RateLimited | R::TooLarge | R::BadRecord => warning(CHECK, said, advice),
-        _ => bad(CHECK, said, advice),
-    }
+    warning(CHECK, said, advice)
 }

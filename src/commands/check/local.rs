@@ -10,6 +10,7 @@ use rustix::fs::{Access, access, statvfs};
 use super::{Finding, bad, failed, good, warning};
 use crate::commands::healthcheck::Target;
 use crate::ledger::{self, Content, Look, OpenError, StatePath};
+use crate::util::{counted, shown_duration};
 use crate::web::{self, BindError, ListenAddress, WebConfig, try_bind};
 
 /// The maximum time for a running exporter to answer.
@@ -29,10 +30,7 @@ pub(super) async fn state(
     if let Ok(Ok(found)) = tokio::time::timeout(limit, look).await {
         return found;
     }
-    let said = format!(
-        "cannot read {name} within {}",
-        humantime::format_duration(limit)
-    );
+    let said = format!("cannot read {name} within {}", shown_duration(limit));
     let advice = "check whether its disk hangs, or give --state.path a file on another one";
     (vec![bad("state", said, advice)], None)
 }
@@ -90,9 +88,10 @@ fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
                 true => String::new(),
                 false => format!(", though it was written with {base_url}"),
             };
-            let said = format!(
-                "{name} can be used{used}{moved}; {waiting} log records wait, {dead_letters} dead letters"
-            );
+            let records = counted(*waiting, "log record", "log records");
+            let letters = counted(*dead_letters, "dead letter", "dead letters");
+            let said =
+                format!("{name} can be used{used}{moved}; not delivered: {records}; {letters}");
             good(CHECK, said)
         }
     }
@@ -163,7 +162,7 @@ pub(super) async fn listen(settings: &web::Settings, held: bool, limit: Duration
     }
     let tries = tokio::time::timeout(limit, try_bind(&settings.listen_addresses)).await;
     let Ok(tries) = tries else {
-        let limit = humantime::format_duration(limit);
+        let limit = shown_duration(limit);
         let said = format!("cannot resolve the names within {limit}");
         let advice = "give IP addresses with --web.listen-address";
         findings.push(bad(CHECK, said, advice));

@@ -10,6 +10,7 @@ use super::{Finding, bad, failed, good, warning};
 use crate::audit::Event;
 use crate::cli::Settings;
 use crate::metrics::Metrics;
+use crate::util::shown_duration;
 
 /// The largest difference between two clocks that needs no warning.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
@@ -43,7 +44,7 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
         Err(error) => {
             let said = format!("--api.ca-file: {error}");
             let advice = "give a file with certificates (PEM)";
-            return (vec![bad("service", said, advice)], None);
+            return (vec![bad("api", said, advice)], None);
         }
     };
     let audit = settings.audit.as_ref().map(|audit| audit.page_size);
@@ -57,18 +58,18 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     let base_url = &settings.api.base_url;
     let reached = match base_url.is_plain_remote() {
         true => warning(
-            "service",
+            "api",
             format!("{base_url} answers, but the API key crosses the network unencrypted"),
             "use https://",
         ),
-        false => good("service", format!("{base_url} answers")),
+        false => good("api", format!("{base_url} answers")),
     };
     if let Some(error) = shared_error(&listings) {
         return (
             match error.reason() {
                 R::Key => vec![advise("key", error, settings)],
                 R::Unauthorized => vec![reached, advise("key", error, settings)],
-                _ => vec![advise("service", error, settings)],
+                _ => vec![advise("api", error, settings)],
             },
             None,
         );
@@ -186,7 +187,7 @@ fn clock(ahead: SignedDuration) -> Finding {
     };
     let said = format!(
         "this machine's clock is {} {side} the API's",
-        humantime::format_duration(difference)
+        shown_duration(difference)
     );
     let advice = "synchronize it; delays and ages are computed with it";
     warning("clock", said, advice)

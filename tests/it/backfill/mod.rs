@@ -1,4 +1,4 @@
-//! The command `backfill`, as an operator runs it: the built binary, the simulated service, and a collector that does as it is told.
+//! The command `backfill`, as an operator runs it: the built binary, the simulated service, and a scripted collector.
 
 mod file;
 mod otlp;

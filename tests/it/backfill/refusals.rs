@@ -34,6 +34,10 @@ async fn wrong_settings_are_one_line_that_says_what_would_be_right() {
         for words in words.split(" | ") {
             assert!(line.contains(words), "{words} is missing in: {line}");
         }
+        if words.contains("--until") {
+            let dry = world.backfill(&format!("{arguments} --dry-run"));
+            assert_eq!(dry.run().await.refusal(2), line, "{arguments}");
+        }
     }
 }
 

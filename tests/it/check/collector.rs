@@ -12,21 +12,21 @@ fn with(api: &str, protocol: &str, endpoint: &str) -> Launch {
 
 /// Answers and what the report says. A gRPC answer is the name of a code, an HTTP answer a status.
 const ANSWERS: &str = "
-grpc Unauthenticated => bad collector: oops | OTEL_EXPORTER_OTLP_HEADERS
-grpc Unimplemented => bad collector: Unimplemented | pipeline for logs
-grpc Unavailable => bad collector: oops | see its log
+grpc Unauthenticated => warning collector: oops | OTEL_EXPORTER_OTLP_HEADERS
+grpc Unimplemented => warning collector: Unimplemented | pipeline for logs
+grpc Unavailable => warning collector: oops | see its log
 grpc InvalidArgument => warning collector: oops | without records
-grpc Internal => bad collector: Internal: oops | see its log
+grpc Internal => warning collector: Internal: oops | see its log
 grpc warning => warning collector: accepts log records | oops
 grpc rejected => warning collector: oops
-grpc silence => bad collector: no answer | it hangs, or a firewall
-http silence => bad collector: no answer | it hangs, or a firewall
+grpc silence => warning collector: no answer | it hangs, or a firewall
+http silence => warning collector: no answer | it hangs, or a firewall
 http 400 => warning collector: HTTP 400: oops | without records
-http 401 => bad collector: HTTP 401 | OTEL_EXPORTER_OTLP_HEADERS
-http 404 => bad collector: HTTP 404 | path
+http 401 => warning collector: HTTP 401 | OTEL_EXPORTER_OTLP_HEADERS
+http 404 => warning collector: HTTP 404 | path
 http 429 => warning collector: HTTP 429 | waits and continues
-http 500 => bad collector: HTTP 500: oops | see its log
-http 200 => bad collector: --otlp.protocol
+http 500 => warning collector: HTTP 500: oops | see its log
+http 200 => warning collector: --otlp.protocol
 http warning => warning collector: accepts log records | oops
 http rejected => warning collector: oops
 ";
@@ -95,18 +95,18 @@ http/protobuf https://HTTP => does not speak TLS | http://";
             .replace("HTTP", &http.address.to_string())
             .replace("GONE", &gone.address.to_string());
         let launch = with(&api.base_url(), protocol, &endpoint);
-        expect(launch, &format!("bad collector: {words}")).await;
+        expect(launch, &format!("warning collector: {words}")).await;
     }
 }
 
 /// Variables with files, and what the report says. `SSL_CERT_FILE` has the roots of the system, which a given file replaces.
 const CERTIFICATES: &str = "
 CERTIFICATE=ca.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key =>
-=> bad collector: UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE
-CERTIFICATE=ca.pem => bad collector: client certificate
+=> warning collector: UnknownIssuer | OTEL_EXPORTER_OTLP_CERTIFICATE
+CERTIFICATE=ca.pem => warning collector: client certificate
 CERTIFICATE=no.pem => bad collector: OTEL_EXPORTER_OTLP_CERTIFICATE | no.pem | PEM
 SSL_CERT_FILE=ca.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key =>
-SSL_CERT_FILE=ca.pem CERTIFICATE=stranger.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key => bad collector: UnknownIssuer
+SSL_CERT_FILE=ca.pem CERTIFICATE=stranger.pem CLIENT_CERTIFICATE=client.pem CLIENT_KEY=client.key => warning collector: UnknownIssuer
 ";
 
 #[tokio::test]

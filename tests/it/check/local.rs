@@ -97,7 +97,10 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     assert!(contents(dir.path()).is_empty());
     running(&api.base_url(), &file).await.stop().await;
     let stopped = unchanged(&api.base_url(), &file, "").await;
-    stopped.assert_good("state", "can be used; 0 log records wait, 0 dead letters");
+    stopped.assert_good(
+        "state",
+        "can be used; not delivered: 0 log records; 0 dead letters",
+    );
 
     running(&api.base_url(), &file).await.kill();
     assert!(dir.path().join("state.db-wal").exists());

@@ -44,20 +44,20 @@ fn reply(name: &str) -> Reply {
 
 /// Answers to both listings, and what the report says.
 const OF_BOTH: &str = r#"
-500 Error => bad service: HTTP 500: closed for a day | ask its operators
-503 Unavailable => bad service: HTTP 503 | ask its operators
-404 Not Found => bad service: HTTP 404 | up to /v1
-418 Teapot => bad service: HTTP 418 | not an answer of the Organization Data API
-429 Wait => warning service: HTTP 429 | the exporter waits | --api.max-requests-per-second
-wait => warning service: asked to wait 30s | the exporter waits
-redirect => bad service: https://login.example.com/x | set --api.base-url
+500 Error => bad api: HTTP 500: closed for a day | ask its operators
+503 Unavailable => bad api: HTTP 503 | ask its operators
+404 Not Found => bad api: HTTP 404 | up to /v1
+418 Teapot => bad api: HTTP 418 | not an answer of the Organization Data API
+429 Wait => warning api: HTTP 429 | the exporter waits | --api.max-requests-per-second
+wait => warning api: asked to wait 30s | the exporter waits
+redirect => bad api: https://login.example.com/x | set --api.base-url
 401 Unauthorized => bad key: HTTP 401 | create a key | put it into ORGDATA_API_KEY
-reset => bad service: the connection was accepted and dropped
-silence => bad service: no answer within 3s | hangs, or a firewall
-cut off => bad service: cut off after | not an answer of the Organization Data API
-nothing => bad service: the answer is empty | not an answer of the Organization Data API
-html => bad service: text/html | Sign in | login page
-{"items":{}} => bad service: not an answer of the Organization Data API | --api.base-url
+reset => bad api: the connection was accepted and dropped
+silence => bad api: no answer within 3s | hangs, or a firewall
+cut off => bad api: cut off after | not an answer of the Organization Data API
+nothing => bad api: the answer is empty | not an answer of the Organization Data API
+html => bad api: text/html | Sign in | login page
+{"items":{}} => bad api: not an answer of the Organization Data API | --api.base-url
 "#;
 
 /// Answers to one listing while the other one is well.
@@ -98,7 +98,7 @@ async fn a_service_that_is_well_is_all_good() {
     let scopes = "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read";
     let newest = "a page of 1000 can be read; the newest entry is of 20";
     for (about, words) in [
-        ("service", "answers"),
+        ("api", "answers"),
         ("key", scopes),
         ("audit-logs", newest),
         ("tickets", "there are 20"),
@@ -149,14 +149,14 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
         (&plain, "InvalidContentType | does not speak TLS | http://"),
         (&tls, "UnknownIssuer | --api.ca-file"),
     ] {
-        expect(check(url), &format!("bad service: {words}")).await;
+        expect(check(url), &format!("bad api: {words}")).await;
     }
     let no_pem = check(&tls).arg(&format!("--api.ca-file={TLS}server.key"));
-    let words = "bad service: --api.ca-file | holds no certificate | PEM";
+    let words = "bad api: --api.ca-file | holds no certificate | PEM";
     expect(no_pem, words).await;
     let proxy = Peer::always(answer("407 Proxy Authentication Required", &[], "")).await;
     let through = check("https://api.example.com").env("https_proxy", &proxy.url());
-    let words = "bad service: cannot connect | the proxy refuses | HTTPS_PROXY";
+    let words = "bad api: cannot connect | the proxy refuses | HTTPS_PROXY";
     expect(through, words).await;
 }
 

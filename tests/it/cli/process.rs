@@ -51,7 +51,7 @@ async fn the_first_lines_say_what_it_will_do_and_that_it_works() {
     let collector = "http://127.0.0.1:1/v1/logs over http/protobuf";
     for (field, value) in [
         ("version", env!("CARGO_PKG_VERSION")),
-        ("service", &api.base_url()),
+        ("api", &api.base_url()),
         ("key", "variable ORGDATA_API_KEY"),
         ("log_records", collector),
         ("audit_logs", "every 100ms, log records from 1day"),
@@ -186,7 +186,10 @@ async fn a_command_whose_reader_goes_ends_quietly() {
         ("check", 0),
         ("dead-letters list", 0),
         ("dead-letters replay --all", 0),
-        ("backfill --to=otlp --dry-run --log.level=error", 0),
+        (
+            "backfill --to=otlp --dry-run --until=now --log.level=error",
+            0,
+        ),
         (&check_health, 0),
         (demo, 0),
         (demo, 12),

@@ -32,7 +32,7 @@ async fn a_place_where_no_file_can_be_is_refused_with_what_to_give_instead() {
     if std::fs::write(at("a-directory/probe"), "").is_err() {
         refused(launch.clone(), "a-directory/state.db", 2, "").await;
     }
-    // The database of another program is left alone.
+    // The database of another program is not changed.
     let other = rusqlite::Connection::open(at("other.db")).unwrap();
     let sql = "CREATE TABLE precious (it TEXT); INSERT INTO precious VALUES ('still here')";
     other.execute_batch(sql).unwrap();

@@ -57,7 +57,8 @@ fn every_alert_has_a_runbook_and_a_row_in_the_documentation() {
         let wanted = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"];
         assert!(headings.by_ref().eq(wanted), "{path}");
         let is_filled = page.split("\n## ").all(|part| part.len() > 40);
-        assert!(is_filled, "{path} has an empty part");
+        let has_kubectl = page.contains("`kubectl ");
+        assert!(is_filled && has_kubectl, "{path} has an empty part");
         let row = format!("| [`{name}`](../{path}) | {severity} |");
         assert!(list.contains(&row), "docs/metrics.md has no row {row}");
     }

@@ -200,6 +200,9 @@ fn every_label_in_a_query_is_one_of_its_metric() {
     }
 }
 
+/// Flags of kubectl, Prometheus and others.
+const OF_OTHERS: &str = "--all-namespaces --container --decode --duration --kubernetes --namespace --output --previous --selector --since --storage.tsdb --timestamps";
+
 #[test]
 fn every_flag_that_is_named_exists() {
     let known = flags(&Cli::command());
@@ -214,8 +217,7 @@ fn every_flag_that_is_named_exists() {
             let family = format!("{flag}.");
             let is_known =
                 known.contains(flag) || known.iter().any(|known| known.starts_with(&family));
-            let mut others = ["--previous", "--storage.tsdb"].iter();
-            let is_other = others.any(|other| flag.starts_with(other));
+            let is_other = OF_OTHERS.split(' ').any(|other| flag.starts_with(other));
             assert!(is_known || is_other || of_others, "{path} names {flag}");
         }
     }

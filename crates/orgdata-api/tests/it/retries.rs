@@ -161,7 +161,7 @@ async fn a_long_delay_is_an_error_at_once_and_holds_both_listings() {
         .expect_err("a pause");
     assert_eq!(
         error.to_string(),
-        "the service asked for a pause; the next request is in 30m"
+        "the API asked for a pause; the next request is in 30m"
     );
     assert_eq!(
         (error.reason().as_str(), error.is_transient()),

@@ -30,7 +30,7 @@ async fn a_page_has_the_newest_entries_and_100_by_default() {
 }
 
 #[tokio::test]
-async fn walking_down_sees_every_entry_once_at_any_page_size() {
+async fn paging_down_returns_every_entry_once_at_any_page_size() {
     let sim = with_history(250, |_| ()).await;
     let whole = ids(&audit(&sim, "limit=1000").await);
     assert_eq!(whole.len(), 250);
