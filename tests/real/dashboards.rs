@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::routing::post;
 use axum::{Json, Router};
 use jiff::Timestamp;
-use orgdata_simulator::{Config, Fields, Scope, Simulator};
+use orgdata_simulator::{ClockSource, Config, Fields, Scope, Simulator};
 use serde_json::{Value, json};
 
-use crate::support::binary::{exporter, launch};
-use crate::support::files::{array, file, text, yaml};
+use crate::support::binary::{KEY, exporter, launch};
+use crate::support::files::{array, file, named, text, yaml};
 use crate::support::parts::{Alertmanager, Collector, Prometheus, number, promtool, tool, until};
 
 const FILES: [&str; 2] = [
@@ -19,85 +20,111 @@ const FILES: [&str; 2] = [
     "dashboards/exporter-health.json",
 ];
 
-/// What Grafana puts in place of a variable; every choice is *All*.
-const VARIABLES: [(&str, &str); 9] = [
-    ("$job", ".+"),
-    ("$instance", ".+"),
-    ("$activity_type", ".*"),
-    ("$actor", ".*"),
-    ("$quiet_from", "20"),
-    ("$quiet_until", "6"),
-    ("$__rate_interval", "16s"),
-    ("$__range", "10m"),
-    ("$__interval", "15s"),
-];
+/// What Grafana puts in place of a variable; every choice is *All* unless a test chooses.
+const VARIABLES: &str = "$cluster=.* $namespace=.* $job=.+ $instance=.+ $organization=.* $activity_type=.* $actor=.* \
+                         $quiet_from=20 $quiet_until=6 $__rate_interval=16s $__range=10m $__interval_ms=15000 $__interval=15s";
 
-/// Returns a query as Grafana sends it.
-fn filled_in(query: &Value) -> String {
-    let replace = |query: String, (name, value): &(&str, &str)| query.replace(name, value);
-    let filled = VARIABLES.iter().fold(text(query), replace);
-    assert!(!filled.contains('$'), "{filled}");
+/// Returns a query as Grafana sends it, with these choices.
+fn filled_in(query: &Value, chosen: &[(&str, &str)]) -> String {
+    let others = VARIABLES.split(' ').filter_map(|pair| pair.split_once('='));
+    let replace = |query: String, (name, value): (&str, &str)| query.replace(name, value);
+    let filled = chosen
+        .iter()
+        .copied()
+        .chain(others)
+        .fold(text(query), replace);
+    assert!(!filled.replace("$1", "").contains('$'), "{filled}");
     filled
 }
 
-/// Returns title, query and whether it is about the present alone, of every Prometheus query.
-fn targets(dashboard: &Value) -> Vec<(String, String, bool)> {
-    let mut targets = Vec::new();
+/// A query's text, its legend and whether it is about the present alone.
+type Query = (String, String, bool);
+
+/// Returns the panels of Prometheus with their queries, also those in collapsed rows.
+fn panels(dashboard: &Value, chosen: &[(&str, &str)]) -> Vec<(String, Vec<Query>)> {
+    let mut panels = Vec::new();
     for panel in array(&dashboard["panels"]) {
-        for target in array(&panel["targets"]) {
-            if target["datasource"]["type"] == "prometheus" {
-                let query = filled_in(&target["expr"]);
-                targets.push((text(&panel["title"]), query, target["instant"] == true));
+        let inner = panel["panels"].as_array().into_iter().flatten();
+        for panel in inner.chain([panel]) {
+            let mut queries = Vec::new();
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                if target["datasource"]["type"] == "prometheus" {
+                    let query = filled_in(&target["expr"], chosen);
+                    let legend = text(&target["legendFormat"]);
+                    queries.push((query, legend, target["instant"] == true));
+                }
             }
+            panels.push((text(&panel["title"]), queries));
         }
     }
-    targets
+    panels.retain(|(_, queries)| !queries.is_empty());
+    panels
 }
 
-fn panel(dashboard: &Value, title: &str) -> String {
-    let mut targets = targets(dashboard).into_iter();
-    let panel = targets.find(|(of, ..)| of == title);
-    panel.unwrap_or_else(|| panic!("no panel {title}")).1
+/// Returns a query of a panel.
+fn panel(dashboard: &Value, title: &str, at: usize, chosen: &[(&str, &str)]) -> String {
+    let mut panels = panels(dashboard, chosen).into_iter();
+    let panel = panels.find(|(of, _)| of == title);
+    let panel = panel.unwrap_or_else(|| panic!("no panel {title}"));
+    panel.1[at].0.clone()
 }
 
 fn is_filled(result: &Value) -> bool {
     !array(result).is_empty()
 }
 
-/// Asserts that every query of every panel has an answer and each value is a number.
-async fn assert_every_panel_has_data(prometheus: &Prometheus) {
-    let scraped = "min(count_over_time(up[1m])) > 8";
-    prometheus.query_until(scraped, is_filled).await;
+/// Asserts that every panel but these has an answer, and that each series has a number and a name of its own.
+async fn assert_panels_have_data(prometheus: &Prometheus, chosen: &[(&str, &str)], empty: &str) {
     for dashboard in FILES.map(yaml) {
-        for (title, query, instant) in targets(&dashboard) {
-            let result = prometheus.query_until(&query, is_filled).await;
-            let mut numbers = array(&result)
-                .iter()
-                .map(|series| number(&series["value"][1]));
-            assert!(numbers.all(f64::is_finite), "{title}: {query}: {result}");
-            if !instant {
-                let now = Timestamp::now().as_second();
-                let result = range(prometheus, &query, now - 15, "5").await;
-                assert!(is_filled(&result), "{title}: {query} over time");
+        for (title, queries) in panels(&dashboard, chosen) {
+            let (mut names, mut series) = (BTreeSet::new(), 0);
+            for (query, legend, is_instant) in queries {
+                let start = Timestamp::now().as_second() - 15;
+                let result = match is_instant {
+                    true => prometheus.query(&query).await,
+                    false => range(prometheus, &query, start, "5").await,
+                };
+                for one in array(&result) {
+                    let mut name = legend.clone();
+                    for (label, value) in one["metric"].as_object().unwrap() {
+                        name = name.replace(&format!("{{{{{label}}}}}"), &text(value));
+                    }
+                    // The series of a table have columns instead.
+                    let is_new = legend.is_empty() || names.insert(name.clone());
+                    let is_named = legend.is_empty() || !name.trim().is_empty();
+                    assert!(is_new && is_named, "{title}: {}", one["metric"]);
+                    let values = [
+                        one["values"].as_array().map_or(&[][..], |values| values),
+                        &[one["value"].clone()],
+                    ]
+                    .concat();
+                    let mut values = values.iter().filter(|value| value.is_array());
+                    assert!(values.all(|value| number(&value[1]).is_finite()), "{one}");
+                    series += 1;
+                }
             }
+            let may_be_empty = empty.split(',').any(|panel| panel == title);
+            assert_eq!(series == 0, may_be_empty, "{title}");
         }
     }
 }
 
-/// Asserts that every variable has values to choose from.
-async fn assert_every_variable_has_values(prometheus: &Prometheus) {
-    for dashboard in FILES.map(yaml) {
-        for variable in array(&dashboard["templating"]["list"]) {
-            if variable["type"] == "query" {
-                let query = filled_in(&variable["query"]);
-                let inside = query.strip_prefix("label_values(").unwrap();
-                let (selector, label) = inside.trim_end_matches(')').rsplit_once(", ").unwrap();
-                let path = format!("label/{label}/values");
-                let values = prometheus.api(&path, &[("match[]", selector)]).await;
-                assert!(is_filled(&values), "{query}");
-            }
-        }
+/// Returns what a variable offers: values of a label, or labels of a result.
+async fn choices(prometheus: &Prometheus, name: &str, chosen: &[(&str, &str)]) -> Vec<Value> {
+    let dashboard = yaml(FILES[0]);
+    let query = &named(&dashboard["templating"]["list"], name)["query"];
+    let query = filled_in(query, chosen);
+    let (function, inside) = query.trim_end_matches(')').split_once('(').unwrap();
+    if function == "query_result" {
+        let result = prometheus.query(&query["query_result".len()..]).await;
+        return array(&result)
+            .iter()
+            .map(|one| one["metric"].clone())
+            .collect();
     }
+    let (selector, label) = inside.rsplit_once(", ").unwrap();
+    let path = format!("label/{label}/values");
+    array(&prometheus.api(&path, &[("match[]", selector)]).await).to_vec()
 }
 
 /// Runs a query over the time since `start`.
@@ -108,38 +135,62 @@ async fn range(prometheus: &Prometheus, query: &str, start: i64, step: &str) -> 
     prometheus.api("query_range", &parameters).await["result"].take()
 }
 
-/// In an organization in which something happens, the numbers that people read are the true ones.
-async fn shows_a_busy_organization(program: &str) {
+/// Of an organization in which something happens people read the true numbers, and of one in which nothing ever happened 0, although both are
+/// in one Prometheus.
+async fn shows_two_organizations(program: &str) {
     let config = Config {
         history: 500,
         tickets: 120,
         ..Config::quiet()
     };
     let simulator = Simulator::spawn(config).await.unwrap();
+    let empty = Simulator::spawn(Config::quiet()).await.unwrap();
     let collector = Collector::start().await;
-    let exporter = exporter(&simulator.base_url())
+    let set_up = exporter(&simulator.base_url())
         .otlp("http/protobuf", &collector.endpoint("http/protobuf"))
-        .flag("--metrics.zero-hold", "6s")
-        .listening()
-        .await;
-    exporter.synced().await;
+        .flag("--metrics.zero-hold", "6s");
+    let (busy, quiet) = (
+        set_up.listening().await,
+        exporter(&empty.base_url()).listening().await,
+    );
+    busy.synced().await;
+    quiet.synced().await;
     let (synced, begun) = (simulator.mark(), Timestamp::now().as_second());
-    let address = exporter.address().to_string();
-    let prometheus = Prometheus::start(program, &[&address], "1s").await;
+    let [address, other] = [&busy, &quiet].map(|exporter| exporter.address().to_string());
+    let prometheus = Prometheus::start(program, &[&address, &other], "1s").await;
     // Prometheus cannot see an increase before its first scrape.
-    let up = "min(orgdata_up) == 1";
-    prometheus.query_until(up, is_filled).await;
+    prometheus.shows("sum(orgdata_up)", 5.0).await;
     simulator.add_events(80);
-    for sum in [
-        "sum(orgdata_audit_events_total)",
-        "sum(orgdata_otlp_records_sent_total)",
+    for counter in [
+        "orgdata_audit_events_total",
+        "orgdata_otlp_records_sent_total",
     ] {
-        prometheus.shows(sum, 80.0).await;
+        prometheus.shows(&format!("sum({counter})"), 80.0).await;
     }
-    assert_every_panel_has_data(&prometheus).await;
-    assert_every_variable_has_values(&prometheus).await;
+    let scraped = "min(count_over_time(up[1m])) > 16";
+    prometheus.query_until(scraped, is_filled).await;
+
+    // An exporter that does not know its organization yet is among all, and in none.
+    let instances = choices(&prometheus, "instance", &[]).await;
+    assert_eq!(instances.len(), 2, "{instances:?}");
+    let organization = choices(&prometheus, "organization", &[]).await[0]["organization_id"].take();
+    let selected = text(&organization);
+    let instances = choices(&prometheus, "instance", &[("$organization", &selected)]).await;
+    assert_eq!(instances, [address.as_str()]);
+    assert_eq!(
+        choices(&prometheus, "organization_of", &[("$instance", &address)]).await,
+        [organization]
+    );
+    let actors = choices(&prometheus, "actor", &[]).await;
+    let is_named = |id: &str, name: &str| actors.contains(&json!({ "actor": id, "name": name }));
+    assert!(
+        is_named("none", "no user (system)") && is_named("1001", "Ada Berg"),
+        "{actors:?}"
+    );
 
     let [activity, health] = FILES.map(yaml);
+    let chosen = [("$instance", address.as_str())];
+    assert_panels_have_data(&prometheus, &chosen, "Firing alerts,Certificates expire in").await;
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     let people = truth.counts.keys().filter_map(|(_, actor)| *actor);
     let people = people.collect::<BTreeSet<i64>>().len();
@@ -153,54 +204,134 @@ async fn shows_a_busy_organization(program: &str) {
         (&activity, "Exporter", 1.0),
         (&health, "Backlog", 0.0),
     ] {
-        prometheus.shows(&panel(dashboard, title), value).await;
+        prometheus
+            .shows(&panel(dashboard, title, 0, &chosen), value)
+            .await;
     }
-    let by_activity = prometheus.query(&panel(&activity, "Activities")).await;
+    let by_activity = prometheus
+        .query(&panel(&activity, "Activities", 0, &chosen))
+        .await;
     let rows = array(&by_activity).iter();
     let events: f64 = rows.map(|row| number(&row["value"][1])).sum();
     assert_eq!(events, 80.0, "{by_activity}");
-    let people = panel(&activity, "Most active people");
+    let people = panel(&activity, "Most active people", 0, &chosen);
     let people = prometheus.query(&people).await;
     let is_named = |row: &&Value| row["metric"]["name"].is_string();
     let named = array(&people).iter().filter(is_named).count();
     // Not everybody has a name.
     assert!(array(&people).len() == 15 && named > 10, "{people}");
     // A bar reaches back to the last scrape of the one before it: nothing is missing from the bars or in two of them. The last bar
-    // comes when its time is over.
-    let query = panel(&activity, "Events over time by activity");
+    // comes when its time is over. The most frequent activities and the others are all of them.
+    let bars = [0, 1].map(|at| panel(&activity, "Events over time by activity", at, &chosen));
     until(async || {
-        let bars = range(&prometheus, &query, begun, "15").await;
-        let bars = array(&bars)
-            .iter()
-            .flat_map(|series| array(&series["values"]));
-        let sum: f64 = bars.map(|sample| number(&sample[1])).sum();
+        let mut sum = 0.0;
+        for query in &bars {
+            for series in array(&range(&prometheus, query, begun, "15").await) {
+                let samples = array(&series["values"]).iter();
+                sum += samples.map(|sample| number(&sample[1])).sum::<f64>();
+            }
+        }
         (sum == 80.0).then_some(()).ok_or(format!("{sum} events"))
     })
     .await;
-}
 
-/// In an organization in which nothing ever happened, every panel shows 0.
-async fn shows_an_empty_organization(program: &str) {
-    let simulator = Simulator::spawn(Config::quiet()).await.unwrap();
-    let exporter = exporter(&simulator.base_url()).listening().await;
-    exporter.synced().await;
-    let address = exporter.address().to_string();
-    let prometheus = Prometheus::start(program, &[&address], "1s").await;
-    let consistent = "orgdata_tickets_snapshot_consistent";
-    prometheus.shows(consistent, 1.0).await;
-    assert_every_panel_has_data(&prometheus).await;
-    let titles = "Events,Active people,Since the last event,At unusual hours,Gaps,Blockers,Overdue,Oldest open ticket";
-    for title in titles.split(',') {
-        prometheus.shows(&panel(&yaml(FILES[0]), title), 0.0).await;
+    let chosen = [("$instance", other.as_str())];
+    let without = "Firing alerts,Certificates expire in,Since the last event,Most active people,Activities,Who at unusual hours,Oldest open ticket,Delay,Organizations";
+    assert_panels_have_data(&prometheus, &chosen, without).await;
+    for title in "Events,Active people,At unusual hours,Gaps,Blockers,Overdue".split(',') {
+        prometheus
+            .shows(&panel(&activity, title, 0, &chosen), 0.0)
+            .await;
     }
+    drop(quiet);
+    prometheus
+        .shows(&panel(&activity, "Exporter", 0, &chosen), -1.0)
+        .await;
 }
 
 #[tokio::test]
 #[ignore = "needs Prometheus 2.42 and 3, and the OpenTelemetry Collector"]
 async fn every_panel_shows_data() {
     for program in ["prometheus", "prometheus3"] {
-        shows_a_busy_organization(program).await;
-        shows_an_empty_organization(program).await;
+        shows_two_organizations(program).await;
+    }
+}
+
+/// Events at unusual hours and the mean of the weeks before, over two weeks of history, are those of the simulator.
+#[tokio::test]
+#[ignore = "needs Prometheus 2.42 and 3 with their promtools"]
+async fn history_has_the_true_unusual_hours_and_weeks() {
+    const DAY: i64 = 86_400;
+    let config = Config {
+        history: 20_000,
+        history_span: Duration::from_secs(348 * 3600),
+        clock: ClockSource::Real,
+        ..Config::quiet()
+    };
+    let simulator = Simulator::spawn(config).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("history.om").display().to_string();
+    let flags = "--allow-recent --until=now --label=job=orgdata-exporter --label=instance=a:1 --api.max-requests-per-second=100";
+    let backfill = launch(&["backfill", "--to=openmetrics", &file]).env("ORGDATA_API_KEY", KEY);
+    let backfill = backfill.args(&flags.split(' ').collect::<Vec<_>>());
+    let backfill = backfill.flag("--api.base-url", &simulator.base_url());
+    let finished = backfill.run().await;
+    assert_eq!(finished.status, Some(0), "{finished:?}");
+    let entries = simulator.simulator().entries();
+    let created: Vec<i64> = entries.map(|entry| entry.created_at.as_second()).collect();
+    let between = |from, until| created.iter().filter(move |at| (from..until).contains(*at));
+    // Days since 1970-01-01, a Thursday.
+    let is_unusual = |at: &&i64| {
+        let is_night = !(6 * 3600..20 * 3600).contains(&(*at % DAY));
+        is_night || [2, 3].contains(&(*at / DAY % 7))
+    };
+    let [today, minute] = [DAY, 60].map(|unit| Timestamp::now().as_second() / unit * unit);
+    let sunday = today - (today / DAY + 4) % 7 * DAY - 7 * DAY;
+    let dashboard = yaml(FILES[0]);
+    for (program, promtool) in [("prometheus", "promtool"), ("prometheus3", "promtool3")] {
+        let server = Prometheus::start(program, &[], "1m").await;
+        let data = server.data().display().to_string();
+        let create = "tsdb create-blocks-from --max-block-duration=744h openmetrics";
+        let create = create.split(' ').chain([&*file, &*data]);
+        tool(promtool, &create.collect::<Vec<_>>()).expect("blocks");
+        // The server finds the blocks without a restart, within minutes.
+        let all = "sum(increase(orgdata_audit_events_total[16d])) > 19000";
+        for _ in 0..240 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if is_filled(&server.query(all).await) {
+                break;
+            }
+        }
+        let ask = async |title: &str, query: usize, at: i64, range: i64| {
+            let range = format!("{range}s");
+            let steps = [("$__rate_interval", "360s"), ("$__interval", "300s")];
+            let chosen = [&[("$__range", &*range)], &steps[..]].concat();
+            let query = panel(&dashboard, title, query, &chosen);
+            let parameters = [("query", &*query), ("time", &at.to_string())];
+            server.api("query", &parameters).await["result"].take()
+        };
+        for (at, range) in [
+            (sunday + DAY / 2 + 425, 900),
+            (sunday + 5 * DAY + 20 * 3600 + 425, 900),
+            (sunday + DAY / 2 + 95, DAY),
+            (minute - 3600, 7 * DAY),
+        ] {
+            let truth = between(at - range, at).filter(is_unusual).count() as f64;
+            let shown = number(&ask("At unusual hours", 0, at, range).await[0]["value"][1]);
+            let is_true = (shown - truth).abs() <= 3.0 + truth * 0.02;
+            assert!(is_true, "{shown} of {truth} in {range} s");
+            let who = ask("Who at unusual hours", 0, at, range).await;
+            let who: f64 = array(&who).iter().map(|row| number(&row["value"][1])).sum();
+            assert!(who > truth * 0.4 && who <= shown + 3.0, "{who} of {shown}");
+        }
+        // There are two weeks before now, and none before the first.
+        let title = "An hour, and the same hour in other weeks";
+        let weeks = [1, 2].map(|week| minute - week * 7 * DAY);
+        let weeks = weeks.map(|end| between(end - 3600, end).count() as f64);
+        let mean = number(&ask(title, 1, minute, DAY).await[0]["value"][1]);
+        let truth = (weeks[0] + weeks[1]) / 2.0;
+        assert!((mean - truth).abs() < 5.0, "{mean} of {truth}");
+        assert_eq!(ask(title, 1, minute - 9 * DAY, DAY).await, json!([]));
     }
 }
 
