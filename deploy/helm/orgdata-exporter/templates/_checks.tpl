@@ -34,7 +34,7 @@
 {{- end -}}
 
 {{/* Fails before an upgrade changes anything if the StatefulSet has other values in fields that cannot be changed; otherwise the ConfigMap
-would be changed already when the API server refuses the StatefulSet. Where no cluster is asked (`helm template`), this finds nothing. */}}
+would be changed already when the API server refuses the StatefulSet. Without a cluster (`helm template`) it finds nothing. */}}
 {{- define "orgdata-exporter.unchangeable" -}}
 {{- $name := include "orgdata-exporter.fullname" . -}}
 {{- $namespace := include "orgdata-exporter.namespace" . -}}
