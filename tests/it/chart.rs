@@ -9,8 +9,12 @@ use crate::support::files::{array, file, generated, yaml};
 
 const CHART: &str = "deploy/helm/orgdata-exporter";
 
-/// What is fixed in the chart: probes, Service and monitors expect that port.
-const FIXED: [&str; 2] = ["ORGDATA_WEB_LISTEN_ADDRESS", "ORGDATA_WEB_SYSTEMD_SOCKET"];
+/// What is fixed in the chart: probes, Service and monitors expect that port, and the index is the pod's.
+const FIXED: [&str; 3] = [
+    "ORGDATA_WEB_LISTEN_ADDRESS",
+    "ORGDATA_WEB_SYSTEMD_SOCKET",
+    "ORGDATA_KUBERNETES_POD_INDEX",
+];
 
 /// Helm gives a template the files of the chart's own directory only.
 const COPIES: [(&str, &str); 4] = [
@@ -67,8 +71,8 @@ fn the_schema_has_the_values_and_no_others() {
         }
         let mut known = keys(&part["properties"]);
         if path.is_empty() {
-            // A parent chart gives these.
-            known.retain(|key| key != "enabled" && key != "global");
+            // A parent chart gives it.
+            known.retain(|key| key != "enabled");
         }
         let is_right = path == "/settings" || known == keys(values);
         assert!(is_right, "{path}: {known:?}");

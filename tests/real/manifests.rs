@@ -1,13 +1,20 @@
-//! What the tests of the kustomize files and of the chart share: overlays, schemas, and the rules for pods.
+//! What the tests of the kustomize files and of the chart share: overlays, schemas, and an API server.
 
+use std::collections::HashSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::files::{array, assert_has, documents, file, path};
-use crate::support::parts::run;
+use crate::support::files::{documents, file, path};
+use crate::support::parts::{binary, output, run};
+
+/// What is there before the first test.
+const OBJECTS: &str = "tests/real/cluster/objects.yaml";
 
 /// An overlay of a test. It is in the build directory, because kustomize takes relative paths only.
 pub(crate) struct Overlay {
@@ -57,9 +64,9 @@ impl Overlay {
         self
     }
 
-    /// Runs the component `one-replica` after everything else.
-    pub(crate) fn one_replica_at_the_end(self) -> Self {
-        let components = Self::new(&[], &["one-replica"]).kustomization["components"].take();
+    /// Runs the rules of a component after everything else.
+    pub(crate) fn at_the_end(self, rules: &str) -> Self {
+        let components = Self::new(&[], &[rules]).kustomization["components"].take();
         self.set("transformers", components)
     }
 
@@ -69,6 +76,15 @@ impl Overlay {
         // JSON is YAML.
         fs::write(file, self.kustomization.to_string()).unwrap();
         kustomize(self.dir.path())
+    }
+
+    /// Does the same with the kustomize inside kubectl, which is another version.
+    pub(crate) fn build_with_kubectl(&self) -> Result<String, String> {
+        run(
+            "kubectl",
+            &["kustomize", self.dir.path().to_str().unwrap()],
+            "",
+        )
     }
 
     pub(crate) fn objects(&self) -> Vec<Value> {
@@ -91,46 +107,68 @@ pub(crate) fn application_text() -> String {
     file("deploy/kubernetes/overlays/sidecar/application.yaml")
 }
 
-/// Checks objects against the schemas of a Kubernetes version and the Prometheus Operator; unknown fields are errors.
+/// Checks objects against the schemas of an old Kubernetes version; unknown fields are errors.
 pub(crate) fn valid(version: &str, text: &str) -> Result<String, String> {
     run("kubernetes-schema", &[version], text)
 }
 
-/// Asserts that the pods of these objects are admitted by the restricted Pod Security standard.
-pub(crate) fn assert_restricted<'a>(objects: impl IntoIterator<Item = &'a Value>) {
-    let pods = objects
-        .into_iter()
-        .map(|object| &object["spec"]["template"]["spec"]);
-    let pods: Vec<&Value> = pods.filter(|pod| pod.is_object()).collect();
-    assert!(!pods.is_empty());
-    for pod in pods {
-        let host = json!({ "hostNetwork": null, "hostPID": null, "hostIPC": null });
-        assert_has!(*pod, host);
-        for volume in array(&pod["volumes"]) {
-            let kinds = [
-                "name",
-                "configMap",
-                "emptyDir",
-                "secret",
-                "persistentVolumeClaim",
-            ];
-            let mut keys = volume.as_object().unwrap().keys();
-            assert!(keys.all(|key| kinds.contains(&key.as_str())), "{volume}");
-        }
-        let containers = ["initContainers", "containers"].map(|list| array(&pod[list]));
-        for container in containers.concat() {
-            let own = &container["securityContext"];
-            assert_has!(*own, {
-                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
-            });
-            let setting = |key: &str| match &own[key] {
-                Value::Null => &pod["securityContext"][key],
-                own => own,
-            };
-            assert_eq!(*setting("runAsNonRoot"), true);
-            assert_eq!(setting("seccompProfile")["type"], "RuntimeDefault");
-            let ports = array(&container["ports"]);
-            assert!(ports.iter().all(|port| port["hostPort"].is_null()));
+/// An API server for all tests of this program, from `.ci/kubernetes-cluster`. It ends with the program, when its standard input does.
+struct Cluster {
+    kubeconfig: String,
+    _process: Child,
+}
+
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
+    let programs = binary("kube-apiserver");
+    let programs = programs.parent().unwrap();
+    let mut command = Command::new(path(".ci/kubernetes-cluster"));
+    command.arg(programs).arg(path(OBJECTS));
+    command.arg(programs.with_file_name("kubernetes-schema/definitions"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut kubeconfig = String::new();
+    let mut said = BufReader::new(process.stdout.take().unwrap());
+    said.read_line(&mut kubeconfig).unwrap();
+    assert!(kubeconfig.ends_with("kubeconfig\n"), "it did not start");
+    Cluster {
+        kubeconfig: kubeconfig.trim_end().to_owned(),
+        _process: process,
+    }
+});
+
+/// Runs a script of `tests/real/cluster` against the API server.
+pub(crate) fn on_cluster(script: &str) {
+    let work = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut command = Command::new("bash");
+    command.arg(path(&format!("tests/real/cluster/{script}.sh")));
+    let programs = binary("kubectl").parent().unwrap().display().to_string();
+    let found = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    command.env("PATH", found).env("work", work.path());
+    command.env("HOME", work.path());
+    let output = output(command.env("KUBECONFIG", &CLUSTER.kubeconfig), "");
+    output.unwrap_or_else(|error| panic!("{script}: {error}"));
+}
+
+/// Lets the API server check objects as if it created them; warnings and unknown fields are errors, and pods have to be "restricted".
+pub(crate) fn accepted(objects: &[Value]) -> Result<String, String> {
+    let mut seen = HashSet::new();
+    let mut items: Vec<Value> = objects.to_vec();
+    items.retain(|object| !object.is_null() && seen.insert(object.to_string()));
+    for item in &mut items {
+        let own = item["metadata"].as_object_mut().unwrap();
+        own.entry("namespace").or_insert_with(|| json!("checked"));
+        if item["kind"] == "Pod" {
+            // The account would have to exist.
+            item["spec"]["serviceAccountName"].take();
         }
     }
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string();
+    let command = [
+        "apply",
+        "--kubeconfig",
+        &CLUSTER.kubeconfig,
+        "--dry-run=server",
+    ];
+    let strict = ["--warnings-as-errors", "--validate=strict", "-f", "-"];
+    run("kubectl", &[&command[..], &strict].concat(), &list)
 }

@@ -24,8 +24,8 @@ const FEATURES: [(&str, &str); 9] = [
     ),
 ];
 
-/// What a chart cannot do: change the pods of another application.
-const KUSTOMIZE_ONLY: &str = "native-sidecar plain-sidecar sidecar-claim sidecar-pod one-replica";
+/// What is not for a chart: the pods of another application, and a policy for the whole cluster.
+const KUSTOMIZE_ONLY: &str = "native-sidecar plain-sidecar sidecar-claim sidecar-pod one-statefulset one-replica checks admission-policy";
 
 /// Kustomize scrapes sidecars too, in pods with any labels; a chart selects its own pod.
 const DIFFERENCE: &str = "PodMonitor/orgdata-exporter/spec/selector/matchLabels";
@@ -59,8 +59,9 @@ fn without_hashes(objects: Vec<Value>) -> Objects {
     by_name(serde_json::from_str(&all).unwrap())
 }
 
-/// Returns Helm's objects without its two labels and the checksums that stand for kustomize's hashes.
-fn without_helms_own(objects: Vec<Value>) -> Objects {
+/// Returns Helm's objects without the pod of `helm test`, its two labels, and the checksums that stand for kustomize's hashes.
+fn without_helms_own(mut objects: Vec<Value>) -> Objects {
+    objects.retain(|object| object["kind"] != "Pod");
     let mut objects = by_name(objects);
     for object in objects.values_mut() {
         let labels = object["metadata"]["labels"].as_object_mut().unwrap();

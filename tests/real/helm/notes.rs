@@ -14,7 +14,7 @@ fn notes(values: &str) -> String {
 #[test]
 #[ignore = "needs helm"]
 fn the_notes_say_what_to_do_next() {
-    let always = "rollout status statefulset/| logs |port-forward statefulset/|/-/ready|orgdata-exporter check";
+    let always = "rollout status statefulset/| logs |port-forward statefulset/|/-/ready|orgdata-exporter check|helm test";
     for (feature, values) in features() {
         let notes = notes(&values);
         let is_whole = always.split('|').all(|words| notes.contains(words));
@@ -35,10 +35,10 @@ fn the_notes_say_what_to_do_next() {
     for (feature, words) in [
         ("least", "NEXT STEP"),
         ("least", create),
-        ("least", "Nothing tells Prometheus"),
+        ("least", "Prometheus does not scrape it yet"),
         ("least", "no log records are sent"),
         ("api", own),
-        ("key", "WARNING: the API key came as the value api.key"),
+        ("key", "WARNING: the API key is in the value api.key"),
         ("tls", "curl -k https://127.0.0.1:10917/-/ready"),
         ("tls", "set web.probes to tcp"),
         ("pod-monitor", "Prometheus has the job orgdata-exporter"),

@@ -1,6 +1,6 @@
 {{/* A size with a unit, as the exporter or as Kubernetes writes it, in bytes. */}}
 {{- define "orgdata-exporter.bytes" -}}
-{{- $units := dict "" 1 "K" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $units := dict "" 1 "m" 0.001 "K" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "P" 1000000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
 {{- $unit := regexFind "[A-Za-z]*$" . | trimSuffix "B" | replace "k" "K" -}}
 {{- mulf (regexFind "^[0-9.]+" . | float64) (get $units $unit) | int64 -}}
 {{- end -}}
@@ -29,6 +29,59 @@
 {{- range .Values.extraEnv -}}
 {{- if eq .name "ORGDATA_API_KEY" -}}
 {{- fail "extraEnv: ORGDATA_API_KEY would show the key to whoever may read the pod; use api.existingSecret, which is mounted as a file" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fails before an upgrade changes anything if the StatefulSet has other values in fields that cannot be changed; otherwise the ConfigMap
+would be changed already when the API server refuses the StatefulSet. Without a cluster (`helm template`) it finds nothing. */}}
+{{- define "orgdata-exporter.unchangeable" -}}
+{{- $name := include "orgdata-exporter.fullname" . -}}
+{{- $namespace := include "orgdata-exporter.namespace" . -}}
+{{- $set := dict -}}
+{{- if and .Release.IsUpgrade .Values.upgradeCheck -}}
+{{- $set = lookup "apps/v1" "StatefulSet" $namespace $name -}}
+{{- end -}}
+{{- if $set -}}
+{{- $wrong := list -}}
+{{- $there := first ($set.spec.volumeClaimTemplates | default (list dict)) -}}
+{{- $wanted := first ((include "orgdata-exporter.claims" . | fromYaml).volumeClaimTemplates | default (list dict)) -}}
+{{- if ne (empty $there) (empty $wanted) -}}
+{{- $wrong = append $wrong "persistence.enabled or persistence.existingClaim" -}}
+{{- else if $there -}}
+{{- $sizes := list -}}
+{{- range list $there $wanted -}}
+{{- $sizes = append $sizes (include "orgdata-exporter.bytes" .spec.resources.requests.storage) -}}
+{{- end -}}
+{{- if ne (first $sizes) (last $sizes) -}}
+{{- $wrong = append $wrong (printf "persistence.size (%s there)" $there.spec.resources.requests.storage) -}}
+{{- end -}}
+{{- if ne ($there.spec.storageClassName | default "") ($wanted.spec.storageClassName | default "") -}}
+{{- $wrong = append $wrong "persistence.storageClassName" -}}
+{{- end -}}
+{{- if ne (toJson $there.spec.accessModes) (toJson $wanted.spec.accessModes) -}}
+{{- $wrong = append $wrong "persistence.accessModes" -}}
+{{- end -}}
+{{- range $key := list "labels" "annotations" -}}
+{{- if ne (get $there.metadata $key | default dict | toJson) (get $wanted.metadata $key | default dict | toJson) -}}
+{{- $wrong = append $wrong (printf "persistence.%s" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (toJson $set.spec.selector.matchLabels) (include "orgdata-exporter.selectorLabels" (list . "") | fromYaml | toJson) -}}
+{{- $wrong = append $wrong "nameOverride" -}}
+{{- end -}}
+{{- if ne ($set.spec.podManagementPolicy | default "OrderedReady") "Parallel" -}}
+{{- $wrong = append $wrong "podManagementPolicy, which was another one in an older chart" -}}
+{{- end -}}
+{{- if $wrong -}}
+{{- $kubectl := printf "\n  kubectl -n %s" $namespace -}}
+{{- $patch := "" -}}
+{{- if contains "persistence.size" (toString $wrong) -}}
+{{- $patch = print $kubectl " patch pvc state-" $name "-0 -p '{\"spec\":{\"resources\":{\"requests\":{\"storage\":\"" .Values.persistence.size "\"}}}}'   # if it is to grow" -}}
+{{- end -}}
+{{- fail (print "no upgrade can change these in the StatefulSet " $name ": " (join ", " $wrong) ". Nothing was changed. Delete the StatefulSet and its pod, which keeps the claim state-" $name "-0, and upgrade again:\n"
+  $patch $kubectl " delete statefulset " $name " --cascade=orphan" $kubectl " delete pod " $name "-0\n") -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

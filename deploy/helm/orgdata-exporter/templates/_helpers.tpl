@@ -1,19 +1,28 @@
-{{/* The name of every object: at most 52 characters, for a StatefulSet adds a hash to it in a label of 63. */}}
+{{/* The application's name in labels. A parent chart that has this one twice gives each a name of its own, and .Chart.Name is that. */}}
+{{- define "orgdata-exporter.name" -}}
+{{- .Values.nameOverride | default .Chart.Name -}}
+{{- end -}}
+
+{{/* The name of every object: at most 52 characters, since a StatefulSet adds a hash to it in a label of 63. */}}
 {{- define "orgdata-exporter.fullname" -}}
+{{- $name := include "orgdata-exporter.name" . -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
-{{- else if contains .Chart.Name .Release.Name -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What no upgrade can change: the selectors and the claim of the volume have these labels and no others. A parent chart that has
-this one twice gives each a name of its own, and .Chart.Name is that. Takes root and the part, which is "" for the exporter. */}}
+{{- define "orgdata-exporter.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end -}}
+
+{{/* The labels of selectors, which no upgrade can change. Takes root and the part, which is "" for the exporter. */}}
 {{- define "orgdata-exporter.selectorLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ compact (list $root.Chart.Name (index . 1)) | join "-" }}
+app.kubernetes.io/name: {{ compact (list (include "orgdata-exporter.name" $root) (index . 1)) | join "-" }}
 app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- end -}}
 
@@ -26,7 +35,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- $_ := set $labels "app.kubernetes.io/version" $root.Chart.AppVersion -}}
 {{- $more = $root.Values.podLabels -}}
 {{- end -}}
-{{- mergeOverwrite $labels $root.Values.labels $more (include "orgdata-exporter.selectorLabels" . | fromYaml) | toYaml -}}
+{{- mergeOverwrite $labels $root.Values.commonLabels $more (include "orgdata-exporter.selectorLabels" . | fromYaml) | toYaml -}}
 {{- end -}}
 
 {{/* The metadata of an object. Takes root, and perhaps part, name, namespace, labels and annotations of its own. */}}
@@ -41,10 +50,10 @@ app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- $own := include "orgdata-exporter.selectorLabels" (list $root $part) | fromYaml -}}
 metadata:
   name: {{ .name | default (compact (list (include "orgdata-exporter.fullname" $root) $part) | join "-") }}
-  namespace: {{ .namespace | default $root.Release.Namespace }}
+  namespace: {{ .namespace | default (include "orgdata-exporter.namespace" $root) }}
   labels:
-    {{- mergeOverwrite $labels $root.Values.labels (.labels | default dict) $own | toYaml | nindent 4 }}
-  {{- with mergeOverwrite (dict) $root.Values.annotations (.annotations | default dict) }}
+    {{- mergeOverwrite $labels $root.Values.commonLabels (.labels | default dict) $own | toYaml | nindent 4 }}
+  {{- with mergeOverwrite (dict) $root.Values.commonAnnotations (.annotations | default dict) }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -58,20 +67,37 @@ metadata:
 {{- .Values.api.existingSecret | default (printf "%s-api-key" (include "orgdata-exporter.fullname" .)) -}}
 {{- end -}}
 
+{{/* The full name of an image. Takes root and the values of the image. */}}
 {{- define "orgdata-exporter.image" -}}
-{{- with .Values.image -}}
-{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
+{{- $root := index . 0 -}}
+{{- with index . 1 -}}
+{{- $name := compact (list ($root.Values.global.imageRegistry | default .registry) .repository) | join "/" -}}
+{{- if .digest }}{{ $name }}@{{ .digest }}{{ else }}{{ $name }}:{{ .tag | default $root.Chart.AppVersion }}{{ end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Where pods may run, and who may fetch their images. */}}
+{{/* Settings of a pod that the exporter's and the collector's have in common: where it runs, its images, its DNS. */}}
 {{- define "orgdata-exporter.placing" -}}
-{{- with .Values.image.pullSecrets }}
+{{- with concat (.Values.global.imagePullSecrets | default list) .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
@@ -83,7 +109,8 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* A probe of a path. Without a password, which has no place in a manifest, only the port can be asked. */}}
+{{/* A probe. Takes root, the path, and the numbers. With users in the web configuration it can only open a connection, since a password does
+not belong into a manifest. */}}
 {{- define "orgdata-exporter.probe" -}}
 {{- $values := (index . 0).Values -}}
 {{- if eq $values.web.probes "tcp" -}}
@@ -96,6 +123,106 @@ httpGet:
   {{- if eq $values.web.scheme "HTTPS" }}
   scheme: HTTPS
   {{- end }}
+{{- end }}
+{{ toYaml (index . 2) }}
+{{- end -}}
+
+{{/* What the exporter's container and that of `helm test` have in common. */}}
+{{- define "orgdata-exporter.envFrom" -}}
+- configMapRef:
+    name: {{ include "orgdata-exporter.fullname" . }}
+{{- with .Values.extraEnvFrom }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "orgdata-exporter.mounts" -}}
+- name: state
+  mountPath: /var/lib/orgdata-exporter
+# Directories and no subPath, which would never show a rotated key.
+- name: api-key
+  mountPath: /etc/orgdata-exporter/api-key
+  readOnly: true
+{{- if .Values.api.caConfigMap }}
+- name: api-ca
+  mountPath: /etc/orgdata-exporter/api-ca
+  readOnly: true
+{{- end }}
+{{- if .Values.metrics.hashKeySecret }}
+- name: hash-key
+  mountPath: /etc/orgdata-exporter/hash-key
+  readOnly: true
+{{- end }}
+{{- if .Values.web.configSecret }}
+- name: web
+  mountPath: /etc/orgdata-exporter/web
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Volumes, except for the state. */}}
+{{- define "orgdata-exporter.volumes" -}}
+- name: api-key
+  secret:
+    secretName: {{ include "orgdata-exporter.keySecretName" . }}
+    optional: false
+    # 0444 in decimal, since some YAML parsers read 0444 as 444.
+    defaultMode: 292
+    items:
+      - key: {{ .Values.api.secretKey }}
+        path: {{ .Values.api.secretKey }}
+{{- with .Values.api.caConfigMap }}
+- name: api-ca
+  configMap:
+    name: {{ . }}
+{{- end }}
+{{- with .Values.metrics.hashKeySecret }}
+- name: hash-key
+  secret:
+    secretName: {{ . }}
+    defaultMode: 292
+{{- end }}
+{{- with .Values.web.configSecret }}
+- name: web
+  secret:
+    secretName: {{ . }}
+    defaultMode: 292
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The claim template, which no upgrade can change; apiVersion, kind, volumeMode and status are what the API server would add. */}}
+{{- define "orgdata-exporter.claims" -}}
+{{- if and .Values.persistence.enabled (not .Values.persistence.existingClaim) -}}
+volumeClaimTemplates:
+  - apiVersion: v1
+    kind: PersistentVolumeClaim
+    metadata:
+      name: state
+      labels:
+        {{- mergeOverwrite (deepCopy .Values.persistence.labels) (include "orgdata-exporter.selectorLabels" (list . "") | fromYaml) | toYaml | nindent 8 }}
+      {{- with .Values.persistence.annotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      accessModes:
+        {{- toYaml .Values.persistence.accessModes | nindent 8 }}
+      volumeMode: Filesystem
+      {{- with .Values.persistence.storageClassName }}
+      storageClassName: {{ . }}
+      {{- end }}
+      resources:
+        requests:
+          # The file (state.maxSize), its write-ahead log, and copies of it that were found damaged and set aside.
+          storage: {{ .Values.persistence.size }}
+    status:
+      phase: Pending
 {{- end -}}
 {{- end -}}
 
@@ -106,6 +233,12 @@ path: {{ $.root.Values.web.telemetryPath | default "/metrics" }}
 scheme: {{ lower $.root.Values.web.scheme }}
 interval: {{ .interval }}
 scrapeTimeout: {{ .scrapeTimeout }}
+{{- if .honorLabels }}
+honorLabels: true
+{{- end }}
+{{- with .proxyUrl }}
+proxyUrl: {{ . }}
+{{- end }}
 {{- with .tlsConfig }}
 tlsConfig:
   {{- toYaml . | nindent 2 }}
@@ -119,10 +252,12 @@ relabelings:
   {{- toYaml . | nindent 2 }}
   {{- end }}
   # The alerts know the job by this name; otherwise it would be another one for each release.
-  - targetLabel: job
+  - action: replace
+    targetLabel: job
     replacement: orgdata-exporter
-  # Otherwise the pod's address, which is another one after each restart: every counter a new series.
-  - sourceLabels: [__meta_kubernetes_namespace, __meta_kubernetes_pod_name]
+  # Otherwise it would be the pod's address, and each restart would start new series.
+  - action: replace
+    sourceLabels: [__meta_kubernetes_namespace, __meta_kubernetes_pod_name]
     separator: /
     targetLabel: instance
   {{- with .relabelings }}
@@ -135,7 +270,28 @@ metricRelabelings:
 {{- end -}}
 {{- end -}}
 
-{{/* The port that an address is at. */}}
+{{/* The beginning of a monitor's spec. Takes root and the values of the monitor. */}}
+{{- define "orgdata-exporter.monitor" -}}
+{{- with .monitor -}}
+{{- if .namespace }}
+namespaceSelector:
+  matchNames:
+    - {{ include "orgdata-exporter.namespace" $.root }}
+{{- end }}
+{{- with .targetLabels }}
+targetLabels:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .podTargetLabels }}
+podTargetLabels:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+sampleLimit: {{ .sampleLimit | int64 }}
+labelLimit: {{ .labelLimit | int64 }}
+{{- end -}}
+{{- end -}}
+
+{{/* The port of an address. */}}
 {{- define "orgdata-exporter.port" -}}
 {{- $address := urlParse . -}}
 {{- regexFind ":[0-9]+$" $address.host | trimPrefix ":" | default (ternary "80" "443" (eq $address.scheme "http")) -}}
