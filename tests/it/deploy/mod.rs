@@ -39,7 +39,6 @@ pub(crate) fn variables() -> BTreeSet<String> {
         .filter_map(|argument| argument.get_env());
     variables
         .map(|name| name.to_str().unwrap().to_owned())
-        .chain(["ORGDATA_KUBERNETES_POD_INDEX".to_owned()])
         .collect()
 }
 
