@@ -1,20 +1,22 @@
-//! Passes the commit and the compiler to the crate.
+//! Passes the commit, the compiler and the address of the repository to the crate.
 
 use std::process::Command;
 
 fn main() {
     // A build without the history, as in an image, sets the variable.
-    let given = std::env::var("ORGDATA_BUILD_REVISION")
-        .ok()
-        .filter(|revision| !revision.is_empty());
-    let revision = given
+    let given = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let revision = given("ORGDATA_BUILD_REVISION")
         .or_else(|| output("git", &["rev-parse", "--short=12", "HEAD"]))
         .unwrap_or_else(|| "unknown".to_owned());
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&rustc, &["--version"])
         .and_then(|line| line.split_whitespace().nth(1).map(str::to_owned))
         .unwrap_or_else(|| "unknown".to_owned());
+    let repository = given("ORGDATA_REPOSITORY").or_else(|| given("CARGO_PKG_REPOSITORY"));
+    let repository = repository.unwrap_or_default();
     println!("cargo:rustc-env=ORGDATA_REVISION={revision}");
+    println!("cargo:rustc-env=ORGDATA_REPOSITORY={repository}");
+    println!("cargo:rerun-if-env-changed=ORGDATA_REPOSITORY");
     println!("cargo:rustc-env=ORGDATA_RUSTC={version}");
     println!("cargo:rerun-if-env-changed=ORGDATA_BUILD_REVISION");
     println!("cargo:rerun-if-changed=build.rs");

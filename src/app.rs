@@ -42,6 +42,11 @@ pub enum RunError {
         "internal error: the {0} loop ended; please report it. Nothing is lost: a restart continues from the state file"
     )]
     Internal(&'static str),
+    /// The state file could not be opened because of a bug.
+    #[error(
+        "internal error: opening the state file panicked; please report it with the lines above"
+    )]
+    Panicked,
 }
 
 /// An exporter that has its ports, and is not running yet.
@@ -49,6 +54,15 @@ pub enum RunError {
 pub struct App {
     settings: Settings,
     bound: Bound,
+    parts: Parts,
+}
+
+/// What is made again after the state file was found damaged: counters start at 0 with the new file.
+#[derive(Debug)]
+struct Parts {
+    metrics: Metrics,
+    client: Client,
+    sender: Option<Sender>,
 }
 
 // === impl RunError ===
@@ -58,8 +72,9 @@ impl RunError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::State(OpenError::Locked(_)) | Self::Fenced => 3,
+            // A full disk, for example: the next start may work.
+            Self::State(OpenError::Sqlite { .. }) | Self::Internal(_) | Self::Panicked => 1,
             Self::State(_) | Self::Bind(_) | Self::Setting(_) => 2,
-            Self::Internal(_) => 1,
         }
     }
 }
@@ -67,13 +82,16 @@ impl RunError {
 // === impl App ===
 
 impl App {
-    /// Binds the ports.
+    /// Reads the certificates and binds the ports.
     ///
     /// # Errors
     /// If one of them cannot be used.
     pub async fn bind(settings: Settings) -> Result<Self, RunError> {
-        let bound = web::bind(&settings.web).await?;
-        Ok(Self { settings, bound })
+        Ok(Self {
+            parts: Parts::new(&settings)?,
+            bound: web::bind(&settings.web).await?,
+            settings,
+        })
     }
 
     /// Returns what it listens on.
@@ -85,56 +103,89 @@ impl App {
     /// the state file turns out to be damaged, it is set aside and everything starts again with a new one.
     ///
     /// # Errors
-    /// If the state file, a certificate or another file cannot be used, a loop ends by itself, or another process takes over
-    /// the state file.
+    /// If the state file cannot be used, a loop ends by itself, or another process takes over the state file.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), RunError> {
-        let (mut recreated, mut is_damaged) = (0, true);
-        while is_damaged {
-            let metrics = Metrics::new(self.settings.zero_hold);
-            // Each start has new metrics, and would make a second recreation look like the first.
-            metrics.state.recreated.inc_by(recreated);
-            let health = Health::default();
+        let Self {
+            settings,
+            bound,
+            mut parts,
+        } = self;
+        loop {
+            let (metrics, health) = (parts.metrics.clone(), Health::default());
             let state = WebState {
                 metrics: metrics.clone(),
                 health: health.clone(),
             };
             // The sockets are kept: a free port stays the same, and systemd hands its sockets over only once.
             let stop_web = CancellationToken::new();
-            let web = tokio::spawn(web::serve(self.bound.clone(), state, stop_web.clone()));
-            let outcome = match self.settings.is_active {
-                true => self.work(&metrics, &health, &shutdown).await,
-                false => Ok(self.idle(&metrics, &health, &shutdown).await),
+            let web = tokio::spawn(web::serve(bound.clone(), state, stop_web.clone()));
+            let addresses = bound.names().join(",");
+            let outcome = if settings.is_active {
+                parts.work(&settings, &addresses, &health, &shutdown).await
+            } else {
+                metrics.exporter.idle();
+                health.set_ready(true);
+                report::idle(&addresses);
+                shutdown.cancelled().await;
+                Ok(false)
             };
             stop_web.cancel();
             let _ = web.await;
-            is_damaged = outcome?;
-            recreated = metrics.state.recreated.get();
+            if !outcome? {
+                return Ok(());
+            }
+            parts = Parts::new(&settings)?;
+            // The new metrics start at 0, and would make a second recreation look like the first.
+            let recreated = metrics.state.recreated.get();
+            parts.metrics.state.recreated.inc_by(recreated);
         }
-        Ok(())
     }
+}
 
-    /// Reads and sends until `shutdown`, or until the state file is damaged and was set aside; returns whether it was.
-    async fn work(
-        &self,
-        metrics: &Metrics,
-        health: &Health,
-        shutdown: &CancellationToken,
-    ) -> Result<bool, RunError> {
-        let (settings, started) = (&self.settings, Timestamp::now());
+// === impl Parts ===
+
+impl Parts {
+    fn new(settings: &Settings) -> Result<Self, RunError> {
+        let metrics = Metrics::new(settings.zero_hold);
         let client = Client::new(settings.api.clone(), metrics.api.clone())
             .map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
         let sender = settings.otlp.as_ref().map(Sender::new).transpose();
         let sender = sender.map_err(RunError::Setting)?;
         metrics.certificates.set(certificates(settings));
+        Ok(Self {
+            metrics,
+            client,
+            sender,
+        })
+    }
+
+    /// Reads and sends until `shutdown`, or until the state file is damaged and was set aside; returns whether it was.
+    async fn work(
+        self,
+        settings: &Settings,
+        addresses: &str,
+        health: &Health,
+        shutdown: &CancellationToken,
+    ) -> Result<bool, RunError> {
+        let Self {
+            metrics,
+            client,
+            sender,
+        } = self;
+        let started = Timestamp::now();
+        tracing::debug!(state = %settings.ledger.path, "opening the state file");
         // Checking a large file takes a while, in which probes are answered.
         let open = settings.ledger.clone();
         let open = tokio::task::spawn_blocking(|| LedgerHandle::open(open));
         let (ledger, state) = tokio::select! {
-            opened = open => opened.map_err(|_| RunError::Internal("state"))??,
-            () = shutdown.cancelled() => return Ok(false),
+            opened = open => opened.map_err(|_| RunError::Panicked)??,
+            () = shutdown.cancelled() => {
+                tracing::info!("stopped");
+                return Ok(false);
+            }
         };
         let shown = ledger.status();
-        show_status(metrics, &Status::default(), &shown);
+        show_status(&metrics, &Status::default(), &shown);
         let max_size = i64::try_from(settings.ledger.max_size).unwrap_or(i64::MAX);
         metrics.state.max_size_bytes.set(max_size);
         metrics.state.created(state.created_at);
@@ -155,7 +206,7 @@ impl App {
                 Loop::Audit
             });
         } else {
-            audit::restore(metrics, state.counted);
+            audit::restore(&metrics, state.counted);
         }
         if let Some(tickets) = settings.tickets.clone() {
             let (health, token) = (health.clone(), reading.clone());
@@ -178,15 +229,14 @@ impl App {
             _ => tokio::spawn(sending.clone().cancelled_owned()),
         };
         health.set_ready(true);
-        let names = self.bound.names().join(",");
-        report::begin(settings, &names, ledger.backlog().records);
+        report::begin(settings, addresses, ledger.backlog().records);
 
         let mut outcome = Ok(false);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = report::follow(metrics, || ledger.backlog().records) => match never {},
-            never = follow_status(metrics, &ledger, shown) => match never {},
+            never = report::follow(&metrics, || ledger.backlog().records) => match never {},
+            never = follow_status(&metrics, &ledger, shown) => match never {},
             never = replay_dead_letters(&ledger) => match never {},
             () = ledger.fenced() => outcome = Err(RunError::Fenced),
             () = ledger.damaged() => {
@@ -215,17 +265,6 @@ impl App {
             Err(_) => {}
         }
         outcome
-    }
-
-    /// Only answers requests, until `shutdown`: another pod of the StatefulSet reads the API. Returns that nothing is damaged.
-    async fn idle(&self, metrics: &Metrics, health: &Health, shutdown: &CancellationToken) -> bool {
-        metrics.exporter.idle();
-        health.set_ready(true);
-        report::begin(&self.settings, &self.bound.names().join(","), 0);
-        tracing::info!("idle: only the pod with index 0 reads the API; see --kubernetes.pod-index");
-        shutdown.cancelled().await;
-        tracing::info!("stopped");
-        false
     }
 }
 

@@ -66,7 +66,7 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
     let settings = Settings::resolve(flags, &cli::variable)?;
     let _telemetry = telemetry(flags);
     runtime.block_on(async {
-        // A signal during the opening of the state file stops the exporter once it is open.
+        // A signal is noticed from here on, also while the state file is opened.
         let shutdown = shutdown::on_signal();
         let web = settings.web.config.clone().unwrap_or_default();
         shutdown::on_hangup(move || web.reload());

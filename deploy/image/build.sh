@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what the image contains: a static binary, the licence texts, an SBOM, a statement of provenance, and an empty
+# Builds what the image contains: a static binary, the licence texts, an SBOM, a provenance statement, and an empty
 # directory for the state. The Dockerfile runs it; `.ci/run` runs it on its own machine.
 #
 #   deploy/image/build.sh amd64|arm64 OUT
@@ -47,12 +47,13 @@ cd "$here/../.."
 
 # The binary contains the list of its dependencies, and the SBOM is made from that list.
 cargo_tool() {
-    [ -x "$cargo_tools/bin/$1" ] || cargo install --quiet --locked --debug --root "$cargo_tools" "$1@$2"
+    root=$cargo_tools/$1-$2
+    [ -x "$root/bin/$1" ] || cargo install --quiet --locked --debug --root "$root" "$1@$2"
+    PATH=$root/bin:$PATH
 }
 cargo_tools=$(mkdir -p "${CARGO_TARGET_DIR:-target}/tools" && cd "${CARGO_TARGET_DIR:-target}/tools" && pwd)
 cargo_tool cargo-auditable 0.7.7
 cargo_tool auditable2cdx 0.1.0
-PATH=$cargo_tools/bin:$PATH
 
 # The headers are musl's and not those of the compiler's own C library: SQLite would link functions that musl lacks.
 # Outline atomics are functions of a library that is not linked.
@@ -63,11 +64,12 @@ export "CC_$(echo "$target" | tr - _)=$cpu-linux-gnu-gcc"
 export "CFLAGS_$(echo "$target" | tr - _)=$flags -ffile-prefix-map=$PWD=. -ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 export "CARGO_TARGET_${upper}_LINKER=$cpu-linux-gnu-gcc"
 # No path of this machine is in the binary, so that it is the same from any machine. Packed relocations are 0.35 MiB less;
-# Debian's linker has them for amd64 only, and passes over the wish elsewhere.
+# Debian's linker has them for amd64 only, and ignores the option elsewhere.
 rustflags="--remap-path-prefix=$PWD=/orgdata-exporter --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 export "CARGO_TARGET_${upper}_RUSTFLAGS=$rustflags -Clink-arg=-Wl,-z,pack-relative-relocs"
 export CARGO_INCREMENTAL=0
 
+revision=${ORGDATA_BUILD_REVISION:-$(git rev-parse HEAD)}
 rustup target add "$target"
 cargo auditable build --profile dist --locked --bin orgdata-exporter --target "$target"
 
@@ -90,7 +92,7 @@ cat >"$documents/provenance.json" <<STATEMENT
       "externalParameters": {"architecture": "$1", "profile": "dist"},
       "internalParameters": {"rustc": "$(rustc --version)", "cc": "$("$cpu-linux-gnu-gcc" --version | head -n 1)"},
       "resolvedDependencies": [
-        {"name": "source", "digest": {"gitCommit": "${ORGDATA_BUILD_REVISION:-$(git rev-parse HEAD)}"}},
+        {"name": "source", "digest": {"gitCommit": "$revision"}},
         {"name": "Cargo.lock", "digest": {"sha256": "$(digest Cargo.lock)"}}
       ]
     },

@@ -5,7 +5,7 @@
 #   deploy/release/package.sh version
 #
 # BUILT has what deploy/image/build.sh wrote, in a directory for each architecture: amd64, arm64. One of them has to run on this
-# machine: it prints the completions and the manual. Needs cargo, dpkg and helm. The same input gives the same archives.
+# machine: it prints the completions and the manual. Needs cargo, dpkg and helm. The same input gives the same archives, except for the chart.
 set -eu
 
 cd "$(dirname "$0")/../.."
@@ -18,8 +18,10 @@ fi
 built=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
+[ -z "$(ls -A "$out")" ] || { echo "package.sh: $out is not empty; its files would become part of the release" >&2 && exit 2; }
+umask 022
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-0}"
-tools=$PWD/${CARGO_TARGET_DIR:-target}/tools
+tools=$(mkdir -p "${CARGO_TARGET_DIR:-target}/tools" && cd "${CARGO_TARGET_DIR:-target}/tools" && pwd)/cargo-deb-3.8.0
 [ -x "$tools/bin/cargo-deb" ] || cargo install --quiet --locked --debug --root "$tools" cargo-deb@3.8.0
 PATH=$tools/bin:$PATH
 
@@ -49,17 +51,22 @@ for directory in "$built"/*; do
         "$here" man "$command" >"$stage/man/orgdata-exporter-$command.1"
     done
     cp deploy/systemd/orgdata-exporter.env "$stage/systemd"
-    for unit in service socket; do
-        sed 's|/usr/local/bin/|/usr/bin/|' "deploy/systemd/orgdata-exporter.$unit" >"$stage/systemd/orgdata-exporter.$unit"
-    done
+    cp deploy/systemd/orgdata-exporter.service deploy/systemd/orgdata-exporter.socket "$stage/systemd"
     name=orgdata-exporter-$version-linux-$arch
-    tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+    tar --create --sort=name --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
         --transform "s|^\.|$name|" --directory "$stage" . | gzip --no-name >"$out/$name.tar.gz"
+    # A package installs to /usr, the guide for the archive to /usr/local.
+    sed -i 's|/usr/local/bin/|/usr/bin/|' "$stage/systemd/orgdata-exporter.service"
     cargo deb --quiet --locked --no-build --no-strip --target "$target" --output "$out/orgdata-exporter_${version}_$arch.deb"
     cp "$stage/sbom.cdx.json" "$out/$name.sbom.cdx.json"
     cp "$stage/provenance.json" "$out/$name.provenance.json"
 done
-helm package deploy/helm/orgdata-exporter --destination "$out" >/dev/null
+# The chart names the address of the repository, which its sources do not know.
+cp -r deploy/helm/orgdata-exporter "$stage/chart"
+if [ -n "${SOURCE:-}" ]; then
+    printf 'home: %s\nsources: [%s]\n' "$SOURCE" "$SOURCE" >>"$stage/chart/Chart.yaml"
+fi
+helm package "$stage/chart" --destination "$out" >/dev/null
 cd "$out"
 rm -f SHA256SUMS
 sha256sum -- * >SHA256SUMS

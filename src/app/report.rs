@@ -45,7 +45,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) 
     let tickets = settings.tickets.as_ref().map(|tickets| {
         let interval = shown_duration(tickets.scan_interval);
         format!(
-            "every {interval}, open are {}",
+            "every {interval}, open states {}",
             tickets.open_states.join(",")
         )
     });
@@ -75,6 +75,15 @@ pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) 
             "log records wait in the state file and are not delivered; set --otlp.endpoint"
         );
     }
+}
+
+/// Logs that another pod reads the API.
+pub(super) fn idle(addresses: &str) {
+    tracing::info!(
+        addresses,
+        version = env!("CARGO_PKG_VERSION"),
+        "idle: only the pod with index 0 reads the API; see --kubernetes.pod-index"
+    );
 }
 
 /// Logs once that everything works, and a summary every hour.

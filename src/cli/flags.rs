@@ -212,9 +212,9 @@ pub struct LogFlags {
     #[arg(id = "shutdown.grace", long, value_name = "DURATION")]
     #[arg(default_value = "10s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
-    /// In a StatefulSet of several pods: the index of this pod, or its name, which ends in it. Only the pod with index 0 reads the API; the others are idle
+    /// In a StatefulSet of several pods: the index of this pod. Only the pod with index 0 reads the API; the others are idle
     #[arg(id = "kubernetes.pod-index", long, value_name = "INDEX")]
-    #[arg(value_parser = values::pod_index)]
+    #[arg(value_parser = between(0, 1_000_000))]
     pub pod_index: Option<u32>,
 }
 

@@ -54,15 +54,6 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses the index of a pod in its StatefulSet, or the pod's name, which ends in it.
-pub(super) fn pod_index(text: &str) -> Result<u32, String> {
-    let index = text.trim().rsplit('-').next().unwrap_or_default();
-    index.parse().map_err(|_| {
-        "must be the index of a pod of a StatefulSet, or its name, like 0 or web-0; the pods of a Deployment have no index"
-            .to_owned()
-    })
-}
-
 /// Parses the limit of the state file, in bytes.
 pub(super) fn state_size(text: &str) -> Result<u64, String> {
     match text.trim().parse::<ByteSize>() {

@@ -2,14 +2,16 @@
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::open::{
-    LONGEST_CHECK, OpenError, check_application, is_unusable, open_beside, with_suffix,
-};
+use super::open::{OpenError, check_application, is_unusable, open_beside, with_suffix};
 use super::{BUSY, schema};
+
+/// The maximum time for which a file is checked for damage: `check` waits a few seconds for all of it.
+const LONGEST_CHECK: Duration = Duration::from_secs(2);
 
 /// What a state file says, read without changing anything, whether an exporter runs with it or not.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::schema;
 const SECOND_TRY: Duration = Duration::from_millis(50);
 
 /// The maximum time for which a file is checked for damage at the start, while nothing is read and no metrics are shown.
-pub(super) const LONGEST_CHECK: Duration = Duration::from_secs(20);
+const LONGEST_CHECK: Duration = Duration::from_secs(20);
 
 /// The location of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,16 +131,12 @@ impl OpenError {
     pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match error.sqlite_error_code() {
-            Some(
-                ErrorCode::CannotOpen
-                | ErrorCode::ReadOnly
-                | ErrorCode::PermissionDenied
-                | ErrorCode::DiskFull
-                | ErrorCode::SystemIoFailure,
-            ) => Self::Unwritable {
-                path,
-                error: error.to_string(),
-            },
+            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+                Self::Unwritable {
+                    path,
+                    error: error.to_string(),
+                }
+            }
             _ => Self::Sqlite { path, error },
         }
     }

@@ -10,6 +10,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit the binary was built from; `unknown` outside a checkout.
 pub const REVISION: &str = env!("ORGDATA_REVISION");
 
+/// The address of the repository, with the documentation; empty if it was not known.
+pub const REPOSITORY: &str = env!("ORGDATA_REPOSITORY");
+
 /// The compiler the binary was built with.
 pub const RUSTC: &str = env!("ORGDATA_RUSTC");
 

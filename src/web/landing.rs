@@ -12,7 +12,7 @@ use maud::{DOCTYPE, Markup, Render, html};
 use super::{HEALTHY_PATH, READY_PATH, STYLE_PATH, WebState};
 use crate::metrics::Loop;
 use crate::metrics::audit::{RangeKind, Total};
-use crate::metrics::build::{REVISION, RUSTC, VERSION};
+use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
 
 /// The number of rows of a list of the most frequent.
@@ -83,6 +83,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
                         a href=(telemetry_path) { "Metrics" }
                         a href=(HEALTHY_PATH) { "Healthy?" }
                         a href=(READY_PATH) { "Ready?" }
+                        @if !REPOSITORY.is_empty() { a href=(REPOSITORY) { "Documentation" } }
                     }
                     small { "revision " (REVISION) ", built with rustc " (RUSTC) }
                 }

@@ -49,6 +49,12 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The header that asks for a password.
 const CHALLENGE: &str = "Basic realm=\"orgdata-exporter\", charset=\"UTF-8\"";
 
+/// The answer before the state file is open.
+const STARTING: (StatusCode, &str) = (
+    StatusCode::SERVICE_UNAVAILABLE,
+    "orgdata-exporter is starting.\n",
+);
+
 /// Headers of every response, unless the configuration file sets them.
 const HEADERS: [(HeaderName, &str); 5] = [
     (CACHE_CONTROL, "no-store"),
@@ -156,9 +162,6 @@ async fn healthy(State(health): State<Health>) -> Response {
 async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
     match health.is_ready() {
         true => (StatusCode::OK, "orgdata-exporter is ready.\n"),
-        false => {
-            let message = "orgdata-exporter is starting.\n";
-            (StatusCode::SERVICE_UNAVAILABLE, message)
-        }
+        false => STARTING,
     }
 }

@@ -72,9 +72,7 @@ pub(super) async fn metrics(
 ) -> Response {
     // Before the state file is open every counter is 0, and Prometheus would take that for a restart of the counters.
     if !renderer.state.health.ready_within(START_WAIT).await {
-        return super::ready(State(renderer.state.health))
-            .await
-            .into_response();
+        return super::STARTING.into_response();
     }
     let (format, gzip) = (negotiate::format(&headers), negotiate::gzip(&headers));
     let scraped = negotiate::is_scraper(&headers).then(|| renderer.state.metrics.clone());

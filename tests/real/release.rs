@@ -1,6 +1,7 @@
 //! The shell steps of the release workflow, with what they make. Pushing and publishing are recorded, not done.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use serde_json::Value;
@@ -31,6 +32,9 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     let changelog =
         file("CHANGELOG.md").replace("[Unreleased]", &format!("[{VERSION}] - 2026-01-31"));
     fs::write(place("CHANGELOG.md"), changelog).unwrap();
+    for name in ["deploy", "Cargo.toml"] {
+        symlink(path(name), place(name)).unwrap();
+    }
     let arch = sh("dpkg --print-architecture").trim().to_owned();
     let parts = std::env::var("ORGDATA_REAL_PARTS").unwrap();
     let environment = [
@@ -61,12 +65,11 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
                 continue;
             };
             // The section of the version is written when it is released.
-            let at = if job == "release" {
-                place("")
-            } else {
-                path("").display().to_string()
+            let at = match run.contains("CHANGELOG.md") {
+                true => dir.path().to_owned(),
+                false => path(""),
             };
-            sh(&format!("{export}cd {at}\n{run}"));
+            sh(&format!("{export}cd {}\n{run}", at.display()));
         }
     }
 
@@ -142,6 +145,15 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
     ] {
         assert_eq!(components.iter().any(|part| part == name), is_in, "{name}");
     }
+    let unit = sh(&format!(
+        "grep ^ExecStart= {out}/tar/{name}/systemd/*.service"
+    ));
+    assert_eq!(unit.trim(), "ExecStart=/usr/local/bin/orgdata-exporter");
+    let chart = sh(&format!(
+        "tar -xzOf {out}/{} orgdata-exporter/Chart.yaml",
+        wanted[0]
+    ));
+    assert!(chart.contains("home: https://example.com/orgdata-exporter\n"));
     let digest = sh(&format!(
         "sha256sum {program} | cut -d' ' -f1; sha256sum {out}/tar/{name}/orgdata-exporter | cut -d' ' -f1"
     ));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::service::{SILENCE, connect};
-use super::{Finding, failed, good, warning};
+use super::{Finding, Level, failed, good, warning};
 use crate::otlp::{
     Connection, Export as _, FailureReason, Protocol, Refusal, Sender, Settings, Target, Verdict,
 };
@@ -56,8 +56,11 @@ fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
     let advice = match refusal.reason {
         // The message itself may say what to do.
         R::Connect | R::NotFound if said.contains("; ") => {
-            let (said, advice) = said.split_once("; ").unwrap_or_default();
-            return warning(CHECK, said, advice);
+            let level = Level::Warning;
+            return Finding {
+                level,
+                ..failed(CHECK, said)
+            };
         }
         R::Connect => &connect(&refusal.message, "--otlp.endpoint"),
         R::Timeout => SILENCE,

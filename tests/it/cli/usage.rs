@@ -116,7 +116,7 @@ URL ORGDATA_WEB_LISTEN_ADDRESS=10917 => :10917
 URL ORGDATA_API_KEY_FILE=/no/key => --api.key-file
 demo ORGDATA_LOG_FORMAT=xml => logfmt
 healthcheck ORGDATA_WEB_LISTEN_ADDRESS=10917 => :10917
-URL ORGDATA_KUBERNETES_POD_INDEX=app-7d9f-x2x5z => web-0
+URL ORGDATA_KUBERNETES_POD_INDEX=web-0 => between 0 and
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_TIMEOUT=abc => milliseconds
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_COMPRESSION=brotli => gzip
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=ftp://x => http

@@ -1,6 +1,9 @@
 # The admission policy denies a second exporter that would read, and nothing else.
 . tests/real/cluster/common.sh
 
+# PyYAML, which the checks of schemas bring.
+PYTHONPATH=$(dirname "$(command -v kubectl)")/../kubernetes-schema/python
+export PYTHONPATH
 policy=deploy/kubernetes/components/admission-policy/policy.yaml
 kubectl apply -f $policy >/dev/null
 trap 'kubectl delete -f $policy >/dev/null' EXIT

@@ -50,7 +50,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- $own := include "orgdata-exporter.selectorLabels" (list $root $part) | fromYaml -}}
 metadata:
   name: {{ .name | default (compact (list (include "orgdata-exporter.fullname" $root) $part) | join "-") }}
-  namespace: {{ .namespace | default (include "orgdata-exporter.namespace" $root) }}
+  namespace: {{ .namespace | default (include "orgdata-exporter.namespace" $root) | quote }}
   labels:
     {{- mergeOverwrite $labels $root.Values.commonLabels (.labels | default dict) $own | toYaml | nindent 4 }}
   {{- with mergeOverwrite (dict) $root.Values.commonAnnotations (.annotations | default dict) }}
@@ -83,10 +83,10 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.hostAliases }}
 hostAliases:
@@ -167,7 +167,7 @@ httpGet:
 {{- define "orgdata-exporter.volumes" -}}
 - name: api-key
   secret:
-    secretName: {{ include "orgdata-exporter.keySecretName" . }}
+    secretName: {{ include "orgdata-exporter.keySecretName" . | quote }}
     optional: false
     # 0444 in decimal, since some YAML parsers read 0444 as 444.
     defaultMode: 292
@@ -182,13 +182,13 @@ httpGet:
 {{- with .Values.metrics.hashKeySecret }}
 - name: hash-key
   secret:
-    secretName: {{ . }}
+    secretName: {{ . | quote }}
     defaultMode: 292
 {{- end }}
 {{- with .Values.web.configSecret }}
 - name: web
   secret:
-    secretName: {{ . }}
+    secretName: {{ . | quote }}
     defaultMode: 292
 {{- end }}
 {{- with .Values.extraVolumes }}
@@ -215,7 +215,7 @@ volumeClaimTemplates:
         {{- toYaml .Values.persistence.accessModes | nindent 8 }}
       volumeMode: Filesystem
       {{- with .Values.persistence.storageClassName }}
-      storageClassName: {{ . }}
+      storageClassName: {{ . | quote }}
       {{- end }}
       resources:
         requests:
@@ -276,7 +276,7 @@ metricRelabelings:
 {{- if .namespace }}
 namespaceSelector:
   matchNames:
-    - {{ include "orgdata-exporter.namespace" $.root }}
+    - {{ include "orgdata-exporter.namespace" $.root | quote }}
 {{- end }}
 {{- with .targetLabels }}
 targetLabels:
