@@ -48,7 +48,9 @@ fn queries_keep_the_rules_of_the_linter() {
             let ranges: &[_] = match selector.function {
                 "rate" => &[Some("$__rate_interval")],
                 "increase" => &[Some("$__rate_interval"), Some("$__range"), Some("1h")],
-                "last_over_time" | "present_over_time" => &[Some("$__range")],
+                "last_over_time" | "max_over_time" | "present_over_time" | "changes" => {
+                    &[Some("$__range")]
+                }
                 "count_over_time" => &[Some("1d")],
                 _ => &[None],
             };

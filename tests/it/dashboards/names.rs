@@ -205,7 +205,7 @@ fn every_label_in_a_query_is_one_of_its_metric() {
 }
 
 /// Flags of kubectl, Prometheus and others.
-const OF_OTHERS: &str = "--all-namespaces --container --decode --duration --namespace --output --previous --selector --since --storage.tsdb --timestamps";
+const OF_OTHERS: &str = "--all-namespaces --comment --container --decode --duration --label-columns --namespace --output --previous --selector --since --storage.tsdb --timestamps";
 
 #[test]
 fn every_flag_that_is_named_exists() {
