@@ -54,6 +54,7 @@ pub fn usage_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.split("\n\nUsage:").next().unwrap_or_default();
     let text = text.split("\n\nFor more").next().unwrap_or_default();
+    let text = text.replace("\n\n", "\n").replace("\n  tip:", "; tip:");
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     match error.get(ContextKind::InvalidArg) {

@@ -198,7 +198,7 @@ impl Tail {
         match self.try_round().await {
             Ok(wait) => {
                 if self.failures > 0 {
-                    tracing::info!(failures = self.failures, "audit logs are read again");
+                    tracing::info!(failures = self.failures, "audit polls work again");
                     self.failures = 0;
                     self.backoff.reset();
                 }

@@ -166,7 +166,7 @@ fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()
         writeln!(
             out,
             "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  MESSAGE",
-            "NUMBER", "REJECTED AT", "REASON", "QUEUED", "RECORD"
+            "NUMBER", "KEPT SINCE", "REASON", "QUEUED", "RECORD"
         )?;
     }
     let letter = &stored.letter;

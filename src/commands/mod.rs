@@ -56,7 +56,7 @@ pub enum Command {
     Backfill(Box<BackfillArgs>),
     /// Check settings, API, key, collector, state file and ports, and print what is wrong and how to fix it. Changes nothing
     #[command(
-        after_help = "Exit status: 0 all is well, 1 warnings: the exporter would work, but not as it should; 2 something is wrong."
+        after_help = "Exit status: 0 all is well; 1 warnings (the exporter would work, but not as it should); 2 something is wrong."
     )]
     Check(Box<CheckArgs>),
     /// Print the completions of a shell
@@ -64,7 +64,8 @@ pub enum Command {
     /// Run the exporter with a simulator inside, on loopback, without configuration
     #[command(
         mut_args = demo::adapted,
-        after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s from 10m ago on, scans tickets every 5s."
+        after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s, prints the log records of the last 10m first, scans tickets \
+                      every 5s. --api.base-url, --api.key-file and --api.max-requests-per-second have no effect."
     )]
     Demo(Box<Flags>),
     /// List, deliver again or delete log records that the collector rejected and audit entries that could not be read

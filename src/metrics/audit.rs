@@ -41,7 +41,8 @@ descriptors! {
     FOLDED = "orgdata_audit_actors_folded";
     /// Times that the API no longer accepted a cursor and the position was found again from the newest entry.
     RECOVERIES = "orgdata_audit_cursor_recoveries";
-    /// Gaps in the audit logs: events that the API deleted or could not return before they were read.
+    /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
+    /// because the state file was damaged.
     GAPS = "orgdata_audit_gaps";
     /// Audit log entries outside the configured filters that the API returned all the same. They are dropped.
     FILTERED = "orgdata_audit_filtered";

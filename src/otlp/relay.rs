@@ -198,7 +198,10 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         self.publish_backlog();
         let backlog_records = self.outbox.backlog().records;
         if backlog_records > 0 {
-            tracing::info!(backlog_records, "log records are sent after the next start");
+            tracing::info!(
+                backlog_records,
+                "unsent log records stay in the state file; the next start sends them"
+            );
         }
     }
 
@@ -479,13 +482,13 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
                 reason,
                 backlog_records,
                 retry_in = %shown_duration(wait),
-                "log records not delivered: {message}; they wait in the state file; {next}"
+                "cannot deliver log records: {message}; they stay in the state file until it works; {next}"
             );
         } else {
-            tracing::debug!(reason, retry_in = %shown_duration(wait), "log records not delivered: {message}");
+            tracing::debug!(reason, retry_in = %shown_duration(wait), "cannot deliver log records: {message}");
         }
         let summary = format!("{} ({reason})", refusal.summary());
-        let message = format!("log records not delivered: {summary}");
+        let message = format!("cannot deliver log records: {summary}");
         self.loops.failure(Loop::Otlp, summary, message);
         Next::After(wait)
     }

@@ -526,14 +526,14 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
     let shown = bench.loops.state(Loop::Otlp).last_failure.expect("failed");
     assert_eq!(
         shown.message,
-        "log records not delivered: HTTP 503 (unavailable)"
+        "cannot deliver log records: HTTP 503 (unavailable)"
     );
     bench.heal();
     bench.until_idle().await;
     assert_eq!(bench.received(), all_but(30, &[]));
     let lines = log.lines();
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-    let message = "log records not delivered: HTTP 503: try later; they wait";
+    let message = "cannot deliver log records: HTTP 503: try later; they stay";
     assert_eq!(count(message), 1);
     assert_eq!(count("log records are delivered again"), 1);
 }

@@ -37,7 +37,7 @@ pub(super) struct Bench {
     pub(super) start_floor: Option<Timestamp>,
     /// Ids that left the outbox, in its order.
     pub(super) delivered: Vec<String>,
-    /// Not everything can be had.
+    /// The API does not return every entry.
     pub(super) lossy: bool,
 }
 

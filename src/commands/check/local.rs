@@ -135,7 +135,7 @@ pub(super) fn organization(of_key: String, look: Option<Look>) -> Finding {
             format!("use a key of organization {ours}, or give --state.path another file"),
         ),
         Some(_) => {
-            let said = format!("{of_key}, that of the key and of the state file");
+            let said = format!("organization {of_key}, the same for the key and the state file");
             good(CHECK, said)
         }
         None => good(CHECK, of_key),

@@ -203,7 +203,7 @@ fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Option<Str
     let finding = match newest.map(|newest| newest.strftime("%Y-%m-%dT%H:%M:%SZ")) {
         _ if malformed > 0 => as_undocumented(CHECK, malformed, events.len()),
         Some(newest) => {
-            let said = format!("a page of {size} can be read; the newest entry is of {newest}");
+            let said = format!("a page of {size} can be read; the newest entry is from {newest}");
             good(CHECK, said)
         }
         None => warning(

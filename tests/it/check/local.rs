@@ -105,7 +105,7 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     running(&api.base_url(), &file).await.kill();
     assert!(dir.path().join("state.db-wal").exists());
     let checked = unchanged(&api.base_url(), &file, "").await;
-    let words = "4711, that of the key and of the state file";
+    let words = "organization 4711, the same for the key and the state file";
     checked.assert_good("organization", words);
 
     // The organization decides, not the address.

@@ -96,7 +96,7 @@ async fn a_service_that_is_well_is_all_good() {
     let api = service().await;
     let checked = expect(check(&api.base_url()), "").await;
     let scopes = "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read";
-    let newest = "a page of 1000 can be read; the newest entry is of 20";
+    let newest = "a page of 1000 can be read; the newest entry is from 20";
     for (about, words) in [
         ("api", "answers"),
         ("key", scopes),

@@ -41,7 +41,7 @@ const WRONG: &str = "
 --api.base-url=user:hunter2@api.example.com => --api.base-url | api.example.com
 --api.base-url=http://10.0.0.1 => 10.0.0.1 | https:// | --api.allow-plain-http
 --api.ca-file=/nonexistent.pem --state.path=:memory: URL => --api.ca-file | /nonexistent.pem
---audit.pol-interval=15s URL => --audit.pol-interval | --audit.poll-interval
+--audit.pol-interval=15s URL => --audit.pol-interval' found; tip: a | --audit.poll-interval
 --log.level=debug demo => demo | --log.level
 dmo => dmo | demo
 demo --audit.poll-interval=fast => --audit.poll-interval | fast | 15s
