@@ -53,6 +53,7 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
         ("SOURCE", "https://example.com/orgdata-exporter".to_owned()),
         ("GITHUB_REF_NAME", format!("v{VERSION}")),
         ("GITHUB_ACTOR", "someone".to_owned()),
+        ("ORGDATA_BUILDER", "urn:example".to_owned()),
         ("TOKEN", "secret".to_owned()),
     ];
     let export = environment
@@ -69,7 +70,12 @@ fn a_tag_makes_archives_packages_chart_checksums_and_image() {
                 true => dir.path().to_owned(),
                 false => path(""),
             };
-            sh(&format!("{export}cd {}\n{run}", at.display()));
+            // Another revision would compile the program again.
+            let revision = match job {
+                "image" => "export ORGDATA_BUILD_REVISION=abc",
+                _ => "",
+            };
+            sh(&format!("{export}{revision}\ncd {}\n{run}", at.display()));
         }
     }
 
