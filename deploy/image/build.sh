@@ -46,12 +46,7 @@ specs=/usr/lib/$cpu-linux-musl/musl-gcc.specs
 cd "$here/../.."
 
 # The binary contains the list of its dependencies, and the SBOM is made from that list.
-cargo_tool() {
-    root=$cargo_tools/$1-$2
-    [ -x "$root/bin/$1" ] || cargo install --quiet --locked --debug --root "$root" "$1@$2"
-    PATH=$root/bin:$PATH
-}
-cargo_tools=$(mkdir -p "${CARGO_TARGET_DIR:-target}/tools" && cd "${CARGO_TARGET_DIR:-target}/tools" && pwd)
+. "$here/cargo-tool.sh"
 cargo_tool cargo-auditable 0.7.7
 cargo_tool auditable2cdx 0.1.0
 

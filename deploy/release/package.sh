@@ -21,9 +21,8 @@ out=$(cd "$2" && pwd)
 [ -z "$(ls -A "$out")" ] || { echo "package.sh: $out is not empty; its files would become part of the release" >&2 && exit 2; }
 umask 022
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-0}"
-tools=$(mkdir -p "${CARGO_TARGET_DIR:-target}/tools" && cd "${CARGO_TARGET_DIR:-target}/tools" && pwd)/cargo-deb-3.8.0
-[ -x "$tools/bin/cargo-deb" ] || cargo install --quiet --locked --debug --root "$tools" cargo-deb@3.8.0
-PATH=$tools/bin:$PATH
+. deploy/image/cargo-tool.sh
+cargo_tool cargo-deb 3.8.0
 
 triple() {
     case $1 in
