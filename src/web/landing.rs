@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{DOCTYPE, Markup, Render, html};
 
 use super::{HEALTHY_PATH, READY_PATH, STYLE_PATH, WebState};
+use crate::health::Stuck;
 use crate::metrics::Loop;
 use crate::metrics::audit::{RangeKind, Total};
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
@@ -27,13 +28,15 @@ const REFRESH_SECONDS: u32 = 10;
 /// Returns the page.
 pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp) -> String {
     let loops = Loop::ALL.map(|which| (which, state.metrics.loops.state(which)));
-    let cards = loops
-        .each_ref()
-        .map(|(which, loop_state)| loop_card(state, *which, loop_state));
+    let stuck = state.health.stuck();
+    let cards = loops.each_ref().map(|(which, loop_state)| {
+        let stuck = stuck.iter().find(|stuck| stuck.which == *which);
+        loop_card(*which, loop_state, stuck)
+    });
     let any = |word| cards.iter().any(|(other, _)| *other == word);
-    let is_ready = state.health.is_ready();
+    let (is_ready, is_idle) = (state.health.is_ready(), state.metrics.exporter.is_idle());
     let summary = match () {
-        () if state.metrics.exporter.is_idle() => "Idle",
+        () if is_idle => "Idle",
         () if any("stuck") => "Stuck",
         () if any("failing") => "Failing",
         () if !is_ready => "Starting",
@@ -41,7 +44,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
     };
     let failing = loops.iter().filter(|(_, state)| state.up == Some(false));
     let failing = failing.map(|(_, state)| state.last_success.unwrap_or(started));
-    let stuck = state.health.stuck().into_iter();
+    let stuck = stuck.iter();
     let since = match summary {
         "Stuck" => stuck.map(|stuck| Timestamp::now() - stuck.silent).min(),
         "Failing" => failing.min(),
@@ -70,7 +73,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
                         @if let Some(since) = since { " for " (since_then(since)) }
                         ". Running for " (since_then(started)) "."
                     }
-                    @if state.metrics.exporter.is_idle() {
+                    @if is_idle {
                         p { "Only the pod with index 0 reads the API; see --kubernetes.pod-index." }
                     } @else if is_ready {
                         div.grid { @for (_, card) in &cards { (card) } }
@@ -94,9 +97,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
 }
 
 /// Returns the state of a loop in one word, and with details.
-fn loop_card(web: &WebState, which: Loop, state: &LoopState) -> (&'static str, Markup) {
-    let stuck = web.health.stuck();
-    let stuck = stuck.iter().find(|stuck| stuck.which == which);
+fn loop_card(which: Loop, state: &LoopState, stuck: Option<&Stuck>) -> (&'static str, Markup) {
     let (class, word) = match (state.enabled, stuck, state.up) {
         (false, ..) => ("badge", "off"),
         (_, Some(_), _) => ("badge bad", "stuck"),
