@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::Client;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -194,6 +195,10 @@ impl Parts {
             metrics.state.recreated(at, by_us);
         }
 
+        // It goes on while the relay sends its last records.
+        let mut follower = JoinSet::new();
+        follower.spawn(follow_status(metrics.clone(), ledger.watch(), shown));
+
         // Readers stop first, so that the relay's last records are the last there are.
         let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
@@ -236,7 +241,6 @@ impl Parts {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
             never = report::follow(&metrics, || ledger.backlog().records) => match never {},
-            never = follow_status(&metrics, &ledger, shown) => match never {},
             never = replay_dead_letters(&ledger) => match never {},
             () = ledger.fenced() => outcome = Err(RunError::Fenced),
             () = ledger.damaged() => {
@@ -293,20 +297,12 @@ async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible 
     }
 }
 
-/// Shows each change of the state file in the metrics. Never returns.
-async fn follow_status(
-    metrics: &Metrics,
-    ledger: &LedgerHandle,
-    mut shown: Status,
-) -> std::convert::Infallible {
-    let mut status = ledger.watch();
-    loop {
+/// Shows each change of the state file in the metrics, until the file is closed.
+async fn follow_status(metrics: Metrics, mut status: watch::Receiver<Status>, mut shown: Status) {
+    while status.changed().await.is_ok() {
         let now = status.borrow_and_update().clone();
-        show_status(metrics, &shown, &now);
+        show_status(&metrics, &shown, &now);
         shown = now;
-        if status.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
     }
 }
 

@@ -195,7 +195,6 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             // What is not written in time is sent again: `log.record.uid` identifies the copies.
             let _ = tokio::time::timeout(LAST_SETTLEMENT, self.settle()).await;
         }
-        self.publish_backlog();
         let backlog_records = self.outbox.backlog().records;
         if backlog_records > 0 {
             tracing::info!(
@@ -213,7 +212,6 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
                 return;
             }
             let next = health.round(Loop::Otlp, self.round()).await;
-            self.publish_backlog();
             let (wait, changes) = match next {
                 Next::Now => continue,
                 _ if is_last => return,
@@ -501,11 +499,6 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         }
         self.loops.failure(Loop::Otlp, "state file", message);
         Next::After(wait)
-    }
-
-    fn publish_backlog(&self) {
-        let backlog = self.outbox.backlog();
-        self.metrics.backlog(backlog.records, backlog.oldest);
     }
 }
 
