@@ -42,7 +42,7 @@ const DRAIN: Duration = Duration::from_secs(240);
 
 /// A collector that takes everything and remembers the numbers.
 #[derive(Clone, Default)]
-struct Sink(Arc<Mutex<Vec<u64>>>);
+pub(super) struct Sink(pub(super) Arc<Mutex<Vec<u64>>>);
 
 /// Returns the page of a service with so many entries that costs next to nothing to make. A cursor is the number of an entry.
 fn page(target: &str, total: u64, started: Timestamp) -> String {

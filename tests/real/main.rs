@@ -32,6 +32,7 @@ mod prometheus;
 mod refusals;
 mod release;
 mod rotel;
+mod soak;
 mod systemd;
 mod web;
 

@@ -36,6 +36,20 @@ fn one(value: f64) -> impl Fn(&Value) -> bool {
     move |result| array(result).len() == 1 && number(&result[0]["value"][1]) == value
 }
 
+fn by(labels: &[&str], promql: &str, result: &Value) -> BTreeMap<Vec<String>, f64> {
+    let mut series = BTreeMap::new();
+    for one in array(result) {
+        let labels = labels.iter().map(|label| text(&one["metric"][label]));
+        let twice = series.insert(labels.collect(), number(&one["value"][1]));
+        assert!(
+            twice.is_none(),
+            "{promql}: two series for {}",
+            one["metric"]
+        );
+    }
+    series
+}
+
 impl Prometheus {
     /// Starts `prometheus` (2.42, the oldest supported), `prometheus3` (the current one) or `victoria-metrics` on targets given as
     /// `host:port`, with an interval such as `1s`.
@@ -149,18 +163,22 @@ impl Prometheus {
 
     /// Runs an instant query and returns the value of each series by the values of these labels.
     pub(crate) async fn by(&self, labels: &[&str], promql: &str) -> BTreeMap<Vec<String>, f64> {
-        let result = self.query(promql).await;
-        let mut series = BTreeMap::new();
-        for one in array(&result) {
-            let labels = labels.iter().map(|label| text(&one["metric"][label]));
-            let twice = series.insert(labels.collect(), number(&one["value"][1]));
-            assert!(
-                twice.is_none(),
-                "{promql}: two series for {}",
-                one["metric"]
-            );
-        }
-        series
+        by(labels, promql, &self.query(promql).await)
+    }
+
+    /// The same at a time in seconds.
+    pub(crate) async fn by_at(
+        &self,
+        labels: &[&str],
+        promql: &str,
+        time: &str,
+    ) -> BTreeMap<Vec<String>, f64> {
+        let parameters = [("query", promql), ("time", time)];
+        by(
+            labels,
+            promql,
+            &self.api("query", &parameters).await["result"],
+        )
     }
 
     /// Returns the samples of each series of `orgdata_audit_events_total`, or of another range query, by activity type and actor.

@@ -1,0 +1,325 @@
+//! A month in an hour: the clock of the service runs 720 times as fast as ours. `SOAK_MINUTES` says how long it takes, by default one minute.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::LogsServiceServer;
+use tokio::runtime::Runtime;
+use tonic::codec::CompressionEncoding;
+use tonic::transport::server::TcpIncoming;
+
+use super::backlog::Sink;
+use crate::support::binary::exporter;
+use crate::support::http_peer::{Peer, Reply, answer};
+use crate::support::parts::{Prometheus, number};
+
+/// How many of the service's seconds pass in one of ours: 30 days in an hour.
+const SPEED: u64 = 720;
+
+/// Milliseconds of a day and of an hour.
+const DAY: u64 = 86_400_000;
+const HOUR: u64 = 3_600_000;
+
+/// The service's milliseconds between two events: 200,000 a day.
+const EVERY: u64 = DAY / 200_000;
+
+/// Entries that exist when the exporter starts.
+const HISTORY: u64 = 1_000;
+
+/// The service keeps two days.
+const KEPT: u64 = 2 * DAY / EVERY;
+
+const ACTORS: u64 = 2_000;
+const TYPES: u64 = 5;
+
+/// Tickets at any time.
+const TICKETS: u64 = 1_000;
+const STATES: [&str; 3] = ["OPEN", "IN_PROGRESS", "CLOSED"];
+
+/// How often Prometheus scrapes.
+const SCRAPE: Duration = Duration::from_secs(5);
+
+/// The service: what it has is a function of its clock.
+#[derive(Clone)]
+struct Service {
+    started: Timestamp,
+    /// Milliseconds since then.
+    clock: Arc<AtomicU64>,
+}
+
+/// A collector that can go away at once, with its connections.
+struct Collector {
+    address: SocketAddr,
+    sink: Sink,
+    runtime: Option<Runtime>,
+}
+
+/// Returns bits that look random.
+fn hash(number: u64) -> u64 {
+    let bits = (number + 77).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    (bits ^ (bits >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
+}
+
+/// Returns the type and the actor of an entry. On the first day everybody is there, and then on about half of the days.
+fn labels(entry: u64) -> [u64; 2] {
+    let day = entry.saturating_sub(HISTORY) * EVERY / DAY;
+    let is_there = |actor: &u64| day == 0 || hash(day * ACTORS + actor).is_multiple_of(2);
+    let first = hash(entry) % ACTORS;
+    let mut actors = (first..).map(|actor| actor % ACTORS);
+    let actor = actors.find(is_there).unwrap();
+    [hash(entry) / ACTORS % TYPES, actor]
+}
+
+/// Returns state and type of a ticket in an hour.
+fn ticket(id: u64, hour: u64) -> [&'static str; 2] {
+    let state = STATES[((hour + id) / 24 + id) as usize % STATES.len()];
+    [state, ["BUG", "QUESTION"][id as usize % 2]]
+}
+
+impl Service {
+    fn millis(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    fn entries(&self) -> u64 {
+        HISTORY + self.millis() / EVERY
+    }
+
+    /// In each hour two tickets come and two go.
+    fn tickets(&self) -> (u64, std::ops::Range<u64>) {
+        let hour = self.millis() / HOUR;
+        (hour, 2 * hour..2 * hour + TICKETS)
+    }
+
+    fn answer(&self, target: &str) -> Reply {
+        let body = match target.contains("/tickets") {
+            true => self.ticket_page(target),
+            false => self.audit_page(target),
+        };
+        let now = self.started + Duration::from_millis(self.millis());
+        let date = format!("date: {}", now.strftime("%a, %d %b %Y %H:%M:%S GMT"));
+        answer("200 OK", &["content-type: application/json", &date], body)
+    }
+
+    fn audit_page(&self, target: &str) -> String {
+        let total = self.entries();
+        let oldest = total.saturating_sub(KEPT);
+        let end = asked(target, "before=").unwrap_or(total).max(oldest);
+        let start = end
+            .saturating_sub(asked(target, "limit=").unwrap_or(100))
+            .max(oldest);
+        let mut items = String::with_capacity(400_000);
+        for entry in (start..end).rev() {
+            let [kind, actor] = labels(entry);
+            let since = entry.saturating_sub(HISTORY) * EVERY;
+            let at = self.started + Duration::from_millis(since);
+            write!(
+                items,
+                "{}{{\"id\":\"{entry:09}\",\"type\":\"ACTIVITY_{kind}\",\"occurredAt\":\"{at}\",\"createdAt\":\"{at}\",\"updatedAt\":\"{at}\",\
+                 \"organizationId\":7,\"actorUserId\":{actor},\"metadata\":{{\"note\":\"{:016x}\"}}}}",
+                if entry + 1 == end { "" } else { "," },
+                hash(entry),
+            )
+            .unwrap();
+        }
+        let cursors = match start < end {
+            true => format!("\"startCursor\":\"{}\",\"endCursor\":\"{start}\"", end - 1),
+            false => "\"startCursor\":null,\"endCursor\":null".to_owned(),
+        };
+        let (newer, older) = (end < total, start > oldest);
+        format!("{{\"items\":[{items}],{cursors},\"hasPrevious\":{newer},\"hasMore\":{older}}}")
+    }
+
+    fn ticket_page(&self, target: &str) -> String {
+        let (hour, ids) = self.tickets();
+        let asked = |name| asked(target, name);
+        let (limit, offset) = (
+            asked("limit=").unwrap_or(100),
+            asked("offset=").unwrap_or(0),
+        );
+        let items = ids.skip(offset as usize).take(limit as usize).map(|id| {
+            let ([state, kind], at) = (ticket(id, hour), self.started);
+            format!(
+                "{{\"id\":{id},\"type\":\"{kind}\",\"state\":\"{state}\",\"title\":\"\",\"createdAt\":\"{at}\",\"updatedAt\":\"{at}\",\
+                 \"organizationId\":7,\"createdByUserId\":1}}"
+            )
+        });
+        let items = items.collect::<Vec<_>>().join(",");
+        format!(
+            "{{\"items\":[{items}],\"limit\":{limit},\"offset\":{offset},\"totalCount\":{TICKETS}}}"
+        )
+    }
+}
+
+fn asked(target: &str, name: &str) -> Option<u64> {
+    let mut parameters = target.split(['?', '&']);
+    parameters.find_map(|parameter| parameter.strip_prefix(name)?.parse().ok())
+}
+
+impl Collector {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let mut collector = Self {
+            address,
+            sink: Sink::default(),
+            runtime: None,
+        };
+        collector.be_there(true);
+        collector
+    }
+
+    fn be_there(&mut self, there: bool) {
+        if !there {
+            self.runtime.take().unwrap().shutdown_background();
+            return;
+        }
+        let service = LogsServiceServer::new(self.sink.clone());
+        let service = service.accept_compressed(CompressionEncoding::Gzip);
+        let address = self.address;
+        let runtime = Runtime::new().unwrap();
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+            let server = tonic::transport::Server::builder().add_service(service);
+            server
+                .serve_with_incoming(TcpIncoming::from(listener))
+                .await
+        });
+        self.runtime = Some(runtime);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Prometheus and the image's program"]
+async fn a_month_changes_neither_memory_nor_files_and_every_number_is_true() {
+    let minutes = std::env::var("SOAK_MINUTES").map_or(1, |minutes| minutes.parse().unwrap());
+    let length = Duration::from_secs(60 * minutes);
+    let service = Service {
+        started: Timestamp::now() - length * SPEED as u32,
+        clock: Arc::default(),
+    };
+    let answering = service.clone();
+    let peer = Peer::start(move |request, _| answering.answer(request.target())).await;
+    let mut collector = Collector::start();
+    let directory = tempfile::tempdir().unwrap();
+    let exporter = exporter(&peer.url())
+        .shipped()
+        .state(&directory.path().join("state.db"))
+        .flag("--audit.poll-interval", "1s")
+        .flag("--tickets.scan-interval", "5s")
+        .flag("--metrics.zero-hold", "10s")
+        .flag("--metrics.max-actors", &ACTORS.to_string())
+        .otlp("grpc", &format!("http://{}", collector.address))
+        .listening()
+        .await;
+    exporter.synced().await;
+    let address = exporter.address().to_string();
+    let interval = format!("{}s", SCRAPE.as_secs());
+    let prometheus = Prometheus::start("prometheus3", &[&address], &interval).await;
+    prometheus.shows("orgdata_up{loop=\"tickets\"}", 1.0).await;
+
+    let begun = (Instant::now(), Timestamp::now());
+    let mut is_there = true;
+    while begun.0.elapsed() < length {
+        let millis = begun.0.elapsed().as_millis() as u64 * SPEED;
+        service.clock.store(millis, Ordering::Relaxed);
+        // One hour in ten.
+        let should = millis / HOUR % 10 != 9;
+        if should != is_there {
+            collector.be_there(should);
+            is_there = should;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    if !is_there {
+        collector.be_there(true);
+    }
+    let total = service.entries();
+    exporter.settled(total - HISTORY).await;
+    let sum = "sum(orgdata_audit_events_total)";
+    prometheus.shows(sum, (total - HISTORY) as f64).await;
+
+    // Every record came, and again only what was under way when the collector went.
+    let mut came = std::mem::take(&mut *collector.sink.0.lock().unwrap());
+    let requests = came.len() as u64;
+    came.sort_unstable();
+    came.dedup();
+    assert!(
+        came.iter().copied().eq(HISTORY..total),
+        "{} records",
+        came.len()
+    );
+    let again = requests - came.len() as u64;
+    let outages = service.millis() / HOUR / 10 + 1;
+    assert!(again <= outages * 512, "{again} records came again");
+
+    // Seen by Prometheus, at its last scrape: increase() then has nothing to extrapolate.
+    let last = prometheus
+        .query("max(timestamp(orgdata_audit_events_total))")
+        .await;
+    let (last, window) = (
+        number(&last[0]["value"][1]),
+        begun.0.elapsed().as_secs() + 60,
+    );
+    let at = |time: f64| format!("{time:.3}");
+    let mut truth: BTreeMap<Vec<String>, f64> = BTreeMap::new();
+    for [kind, actor] in (HISTORY..total).map(labels) {
+        let key = vec![format!("ACTIVITY_{kind}"), actor.to_string()];
+        *truth.entry(key).or_default() += 1.0;
+    }
+    let increase = format!("increase(orgdata_audit_events_total[{window}s])");
+    let names = ["activity_type", "actor"];
+    let mut seen = prometheus.by_at(&names, &increase, &at(last)).await;
+    seen.values_mut().for_each(|value| *value = value.round());
+    assert_eq!(seen, truth);
+    let (hour, ids) = service.tickets();
+    let mut tickets: BTreeMap<Vec<String>, f64> = BTreeMap::new();
+    for id in ids {
+        *tickets
+            .entry(ticket(id, hour).map(str::to_owned).to_vec())
+            .or_default() += 1.0;
+    }
+    let labels = ["state", "ticket_type"];
+    assert_eq!(prometheus.by(&labels, "orgdata_tickets > 0").await, tickets);
+
+    let day = DAY / 1000 / SPEED;
+    let days = 60 * minutes / day;
+    println!(
+        "{days} days, {} events, {} series: each increase() is true; {} records came, {again} of them again",
+        total - HISTORY,
+        truth.len(),
+        requests
+    );
+    for (name, metric, growth) in [
+        ("memory", "process_resident_memory_bytes", 1.05),
+        ("state file", "orgdata_state_size_bytes", 1.05),
+        ("open files", "process_open_fds", 1.1),
+        ("series", "scrape_samples_post_metric_relabeling", 1.01),
+        ("backlog", "orgdata_otlp_backlog_records", 2.0),
+    ] {
+        let largest_of_day = format!("max_over_time({metric}[{day}s])");
+        let mut largest = Vec::new();
+        for end in 1..=days {
+            let end = begun.1.as_second() + (end * day).cast_signed();
+            let value = prometheus
+                .by_at(&[], &largest_of_day, &end.to_string())
+                .await;
+            largest.push(value[&vec![]]);
+        }
+        println!("{name} at most, by day: {largest:?}");
+        // The first day has no series at its beginning.
+        if let [_, early @ .., _, _] = &largest[..]
+            && let Some(early) = early.get(..3)
+        {
+            let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+            let (early, late) = (most(early), most(&largest[4..]));
+            assert!(late <= early * growth, "{name}: {early}, and {late} later");
+        }
+    }
+}
