@@ -212,6 +212,8 @@ async fn a_month_changes_neither_memory_nor_files_and_every_number_is_true() {
         .shipped()
         .state(&directory.path().join("state.db"))
         .flag("--audit.poll-interval", "1s")
+        // An hour of the service's, as its clock is the one by which entries grow old.
+        .flag("--audit.reread-interval", "5s")
         .flag("--tickets.scan-interval", "5s")
         .flag("--metrics.zero-hold", "10s")
         .flag("--metrics.max-actors", &ACTORS.to_string())
