@@ -17,7 +17,7 @@ const MAX_MESSAGE: usize = 100;
 
 /// `dead-letters`.
 #[derive(Clone, Debug, Args)]
-#[command(mut_args = with_variable)]
+#[command(mut_args = with_variable, arg_required_else_help = false)]
 pub struct DeadLettersArgs {
     /// The exporter's state file
     #[arg(id = "state.path", long, value_name = "FILE", default_value = DEFAULT_STATE_PATH)]

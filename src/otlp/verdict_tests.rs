@@ -93,6 +93,17 @@ fn every_grpc_status_has_a_verdict() {
             "protocol error: missing grpc-status trailer",
             "hold not_otlp",
         ),
+        // Proxies that answer without a gRPC status.
+        (
+            &[C::Unknown, C::Internal],
+            "grpc-status header missing, mapped from HTTP status code 413",
+            "split too_large",
+        ),
+        (
+            &[C::Internal],
+            "protocol error: while receiving response with status: 401 Unauthorized",
+            "hold unauthorized",
+        ),
         (
             &[
                 C::Unknown,
@@ -112,6 +123,17 @@ fn every_grpc_status_has_a_verdict() {
             );
         }
     }
+}
+
+#[test]
+fn a_status_of_a_proxy_or_a_timeout_says_so() {
+    let message = |words| match of_grpc(Code::DeadlineExceeded, words, None) {
+        Verdict::Hold(refusal) => refusal.message,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(message(""), "no answer in time: DeadlineExceeded");
+    let proxy = message("mapped from HTTP status code 503");
+    assert!(proxy.starts_with("HTTP 503"), "{proxy}");
 }
 
 #[test]

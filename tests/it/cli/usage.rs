@@ -11,6 +11,7 @@ const URL: &str = "--api.base-url=https://api.example.com";
 
 /// Wrong command lines, and words of their errors.
 const WRONG: &str = "
+dead-letters => list, replay, drop
 --audit.poll-interval=fast URL => --audit.poll-interval | fast | 15s
 --audit.poll-interval=1M URL => 1M | write 1m for a minute
 --audit.start=1M URL => --audit.start | write 1m for a minute
