@@ -28,8 +28,8 @@ const HOUR: u64 = 3_600_000;
 /// The service's milliseconds between two events: 200,000 a day.
 const EVERY: u64 = DAY / 200_000;
 
-/// Entries that exist when the exporter starts.
-const HISTORY: u64 = 1_000;
+/// Entries that exist when the exporter starts, one for each minute before.
+const HISTORY: u64 = 5_000;
 
 /// The service keeps two days.
 const KEPT: u64 = 2 * DAY / EVERY;
@@ -116,8 +116,10 @@ impl Service {
         let mut items = String::with_capacity(400_000);
         for entry in (start..end).rev() {
             let [kind, actor] = labels(entry);
-            let since = entry.saturating_sub(HISTORY) * EVERY;
-            let at = self.started + Duration::from_millis(since);
+            let at = match entry.checked_sub(HISTORY) {
+                Some(since) => self.started + Duration::from_millis(since * EVERY),
+                None => self.started - Duration::from_secs(60 * (HISTORY - entry)),
+            };
             write!(
                 items,
                 "{}{{\"id\":\"{entry:09}\",\"type\":\"ACTIVITY_{kind}\",\"occurredAt\":\"{at}\",\"createdAt\":\"{at}\",\"updatedAt\":\"{at}\",\
