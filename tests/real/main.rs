@@ -26,12 +26,12 @@ mod examples;
 mod formats;
 mod helm;
 mod image;
+mod interop;
 mod kubernetes;
 mod manifests;
 mod prometheus;
 mod refusals;
 mod release;
-mod rotel;
 mod systemd;
 mod web;
 

@@ -1,4 +1,4 @@
-//! Prometheus, VictoriaMetrics and Alertmanager.
+//! Prometheus, VictoriaMetrics, vmagent and Alertmanager.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +13,8 @@ use crate::support::files::{array, text};
 /// A server that scrapes and answers PromQL.
 pub(crate) struct Prometheus {
     _process: Process,
+    /// What scrapes for it.
+    agent: Option<(Process, TempDir)>,
     base: String,
     victoria_metrics: bool,
     dir: TempDir,
@@ -37,7 +39,7 @@ fn one(value: f64) -> impl Fn(&Value) -> bool {
 }
 
 impl Prometheus {
-    /// Starts `prometheus` (2.42, the oldest supported), `prometheus3` (the current one) or `victoria-metrics` on targets given as
+    /// Starts `prometheus` (2.42, the oldest supported), `prometheus3` (the current one), `victoria-metrics`, or `vmagent` in front of that, on targets given as
     /// `host:port`, with an interval such as `1s`.
     pub(crate) async fn start(program: &str, targets: &[&str], interval: &str) -> Self {
         let targets = json!([{ "targets": targets }]);
@@ -63,7 +65,31 @@ impl Prometheus {
         Self::start_with("prometheus3", config).await
     }
 
+    /// Starts VictoriaMetrics, and a vmagent that scrapes and sends it the samples.
+    async fn start_agent(config: &Value) -> Self {
+        let nothing = json!({ "scrape_configs": [] });
+        let mut store = Box::pin(Self::start_with("victoria-metrics", nothing)).await;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.yml");
+        fs::write(&file, config.to_string()).unwrap();
+        let arguments = |[port]: [u16; 1]| {
+            vec![
+                format!("-promscrape.config={}", file.display()),
+                format!("-remoteWrite.url={}/api/v1/write", store.base),
+                format!("-remoteWrite.tmpDataPath={}", dir.path().display()),
+                format!("-httpListenAddr=127.0.0.1:{port}"),
+            ]
+        };
+        let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/health");
+        let (agent, _) = Process::start("vmagent", arguments, ready).await;
+        store.agent = Some((agent, dir));
+        store
+    }
+
     pub(crate) async fn start_with(program: &str, config: Value) -> Self {
+        if program == "vmagent" {
+            return Self::start_agent(&config).await;
+        }
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("prometheus.yml");
         // JSON is YAML.
@@ -98,6 +124,7 @@ impl Prometheus {
         let base = format!("http://127.0.0.1:{port}");
         Self {
             _process: process,
+            agent: None,
             base,
             victoria_metrics,
             dir,
