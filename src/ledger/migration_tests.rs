@@ -95,6 +95,7 @@ async fn everything_in_an_old_file_stays() {
         (None, "", None),
         (Some("catch_up"), "down", None),
         (Some("catch_up"), "up", Some("{}")),
+        (Some("recovery"), "down", None),
         (Some("first_start"), "down", Some("the first page")),
         (Some("first_start"), "up", Some("the first page")),
     ] {

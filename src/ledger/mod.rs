@@ -436,3 +436,5 @@ mod migration_tests;
 mod outbox_tests;
 #[cfg(test)]
 mod series_tests;
+#[cfg(test)]
+mod upgrade_tests;

@@ -38,7 +38,7 @@ orgdata.team_request.id /teamRequest/id
 orgdata.team_request.status /teamRequest/status
 ";
 
-fn attributes(entry: &Value) -> Value {
+pub(crate) fn attributes(entry: &Value) -> Value {
     let name = ["/actorUser/firstName", "/actorUser/lastName"];
     let name = name.map(|path| entry.pointer(path).map(text));
     let name: Vec<String> = name
@@ -95,15 +95,21 @@ fn assert_in_order(simulator: &Simulator, came: &[String]) -> BTreeMap<String, u
 }
 
 #[tokio::test]
-#[ignore = "needs the OpenTelemetry Collector"]
+#[ignore = "needs the OpenTelemetry Collector of two versions"]
 async fn every_event_arrives() {
-    for (protocol, compression) in PROTOCOLS
-        .iter()
-        .flat_map(|protocol| [(protocol, "none"), (protocol, "gzip")])
-    {
+    let [grpc, http] = PROTOCOLS;
+    for (program, protocol, compression) in [
+        ("otelcol", grpc, "none"),
+        ("otelcol", grpc, "gzip"),
+        ("otelcol", http, "none"),
+        ("otelcol", http, "gzip"),
+        // A year older.
+        ("otelcol-old", grpc, "gzip"),
+        ("otelcol-old", http, "none"),
+    ] {
         let begun = Timestamp::now();
         let simulator = organization(600, 0).await;
-        let collector = Collector::start().await;
+        let collector = Collector::start_program(program, |_| {}).await;
         let exporter = exporter(&simulator.base_url())
             .otlp(protocol, &collector.endpoint(protocol))
             .flag("--audit.start", "oldest")

@@ -16,7 +16,7 @@ use super::files::path;
 
 pub(crate) use super::binary::{client, until_ok as until};
 
-pub(crate) use collector::{Collector, Rotel};
+pub(crate) use collector::{Collector, Rotel, VictoriaLogs};
 pub(crate) use prometheus::{Alertmanager, Prometheus, number};
 
 /// Another process can take a port between its choice and its use; then other ports are chosen.
@@ -30,11 +30,20 @@ struct Process {
 
 /// Returns the path of an installed program.
 pub(crate) fn binary(name: &str) -> PathBuf {
-    let directory = std::env::var_os("ORGDATA_REAL_PARTS");
-    let directory = directory.map_or_else(|| path("target/real-parts/bin"), PathBuf::from);
-    let program = directory.join(name);
+    let program = place(name);
     assert!(program.is_file(), "{program:?}: run .ci/setup first");
     program
+}
+
+fn place(name: &str) -> PathBuf {
+    let directory = std::env::var_os("ORGDATA_REAL_PARTS");
+    let directory = directory.map_or_else(|| path("target/real-parts/bin"), PathBuf::from);
+    directory.join(name)
+}
+
+/// Returns whether a program is there that not every run has.
+pub(crate) fn is_installed(name: &str) -> bool {
+    place(name).is_file()
 }
 
 /// Runs an installed program in the repository with this standard input. The error is everything that it printed.

@@ -1,4 +1,4 @@
-//! The OpenTelemetry Collector, and rotel, another vendor's collector.
+//! The OpenTelemetry Collector; rotel, another vendor's collector; and VictoriaLogs, a store that takes OTLP itself.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::{Process, until};
+use super::{Process, client, until};
 use crate::support::files::{array, text};
 
 /// An OpenTelemetry Collector that writes every record to a file before it acknowledges it.
@@ -20,6 +20,13 @@ pub(crate) struct Collector {
 pub(crate) struct Rotel {
     process: Process,
     ports: [u16; 2],
+    _dir: TempDir,
+}
+
+/// A store for log records.
+pub(crate) struct VictoriaLogs {
+    _process: Process,
+    base: String,
     _dir: TempDir,
 }
 
@@ -53,6 +60,11 @@ impl Collector {
 
     /// Starts a collector with a changed configuration.
     pub(crate) async fn start_with(change: impl Fn(&mut Value)) -> Self {
+        Self::start_program("otelcol", change).await
+    }
+
+    /// Starts a collector of another version.
+    pub(crate) async fn start_program(program: &str, change: impl Fn(&mut Value)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("otelcol.yaml");
         let arguments = |ports: [u16; 3]| {
@@ -62,7 +74,7 @@ impl Collector {
             fs::write(&file, config.to_string()).unwrap();
             vec![format!("--config=file:{}", file.display())]
         };
-        let (process, ports) = Process::start("otelcol", arguments, Self::health).await;
+        let (process, ports) = Process::start(program, arguments, Self::health).await;
         Self {
             process,
             ports,
@@ -200,6 +212,45 @@ impl Rotel {
             let missing = format!("rotel printed {} of {count} records", printed.len());
             let is_all = printed.len() >= count;
             is_all.then_some(printed).ok_or(missing)
+        })
+        .await
+    }
+}
+
+impl VictoriaLogs {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let arguments = |[port]: [u16; 1]| {
+            vec![
+                format!("-storageDataPath={}", dir.path().display()),
+                format!("-httpListenAddr=127.0.0.1:{port}"),
+                // By default it drops what is older than a week.
+                "-retentionPeriod=100y".to_owned(),
+            ]
+        };
+        let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/health");
+        let (process, [port]) = Process::start("victoria-logs", arguments, ready).await;
+        Self {
+            _process: process,
+            base: format!("http://127.0.0.1:{port}"),
+            _dir: dir,
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("{}/insert/opentelemetry/v1/logs", self.base)
+    }
+
+    /// Waits until it finds at least `count` log records and returns all of them.
+    pub(crate) async fn records_at_least(&self, count: usize) -> Vec<Value> {
+        let query = format!("{}/select/logsql/query?query=*&limit=10000", self.base);
+        until(async || {
+            let answer = client().get(&query).send().await.unwrap();
+            let answer = answer.text().await.unwrap();
+            let found = answer.lines().map(serde_json::from_str);
+            let found: Vec<Value> = found.collect::<Result<_, _>>().unwrap();
+            let is_all = found.len() >= count;
+            is_all.then_some(found).ok_or("records are missing")
         })
         .await
     }

@@ -1,4 +1,4 @@
-//! Prometheus, VictoriaMetrics and Alertmanager.
+//! Prometheus, VictoriaMetrics, vmagent and Alertmanager.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +13,8 @@ use crate::support::files::{array, text};
 /// A server that scrapes and answers PromQL.
 pub(crate) struct Prometheus {
     _process: Process,
+    /// What scrapes for it.
+    agent: Option<(Process, TempDir)>,
     base: String,
     victoria_metrics: bool,
     dir: TempDir,
@@ -51,7 +53,7 @@ fn by(labels: &[&str], promql: &str, result: &Value) -> BTreeMap<Vec<String>, f6
 }
 
 impl Prometheus {
-    /// Starts `prometheus` (2.42, the oldest supported), `prometheus3` (the current one) or `victoria-metrics` on targets given as
+    /// Starts `prometheus` (2.42, the oldest supported), `prometheus3` (the current one), `victoria-metrics`, or `vmagent` or `otelcol-scrape` in front of that, on targets given as
     /// `host:port`, with an interval such as `1s`.
     pub(crate) async fn start(program: &str, targets: &[&str], interval: &str) -> Self {
         let targets = json!([{ "targets": targets }]);
@@ -77,7 +79,47 @@ impl Prometheus {
         Self::start_with("prometheus3", config).await
     }
 
+    /// Starts VictoriaMetrics, and in front of it what scrapes and sends it the samples: vmagent, or a collector.
+    async fn start_agent(program: &str, config: &Value) -> Self {
+        let nothing = json!({ "scrape_configs": [] });
+        let mut store = Box::pin(Self::start_with("victoria-metrics", nothing)).await;
+        let to = format!("{}/api/v1/write", store.base);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.yml");
+        let arguments = |[port]: [u16; 1]| {
+            let listen = format!("127.0.0.1:{port}");
+            let mut arguments = vec![format!("--config=file:{}", file.display())];
+            let mut config = json!({
+                "extensions": { "health_check": { "endpoint": &listen } },
+                "receivers": { "prometheus": { "config": config } },
+                "exporters": { "prometheusremotewrite": { "endpoint": &to } },
+                "service": {
+                    "extensions": ["health_check"], "telemetry": { "metrics": { "level": "none" } },
+                    "pipelines": { "metrics": { "receivers": ["prometheus"], "exporters": ["prometheusremotewrite"] } },
+                },
+            });
+            if program == "vmagent" {
+                config = config["receivers"]["prometheus"]["config"].take();
+                arguments = vec![
+                    format!("-promscrape.config={}", file.display()),
+                    format!("-remoteWrite.url={to}"),
+                    format!("-remoteWrite.tmpDataPath={}", dir.path().display()),
+                    format!("-httpListenAddr={listen}"),
+                ];
+            }
+            fs::write(&file, config.to_string()).unwrap();
+            arguments
+        };
+        let ready = |[port]: [u16; 1]| format!("http://127.0.0.1:{port}/health");
+        let (agent, _) = Process::start(program, arguments, ready).await;
+        store.agent = Some((agent, dir));
+        store
+    }
+
     pub(crate) async fn start_with(program: &str, config: Value) -> Self {
+        if ["vmagent", "otelcol-scrape"].contains(&program) {
+            return Self::start_agent(program, &config).await;
+        }
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("prometheus.yml");
         // JSON is YAML.
@@ -112,6 +154,7 @@ impl Prometheus {
         let base = format!("http://127.0.0.1:{port}");
         Self {
             _process: process,
+            agent: None,
             base,
             victoria_metrics,
             dir,
