@@ -83,7 +83,11 @@ impl Step {
         let there = page.rows.iter().filter(|row| !is_live(row));
         let first = FirstSync {
             at: page.server_time,
-            count_floor: there.map(|row| row.created_at).max(),
+            // What stands below a page of live entries alone was there before, too.
+            count_floor: there
+                .map(|row| row.created_at)
+                .max()
+                .or(started_at.filter(|_| !page.rows.is_empty())),
             history_floor,
             history_until: until,
         };
