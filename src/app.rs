@@ -5,7 +5,6 @@ mod report;
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use orgdata_api::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -13,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{self, Tail};
 use crate::cli::Settings;
-use crate::ledger::{LedgerHandle, OpenError, Status};
+use crate::ledger::{LedgerHandle, LedgerState, OpenError, Status};
 use crate::metrics::certificates::Certificate;
 use crate::metrics::{Loop, Metrics};
-use crate::otlp::{self, Relay, Sender};
+use crate::otlp::{self, Export, Relay, Sender};
 use crate::tickets;
+use crate::util;
 use crate::web::{self, BindError, Bound, Health, WebState};
 
 /// How often queued dead letters are looked for.
@@ -60,10 +60,10 @@ pub struct App {
 
 /// What is made again after the state file was found damaged: counters start at 0 with the new file.
 #[derive(Debug)]
-struct Parts {
-    metrics: Metrics,
-    client: Client,
-    sender: Option<Sender>,
+pub(crate) struct Parts<S = Sender> {
+    pub(crate) metrics: Metrics,
+    pub(crate) client: Client,
+    pub(crate) sender: Option<S>,
 }
 
 // === impl RunError ===
@@ -159,10 +159,43 @@ impl Parts {
             sender,
         })
     }
+}
 
+impl<S: Export + 'static> Parts<S> {
     /// Reads and sends until `shutdown`, or until the state file is damaged and was set aside; returns whether it was.
     async fn work(
         self,
+        settings: &Settings,
+        addresses: &str,
+        health: &Health,
+        shutdown: &CancellationToken,
+    ) -> Result<bool, RunError> {
+        let started = util::now();
+        tracing::debug!(state = %settings.ledger.path, "opening the state file");
+        // Checking a large file takes a while, in which probes are answered.
+        let open = settings.ledger.clone();
+        let open = util::blocking(|| LedgerHandle::open(open));
+        let (ledger, state) = tokio::select! {
+            biased;
+            opened = open => opened.map_err(|_| RunError::Panicked)??,
+            () = shutdown.cancelled() => {
+                tracing::info!("stopped");
+                return Ok(false);
+            }
+        };
+        if let Some(at) = state.recreated_at {
+            let by_us = at.as_microsecond() >= started.as_microsecond();
+            self.metrics.state.recreated(at, by_us);
+        }
+        self.run(ledger, state, settings, addresses, health, shutdown)
+            .await
+    }
+
+    /// Reads and sends with an open state file; see [`work`](Self::work).
+    pub(crate) async fn run(
+        self,
+        ledger: LedgerHandle,
+        state: LedgerState,
         settings: &Settings,
         addresses: &str,
         health: &Health,
@@ -173,27 +206,11 @@ impl Parts {
             client,
             sender,
         } = self;
-        let started = Timestamp::now();
-        tracing::debug!(state = %settings.ledger.path, "opening the state file");
-        // Checking a large file takes a while, in which probes are answered.
-        let open = settings.ledger.clone();
-        let open = tokio::task::spawn_blocking(|| LedgerHandle::open(open));
-        let (ledger, state) = tokio::select! {
-            opened = open => opened.map_err(|_| RunError::Panicked)??,
-            () = shutdown.cancelled() => {
-                tracing::info!("stopped");
-                return Ok(false);
-            }
-        };
         let shown = ledger.status();
         show_status(&metrics, &Status::default(), &shown);
         let max_size = i64::try_from(settings.ledger.max_size).unwrap_or(i64::MAX);
         metrics.state.max_size_bytes.set(max_size);
         metrics.state.created(state.created_at);
-        if let Some(at) = state.recreated_at {
-            let by_us = at.as_microsecond() >= started.as_microsecond();
-            metrics.state.recreated(at, by_us);
-        }
 
         // It goes on while the relay sends its last records.
         let mut follower = JoinSet::new();
@@ -263,7 +280,7 @@ impl Parts {
         match outcome {
             Ok(true) => {
                 ledger.set_aside().await?;
-                metrics.state.recreated(Timestamp::now(), true);
+                metrics.state.recreated(util::now(), true);
             }
             Ok(false) => tracing::info!(unsent = ledger.backlog().records, "stopped"),
             Err(_) => {}

@@ -44,6 +44,7 @@ pub mod fuzz;
 #[cfg(test)]
 mod tests {
     mod corpus;
+    mod simulation;
 }
 
 #[cfg(test)]

@@ -676,5 +676,15 @@ fn what_came_since_the_start_is_live_if_the_first_response_was_late() {
         let step = ranges.page(&request, &page);
         let taken = [(0, expected), (1, Disposition::Ignored)];
         assert_eq!(step.take, taken, "waited {waited} s");
+        // Below a page that has room for one entry, too, what was there before the start is not late.
+        let page = Page {
+            rows: vec![row(2, 95)],
+            ..page
+        };
+        let state = ranges.page(&request, &page).next.state;
+        let most = if waited > 0 { 88 } else { 95 };
+        let floor = state.count_floor().expect("a floor");
+        let is_right = floor <= second(most) && floor > second(most - 1);
+        assert!(is_right, "waited {waited} s: {floor}");
     }
 }

@@ -19,7 +19,7 @@ use crate::ledger::{
     NewEntry, RangeKind, TailState, label_value,
 };
 use crate::metrics::{Loop, Metrics, audit};
-use crate::util::shown_duration;
+use crate::util::{self, shown_duration};
 
 /// The first wait after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ impl Tail {
                 .reread_window
                 .try_into()
                 .unwrap_or(SignedDuration::MAX),
-            started: std::time::Instant::now(),
+            started: util::instant(),
             is_backfill: false,
         };
         let has_known = state.counted.newest.is_some();
@@ -280,11 +280,9 @@ impl Tail {
             Ok(page) => page,
             Err(error) => {
                 let old = self.ranges.clone();
-                let failed = self
-                    .ranges
-                    .failed(request, is_refused(&error), Timestamp::now());
+                let failed = self.ranges.failed(request, is_refused(&error), util::now());
                 if let Some((_, gap)) = failed {
-                    let mut commit = Commit::new(Timestamp::now());
+                    let mut commit = Commit::new(util::now());
                     commit.gaps.push(gap);
                     if let Err(error) = self.save(commit).await {
                         self.ranges = old;
@@ -459,14 +457,12 @@ impl Tail {
         let before = if full {
             Timestamp::MAX
         } else {
-            Timestamp::now()
-                .checked_sub(MAX_HOLD)
-                .unwrap_or(Timestamp::MIN)
+            util::now().checked_sub(MAX_HOLD).unwrap_or(Timestamp::MIN)
         };
         let mut ranges = self.ranges.clone();
         if ranges.release(before) > 0 {
             std::mem::swap(&mut self.ranges, &mut ranges);
-            if let Err(error) = self.save(Commit::new(Timestamp::now())).await {
+            if let Err(error) = self.save(Commit::new(util::now())).await {
                 self.ranges = ranges;
                 return Err(error);
             }

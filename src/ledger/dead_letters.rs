@@ -10,7 +10,7 @@ use super::open::{OpenError, open_beside};
 use super::outbox::{self, PageWriter, RawRecord};
 use super::types::RecordKind;
 use super::{LedgerError, micros, timestamp};
-use crate::util::labels;
+use crate::util::{self, labels};
 
 /// Dead letters take at most this part of `--state.max-size`.
 const SHARE: u64 = 4;
@@ -312,7 +312,7 @@ pub(super) fn insert(
         transaction
             .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
             .execute(params![
-                micros(Timestamp::now()),
+                micros(util::now()),
                 micros(letter.arrived_at),
                 letter.reason.as_str(),
                 letter.message,

@@ -39,7 +39,7 @@ pub(crate) use outbox::{decompress, split, split_json};
 pub(crate) use series::label_value;
 pub(crate) use types::EventIds;
 
-use crate::util::lock;
+use crate::util::{blocking, lock};
 use commit::Ledger;
 use size::Size;
 
@@ -235,7 +235,7 @@ impl LedgerHandle {
         let full = self.inner.size.is_full(self.status().backlog);
         if full && self.inner.size.start_tidying() {
             let this = self.clone();
-            tokio::task::spawn_blocking(move || {
+            blocking(move || {
                 this.lock().tidy();
                 this.inner.size.end_tidying();
             });
@@ -283,7 +283,7 @@ impl LedgerHandle {
     pub async fn set_aside(&self) -> Result<(), OpenError> {
         let this = self.clone();
         let why = self.inner.damage.get().cloned().unwrap_or_default();
-        tokio::task::spawn_blocking(move || this.lock().set_aside(&why))
+        blocking(move || this.lock().set_aside(&why))
             .await
             .unwrap_or(Ok(()))
     }
@@ -369,7 +369,7 @@ impl LedgerHandle {
             return Err(LedgerError::Damaged(damage.clone()));
         }
         let this = self.clone();
-        let result = tokio::task::spawn_blocking(move || f(&mut this.lock()))
+        let result = blocking(move || f(&mut this.lock()))
             .await
             .unwrap_or_else(|error| Err(LedgerError::Other(format!("internal error: {error}"))));
         match &result {

@@ -12,6 +12,7 @@ use super::commit::{Ledger, add_totals};
 use super::dead_letters::{self, DeadLetter, DeadReason};
 use super::types::{Gap, GapReason, RecordKind, Total, TraceContext};
 use super::{LedgerError, micros, timestamp};
+use crate::util;
 
 /// lz4 compresses no better than this.
 const MAX_RATIO: usize = 255;
@@ -287,7 +288,7 @@ impl Ledger {
                 damaged.arrived_at, damaged.error
             ),
         };
-        let now = Timestamp::now();
+        let now = util::now();
         let mut page = PageWriter::default();
         page.push(
             &*self.settings.encoder,

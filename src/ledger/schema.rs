@@ -10,6 +10,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 use super::tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
 use super::types::EventId;
 use super::{micros, pack_ids, timestamp, unpack_text};
+use crate::util;
 
 /// The version of the schema that this program writes.
 pub(super) const VERSION: i64 = 3;
@@ -229,11 +230,11 @@ fn migrate_to_third(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
             id: place,
             kind: RangeKind::History,
             cursor: None,
-            received_at: Timestamp::now(),
+            received_at: util::now(),
             end: None,
             oldest: None,
             page: Vec::new(),
-            opened_at: Timestamp::now(),
+            opened_at: util::now(),
             last_contact: None,
             expected: false,
             older_pages: 0,
@@ -340,7 +341,7 @@ pub(super) fn insert_state(
     filters: &str,
     recreated: bool,
 ) -> rusqlite::Result<()> {
-    let now = micros(Timestamp::now());
+    let now = micros(util::now());
     let tail = TailState {
         filters: filters.to_owned(),
         ..TailState::default()

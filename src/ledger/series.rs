@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::types::{ActorRef, Changes, Commit, Disposition, NewEvent, Series, Total};
 use super::{Settings, micros, timestamp};
-use crate::util::one_line;
+use crate::util::{self, one_line};
 
 /// The label of an event without an actor.
 pub const NO_ACTOR: &str = "none";
@@ -128,7 +128,7 @@ impl Labels {
             |row| row.get(0),
         )?;
         // By the service's clock, which may be far from this machine's.
-        let now = newest.map_or_else(Timestamp::now, timestamp);
+        let now = newest.map_or_else(util::now, timestamp);
         let mut actors = connection.prepare(
             "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
         )?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::tail_state::TailState;
-use crate::util::labels;
+use crate::util::{self, labels};
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -240,7 +240,7 @@ impl Commit {
     /// Returns a commit that changes nothing yet, for a page that the service sent at `server_time`.
     pub fn new(server_time: Timestamp) -> Self {
         Self {
-            arrived_at: Timestamp::now(),
+            arrived_at: util::now(),
             server_time,
             trace: None,
             entries: Vec::new(),

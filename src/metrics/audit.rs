@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::family::{Descriptor, Writer, descriptors, seconds};
 use super::series::Series;
 pub use super::series::Trace;
-use crate::util::{labels, lock};
+use crate::util::{self, labels, lock};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
 const DELAY_BUCKETS: [f64; 12] = [
@@ -303,7 +303,7 @@ impl Collector for AuditMetrics {
         let ranges = || RangeKind::ALL.into_iter().zip(table.ranges);
         let counts = ranges().map(|(kind, (count, _))| ([kind.as_str()], count));
         families.gauges(OPEN_RANGES, counts)?;
-        let age = |at: Timestamp| (seconds(Timestamp::now()) - seconds(at)).max(0.0);
+        let age = |at: Timestamp| (seconds(util::now()) - seconds(at)).max(0.0);
         let ages = ranges().filter_map(|(kind, (_, at))| Some(([kind.as_str()], age(at?))));
         families.gauges(OPEN_RANGE_AGE, ages)?;
         families.gauge(PAUSED, u32::from(table.paused))?;

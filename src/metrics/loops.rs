@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::family::{Writer, descriptors, seconds};
-use crate::util::{labels, lock};
+use crate::util::{self, labels, lock};
 
 descriptors! {
     /// Whether the last round of a loop succeeded: audit (reading audit logs), tickets (scanning tickets), otlp (delivering
@@ -71,7 +71,7 @@ impl Loops {
     pub fn success(&self, which: Loop) {
         let state = &mut lock(&self.0)[which as usize];
         (state.enabled, state.up) = (true, Some(true));
-        state.last_success = Some(Timestamp::now());
+        state.last_success = Some(util::now());
     }
 
     /// Reports that a round failed now; the two texts are those of [`Failure`].
@@ -79,7 +79,7 @@ impl Loops {
         let state = &mut lock(&self.0)[which as usize];
         (state.enabled, state.up) = (true, Some(false));
         state.last_failure = Some(Failure {
-            at: Timestamp::now(),
+            at: util::now(),
             summary: summary.into(),
             message: message.into(),
         });

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -33,7 +32,7 @@ use crate::ledger::{
     Backlog, DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
 };
 use crate::metrics::{Loop, Loops, OtlpMetrics};
-use crate::util::{Backoff, shown_duration};
+use crate::util::{self, Backoff, shown_duration};
 
 /// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
 const MAX_REQUEST: usize = 3 * 1024 * 1024;
@@ -219,6 +218,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
                 Next::After(wait) => (wait, false),
             };
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => {}
                 () = self.outbox.changed(), if changes => {}
                 () = health.waiting(Loop::Otlp, tokio::time::sleep(wait)) => {}
@@ -353,7 +353,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         }
         self.answered();
         self.rejections = 0;
-        let now = Timestamp::now();
+        let now = util::now();
         for page in batch.records.chunk_by(|a, b| a.arrived_at == b.arrived_at) {
             let delay = now.duration_since(page[0].arrived_at);
             let delay = Duration::try_from(delay).unwrap_or_default();

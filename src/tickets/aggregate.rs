@@ -15,7 +15,7 @@ use super::row::{Row, deal_key};
 use super::scan::{MAX_SCAN, MAX_TICKETS};
 use super::snapshot::{Clock, MIN_AGES, Snapshot};
 use crate::metrics::tickets::Label;
-use crate::util::shown_id;
+use crate::util::{self, shown_id};
 
 /// The numbers of one scan so far.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl Aggregate {
         for priority in self.deals.into_values() {
             *snapshot.deals.entry(priority).or_default() += 1;
         }
-        snapshot.taken_at = Timestamp::now();
+        snapshot.taken_at = util::now();
         (snapshot.duration, snapshot.doubt) = (duration, doubt);
         snapshot.tickets = self.ids.len() as u64;
         self.snapshot

@@ -1,12 +1,16 @@
 //! Shared by all modules: delays between attempts, text that is safe to log, throttled warnings, and
 //! values of flags.
 
+#[cfg(test)]
+pub(crate) mod simulated;
 pub mod throttle;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use humantime::FormattedDuration;
+use jiff::Timestamp;
+use tokio::task::JoinHandle;
 
 pub use orgdata_api::{Backoff, MAX_SHOWN, error_chain, labels, location, one_line, sanitize};
 
@@ -16,6 +20,35 @@ const MAX_SHOWN_ID: usize = 64;
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the present by this machine's clock.
+pub(crate) fn now() -> Timestamp {
+    #[cfg(test)]
+    if let Some(now) = simulated::now() {
+        return now;
+    }
+    Timestamp::now()
+}
+
+/// Returns the present for durations.
+pub(crate) fn instant() -> std::time::Instant {
+    #[cfg(test)]
+    if simulated::now().is_some() {
+        return tokio::time::Instant::now().into_std();
+    }
+    std::time::Instant::now()
+}
+
+/// Runs what blocks, such as a call of SQLite, outside of the runtime's threads. It runs to its end even if nobody waits.
+pub(crate) fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    #[cfg(test)]
+    if let Some(disk) = simulated::disk() {
+        return tokio::spawn(simulated::call(disk, call));
+    }
+    tokio::task::spawn_blocking(call)
 }
 
 /// Returns an id for a log line.

@@ -16,7 +16,7 @@ use super::Endpoint;
 use super::backoff::Backoff;
 use super::budget::{Budget, LONGEST_WAIT};
 use super::error::{ApiError, Failed, FailureReason, LONGEST_PAUSE};
-use super::exchange::{self, Response};
+use super::exchange::{self, Response, Transport};
 use super::key::KeySource;
 use super::observer::Observer;
 use super::page::{AuditPage, Page, TicketPage};
@@ -60,6 +60,8 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     http: reqwest::Client,
+    /// Answers in place of a server.
+    transport: Option<Transport>,
     settings: Settings,
     /// Held while the key file is read.
     key_lock: Arc<Mutex<()>>,
@@ -80,11 +82,30 @@ impl Client {
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
         Ok(Self(Arc::new(Inner {
             http: exchange::http_client(&settings)?,
+            transport: None,
             key_lock: Arc::default(),
             budget: Budget::new(settings.max_requests_per_second),
             observer: Box::new(observer),
             settings,
         })))
+    }
+
+    /// For tests: returns a client of its own, whose requests are answered in this process and not by a server.
+    #[doc(hidden)]
+    pub fn in_process(
+        &self,
+        settings: Settings,
+        observer: impl Observer + 'static,
+        transport: Transport,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            http: self.0.http.clone(),
+            transport: Some(transport),
+            key_lock: Arc::default(),
+            budget: Budget::new(settings.max_requests_per_second),
+            observer: Box::new(observer),
+            settings,
+        }))
     }
 
     /// Returns the settings of the client.
@@ -197,7 +218,9 @@ impl Client {
         let mut bytes = 0;
         let sent = Instant::now();
         let request = self.0.http.get(url).query(pairs);
-        let response = exchange::send(request, &key, settings.timeout, deadline, &mut bytes)
+        let transport = self.0.transport.as_ref();
+        let limits = (settings.timeout, deadline);
+        let response = exchange::send(request, transport, &key, limits, &mut bytes)
             .instrument(span.clone())
             .await;
         let observer = &self.0.observer;

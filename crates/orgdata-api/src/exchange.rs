@@ -1,5 +1,8 @@
 //! One HTTP exchange: the key goes to one host only, and time and body are bounded.
 
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -20,6 +23,12 @@ const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 /// The maximum number of redirects that are followed on the same host.
 const MAX_REDIRECTS: usize = 3;
 
+/// For tests: answers requests in this process; `None` stands for a connection that is reset.
+#[derive(Clone)]
+pub struct Transport(pub Arc<dyn Fn(reqwest::Request) -> Answer + Send + Sync>);
+
+type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
+
 /// A response. The body of an error may be incomplete: it is empty if it did not arrive, and cut after the part that
 /// is examined.
 pub(super) struct Response {
@@ -28,6 +37,14 @@ pub(super) struct Response {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
+}
+
+// === impl Transport ===
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transport")
+    }
 }
 
 // === impl Response ===
@@ -69,21 +86,27 @@ pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String
     builder.build().map_err(|error| error_chain(&error))
 }
 
-/// Sends a request with the key and reads the response until `deadline`, which is `limit` after the key was asked for.
+/// Sends a request with the key and reads the response until a deadline, which is a limit after the key was asked for.
 /// `bytes` is set to the bytes of the body that arrived, also if the exchange fails.
 pub(super) async fn send(
     request: reqwest::RequestBuilder,
+    transport: Option<&Transport>,
     key: &HeaderValue,
-    limit: Duration,
-    deadline: Instant,
+    (limit, deadline): (Duration, Instant),
     bytes: &mut usize,
 ) -> Result<Response, ApiError> {
     let request = request
         .header(KEY_HEADER, key)
         .header("accept", "application/json");
-    let sent = timeout_at(deadline, request.send()).await;
-    let response = sent.map_err(|_| timed_out(limit, 0))?;
-    let response = response.map_err(not_connected)?;
+    let sent = async {
+        let Some(Transport(answer)) = transport else {
+            return request.send().await.map_err(not_connected);
+        };
+        let answer = answer(request.build().map_err(not_connected)?).await;
+        answer.ok_or_else(|| ApiError::new(FailureReason::Connect, "connection reset"))
+    };
+    let response = timeout_at(deadline, sent).await;
+    let response = response.map_err(|_| timed_out(limit, 0))??;
     let mut received = Response {
         status: response.status(),
         url: response.url().clone(),

@@ -21,6 +21,8 @@ pub use backoff::Backoff;
 pub use bounded::Bounded;
 pub use client::{Client, Settings, parse_retry_after};
 pub use error::{ApiError, FailureReason};
+#[doc(hidden)]
+pub use exchange::Transport;
 pub use key::{KEY_VARIABLE, KeySource};
 pub use number::NumberText;
 pub use observer::Observer;

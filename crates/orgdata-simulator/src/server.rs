@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::State;
 use axum::response::IntoResponse as _;
-use http::Request;
 use http::header::DATE;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -106,14 +107,10 @@ async fn connection(stream: TcpStream, server: Server, router: Router) {
         let (router, sim) = (router.clone(), Arc::clone(&sim));
         async move {
             let Ok(response) = router.oneshot(request.map(Body::new)).await;
-            if response.extensions().get::<Reset>().is_some() {
-                return Err(io::Error::from(io::ErrorKind::ConnectionReset));
-            }
-            let date = (!sim.readings().no_date).then(|| [(DATE, http_date(sim.millis()))]);
-            Ok((date, response).into_response())
+            let response = sim.finished(response);
+            response.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionReset))
         }
     });
-    // The date is the simulator's, not the machine's.
     let mut serving = http1::Builder::new()
         .auto_date_header(false)
         .serve_connection(TokioIo::new(stream), service);
@@ -133,6 +130,26 @@ async fn connection(stream: TcpStream, server: Server, router: Router) {
 // === impl Simulator ===
 
 impl Simulator {
+    /// Answers one request in this process; `None` stands for a connection that is reset.
+    pub async fn answer(self: &Arc<Self>, request: Request<Body>) -> Option<Response<Body>> {
+        let server = Server {
+            sim: Arc::clone(self),
+            stopping: CancellationToken::new(),
+        };
+        let response = answer::answer(State(server), request).await;
+        self.finished(response)
+    }
+
+    /// Adds the date to a response; `None` if the connection is reset instead.
+    fn finished(&self, response: Response<Body>) -> Option<Response<Body>> {
+        if response.extensions().get::<Reset>().is_some() {
+            return None;
+        }
+        // The date is the simulator's, not the machine's.
+        let date = (!self.readings().no_date).then(|| [(DATE, http_date(self.millis()))]);
+        Some((date, response).into_response())
+    }
+
     /// Creates a simulator and serves it on a free loopback port.
     ///
     /// # Errors

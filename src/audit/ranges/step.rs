@@ -10,6 +10,7 @@ use super::{
 };
 use crate::audit::Start;
 use crate::ledger::{Disposition, EventIds, FirstSync, Gap, GapReason, Range, RangeKind};
+use crate::util;
 
 /// What a page means.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ impl Step {
             return;
         }
         let next = &mut self.next;
-        let waited = next.limits.started.elapsed();
+        let waited = util::instant().saturating_duration_since(next.limits.started);
         // By the service's clock.
         let started_at = SignedDuration::try_from(waited)
             .ok()
@@ -83,7 +84,11 @@ impl Step {
         let there = page.rows.iter().filter(|row| !is_live(row));
         let first = FirstSync {
             at: page.server_time,
-            count_floor: there.map(|row| row.created_at).max(),
+            // What stands below a page of live entries alone was there before, too.
+            count_floor: there
+                .map(|row| row.created_at)
+                .max()
+                .or(started_at.filter(|_| !page.rows.is_empty())),
             history_floor,
             history_until: until,
         };
@@ -398,7 +403,7 @@ fn range(
         oldest: page.rows.iter().map(|row| row.created_at).min(),
         page: page.rows.iter().map(|row| row.id).collect(),
         received_at: page.server_time,
-        opened_at: Timestamp::now(),
+        opened_at: util::now(),
         last_contact,
         expected,
         older_pages: 0,

@@ -1,0 +1,244 @@
+//! A collector that accepts, loses its answers, rejects, hangs and comes back, and knows which records it may not get again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use prost::Message as _;
+use tokio::time::sleep;
+
+use super::plan::spread;
+use super::world::{State, World};
+use crate::otlp::{Export, FailureReason, GAP_EVENT, Refusal, Verdict};
+
+/// The time limit of a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) struct Collector {
+    rng: Rng,
+    /// Records that it never accepts.
+    pub(super) poison: HashSet<String>,
+    /// It fails until then, in this way.
+    fails: (Duration, u8),
+    requests: u64,
+    /// The last request with records in each life.
+    last: HashMap<u32, u64>,
+    sent: HashMap<String, Sent>,
+    pub(super) taken: HashMap<String, u32>,
+    /// Records that may be dead letters: refused alone, or in a request of which some were rejected.
+    pub(super) refused: HashSet<String>,
+    pub(super) partly: HashSet<String>,
+}
+
+/// The last time that a record was taken.
+#[derive(Clone, Copy)]
+struct Sent {
+    request: u64,
+    life: u32,
+    /// The exporter had the answer.
+    answered: bool,
+}
+
+/// The exporter's side of it.
+pub(super) struct Sender(pub(super) Arc<World>);
+
+/// What the collector does with a request.
+struct Deed {
+    takes: bool,
+    verdict: Verdict,
+    wait: Duration,
+}
+
+impl Collector {
+    pub(super) fn new(rng: Rng) -> Self {
+        Self {
+            rng,
+            poison: HashSet::new(),
+            fails: (Duration::ZERO, 0),
+            requests: 0,
+            last: HashMap::new(),
+            sent: HashMap::new(),
+            taken: HashMap::new(),
+            refused: HashSet::new(),
+            partly: HashSet::new(),
+        }
+    }
+
+    pub(super) fn fail(&mut self, until: Duration, kind: u8) {
+        self.fails = (until, kind);
+    }
+
+    /// A request came; returns why it must not have come.
+    fn came(&mut self, ids: &[String], life: u32) -> Result<(), String> {
+        self.requests += 1;
+        let distinct: HashSet<&String> = ids.iter().collect();
+        if distinct.len() < ids.len() {
+            return Err("a request has a record twice".to_owned());
+        }
+        for id in ids {
+            let Some(sent) = self.sent.get(id) else {
+                continue;
+            };
+            // A crash between the answer and its commit repeats one request. Records of a partial rejection are sent again if an operator
+            // wants it.
+            let is_last = sent.life < life && self.last.get(&sent.life) == Some(&sent.request);
+            if sent.answered && !is_last && !self.partly.contains(id) {
+                return Err(format!("{id} is sent again, but was acknowledged"));
+            }
+        }
+        if !ids.is_empty() {
+            self.last.insert(life, self.requests);
+        }
+        Ok(())
+    }
+
+    fn decide(
+        &mut self,
+        ids: &[String],
+        bytes: usize,
+        world: &World,
+        state_now: Duration,
+        calm: bool,
+    ) -> Deed {
+        use FailureReason as R;
+        let rng = &mut self.rng;
+        let mut deed = Deed {
+            takes: true,
+            verdict: Verdict::Acknowledged { warning: None },
+            wait: spread(rng, 1, world.plan.latency.as_millis() as u64 + 1),
+        };
+        let refused = |reason| Refusal::new(reason, "simulated");
+        let hold = |reason| Verdict::Hold(refused(reason));
+        let mut refuse = |verdict| (deed.takes, deed.verdict) = (false, verdict);
+        let is_down = state_now < self.fails.0;
+        let kind = if is_down {
+            self.fails.1 % 8
+        } else if !calm && rng.f64() < world.plan.collector_trouble {
+            rng.u8(0..16)
+        } else {
+            u8::MAX
+        };
+        match kind {
+            0 => refuse(hold(R::Connect)),
+            1 => refuse(hold(R::Unauthorized)),
+            2 => refuse(Verdict::Hold(Refusal {
+                retry_after: Some(spread(rng, 1, 600_000)),
+                ..refused(R::Unavailable)
+            })),
+            3 => {
+                refuse(hold(R::Timeout));
+                deed.wait = TIMEOUT;
+            }
+            4 => refuse(Verdict::Suspect(refused(R::ServerError))),
+            5 => refuse(Verdict::Suspect(refused(R::BadRecord))),
+            6 => refuse(hold(R::RateLimited)),
+            // It has the records, and the answer does not arrive.
+            7 => {
+                (deed.verdict, deed.wait) = (hold(R::Timeout), TIMEOUT);
+            }
+            8..12 => deed.verdict = hold(R::Connect),
+            12 if !ids.is_empty() => {
+                deed.verdict = Verdict::PartlyRejected {
+                    rejected: rng.u64(1..=ids.len() as u64),
+                    message: "simulated".to_owned(),
+                };
+            }
+            13 => {
+                deed.verdict = Verdict::Acknowledged {
+                    warning: Some("simulated".to_owned()),
+                };
+            }
+            _ => {}
+        }
+        // These it always finds first, if it answers at all.
+        let answers = !matches!(&deed.verdict, Verdict::Hold(_));
+        if answers && (bytes > world.plan.most_bytes || ids.len() > world.plan.most_records) {
+            (deed.takes, deed.verdict) = (false, Verdict::TooLarge(refused(R::TooLarge)));
+        } else if answers && ids.iter().any(|id| self.poison.contains(id)) {
+            (deed.takes, deed.verdict) = (false, Verdict::Suspect(refused(R::BadRecord)));
+        }
+        deed
+    }
+
+    /// The exporter gets the answer.
+    fn answered(&mut self, ids: &[String], deed: &Deed) {
+        match &deed.verdict {
+            Verdict::Acknowledged { .. } => {
+                for id in ids {
+                    self.sent.get_mut(id).expect("taken").answered = true;
+                }
+            }
+            Verdict::PartlyRejected { .. } => self.partly.extend(ids.iter().cloned()),
+            Verdict::Suspect(_) | Verdict::TooLarge(_) if ids.len() == 1 => {
+                self.refused.insert(ids[0].clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Export for Sender {
+    async fn export(&self, body: Bytes) -> Verdict {
+        let world = &self.0;
+        world.pass().await;
+        let bytes = body.len();
+        let ids = ids(body);
+        let deed = {
+            let state = &mut *world.state();
+            let (now, life, calm) = (state.now(), state.life, state.calm_at.is_some());
+            if let Err(failure) = state.collector.came(&ids, life) {
+                world.fail(state, failure);
+            }
+            let deed = state.collector.decide(&ids, bytes, world, now, calm);
+            if deed.takes {
+                take(state, &ids, life);
+            }
+            let verdict = deed.verdict.reason().map_or("ok", FailureReason::as_str);
+            state.note(
+                &format!("send {ids:?} {verdict}"),
+                ids.len() as u64,
+                u64::from(deed.takes),
+            );
+            deed
+        };
+        sleep(deed.wait).await;
+        world.pass().await;
+        world.state().collector.answered(&ids, &deed);
+        deed.verdict
+    }
+}
+
+fn take(state: &mut State, ids: &[String], life: u32) {
+    let collector = &mut state.collector;
+    for id in ids {
+        *collector.taken.entry(id.clone()).or_default() += 1;
+        let sent = Sent {
+            request: collector.requests,
+            life,
+            answered: false,
+        };
+        collector.sent.insert(id.clone(), sent);
+    }
+}
+
+/// Returns the ids of the entries of a request. A gap has a random one.
+fn ids(body: Bytes) -> Vec<String> {
+    let request = ExportLogsServiceRequest::decode(body).expect("a request");
+    let scopes = request.resource_logs.into_iter().flat_map(|r| r.scope_logs);
+    let records = scopes.flat_map(|scope| scope.log_records);
+    let entries = records.filter(|record| record.event_name != GAP_EVENT);
+    let attributes = entries.filter_map(|record| {
+        let mut attributes = record.attributes.into_iter();
+        attributes.find(|attribute| attribute.key == "log.record.uid")
+    });
+    let values = attributes.filter_map(|attribute| attribute.value?.value);
+    let text = values.filter_map(|value| match value {
+        Value::StringValue(text) => Some(text),
+        _ => None,
+    });
+    text.collect()
+}

@@ -1,0 +1,211 @@
+//! The disk: calls that take time, statements that fail, a full file system, and what a crash leaves of the file.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fastrand::Rng;
+use rusqlite::{Connection, OpenFlags};
+
+use super::plan::{End, spread};
+use super::world::World;
+use crate::util::simulated::Disk;
+
+/// Never, for a call after a crash.
+const NEVER: Duration = Duration::MAX;
+
+/// Tables that the exporter writes to.
+const TABLES: [&str; 8] = [
+    "state",
+    "ranges",
+    "pages",
+    "events",
+    "actors",
+    "totals",
+    "outbox",
+    "dead_letters",
+];
+
+pub(super) struct Files {
+    pub(super) path: PathBuf,
+    rng: Rng,
+    /// Another process that reads the file.
+    reader: Option<Connection>,
+    pub(super) version: Option<i64>,
+    pub(super) heal_at: Option<Duration>,
+    slow: bool,
+    /// The file system is to be full from now on, or to have room again.
+    pub(super) full: Option<bool>,
+    is_full: bool,
+    has_triggers: bool,
+    /// The write-ahead log before the call that was interrupted by a power cut: its header and its length.
+    torn: Option<(Vec<u8>, u64)>,
+    /// What the file holds, as seen last.
+    pub(super) counted: BTreeMap<(String, String), u64>,
+}
+
+impl Files {
+    pub(super) fn new(path: PathBuf, rng: Rng) -> Self {
+        Self {
+            path,
+            rng,
+            reader: None,
+            version: None,
+            heal_at: None,
+            slow: false,
+            full: None,
+            is_full: false,
+            has_triggers: false,
+            torn: None,
+            counted: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the connection of the other process.
+    pub(super) fn reader(&mut self) -> &Connection {
+        let path = &self.path;
+        self.reader.get_or_insert_with(|| {
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Connection::open_with_flags(path, flags).unwrap()
+        })
+    }
+
+    /// Something is wrong with the disk until then.
+    pub(super) fn fail(&mut self, until: Duration, kind: u8) -> u64 {
+        if self.heal_at.is_some() || !self.path.exists() {
+            return 99;
+        }
+        self.heal_at = Some(until);
+        match kind % 10 {
+            0..3 => (self.full, self.is_full) = (Some(true), true),
+            3..5 => self.slow = true,
+            _ => {
+                let table = TABLES[self.rng.usize(0..TABLES.len())];
+                for on in ["INSERT", "UPDATE", "DELETE"] {
+                    let trigger = format!(
+                        "CREATE TRIGGER fail_{on} BEFORE {on} ON {table} BEGIN SELECT RAISE(ABORT, 'injected'); END"
+                    );
+                    // There is no table yet if the file was not begun.
+                    self.has_triggers |= self.reader().execute_batch(&trigger).is_ok();
+                }
+            }
+        }
+        (kind % 10).into()
+    }
+
+    pub(super) fn heal(&mut self) {
+        if std::mem::take(&mut self.is_full) {
+            self.full = Some(false);
+        }
+        if std::mem::take(&mut self.has_triggers) {
+            let drop = "DROP TRIGGER IF EXISTS fail_INSERT; DROP TRIGGER IF EXISTS fail_UPDATE; DROP TRIGGER IF EXISTS fail_DELETE";
+            self.reader().execute_batch(drop).unwrap();
+        }
+        (self.slow, self.heal_at) = (false, None);
+    }
+
+    /// An operator wants dead letters to be sent again.
+    pub(super) fn replay(&mut self) -> usize {
+        if !self.path.exists() {
+            return 0;
+        }
+        let queue = "UPDATE dead_letters SET queued = 1";
+        // There is no table yet if the file was not begun, and the table may be one that fails.
+        self.reader().execute(queue, []).unwrap_or(0)
+    }
+
+    fn wait(&mut self) -> Duration {
+        if self.slow {
+            return spread(&mut self.rng, 10, 20_000);
+        }
+        Duration::from_millis(self.rng.u64(0..4))
+    }
+
+    /// Returns the size of the files.
+    pub(super) fn bytes(&self) -> u64 {
+        let size = |path: &Path| path.metadata().map_or(0, |file| file.len());
+        size(&self.path) + size(&self.log())
+    }
+
+    fn log(&self) -> PathBuf {
+        with_suffix(&self.path, "-wal")
+    }
+
+    /// Returns the header and the length of the write-ahead log.
+    fn log_now(&self) -> (Vec<u8>, u64) {
+        let log = std::fs::read(self.log()).unwrap_or_default();
+        (log[..log.len().min(32)].to_vec(), log.len() as u64)
+    }
+
+    /// Returns what a crash leaves: the files as they are, and after a power cut a part of the last transaction.
+    pub(super) fn remains(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.reader = None;
+        let file = std::fs::read(&self.path).ok()?;
+        let mut log = std::fs::read(self.log()).unwrap_or_default();
+        if let Some((header, length)) = self.torn.take()
+            && log.starts_with(&header)
+            && length < log.len() as u64
+        {
+            log.truncate(self.rng.u64(length..log.len() as u64) as usize);
+        }
+        Some((file, log))
+    }
+
+    /// After the exporter is gone: the files are what the crash left.
+    pub(super) fn put_back(&mut self, remains: Option<(Vec<u8>, Vec<u8>)>) {
+        self.version = None;
+        let Some((file, log)) = remains else { return };
+        std::fs::write(&self.path, file).unwrap();
+        std::fs::write(self.log(), log).unwrap();
+        let _ = std::fs::remove_file(with_suffix(&self.path, "-shm"));
+    }
+
+    /// The exporter ended by itself.
+    pub(super) fn close(&mut self) {
+        (self.reader, self.version, self.torn) = (None, None, None);
+        // Only a running exporter notices that the file system is full.
+        (self.full, self.is_full) = (None, false);
+    }
+
+    pub(super) fn remove(&mut self) {
+        self.reader = None;
+        for suffix in ["", "-wal", "-shm", ".lock"] {
+            let _ = std::fs::remove_file(with_suffix(&self.path, suffix));
+        }
+    }
+}
+
+impl Disk for World {
+    fn before(&self) -> Duration {
+        let state = &mut *self.state();
+        if self.point(state) {
+            return NEVER;
+        }
+        state.files.wait()
+    }
+
+    fn make(&self, call: &mut dyn FnMut()) -> Duration {
+        let state = &mut *self.state();
+        if state.has_crashed {
+            return NEVER;
+        }
+        let log = matches!(state.end, End::PowerCut(_)).then(|| state.files.log_now());
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+            self.fail(state, "a call of the ledger panicked".to_owned());
+            resume_unwind(panic);
+        }
+        if self.point(state) {
+            state.files.torn = log;
+            return NEVER;
+        }
+        self.look(state);
+        state.files.wait()
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

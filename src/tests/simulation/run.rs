@@ -1,0 +1,232 @@
+//! One history: lives of the exporter, one after the other, in one thread and on a paused clock.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use clap::Parser as _;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::collector::Sender;
+use super::plan::{End, Plan};
+use super::service::transport;
+use super::world::World;
+use crate::api::{self, Client};
+use crate::app::Parts;
+use crate::cli::{Flags, Settings};
+use crate::health::Health;
+use crate::ledger::{LedgerHandle, StatePath};
+use crate::metrics::Metrics;
+use crate::util;
+
+/// The time that the exporter may take to stop in addition to the grace period: the last settlement, and calls under way.
+const STOP: Duration = Duration::from_secs(2);
+
+/// How a life ended.
+#[derive(PartialEq)]
+enum Ended {
+    Crash,
+    /// As it was asked to, or because the file could not be opened.
+    Itself,
+    Done,
+}
+
+/// What a history was.
+pub(super) struct Outcome {
+    /// The same for the same seed.
+    pub(super) trace: u64,
+    pub(super) commits: u64,
+    pub(super) lives: u32,
+}
+
+/// Plays the history of a seed.
+pub(super) fn history(seed: u64, prints: bool) -> Result<Outcome, String> {
+    thread_local! {
+        static DIRECTORY: RefCell<Option<tempfile::TempDir>> = const { RefCell::new(None) };
+    }
+    let path = DIRECTORY.with_borrow_mut(|directory| {
+        // In memory if possible: what a disk adds is simulated.
+        let make = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        directory
+            .get_or_insert_with(|| make().unwrap())
+            .path()
+            .join("state.db")
+    });
+    let world = World::new(seed, path.clone(), prints);
+    let settings = settings(&world.plan, &path);
+    world.state().files.remove();
+    // Jitter and fencing tokens; making the directory took some of it.
+    fastrand::seed(seed);
+    loop {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let ended = runtime.block_on(live(&world, &settings));
+        let remains = (ended == Ended::Crash).then(|| world.state().files.remains());
+        runtime.block_on(async { world.end_runtime() });
+        // Whatever was under way is gone.
+        drop(runtime);
+        match remains {
+            Some(remains) => world.state().files.put_back(remains),
+            None => world.state().files.close(),
+        }
+        if ended == Ended::Done || world.state().failure.is_some() {
+            break;
+        }
+    }
+    let mut result = world.check_end(&settings.ledger);
+    let state = &mut *world.state();
+    state.files.remove();
+    if let Some(failure) = state.failure.take() {
+        result = Err(failure);
+    }
+    result.map_err(|error| format!("seed {seed}: {error}"))?;
+    Ok(Outcome {
+        trace: state.trace(),
+        commits: state.counts.get("commits").copied().unwrap_or(0),
+        lives: state.life,
+    })
+}
+
+/// One life, from its start or the start of the pause before it.
+async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
+    world.begin_runtime();
+    let mut script = pin!(world.script());
+    let pause = world.begin_life();
+    tokio::select! {
+        biased;
+        () = &mut script => {}
+        () = sleep(pause) => {}
+    }
+    let metrics = Metrics::new(settings.zero_hold);
+    let ledger = settings.ledger.clone();
+    let mut open = util::blocking(move || LedgerHandle::open(ledger));
+    let opened = tokio::select! {
+        biased;
+        () = world.crashed.notified() => return Ended::Crash,
+        opened = &mut open => opened,
+        () = &mut script => return Ended::Crash,
+    };
+    let (ledger, state) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => {
+            let state = &mut *world.state();
+            state.note("cannot open", 0, 0);
+            if state.calm_at.is_some() {
+                world.fail(state, error.to_string());
+            }
+            return Ended::Itself;
+        }
+        Err(_) => return Ended::Crash,
+    };
+    let client = client(settings.api.clone(), &metrics, world);
+    let parts = Parts {
+        metrics: metrics.clone(),
+        client,
+        sender: Some(Sender(world.clone())),
+    };
+    {
+        let state = &mut *world.state();
+        state.tail_at = state.now();
+        (state.metrics, state.ledger) = (Some(metrics), Some(ledger.clone()));
+    }
+    let (health, shutdown) = (Health::default(), CancellationToken::new());
+    let run = parts.run(ledger, state, settings, "", &health, &shutdown);
+    let mut run = pin!(run);
+    let end = world.state().end;
+    let stop = match end {
+        End::Stop(after) => after,
+        _ => Duration::MAX,
+    };
+    let is_done = tokio::select! {
+        biased;
+        () = world.crashed.notified() => return Ended::Crash,
+        outcome = &mut run => {
+            world.fail(&mut world.state(), format!("the exporter ended: {outcome:?}"));
+            return Ended::Crash;
+        }
+        () = world.done.notified() => true,
+        () = sleep(stop) => false,
+        () = &mut script => return Ended::Crash,
+    };
+    let stuck = health.stuck();
+    if !stuck.is_empty() {
+        world.fail(&mut world.state(), format!("stuck: {stuck:?}"));
+    }
+    world.state().note("stop", 0, 0);
+    shutdown.cancel();
+    let asked = Instant::now();
+    let stopped = tokio::select! {
+        biased;
+        () = world.crashed.notified() => return Ended::Crash,
+        stopped = timeout(settings.shutdown_grace + STOP, run) => stopped,
+        () = &mut script => return Ended::Crash,
+    };
+    let state = &mut *world.state();
+    match stopped {
+        Ok(Ok(false)) => {}
+        other => world.fail(
+            state,
+            format!("asked to stop: {other:?} after {:?}", asked.elapsed()),
+        ),
+    }
+    state.note("stopped", 0, 0);
+    if is_done { Ended::Done } else { Ended::Itself }
+}
+
+/// A client of the world's service. To make the first one takes longer than many histories.
+fn client(settings: api::Settings, metrics: &Metrics, world: &Arc<World>) -> Client {
+    static FIRST: OnceLock<Client> = OnceLock::new();
+    let first = FIRST.get_or_init(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Client::new(settings.clone(), metrics.api.clone()).unwrap()
+    });
+    first.in_process(settings, metrics.api.clone(), transport(world))
+}
+
+fn settings(plan: &Plan, path: &Path) -> Settings {
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: Flags,
+    }
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    let mut settings = SETTINGS
+        .get_or_init(|| {
+            let command = Command::parse_from([
+                "",
+                "--api.base-url=http://127.0.0.1:1",
+                "--otlp.endpoint=http://collector.example:4318",
+            ]);
+            let env = |name: &str| (name == api::KEY_VARIABLE).then(|| "demo-key".to_owned());
+            Settings::resolve(&command.flags, &env).unwrap()
+        })
+        .clone();
+    settings.ledger.path = StatePath::File(path.to_owned());
+    settings.ledger.max_size = plan.max_size;
+    settings.ledger.reread_window = plan.window;
+    settings.api.max_requests_per_second = plan.requests_per_second;
+    settings.api.timeout = Duration::from_secs(10);
+    settings.zero_hold = plan.zero_hold;
+    settings.shutdown_grace = plan.grace;
+    if let Some(audit) = &mut settings.audit {
+        audit.poll_interval = plan.poll;
+        audit.start = plan.start;
+        audit.reread_interval = plan.reread;
+        audit.reread_window = plan.window;
+        audit.page_size = plan.page_size;
+    }
+    if let Some(tickets) = &mut settings.tickets {
+        tickets.scan_interval = plan.scan;
+        tickets.page_size = plan.page_size;
+    }
+    if let Some(otlp) = &mut settings.otlp {
+        otlp.batch_size = plan.batch as usize;
+    }
+    settings
+}

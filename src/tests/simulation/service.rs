@@ -1,0 +1,99 @@
+//! The simulated service in this process: requests take time, fail, and never leave the thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::DATE;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use tokio::time::sleep;
+
+use super::plan::{fault, spread};
+use super::world::World;
+use crate::api::Transport;
+use crate::simulator::{Fault, FaultKind, RetryAfter};
+
+/// Returns the way to the service of a world.
+pub(super) fn transport(world: &Arc<World>) -> Transport {
+    let world = Arc::clone(world);
+    Transport(Arc::new(move |request| {
+        Box::pin(answer(Arc::clone(&world), request))
+    }))
+}
+
+async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest::Response> {
+    world.pass().await;
+    sleep(latency(&world)).await;
+    let is_audit = request.url().path().ends_with("audit-logs");
+    let query = request.url().query().unwrap_or_default().to_owned();
+    let request = {
+        let state = &mut *world.state();
+        if state.has_crashed {
+            return None;
+        }
+        world.tick(state);
+        let calm = state.calm_at.is_some();
+        let minute = state.now().as_secs() / 60;
+        if state.requests_in_minute.0 != minute {
+            state.requests_in_minute = (minute, 0);
+        }
+        state.requests_in_minute.1 += 1;
+        let over = world
+            .plan
+            .quota
+            .is_some_and(|quota| state.requests_in_minute.1 > quota);
+        if over && !calm {
+            let wait = RetryAfter::Seconds(60 - state.now().as_secs() % 60);
+            world
+                .sim
+                .fault(Fault::new(FaultKind::TooManyRequests(wait)).once());
+        } else if !calm && state.network.f64() < world.plan.api_trouble {
+            let fault = fault(&mut state.network).once();
+            state.note(&format!("{fault:?}"), 2, 0);
+            world.sim.fault(fault);
+        }
+        if is_audit && !state.begun {
+            let limit = query
+                .split('&')
+                .find_map(|pair| pair.strip_prefix("limit="));
+            let limit = limit.and_then(|limit| limit.parse().ok());
+            world.first_page(state, limit.unwrap_or(u64::MAX));
+        }
+        let key = if state.now() < state.old_key_until {
+            "old-key"
+        } else {
+            "demo-key"
+        };
+        let uri = format!("{}?{query}", request.url().path());
+        let request = http::Request::get(uri).header("x-api-key", key);
+        request.body(Body::empty()).unwrap()
+    };
+    let response = world.sim.answer(request).await;
+    sleep(latency(&world)).await;
+    world.pass().await;
+    let state = &mut *world.state();
+    let status = response
+        .as_ref()
+        .map_or(0, |response| response.status().as_u16());
+    state.note(&query, u64::from(is_audit), status.into());
+    let response = response?;
+    let date = response
+        .headers()
+        .get(DATE)
+        .and_then(|date| date.to_str().ok());
+    let date = date.and_then(|date| rfc2822::parse(date).ok());
+    if is_audit && !state.begun && status == 200 {
+        world.first_page_came(state, date.map_or(Timestamp::MIN, |date| date.timestamp()));
+    }
+    Some(
+        response
+            .map(|body| reqwest::Body::wrap_stream(body.into_data_stream()))
+            .into(),
+    )
+}
+
+fn latency(world: &World) -> Duration {
+    let most = world.plan.latency.as_millis() as u64 + 2;
+    spread(&mut world.state().network, 1, most)
+}

@@ -1,0 +1,428 @@
+//! What must be true: at every commit, and in the end.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::world::{Row, State, World};
+use crate::ledger::{
+    DeadLetters, DeadReason, EventId, LedgerHandle, RecordKind, Selection, Settings, TailState,
+    Total,
+};
+use crate::metrics::audit::EventLabels;
+use crate::simulator::{KeyReading, Scope, TotalCount};
+
+/// Records wait in the outbox.
+pub(super) const WAITS: &str = "records wait";
+
+type Counts = BTreeMap<(String, String), u64>;
+
+/// What the file holds.
+struct Held {
+    tail: TailState,
+    counts: Counts,
+    known: HashSet<EventId>,
+    waiting: u64,
+    gaps: u64,
+    late: u64,
+}
+
+impl World {
+    /// Looks at the file if something was committed since the last time.
+    pub(super) fn look(&self, state: &mut State) {
+        if !state.files.path.exists() {
+            return;
+        }
+        let last = state.files.version;
+        let reader = state.files.reader();
+        let version = reader.pragma_query_value(None, "data_version", |row| row.get(0));
+        let version: Option<i64> = version.ok();
+        if version.is_none() || version == last {
+            return;
+        }
+        // There are no tables until the file was begun.
+        let Ok(held) = held(reader) else { return };
+        state.files.version = version;
+        let what = format!(
+            "commit: {} late, {} ranges",
+            held.late,
+            held.tail.ranges.len()
+        );
+        state.note(&what, held.waiting, held.known.len() as u64);
+        *state.counts.entry("commits").or_default() += 1;
+        if let Err(failure) = self.check(state, held) {
+            self.fail(state, failure);
+        }
+    }
+
+    fn check(&self, state: &mut State, held: Held) -> Result<(), String> {
+        if let (false, Some(first)) = (state.begun, &held.tail.first_sync) {
+            state.begun = true;
+            state.history_floor = first.history_floor;
+            let beginning = state
+                .beginning
+                .clone()
+                .ok_or("a first page without a request")?;
+            for (index, row) in state.rows.iter_mut().enumerate() {
+                row.live = index >= beginning.rows || beginning.counts(row);
+                row.open = !row.live && beginning.may_count(row);
+            }
+            state.note("first sync", 0, 0);
+        }
+        for row in &mut state.rows {
+            row.known |= held.known.contains(&row.event);
+        }
+        // Every known event that came since the first page is counted once, and nothing else is.
+        let mut counts = Counts::new();
+        for row in state
+            .rows
+            .iter()
+            .filter(|row| row.live && row.known && !row.malformed)
+        {
+            *counts.entry(row.series.clone()).or_default() += 1;
+        }
+        let open = state.rows.iter().filter(|row| row.open && row.known);
+        if counts != without(&held.counts, &counts, open) {
+            return Err(format!("counted: {}", difference(&held.counts, &counts)));
+        }
+        if let Some(metrics) = &state.metrics {
+            for (series, value) in published(metrics) {
+                if value > held.counts.get(&series).copied().unwrap_or(0) {
+                    return Err(format!("{series:?} is published before it is on the disk"));
+                }
+            }
+        }
+        // What is missing lies above the newest known entry or in an open range.
+        if held.tail.ranges.is_empty() && self.plan.retention.is_none() {
+            let mut rows: Vec<&Row> = state
+                .rows
+                .iter()
+                .filter(|row| row.live && row.in_order)
+                .collect();
+            if self.plan.readings.key == KeyReading::CreatedAt {
+                rows.sort_by_key(|row| row.created);
+            }
+            let missing = rows.iter().skip_while(|row| row.known);
+            if let Some(above) = missing.clone().find(|row| row.known) {
+                let missing: Vec<&str> = missing
+                    .take_while(|row| !row.known)
+                    .map(|row| &*row.id)
+                    .collect();
+                return Err(format!(
+                    "{} was taken before {missing:?} below it",
+                    above.id
+                ));
+            }
+        }
+        if self.plan.retention.is_none() && held.gaps > 0 {
+            return Err("a gap is reported, but nothing was lost".to_owned());
+        }
+        if held.waiting > state.rows.len() as u64 + held.gaps {
+            return Err(format!("{} records wait in the outbox", held.waiting));
+        }
+        let bytes = state.files.bytes();
+        if bytes > self.plan.max_size {
+            return Err(format!("the file has {bytes} bytes"));
+        }
+        state.files.counted = held.counts;
+        Ok(())
+    }
+
+    /// Says what is still to be done.
+    pub(super) fn is_at_rest(
+        &self,
+        state: &mut State,
+        since: Duration,
+    ) -> Result<(), &'static str> {
+        let Some(metrics) = state.metrics.clone() else {
+            return Err("the exporter does not run");
+        };
+        let at = state.epoch + since + jiff::SignedDuration::from_millis(self.plan.ahead);
+        let Ok(held) = held(state.files.reader()) else {
+            return Err("the file cannot be read");
+        };
+        let tickets = metrics.tickets.series();
+        // Late rows that the service deletes are not missed.
+        let mut rows = state.rows.iter().filter(|row| row.live);
+        let is_read = rows.all(|row| row.known || row.gone);
+        let is_shown = state.shown_counts() == Some(&held.counts);
+        for (is_done, what) in [
+            (held.waiting == 0, WAITS),
+            (held.tail.ranges.is_empty(), "a range is open"),
+            (held.tail.reread_at > Some(at), "no re-read since"),
+            (
+                tickets.is_some_and(|tickets| tickets.taken_at > state.epoch + since),
+                "no ticket scan since",
+            ),
+            (state.begun, "no first page"),
+            (is_read, "entries are not read"),
+            (is_shown, "the zero hold goes on"),
+        ] {
+            if !is_done {
+                return Err(what);
+            }
+        }
+        self.check_tickets(&metrics)
+    }
+
+    fn check_tickets(&self, metrics: &crate::metrics::Metrics) -> Result<(), &'static str> {
+        let truth = self.sim.ticket_truth(&["OPEN"]);
+        let shown = metrics.tickets.series().ok_or("no tickets")?;
+        let mut by_state: BTreeMap<(String, String), (u64, i128)> = BTreeMap::new();
+        let mut overdue: BTreeMap<String, u64> = BTreeMap::new();
+        for (group, sums) in truth.groups {
+            if group.state == "OPEN" {
+                *overdue.entry(group.ticket_type.clone()).or_default() += sums.overdue;
+            }
+            let counted = by_state
+                .entry((group.state, group.ticket_type))
+                .or_default();
+            *counted = (counted.0 + sums.tickets, counted.1 + sums.cents);
+        }
+        let shown_groups = shown.by_state.iter().map(|([state, kind], count)| {
+            let cents = (count.deal_amount * 100.0).round() as i128;
+            (
+                (state.to_string(), kind.to_string()),
+                (count.tickets, cents),
+            )
+        });
+        let shown_groups: BTreeMap<_, _> = shown_groups.filter(|(_, count)| count.0 > 0).collect();
+        let shown_overdue = shown
+            .overdue
+            .iter()
+            .map(|([kind], count)| (kind.to_string(), *count));
+        let shown_overdue: BTreeMap<_, _> = shown_overdue.filter(|(_, count)| *count > 0).collect();
+        overdue.retain(|_, count| *count > 0);
+        let certain = self.plan.readings.total_count == TotalCount::Right
+            && self.plan.readings.page_cap != Some(1);
+        for (is_true, what) in [
+            (
+                shown.tickets == truth.total,
+                "the number of tickets is wrong",
+            ),
+            (shown_groups == by_state, "the groups of tickets are wrong"),
+            // They are as old as the service's clock, not the exporter's.
+            (
+                self.plan.ahead != 0 || shown_overdue == overdue,
+                "the overdue tickets are wrong",
+            ),
+            (
+                shown.consistent || !certain,
+                "the snapshot is not consistent",
+            ),
+        ] {
+            if !is_true {
+                return Err(what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything has happened and the exporter has ended: all is where it must be.
+    pub(super) fn check_end(&self, settings: &Settings) -> Result<(), String> {
+        let state = &mut *self.state();
+        state.files.close();
+        let mut letters: HashMap<String, DeadReason> = HashMap::new();
+        let file = DeadLetters::open(&state.files.path).map_err(|error| error.to_string())?;
+        let listed = file.list(&Selection::All, |stored| {
+            let json: serde_json::Value =
+                serde_json::from_str(&stored.letter.raw).unwrap_or_default();
+            let id = json["id"].as_str().unwrap_or_default().to_owned();
+            if stored.letter.kind == RecordKind::Entry {
+                letters.insert(id, stored.letter.reason);
+            }
+            true
+        });
+        listed.map_err(|error| error.to_string())?;
+        drop(file);
+        let (ledger, restored) =
+            LedgerHandle::open(settings.clone()).map_err(|error| error.to_string())?;
+        drop(ledger);
+        // Counters are those of the service, and a restart continues with them.
+        let is_live: HashSet<&str> = state
+            .rows
+            .iter()
+            .filter(|row| row.live)
+            .map(|row| &*row.id)
+            .collect();
+        let mut truth = Counts::new();
+        let removed = Scope {
+            removed: true,
+            ..Scope::default()
+        };
+        for entry in self.sim.entries_of(removed) {
+            let row = state.rows.iter().find(|row| row.id == entry.id);
+            let is_lost = row.is_some_and(|row| row.gone && !row.known);
+            if is_live.contains(&*entry.id) && !entry.activity_type.is_empty() && !is_lost {
+                let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
+                *truth.entry((entry.activity_type, actor)).or_default() += 1;
+            }
+        }
+        let counted = restored.counted.introduced.into_iter();
+        let counted: Counts = counted
+            .map(|(series, count)| {
+                (
+                    (
+                        series.activity_type.to_string(),
+                        series
+                            .actor
+                            .map_or("none".to_owned(), |actor| actor.to_string()),
+                    ),
+                    count,
+                )
+            })
+            .collect();
+        let open = state.rows.iter().filter(|row| row.open && row.known);
+        if without(&counted, &truth, open) != truth {
+            let missing = state.rows.iter().filter(|row| row.live && !row.known);
+            let missing = missing.map(|row| (&row.id, row.created, row.in_order));
+            let missing: Vec<_> = missing.collect();
+            return Err(format!(
+                "in the end, counted: {}; not known: {missing:?}",
+                difference(&counted, &truth)
+            ));
+        }
+        let total = |which| {
+            let totals = restored.counted.totals.iter();
+            let mut totals = totals.filter(|(total, _)| *total == which);
+            totals.next().map_or(0, |(_, value)| *value)
+        };
+        let malformed = state
+            .rows
+            .iter()
+            .filter(|row| row.known && row.malformed && (row.live || self.is_history(state, row)))
+            .count() as u64;
+        if total(Total::Malformed) != malformed {
+            return Err(format!(
+                "{} malformed, not {malformed}",
+                total(Total::Malformed)
+            ));
+        }
+        let late = state
+            .rows
+            .iter()
+            .filter(|row| !row.in_order || row.open)
+            .count() as u64;
+        if total(Total::Late) > late {
+            return Err(format!("more than {late} rows are called late"));
+        }
+        // Every entry is delivered, or a dead letter for a reason, or gone and reported.
+        let mut wanted = BTreeSet::new();
+        for row in state
+            .rows
+            .iter()
+            .filter(|row| row.live || self.is_history(state, row))
+        {
+            wanted.insert(&*row.id);
+            let taken = state.collector.taken.contains_key(&row.id);
+            match letters.get(&row.id) {
+                Some(DeadReason::Malformed) if row.malformed => {}
+                Some(DeadReason::PartlyRejected) if state.collector.partly.contains(&row.id) => {}
+                Some(DeadReason::Refused | DeadReason::TooLarge)
+                    if state.collector.refused.contains(&row.id) => {}
+                Some(reason) => return Err(format!("{} is a dead letter: {reason:?}", row.id)),
+                // A dead letter without a type can be sent again, too.
+                None if taken => {}
+                // Late rows that the service deletes before the next re-read are not missed (guarantees).
+                None if row.gone && !row.known && (!row.in_order || total(Total::Gaps) > 0) => {}
+                None => {
+                    return Err(format!(
+                        "{} is lost; known: {}, gone: {}",
+                        row.id, row.known, row.gone
+                    ));
+                }
+            }
+        }
+        let open = state.rows.iter().filter(|row| row.open);
+        wanted.extend(open.map(|row| &*row.id));
+        let mut others = state.collector.taken.keys().chain(letters.keys());
+        if let Some(id) = others.find(|id| !wanted.contains(id.as_str())) {
+            return Err(format!("{id} is delivered, but was there before"));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a row that was there before the first page is delivered.
+    fn is_history(&self, state: &State, row: &Row) -> bool {
+        let is_since = state.history_floor.is_none_or(|floor| row.created >= floor);
+        !row.live && self.plan.start != crate::audit::Start::Now && is_since
+    }
+}
+
+/// Reads the file as another process does.
+fn held(reader: &Connection) -> Result<Held, Box<dyn std::error::Error>> {
+    let query = |sql| reader.prepare_cached(sql);
+    let tail: String = query("SELECT tail FROM state")?.query_row([], |row| row.get(0))?;
+    let mut counts = Counts::new();
+    let mut events = query("SELECT activity_type, actor, count FROM events")?;
+    let mut rows = events.query([])?;
+    while let Some(row) = rows.next()? {
+        let count: i64 = row.get(2)?;
+        counts.insert((row.get(0)?, row.get(1)?), count.unsigned_abs());
+    }
+    let mut known = HashSet::new();
+    let mut pages = query("SELECT ids FROM pages")?;
+    let mut rows = pages.query([])?;
+    while let Some(row) = rows.next()? {
+        let ids: Vec<u8> = row.get(0)?;
+        known.extend(
+            ids.as_chunks::<8>()
+                .0
+                .iter()
+                .map(|id| EventId(u64::from_le_bytes(*id))),
+        );
+    }
+    let number = |sql| -> rusqlite::Result<u64> {
+        let number: i64 = query(sql)?.query_row([], |row| row.get(0))?;
+        Ok(number.unsigned_abs())
+    };
+    Ok(Held {
+        tail: serde_json::from_str(&tail)?,
+        counts,
+        known,
+        waiting: number("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox")?,
+        gaps: number("SELECT coalesce(sum(value), 0) FROM totals WHERE name = 'gaps'")?,
+        late: number("SELECT coalesce(sum(value), 0) FROM totals WHERE name = 'late'")?,
+    })
+}
+
+/// Returns what the metrics have counted.
+pub(super) fn published(metrics: &crate::metrics::Metrics) -> Counts {
+    let key = |labels: EventLabels| {
+        let actor = labels
+            .actor
+            .map_or("none".to_owned(), |actor| actor.to_string());
+        (labels.activity_type.to_string(), actor)
+    };
+    let events = metrics
+        .audit
+        .events()
+        .into_iter()
+        .filter(|(_, count)| *count > 0);
+    events.map(|(labels, count)| (key(labels), count)).collect()
+}
+
+/// Returns the counts without those rows that may be counted, as far as they were.
+fn without<'a>(found: &Counts, truth: &Counts, open: impl Iterator<Item = &'a Row>) -> Counts {
+    let mut found = found.clone();
+    for row in open {
+        if let Some(count) = found.get_mut(&row.series)
+            && *count > truth.get(&row.series).copied().unwrap_or(0)
+        {
+            *count -= 1;
+        }
+    }
+    found.retain(|_, count| *count > 0);
+    found
+}
+
+fn difference(found: &Counts, truth: &Counts) -> String {
+    let keys: BTreeSet<_> = found.keys().chain(truth.keys()).collect();
+    let differs = keys
+        .into_iter()
+        .filter(|key| found.get(*key) != truth.get(*key));
+    let differs =
+        differs.map(|key| format!("{key:?} is {:?}, not {:?}", found.get(key), truth.get(key)));
+    differs.collect::<Vec<_>>().join("; ")
+}

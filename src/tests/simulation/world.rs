@@ -1,0 +1,588 @@
+//! The world around the exporter: time, what has happened in it, what happens next, and what is known of it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use super::collector::Collector;
+use super::disk::Files;
+use super::plan::{End, Plan, fault, one_in, spread};
+use super::truth::WAITS;
+use crate::api::Filters;
+use crate::audit::Event;
+use crate::ledger::{EventId, LedgerHandle};
+use crate::metrics::Metrics;
+use crate::metrics::exposition::Format;
+use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Mark, Scope, Simulator};
+use crate::util::simulated;
+
+/// Lives of the exporter before the last one.
+const LIVES: u32 = 10;
+/// The longest time in which all is done once nothing goes wrong any more.
+const REST: Duration = Duration::from_secs(8 * 3600);
+/// How often the world looks whether all is done.
+const LOOK: Duration = Duration::from_secs(7);
+
+pub(super) struct World {
+    pub(super) plan: Plan,
+    pub(super) sim: Arc<Simulator>,
+    pub(super) crashed: Notify,
+    pub(super) done: Notify,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    /// When the exporter's clock shows the beginning of the world.
+    pub(super) epoch: Timestamp,
+    /// The time of the world when the present runtime began.
+    begun_at: Duration,
+    began: Option<Instant>,
+    world: Rng,
+    pub(super) network: Rng,
+    next: Duration,
+    left: u32,
+    /// Everything works from then on.
+    pub(super) calm_at: Option<Duration>,
+    // The service.
+    pub(super) rows: Vec<Row>,
+    pub(super) beginning: Option<Beginning>,
+    /// The ledger holds the first page.
+    pub(super) begun: bool,
+    pub(super) history_floor: Option<Timestamp>,
+    /// When the present tail was made.
+    pub(super) tail_at: Duration,
+    /// Until then the key file holds an old key.
+    pub(super) old_key_until: Duration,
+    pub(super) requests_in_minute: (u64, u32),
+    heal_api_at: Option<Duration>,
+    // The exporter.
+    pub(super) life: u32,
+    pub(super) end: End,
+    points: u64,
+    pub(super) has_crashed: bool,
+    pub(super) metrics: Option<Metrics>,
+    pub(super) ledger: Option<LedgerHandle>,
+    /// What the last scrape of this life showed.
+    shown: BTreeMap<(String, String), u64>,
+    pub(super) files: Files,
+    pub(super) collector: Collector,
+    // What came of it.
+    trace: DefaultHasher,
+    prints: bool,
+    pub(super) failure: Option<String>,
+    pub(super) counts: BTreeMap<&'static str, u64>,
+}
+
+/// An entry that arrived, and what is to become of it.
+pub(super) struct Row {
+    pub(super) id: String,
+    pub(super) event: EventId,
+    pub(super) created: Timestamp,
+    pub(super) series: (String, String),
+    /// It arrived on top of the listing.
+    pub(super) in_order: bool,
+    /// It has no type.
+    pub(super) malformed: bool,
+    /// The service has deleted it.
+    pub(super) gone: bool,
+    /// The ledger knows it.
+    pub(super) known: bool,
+    /// It arrived after the first page, or is counted for another reason.
+    pub(super) live: bool,
+    /// It may be counted, or not: see [`Beginning::may_count`].
+    pub(super) open: bool,
+}
+
+/// The answer that may have become the first page of the ledger.
+#[derive(Clone)]
+pub(super) struct Beginning {
+    at: Timestamp,
+    /// How many rows there were.
+    pub(super) rows: usize,
+    page: HashSet<String>,
+    /// Rows on the page created since are counted.
+    live_since: Option<Timestamp>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, files: PathBuf, prints: bool) -> Arc<Self> {
+        let plan = Plan::new(seed);
+        let config = Config {
+            seed,
+            history: plan.history,
+            history_span: Duration::from_secs(plan.history * 20),
+            tickets: plan.tickets,
+            readings: plan.readings,
+            ..Config::quiet()
+        };
+        let sim = Simulator::new(config);
+        let mut seeds = Rng::with_seed(!seed);
+        let mut rng = || seeds.fork();
+        let ahead = SignedDuration::from_millis(plan.ahead);
+        let state = State {
+            epoch: sim.now() - ahead,
+            begun_at: Duration::ZERO,
+            began: None,
+            world: rng(),
+            network: rng(),
+            next: Duration::ZERO,
+            left: plan.changes,
+            calm_at: None,
+            rows: Vec::new(),
+            beginning: None,
+            begun: false,
+            history_floor: None,
+            tail_at: Duration::ZERO,
+            old_key_until: Duration::ZERO,
+            requests_in_minute: (0, 0),
+            heal_api_at: None,
+            life: 0,
+            end: End::Never,
+            points: 0,
+            has_crashed: false,
+            metrics: None,
+            ledger: None,
+            shown: BTreeMap::new(),
+            files: Files::new(files, rng()),
+            collector: Collector::new(rng()),
+            trace: DefaultHasher::new(),
+            prints,
+            failure: None,
+            counts: BTreeMap::new(),
+        };
+        let world = Self {
+            sim,
+            crashed: Notify::new(),
+            done: Notify::new(),
+            state: Mutex::new(state),
+            plan,
+        };
+        world.arrived(&mut world.state(), None, true);
+        Arc::new(world)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        crate::util::lock(&self.state)
+    }
+
+    /// Ends the history, because something is not as it must be.
+    pub(super) fn fail(&self, state: &mut State, failure: String) {
+        if state.failure.is_none() {
+            state.note(&failure, 0, 0);
+            let at = state.now();
+            let (life, seed) = (state.life, self.plan.seed);
+            state.failure = Some(format!("seed {seed}, life {life}, {at:.3?}: {failure}"));
+        }
+        state.has_crashed = true;
+        self.crashed.notify_one();
+    }
+
+    /// Passes a point at which the exporter may crash; returns whether it has.
+    pub(super) fn point(&self, state: &mut State) -> bool {
+        state.points += 1;
+        if let End::Crash(points) | End::PowerCut(points) = state.end
+            && state.points >= points
+            && !state.has_crashed
+        {
+            state.note("crash", state.points, 0);
+            state.has_crashed = true;
+            self.crashed.notify_one();
+        }
+        state.has_crashed
+    }
+
+    /// Passes a point, and never returns if the exporter has crashed.
+    pub(super) async fn pass(&self) {
+        if self.point(&mut self.state()) {
+            std::future::pending().await
+        }
+    }
+
+    /// The clock of a new runtime goes on where that of the last one ended.
+    pub(super) fn begin_runtime(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.began = Some(Instant::now());
+        simulated::set(Some(state.epoch + state.begun_at), Some(self.clone()));
+    }
+
+    pub(super) fn end_runtime(&self) {
+        let mut state = self.state();
+        state.begun_at = state.now();
+        state.began = None;
+        (state.metrics, state.ledger) = (None, None);
+        simulated::set(None, None);
+    }
+
+    /// Another life of the exporter begins, after the time that is returned.
+    pub(super) fn begin_life(&self) -> Duration {
+        let state = &mut *self.state();
+        state.life += 1;
+        (state.points, state.has_crashed) = (0, false);
+        state.shown.clear();
+        let rng = &mut state.world;
+        let is_last = state.calm_at.is_some() || state.life > LIVES;
+        state.end = if is_last { End::Never } else { End::draw(rng) };
+        let pause = match state.life {
+            1 => Duration::ZERO,
+            _ if one_in(rng, 6) => spread(rng, 60_000, 900_000),
+            _ => spread(rng, 1, 10_000),
+        };
+        state.note("life", state.life.into(), pause.as_millis() as u64);
+        pause
+    }
+
+    /// Sets the service's clock.
+    pub(super) fn tick(&self, state: &State) {
+        let ahead = SignedDuration::from_millis(self.plan.ahead);
+        self.sim.set_clock(state.epoch + state.now() + ahead);
+    }
+
+    /// Goes on for ever.
+    pub(super) async fn script(&self) {
+        loop {
+            let wait = {
+                let state = self.state();
+                let heal = [state.heal_api_at, state.files.heal_at].into_iter();
+                let next = heal.flatten().fold(state.next, Duration::min);
+                next.saturating_sub(state.now())
+            };
+            sleep(wait).await;
+            let full = {
+                let state = &mut *self.state();
+                self.tick(state);
+                self.heal(state);
+                if state.now() >= state.next && !state.has_crashed {
+                    match state.calm_at {
+                        Some(since) => self.look_for_rest(state, since),
+                        None => self.act(state),
+                    }
+                }
+                let full = state.files.full.take();
+                full.and_then(|full| Some((state.ledger.clone()?, full)))
+            };
+            if let Some((ledger, full)) = full {
+                let _ = ledger.pretend_full(full).await;
+            }
+        }
+    }
+
+    fn heal(&self, state: &mut State) {
+        let now = state.now();
+        if state.heal_api_at.is_some_and(|at| at <= now) {
+            state.note("api works", 0, 0);
+            self.sim.clear_faults();
+            state.heal_api_at = None;
+        }
+        if state.files.heal_at.is_some_and(|at| at <= now) {
+            state.note("disk works", 0, 0);
+            state.files.heal();
+        }
+    }
+
+    fn look_for_rest(&self, state: &mut State, since: Duration) {
+        state.next = state.now() + LOOK;
+        let rest = self.is_at_rest(state, since);
+        if rest.is_ok() {
+            state.note("rest", 0, 0);
+            state.next += REST;
+            self.done.notify_one();
+        } else if state.now() > since + REST {
+            let failure = state.metrics.as_ref().map(|metrics| {
+                let loops = crate::metrics::Loop::ALL.into_iter();
+                let failure = loops.map(|which| metrics.loops.state(which).last_failure);
+                format!("{:?}", failure.collect::<Vec<_>>())
+            });
+            let failure = format!("it does not come to rest: {rest:?}; {failure:?}");
+            self.fail(state, failure);
+        } else {
+            // Poison records that nothing else waits with look like a broken collector: another event tells them apart.
+            if rest == Err(WAITS) && state.world.u8(0..16) == 0 {
+                self.events(state, 1, true);
+            }
+            self.scrape(state);
+        }
+    }
+
+    /// Something happens.
+    fn act(&self, state: &mut State) {
+        if state.left == 0 {
+            self.be_calm(state);
+            return;
+        }
+        state.left -= 1;
+        let now = state.now();
+        let rng = &mut state.world;
+        state.next = now
+            + match rng.u8(0..8) {
+                0..3 => Duration::from_millis(rng.u64(0..300)),
+                3..7 => spread(rng, 300, 120_000),
+                _ => spread(rng, 120_000, 900_000),
+            };
+        let times = rng.u64(1..7);
+        match rng.u8(0..32) {
+            0..11 => {
+                let count = rng.u64(1..4);
+                self.events(state, count, false);
+            }
+            11..13 => {
+                let count = rng.u64(4..40);
+                self.events(state, count, false);
+            }
+            13..16 => self.late(state),
+            16..18 => {
+                let fault = fault(rng).times(times);
+                state.note(&format!("{fault:?}"), 0, 0);
+                self.sim.fault(fault);
+            }
+            18 => {
+                let fault = fault(rng);
+                state.heal_api_at = Some(now + spread(rng, 1_000, 1_200_000));
+                state.note(&format!("{fault:?}"), 1, 0);
+                self.sim.fault(fault);
+            }
+            19 => {
+                let row = state.rows.last().map(|row| row.id.clone());
+                if let Some(id) = row {
+                    state.heal_api_at = Some(now + spread(rng, 1_000, 1_200_000));
+                    state.note("unreadable row", 0, 0);
+                    let fault = Fault::new(FaultKind::Poison(id));
+                    self.sim.fault(fault.on(Endpoint::Audit));
+                }
+            }
+            20 => {
+                state.old_key_until = now + spread(rng, 1_000, 600_000);
+                state.note("key rotates", 0, 0);
+            }
+            21..23 => {
+                let (until, kind) = (now + spread(rng, 1_000, 1_200_000), rng.u8(..));
+                state.collector.fail(until, kind);
+                state.note("collector fails", u64::from(kind), 0);
+            }
+            23..25 => {
+                let (until, kind) = (now + spread(rng, 300, 600_000), rng.u8(..));
+                let kind = state.files.fail(until, kind);
+                state.note("disk fails", kind, 0);
+            }
+            25 => {
+                let count = state.files.replay();
+                state.note("replay", count as u64, 0);
+            }
+            26 => self.retain(state),
+            27..30 => self.ticket(state, now),
+            _ => self.scrape(state),
+        }
+    }
+
+    /// From now on everything works, and nothing happens but two events: what is gone without a trace is only seen beside something new, and
+    /// a record is only found to be poison beside another one.
+    fn be_calm(&self, state: &mut State) {
+        let now = state.now();
+        state.note("calm", 0, 0);
+        state.calm_at = Some(now);
+        state.next = now + LOOK;
+        state.end = End::Never;
+        self.sim.clear_faults();
+        state.heal_api_at = None;
+        state.old_key_until = now;
+        state.files.heal();
+        state.collector.fail(now, 0);
+        self.events(state, 2, true);
+    }
+
+    fn events(&self, state: &mut State, count: u64, good: bool) {
+        // Events are spread over the last milliseconds, and none is dated before the beginning, or it need not be taken.
+        let room = state.beginning.as_ref().map_or(u64::MAX, |beginning| {
+            let since = self.sim.now().duration_since(beginning.at).as_millis();
+            u64::try_from(since).unwrap_or(0)
+        });
+        let count = count.min(room);
+        if count == 0 {
+            return;
+        }
+        let mark = self.sim.mark();
+        if !good && state.world.f64() < self.plan.malformed {
+            let fields = Fields::new().with("type", serde_json::Value::Null);
+            self.sim.add_entry(&fields).unwrap();
+        }
+        self.sim.add_events(count);
+        state.note("events", count, 0);
+        self.arrived(state, Some(mark), good);
+    }
+
+    /// Rows appear below others. Only what was created since the beginning must be counted, so nothing else arrives late.
+    fn late(&self, state: &mut State) {
+        let Some(beginning) = state.beginning.clone().filter(|_| state.begun) else {
+            return;
+        };
+        let most = (self.plan.window.as_millis() / 2) as u64;
+        let (count, behind) = (state.world.u64(1..4), spread(&mut state.world, 1, most));
+        let mark = self.sim.mark();
+        for i in 0..count {
+            let at = self.sim.now() - behind - Duration::from_millis(i);
+            let at = at.max(beginning.at + SignedDuration::from_millis(1));
+            let fields = Fields::new().with("createdAt", at.to_string());
+            self.sim.add_entry(&fields).unwrap();
+        }
+        state.note("late", count, behind.as_millis() as u64);
+        self.arrived(state, Some(mark), false);
+    }
+
+    /// Takes note of new rows.
+    fn arrived(&self, state: &mut State, mark: Option<Mark>, good: bool) {
+        let scope = mark.map_or(Scope::default(), Scope::arrived_since);
+        let newest = state.rows.iter().map(|row| row.created).max();
+        for entry in self.sim.entries_of(scope) {
+            let event = Event::read(&entry.json, entry.created_at, &Filters::default());
+            let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
+            if !good && state.world.f64() < self.plan.poison {
+                state.collector.poison.insert(entry.id.clone());
+            }
+            state.rows.push(Row {
+                event: event.id,
+                created: entry.created_at,
+                malformed: entry.activity_type.is_empty(),
+                series: (entry.activity_type, actor),
+                in_order: newest.is_none_or(|newest| entry.created_at >= newest),
+                gone: false,
+                known: false,
+                live: state.begun,
+                open: false,
+                id: entry.id,
+            });
+        }
+    }
+
+    /// The service deletes what is old.
+    fn retain(&self, state: &mut State) {
+        let Some(age) = self.plan.retention else {
+            return;
+        };
+        let oldest = self.sim.now() - age;
+        let there: Vec<_> = self.sim.entries().collect();
+        let old = there.iter().take_while(|entry| entry.created_at < oldest);
+        let old: HashSet<&str> = old.map(|entry| entry.id.as_str()).collect();
+        self.sim.retain((there.len() - old.len()) as u64);
+        state.note("retention", old.len() as u64, 0);
+        for row in &mut state.rows {
+            row.gone |= old.contains(row.id.as_str());
+        }
+    }
+
+    fn ticket(&self, state: &mut State, now: Duration) {
+        let (rng, ids) = (&mut state.world, self.sim.ticket_ids());
+        let id = (!ids.is_empty()).then(|| ids[rng.usize(0..ids.len())]);
+        match (rng.u8(0..3), id) {
+            (0, Some(id)) => self.sim.remove_ticket(id).unwrap(),
+            (1, Some(id)) => {
+                let fields = Fields::new().with("state", "CLOSED");
+                self.sim.change_ticket(id, fields).unwrap();
+            }
+            _ => drop(self.sim.add_ticket(Fields::new()).unwrap()),
+        }
+        state.note("ticket", now.as_millis() as u64, 0);
+    }
+
+    /// Renders `/metrics`: no counter is lower than before, and none is higher than what is on the disk.
+    fn scrape(&self, state: &mut State) {
+        let Some(metrics) = state.metrics.clone() else {
+            return;
+        };
+        let began = Instant::now();
+        let text = Format::OpenMetrics.encode(metrics.registry(), 1 << 14);
+        metrics.audit.scraped(began);
+        let mut shown = BTreeMap::new();
+        for line in text.unwrap().lines() {
+            let Some(rest) = line.strip_prefix("orgdata_audit_events_total{") else {
+                continue;
+            };
+            let labels: Vec<&str> = rest.split('"').collect();
+            let value = labels[4].trim_start_matches('}').trim();
+            let value: u64 = value.split(' ').next().unwrap().parse().unwrap();
+            shown.insert((labels[1].to_owned(), labels[3].to_owned()), value);
+        }
+        for (series, before) in &state.shown {
+            if shown.get(series).is_none_or(|now| now < before) {
+                let failure = format!("{series:?} was {before} and is {:?}", shown.get(series));
+                return self.fail(state, failure);
+            }
+        }
+        for (series, value) in &shown {
+            let counted = state.files.counted.get(series).copied().unwrap_or(0);
+            if *value > counted {
+                let failure = format!("{series:?} is shown as {value}, but is {counted}");
+                return self.fail(state, failure);
+            }
+        }
+        state.shown = shown;
+    }
+
+    /// A page is asked for that may become the first one.
+    pub(super) fn first_page(&self, state: &mut State, limit: u64) {
+        let page: Vec<String> = self.sim.entries().map(|entry| entry.id).collect();
+        let there: HashSet<&String> = page.iter().collect();
+        // What is gone before the first page need not be taken.
+        state.rows.retain(|row| there.contains(&row.id));
+        let limit = limit.min(self.plan.readings.page_cap.unwrap_or(u64::MAX));
+        state.beginning = Some(Beginning {
+            at: self.sim.now(),
+            rows: state.rows.len(),
+            page: page.iter().rev().take(limit as usize).cloned().collect(),
+            live_since: None,
+        });
+    }
+
+    /// It is answered: if that took long, what came since the start is counted.
+    pub(super) fn first_page_came(&self, state: &mut State, date: Timestamp) {
+        let waited = state.now() - state.tail_at;
+        if let Some(beginning) = &mut state.beginning
+            && waited > Duration::from_secs(2)
+        {
+            beginning.live_since = Some(date - waited);
+        }
+    }
+}
+
+impl Beginning {
+    /// Returns whether the first page counts this one of the rows that were there.
+    pub(super) fn counts(&self, row: &Row) -> bool {
+        self.may_count(row) && self.page.contains(&row.id)
+    }
+
+    /// Returns whether this one of the rows that were there came after the exporter began to ask. Below the first page it is counted if the
+    /// re-read finds it before the history does, and was before the first sync otherwise.
+    pub(super) fn may_count(&self, row: &Row) -> bool {
+        self.live_since.is_some_and(|since| row.created > since)
+    }
+}
+
+impl State {
+    /// Returns the time since the beginning of the world.
+    pub(super) fn now(&self) -> Duration {
+        self.begun_at + self.began.map_or(Duration::ZERO, |began| began.elapsed())
+    }
+
+    /// Returns what the last scrape showed if it is up to date.
+    pub(super) fn shown_counts(&self) -> Option<&BTreeMap<(String, String), u64>> {
+        Some(&self.shown)
+    }
+
+    /// Writes a line of the trace.
+    pub(super) fn note(&mut self, what: &str, a: u64, b: u64) {
+        let at = self.now();
+        (at, what, a, b).hash(&mut self.trace);
+        if self.prints {
+            println!("{:>12.3} {} {what} {a} {b}", at.as_secs_f64(), self.life);
+        }
+    }
+
+    pub(super) fn trace(&self) -> u64 {
+        self.trace.finish()
+    }
+}
