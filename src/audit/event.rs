@@ -63,6 +63,11 @@ enum Key {
     Other,
 }
 
+/// Cuts a time to what the state file holds. A finer one would be newer than its own copy there, and the entry late.
+fn whole_microseconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
+}
+
 // === impl Event ===
 
 impl Event {
@@ -131,7 +136,7 @@ impl Event {
         };
         Self {
             id: id.map_or_else(|| identity(b"bytes", raw), |id| identity(b"id", &id)),
-            created_at: created_at.unwrap_or(arrived),
+            created_at: whole_microseconds(created_at.unwrap_or(arrived)),
             event,
             organization,
             problem,
@@ -421,6 +426,7 @@ mod tests {
             r#""2026-03-01 10:00:00 UTC""#,
             r#""2026-03-01T10:00:00.0000000000Z""#,
             r#""Sun, 01 Mar 2026 10:00:00 GMT""#,
+            r#""2026-03-01T10:00:00.000000999Z""#,
             "1772359200",
             "1772359200000",
             r#""1772359200""#,
