@@ -348,7 +348,7 @@ async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
         for refused in [
             first.commit(commit.clone()).await.map(drop),
             first.outbox_batch(10, usize::MAX).await.map(drop),
-            first.outbox_newest().await.map(drop),
+            first.outbox_newest(0).await.map(drop),
             first.outbox_settle(Settled::default()).await,
         ] {
             assert!(matches!(refused, Err(LedgerError::Fenced)), "{refused:?}");

@@ -302,12 +302,12 @@ impl LedgerHandle {
             .await
     }
 
-    /// Reads the newest record that may be sent.
+    /// Reads the last record of the newest page that may be sent, without so many newer pages.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub async fn outbox_newest(&self) -> Result<Option<OutboxRecord>, LedgerError> {
-        self.call(|ledger| ledger.newest()).await
+    pub async fn outbox_newest(&self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
+        self.call(move |ledger| ledger.newest(skip)).await
     }
 
     /// Removes what was delivered or rejected from the outbox, and keeps the rejected records as dead letters, in one

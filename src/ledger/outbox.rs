@@ -221,13 +221,14 @@ impl Ledger {
         Ok(Ok(records))
     }
 
-    /// Reads the newest record that may be sent.
-    pub(super) fn newest(&mut self) -> Result<Option<OutboxRecord>, LedgerError> {
+    /// Reads the last record of the newest page that may be sent, without so many newer pages.
+    pub(super) fn newest(&mut self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
         self.check_fence()?;
         let mut newest = self.connection.prepare_cached(
-            "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page <= ?1 ORDER BY page DESC LIMIT 1",
+            "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page <= ?1 ORDER BY page DESC LIMIT 1 OFFSET ?2",
         )?;
-        let mut rows = newest.query([self.held_above.unwrap_or(i64::MAX)])?;
+        let skip = i64::try_from(skip).unwrap_or(i64::MAX);
+        let mut rows = newest.query([self.held_above.unwrap_or(i64::MAX), skip])?;
         let Some(row) = rows.next()? else {
             return Ok(None);
         };

@@ -86,8 +86,10 @@ async fn a_witness_leaves_out_of_order() {
     let mut world = World::new();
     world.page(0, 3).await;
     world.page(3, 2).await;
+    let older = world.ledger().outbox_newest(1).await.unwrap().unwrap();
+    assert_eq!(older.position.index, 2, "the last of the first page");
     for left in [4, 3, 2] {
-        let newest = world.ledger().outbox_newest().await.unwrap().unwrap();
+        let newest = world.ledger().outbox_newest(0).await.unwrap().unwrap();
         world
             .settle(Settled {
                 witness: Some(newest.position),

@@ -8,7 +8,8 @@
 //! - Too large, or a record may be bad: half of the records next, down to a single one.
 //! - A single record is rejected, and becomes a dead letter, only if another record was accepted after it was refused.
 //!   If it was refused before any other was accepted, the newest record, the witness, is sent. If that is refused too, or
-//!   there is no other record, the collector is broken.
+//!   there is no other record, the collector is broken. The next witness comes from an older page, as several records may
+//!   be bad.
 //! - Everything else, and a broken collector: wait and repeat, forever. The delay of the server wins.
 //!
 //! An empty request, at the start and once a minute while nothing waits, shows whether the collector answers.
@@ -62,8 +63,11 @@ pub trait Outbox: Send + Sync {
         max_bytes: usize,
     ) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
 
-    /// Returns the newest record.
-    fn newest(&self) -> impl Future<Output = Result<Option<OutboxRecord>, Self::Error>> + Send;
+    /// Returns the last record of the newest page, without so many newer ones.
+    fn newest(
+        &self,
+        skip: usize,
+    ) -> impl Future<Output = Result<Option<OutboxRecord>, Self::Error>> + Send;
 
     /// Writes the outcome of a request in one transaction.
     fn settle(&self, settled: Settled) -> impl Future<Output = Result<(), Self::Error>> + Send;
@@ -120,7 +124,7 @@ pub struct Relay<O, S> {
 #[derive(Debug)]
 struct Batch {
     records: Vec<OutboxRecord>,
-    /// The newest record, ahead of its turn.
+    /// A newer record, ahead of its turn.
     is_witness: bool,
 }
 
@@ -135,6 +139,8 @@ struct Search {
     strikes: u32,
     /// The oldest record was refused alone, and the witness is next.
     refused_alone: Option<(OutboxPosition, Refusal)>,
+    /// The number of witnesses that were refused.
+    refused_witnesses: usize,
 }
 
 /// A limit of requests that shrinks when one is too much for the collector, and grows again.
@@ -253,13 +259,16 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     /// Returns the records of the next request, or what to do without one.
     async fn next_batch(&mut self) -> Result<Result<Batch, Next>, O::Error> {
         if let Some((oldest, refusal)) = self.search.refused_alone.take() {
-            let newest = self.outbox.newest().await?;
+            let newest = self.outbox.newest(self.search.refused_witnesses).await?;
             return Ok(match newest.filter(|newest| newest.position != oldest) {
                 Some(witness) => Ok(Batch {
                     records: vec![witness],
                     is_witness: true,
                 }),
-                None => Err(self.hold(&refusal)),
+                None => {
+                    self.search.refused_witnesses = 0;
+                    Err(self.hold(&refusal))
+                }
             });
         }
         let records = match self.search.suspects {
@@ -312,8 +321,9 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             Verdict::PartlyRejected { rejected, message } => {
                 self.partly_rejected(batch, rejected, &message)
             }
-            // The witness is refused like the oldest record: the collector is broken.
+            // The witness is refused like the oldest record: the collector is probably broken.
             Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) if batch.is_witness => {
+                self.search.refused_witnesses += 1;
                 self.hold(&refusal)
             }
             Verdict::TooLarge(refusal) if count == 1 => {
@@ -563,8 +573,8 @@ impl Outbox for LedgerHandle {
         self.outbox_batch(records, bytes).await
     }
 
-    async fn newest(&self) -> Result<Option<OutboxRecord>, LedgerError> {
-        self.outbox_newest().await
+    async fn newest(&self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
+        self.outbox_newest(skip).await
     }
 
     async fn settle(&self, settled: Settled) -> Result<(), LedgerError> {

@@ -108,8 +108,9 @@ impl Outbox for Arc<Memory> {
         Ok(batch.map(|(_, record)| record.clone()).collect())
     }
 
-    async fn newest(&self) -> Result<Option<OutboxRecord>, &'static str> {
-        Ok(self.records.lock().expect("lock").last().cloned())
+    async fn newest(&self, skip: usize) -> Result<Option<OutboxRecord>, &'static str> {
+        let records = self.records.lock().expect("lock");
+        Ok(records.iter().rev().nth(skip).cloned())
     }
 
     async fn settle(&self, settled: Settled) -> Result<(), &'static str> {
@@ -411,6 +412,18 @@ async fn a_single_refused_record_waits_for_a_witness() {
         assert_eq!(bench.outbox.dead_ids(), [0]);
         assert_eq!(bench.received_sorted(), [1, 2]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_records_at_both_ends_do_not_stop_the_others() {
+    let mut bench = Bench::new(20, 512).bad([0, 1, 18, 19]);
+    bench.run_for(3600).await;
+    assert_eq!(bench.received_sorted(), all_but(18, &[0, 1]));
+    assert!(bench.outbox.waiting() <= 2, "the last ones have no witness");
+    bench.outbox.add(20..22);
+    bench.until_idle().await;
+    assert_eq!(bench.outbox.dead_ids(), [0, 1, 18, 19]);
+    assert_eq!(bench.received_sorted(), all_but(22, &[0, 1, 18, 19]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ pub(crate) fn instant() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Runs what blocks, such as a call of SQLite, outside of the runtime's threads. It runs to its end even if nobody waits.
+/// Runs what blocks, such as a call of SQLite, outside of the runtime's threads. It runs to its end even if the caller is dropped.
 pub(crate) fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
