@@ -178,8 +178,10 @@ impl Collector {
     }
 
     fn be_there(&mut self, there: bool) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
         if !there {
-            self.runtime.take().unwrap().shutdown_background();
             return;
         }
         let service = LogsServiceServer::new(self.sink.clone());
@@ -194,6 +196,13 @@ impl Collector {
                 .await
         });
         self.runtime = Some(runtime);
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // A runtime cannot be dropped where a test awaits.
+        self.be_there(false);
     }
 }
 
