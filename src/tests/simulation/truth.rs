@@ -324,8 +324,10 @@ impl World {
                 Some(reason) => return Err(format!("{} is a dead letter: {reason:?}", row.id)),
                 // A dead letter without a type can be sent again, too.
                 None if taken => {}
-                // Late rows that the service deletes before the next re-read are not missed (guarantees).
-                None if row.gone && !row.known && (!row.in_order || total(Total::Gaps) > 0) => {}
+                // Late rows that the service deletes before the next re-read are not missed (guarantees), nor is history.
+                None if row.gone
+                    && !row.known
+                    && (!row.in_order || !row.live || total(Total::Gaps) > 0) => {}
                 None => {
                     return Err(format!(
                         "{} is lost; known: {}, gone: {}",
