@@ -44,14 +44,16 @@ const DRAIN: Duration = Duration::from_secs(240);
 #[derive(Clone, Default)]
 pub(super) struct Sink(pub(super) Arc<Mutex<Vec<u64>>>);
 
+/// Returns a number of a query; `name` ends with `=`.
+pub(super) fn asked(target: &str, name: &str) -> Option<u64> {
+    let mut parameters = target.split(['?', '&']);
+    parameters.find_map(|parameter| parameter.strip_prefix(name)?.parse().ok())
+}
+
 /// Returns the page of a service with so many entries that costs next to nothing to make. A cursor is the number of an entry.
 fn page(target: &str, total: u64, started: Timestamp) -> String {
-    let asked = |name: &str| -> Option<u64> {
-        let mut parameters = target.split(['?', '&']);
-        parameters.find_map(|parameter| parameter.strip_prefix(name)?.parse().ok())
-    };
-    let limit = asked("limit=").unwrap();
-    let end = asked("before=").unwrap_or(total);
+    let limit = asked(target, "limit=").unwrap();
+    let end = asked(target, "before=").unwrap_or(total);
     let start = end.saturating_sub(limit);
     let mut text = String::with_capacity(400 * limit as usize);
     for number in (start..end).rev() {

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
 
-use super::backlog::Sink;
+use super::backlog::{Sink, asked};
 use crate::support::binary::exporter;
 use crate::support::http_peer::{Peer, Reply, answer};
 use crate::support::parts::{Prometheus, number};
@@ -156,11 +156,6 @@ impl Service {
             "{{\"items\":[{items}],\"limit\":{limit},\"offset\":{offset},\"totalCount\":{TICKETS}}}"
         )
     }
-}
-
-fn asked(target: &str, name: &str) -> Option<u64> {
-    let mut parameters = target.split(['?', '&']);
-    parameters.find_map(|parameter| parameter.strip_prefix(name)?.parse().ok())
 }
 
 impl Collector {

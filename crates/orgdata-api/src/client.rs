@@ -80,14 +80,8 @@ impl Client {
     /// # Errors
     /// Returns an error if the certificates of `ca_file` cannot be read or TLS cannot be set up.
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
-        Ok(Self(Arc::new(Inner {
-            http: exchange::http_client(&settings)?,
-            transport: None,
-            key_lock: Arc::default(),
-            budget: Budget::new(settings.max_requests_per_second),
-            observer: Box::new(observer),
-            settings,
-        })))
+        let http = exchange::http_client(&settings)?;
+        Ok(Self::with(http, None, settings, observer))
     }
 
     /// For tests: returns a client of its own, whose requests are answered in this process and not by a server.
@@ -98,9 +92,18 @@ impl Client {
         observer: impl Observer + 'static,
         transport: Transport,
     ) -> Self {
+        Self::with(self.0.http.clone(), Some(transport), settings, observer)
+    }
+
+    fn with(
+        http: reqwest::Client,
+        transport: Option<Transport>,
+        settings: Settings,
+        observer: impl Observer + 'static,
+    ) -> Self {
         Self(Arc::new(Inner {
-            http: self.0.http.clone(),
-            transport: Some(transport),
+            http,
+            transport,
             key_lock: Arc::default(),
             budget: Budget::new(settings.max_requests_per_second),
             observer: Box::new(observer),
