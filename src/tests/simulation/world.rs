@@ -88,6 +88,8 @@ pub(super) struct Row {
     pub(super) series: (String, String),
     /// It arrived on top of the listing.
     pub(super) in_order: bool,
+    /// If the service deletes it before it is read, nothing shows that.
+    pub(super) leaves_no_trace: bool,
     /// It has no type.
     pub(super) malformed: bool,
     /// The service has deleted it.
@@ -431,7 +433,11 @@ impl World {
             self.sim.add_entry(&fields).unwrap();
         }
         state.note("late", count, behind.as_millis() as u64);
+        let first = state.rows.len();
         self.arrived(state, Some(mark), false);
+        for row in &mut state.rows[first..] {
+            row.leaves_no_trace = true;
+        }
     }
 
     /// Takes note of new rows.
@@ -450,6 +456,7 @@ impl World {
                 malformed: entry.activity_type.is_empty(),
                 series: (entry.activity_type, actor),
                 in_order: newest.is_none_or(|newest| entry.created_at >= newest),
+                leaves_no_trace: false,
                 gone: false,
                 known: false,
                 live: state.begun,
@@ -470,8 +477,11 @@ impl World {
         let old: HashSet<&str> = old.map(|entry| entry.id.as_str()).collect();
         self.sim.retain((there.len() - old.len()) as u64);
         state.note("retention", old.len() as u64, 0);
+        // Only an entry that was read shows by its absence that others may be missing.
+        let is_first = !state.rows.iter().any(|row| row.known);
         for row in &mut state.rows {
             row.gone |= old.contains(row.id.as_str());
+            row.leaves_no_trace |= row.gone && is_first;
         }
     }
 
