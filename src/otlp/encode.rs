@@ -204,18 +204,25 @@ pub(super) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
 }
 
 /// Begins a length-delimited field. [`close`] writes its length.
+#[inline]
 pub(super) fn open(field: u8, out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[field << 3 | 2, 0]);
     out.len()
 }
 
 /// Ends the field whose content begins at `start`.
+#[inline]
 pub(super) fn close(start: usize, out: &mut Vec<u8>) {
     let length = out.len() - start;
-    if let Ok(length @ ..0x80) = u8::try_from(length) {
-        out[start - 1] = length;
-        return;
+    if length < 0x80 {
+        out[start - 1] = length as u8;
+    } else {
+        close_long(start, length, out);
     }
+}
+
+/// Makes room for a length of more than one byte.
+fn close_long(start: usize, length: usize, out: &mut Vec<u8>) {
     let more = encoded_len_varint(length as u64) - 1;
     out.resize(out.len() + more, 0);
     out.copy_within(start..start + length, start + more);
@@ -223,17 +230,25 @@ pub(super) fn close(start: usize, out: &mut Vec<u8>) {
 }
 
 /// Writes tag and length of a length-delimited field.
+#[inline]
 pub(super) fn header(field: u8, length: usize, out: &mut Vec<u8>) {
-    out.push(field << 3 | 2);
-    encode_varint(length as u64, out);
+    let tag = field << 3 | 2;
+    if length < 0x80 {
+        out.extend_from_slice(&[tag, length as u8]);
+    } else {
+        out.push(tag);
+        encode_varint(length as u64, out);
+    }
 }
 
 /// Writes a string or bytes field.
+#[inline]
 pub(super) fn bytes(field: u8, bytes: &[u8], out: &mut Vec<u8>) {
     header(field, bytes.len(), out);
     out.extend_from_slice(bytes);
 }
 
+#[inline]
 fn string(field: u8, text: &str, out: &mut Vec<u8>) {
     bytes(field, text.as_bytes(), out);
 }
@@ -303,6 +318,7 @@ impl<'a, 'r> Pass<'a, 'r> {
     }
 
     /// Returns what is left of `paths` below `key`; `None` if one of them ends there.
+    #[inline]
     fn below(&self, place: Place, paths: &[&'r str], key: &str) -> Option<Vec<&'r str>> {
         if place == Place::Metadata {
             return Some(self.redaction.map(Redaction::paths).unwrap_or_default());

@@ -106,7 +106,7 @@ impl RecordEncoder {
         if is_gap {
             out.extend_from_slice(GAP_EVENT.as_bytes());
         } else {
-            out.extend(event_name(fields.text(Place::Type).unwrap_or_default()));
+            event_name(fields.text(Place::Type).unwrap_or_default(), out);
         }
         encode::close(name, out);
     }
@@ -215,8 +215,8 @@ fn full_name<'a>(fields: &'a Fields<'_>) -> Scalar<'a> {
     }
 }
 
-/// Returns `orgdata.audit.` and the activity type in lower case, with `_` for anything but letters, digits, `_` and `.`.
-fn event_name(activity_type: &str) -> impl Iterator<Item = u8> {
+/// Appends `orgdata.audit.` and the activity type in lower case, with `_` for anything but letters, digits, `_` and `.`.
+fn event_name(activity_type: &str, out: &mut Vec<u8>) {
     let tame = |c: char| match c.to_ascii_lowercase() {
         c @ ('a'..='z' | '0'..='9' | '.') => c as u8,
         _ => b'_',
@@ -226,8 +226,9 @@ fn event_name(activity_type: &str) -> impl Iterator<Item = u8> {
     } else {
         activity_type
     };
-    let name = EVENT_PREFIX.bytes().chain(activity_type.chars().map(tame));
-    name.take(MAX_EVENT_NAME)
+    out.extend_from_slice(EVENT_PREFIX.as_bytes());
+    let room = MAX_EVENT_NAME - EVENT_PREFIX.len();
+    out.extend(activity_type.chars().map(tame).take(room));
 }
 
 /// Returns nanoseconds since the epoch. OTLP has no times before it, and 0 means unknown.
