@@ -1,6 +1,8 @@
 //! The disk: calls that take time, statements that fail, a full file system, and what a crash leaves of the file.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -134,8 +136,13 @@ impl Files {
 
     /// Returns the header and the length of the write-ahead log.
     fn log_now(&self) -> (Vec<u8>, u64) {
-        let log = std::fs::read(self.log()).unwrap_or_default();
-        (log[..log.len().min(32)].to_vec(), log.len() as u64)
+        let Ok(log) = File::open(self.log()) else {
+            return (Vec::new(), 0);
+        };
+        let length = log.metadata().map_or(0, |log| log.len());
+        let mut header = Vec::new();
+        log.take(32).read_to_end(&mut header).unwrap();
+        (header, length)
     }
 
     /// Returns what a crash leaves: the files as they are, and after a power cut a part of the last transaction.
