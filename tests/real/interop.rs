@@ -1,6 +1,7 @@
 //! Other vendors' collectors and stores have every field of a record as it was served.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_simulator::{Running, Served};
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 use crate::collector::attributes;
 use crate::organization;
 use crate::support::binary::exporter;
-use crate::support::files::text;
-use crate::support::parts::{Rotel, VictoriaLogs};
+use crate::support::files::{array, text};
+use crate::support::parts::{Loki, Rotel, VictoriaLogs, is_installed};
 
 /// Returns a value as rotel prints it.
 fn printed(value: &Value) -> String {
@@ -138,16 +139,81 @@ async fn victoria_logs_stores_every_field_that_it_knows() {
         for name in ["_stream", "_stream_id", "service.instance.id"] {
             assert!(!take(name).is_empty());
         }
-        // It stores texts.
-        let mut expected = attributes(&entry);
-        for value in expected.as_object_mut().unwrap().values_mut() {
-            *value = json!(
-                value
-                    .as_str()
-                    .map_or_else(|| value.to_string(), str::to_owned)
-            );
-        }
-        assert_eq!(record, expected);
+        assert_eq!(record, texts(attributes(&entry)));
     }
     assert!(stored.is_empty(), "more than was served");
+}
+
+/// Returns an object whose members are texts, as stores have them.
+fn texts(mut object: Value) -> Value {
+    for value in object.as_object_mut().unwrap().values_mut() {
+        *value = json!(
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned)
+        );
+    }
+    object
+}
+
+#[tokio::test]
+#[ignore = "needs Loki"]
+async fn loki_stores_every_field_that_it_knows() {
+    if !is_installed("loki") {
+        return eprintln!("skipped: loki is missing; to build it: .ci/setup interop");
+    }
+    let loki = Loki::start().await;
+    let simulator = delivered("http/protobuf", &loki.endpoint()).await;
+    let times = simulator.entries().map(|served| served.created_at);
+    let since = times.min().unwrap() - Duration::from_secs(3600);
+    let all = "{service_name=\"orgdata-exporter\"}";
+    let mut panel = dashboard_query();
+    for (variable, value) in [
+        ("organization_of", ".*"),
+        ("activity_type", ".*"),
+        ("actor", ".*"),
+    ] {
+        panel = panel.replace(&format!("${variable}"), value);
+    }
+    let mut stored = BTreeMap::new();
+    for query in [all, &panel] {
+        for (time, line, rest) in loki.records_at_least(100, query, since).await {
+            let lines = stored
+                .entry(text(&rest["log_record_uid"]))
+                .or_insert((rest, Vec::new()));
+            lines.1.push((time, line));
+        }
+    }
+    assert_eq!(stored.len(), 100);
+    for served in simulator.entries() {
+        let entry: Value = serde_json::from_str(&served.json).unwrap();
+        let (mut rest, lines) = stored.remove(&served.id).unwrap();
+        let [(time, body), (_, shown)] = &*lines else {
+            panic!("{lines:?}")
+        };
+        let occurred: Timestamp = text(&entry["occurredAt"]).parse().unwrap();
+        assert_eq!(*time, occurred.as_nanosecond().to_string());
+        assert_eq!(serde_json::from_str::<Value>(body).unwrap(), entry);
+        assert!(shown.starts_with(&served.activity_type), "{shown}");
+        let rest = rest.as_object_mut().unwrap();
+        // Its names of labels have no dots.
+        for (name, value) in texts(attributes(&entry)).as_object().unwrap() {
+            let name = name.replace('.', "_");
+            assert_eq!(rest.remove(&name).as_ref(), Some(value), "{name}");
+        }
+        let others = ["severity_text", "service_name", "scope_name"];
+        let others = others.map(|name| text(&rest[name]));
+        assert_eq!(others, ["INFO", "orgdata-exporter", "orgdata.audit"]);
+    }
+}
+
+/// Returns the query of the panel that shows log records.
+fn dashboard_query() -> String {
+    let dashboard = include_str!("../../dashboards/organization-activity.json");
+    let dashboard: Value = serde_json::from_str(dashboard).unwrap();
+    let rows = array(&dashboard["panels"]).iter();
+    let panels = rows.flat_map(|row| row["panels"].as_array().into_iter().flatten().chain([row]));
+    let queries = panels.filter_map(|panel| panel["targets"][0]["expr"].as_str());
+    let mut queries = queries.filter(|query| query.starts_with("{service_name="));
+    queries.next().unwrap().to_owned()
 }
