@@ -15,7 +15,7 @@ use crate::support::binary::{KEY, exporter, launch};
 use crate::support::files::{array, file, named, text, yaml};
 use crate::support::parts::{Alertmanager, Collector, Prometheus, number, promtool, tool, until};
 
-const FILES: [&str; 2] = [
+pub(crate) const FILES: [&str; 2] = [
     "dashboards/organization-activity.json",
     "dashboards/exporter-health.json",
 ];
@@ -38,17 +38,21 @@ fn filled_in(query: &Value, chosen: &[(&str, &str)]) -> String {
 }
 
 /// A query's text, its legend and whether it is about the present alone.
-type Query = (String, String, bool);
+pub(crate) type Query = (String, String, bool);
 
-/// Returns the panels of Prometheus with their queries, also those in collapsed rows.
-fn panels(dashboard: &Value, chosen: &[(&str, &str)]) -> Vec<(String, Vec<Query>)> {
+/// Returns the panels of a kind of data source with their queries, also those in collapsed rows.
+pub(crate) fn panels(
+    dashboard: &Value,
+    source: &str,
+    chosen: &[(&str, &str)],
+) -> Vec<(String, Vec<Query>)> {
     let mut panels = Vec::new();
     for panel in array(&dashboard["panels"]) {
         let inner = panel["panels"].as_array().into_iter().flatten();
         for panel in inner.chain([panel]) {
             let mut queries = Vec::new();
             for target in panel["targets"].as_array().into_iter().flatten() {
-                if target["datasource"]["type"] == "prometheus" {
+                if target["datasource"]["type"] == source {
                     let query = filled_in(&target["expr"], chosen);
                     let legend = text(&target["legendFormat"]);
                     queries.push((query, legend, target["instant"] == true));
@@ -63,7 +67,7 @@ fn panels(dashboard: &Value, chosen: &[(&str, &str)]) -> Vec<(String, Vec<Query>
 
 /// Returns a query of a panel.
 fn panel(dashboard: &Value, title: &str, at: usize, chosen: &[(&str, &str)]) -> String {
-    let mut panels = panels(dashboard, chosen).into_iter();
+    let mut panels = panels(dashboard, "prometheus", chosen).into_iter();
     let panel = panels.find(|(of, _)| of == title);
     let panel = panel.unwrap_or_else(|| panic!("no panel {title}"));
     panel.1[at].0.clone()
@@ -76,7 +80,7 @@ fn is_filled(result: &Value) -> bool {
 /// Asserts that every panel but these has an answer, and that each series has a number and a name of its own.
 async fn assert_panels_have_data(prometheus: &Prometheus, chosen: &[(&str, &str)], empty: &str) {
     for dashboard in FILES.map(yaml) {
-        for (title, queries) in panels(&dashboard, chosen) {
+        for (title, queries) in panels(&dashboard, "prometheus", chosen) {
             let (mut names, mut series) = (BTreeSet::new(), 0);
             for (query, legend, is_instant) in queries {
                 let start = Timestamp::now().as_second() - 15;

@@ -8,10 +8,10 @@ use orgdata_simulator::{Running, Served};
 use serde_json::{Value, json};
 
 use crate::collector::attributes;
-use crate::organization;
 use crate::support::binary::exporter;
-use crate::support::files::{array, text};
+use crate::support::files::{text, yaml};
 use crate::support::parts::{Loki, Rotel, VictoriaLogs, is_installed};
+use crate::{dashboards, organization};
 
 /// Returns a value as rotel prints it.
 fn printed(value: &Value) -> String {
@@ -167,16 +167,13 @@ async fn loki_stores_every_field_that_it_knows() {
     let times = simulator.entries().map(|served| served.created_at);
     let since = times.min().unwrap() - Duration::from_secs(3600);
     let all = "{service_name=\"orgdata-exporter\"}";
-    let mut panel = dashboard_query();
-    for (variable, value) in [
-        ("organization_of", ".*"),
-        ("activity_type", ".*"),
-        ("actor", ".*"),
-    ] {
-        panel = panel.replace(&format!("${variable}"), value);
-    }
+    let chosen = [("$organization_of", ".*")];
+    let panels = dashboards::panels(&yaml(dashboards::FILES[0]), "loki", &chosen);
+    let [(_, queries)] = &*panels else {
+        panic!("{panels:?}")
+    };
     let mut stored = BTreeMap::new();
-    for query in [all, &panel] {
+    for query in [all, &queries[0].0] {
         for (time, line, rest) in loki.records_at_least(100, query, since).await {
             let lines = stored
                 .entry(text(&rest["log_record_uid"]))
@@ -205,15 +202,4 @@ async fn loki_stores_every_field_that_it_knows() {
         let others = others.map(|name| text(&rest[name]));
         assert_eq!(others, ["INFO", "orgdata-exporter", "orgdata.audit"]);
     }
-}
-
-/// Returns the query of the panel that shows log records.
-fn dashboard_query() -> String {
-    let dashboard = include_str!("../../dashboards/organization-activity.json");
-    let dashboard: Value = serde_json::from_str(dashboard).unwrap();
-    let rows = array(&dashboard["panels"]).iter();
-    let panels = rows.flat_map(|row| row["panels"].as_array().into_iter().flatten().chain([row]));
-    let queries = panels.filter_map(|panel| panel["targets"][0]["expr"].as_str());
-    let mut queries = queries.filter(|query| query.starts_with("{service_name="));
-    queries.next().unwrap().to_owned()
 }
