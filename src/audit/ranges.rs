@@ -363,7 +363,7 @@ impl Ranges {
         let gap = Gap {
             reason: GapReason::Unreadable,
             from: range.last_contact,
-            to: range.oldest,
+            to: range.lowest,
             message: "the API has failed to return these entries for seven days".to_owned(),
         };
         self.close(id);

@@ -688,3 +688,48 @@ fn what_came_since_the_start_is_live_if_the_first_response_was_late() {
         assert!(is_right, "waited {waited} s: {floor}");
     }
 }
+
+#[test]
+fn what_is_deleted_below_a_range_is_a_gap() {
+    for (what, there, ages, pause) in [
+        ("the first entries of an organization", 0, [0; 6], MINUTE),
+        ("a late entry was read", 1, [0, 0, 0, 1000, 0, 0], 0),
+    ] {
+        let mut rng = Rng::with_seed(1);
+        let service = Service {
+            by_arrival: true,
+            inclusive: false,
+            shared: false,
+            cap: 2,
+            expired: Expired::Refused,
+            ..Service::random(&mut rng)
+        };
+        let mut world = World {
+            exporter: Exporter::new(2, Start::Now, 40),
+            service,
+            rng,
+            weather: Weather::Still,
+            there: 0,
+            trace: false,
+        };
+        for _ in 0..there {
+            world.service.add(0);
+        }
+        while world.exporter.state.first_sync.is_none() {
+            world.round(false, false).ok();
+        }
+        world.service.clock += MINUTE;
+        for age in ages {
+            world.service.add(age);
+        }
+        // A poll, the newest page, and the first one of the range.
+        for poll in [true, false, false] {
+            world.round(poll, false).ok();
+        }
+        assert_eq!(world.exporter.state.ranges.len(), 1, "{what}");
+        world.service.clock += pause;
+        world.service.purge(10);
+        world.catch_up();
+        assert_eq!(world.exporter.gaps, 1, "{what}");
+    }
+}

@@ -233,6 +233,7 @@ fn migrate_to_third(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
             received_at: util::now(),
             end: None,
             oldest: None,
+            lowest: None,
             page: Vec::new(),
             opened_at: util::now(),
             last_contact: None,

@@ -71,6 +71,9 @@ pub struct Range {
     pub end: Option<EventId>,
     /// The oldest creation time read so far.
     pub oldest: Option<Timestamp>,
+    /// The creation time of the lowest entry read so far. Listed by arrival, it need not be the oldest.
+    #[serde(default)]
+    pub lowest: Option<Timestamp>,
     /// The ids of the last page: cursors may be inclusive, and several entries may share one.
     #[serde(skip)]
     pub page: Vec<EventId>,

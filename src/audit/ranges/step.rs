@@ -230,6 +230,7 @@ impl Step {
         range.older_pages = if is_older { range.older_pages + 1 } else { 0 };
         let oldest = taken.iter().map(|row| row.created_at).min();
         range.oldest = [range.oldest, oldest].into_iter().flatten().min();
+        range.lowest = rows.last().map(|row| row.created_at);
         if closing.is_some() || range.older_pages >= 2 {
             self.next.close(id);
             return;
@@ -297,8 +298,9 @@ impl Step {
                 find.cursor = cursor.map(|cursor| (cursor, page.server_time));
             }
         } else if self.is_confirmed(Task::Find(id)) {
-            // The place is gone, and with it everything below.
-            self.listing_ends(&range, page);
+            // The place was deleted, and with it everything below, even if the listing has had no other entries.
+            self.gap = (range.kind == RangeKind::CatchUp).then(|| gap(&range));
+            self.next.close(id);
         }
     }
 
@@ -401,6 +403,7 @@ fn range(
         cursor: page.end_cursor.clone(),
         end: page.rows.last().map(|row| row.id),
         oldest: page.rows.iter().map(|row| row.created_at).min(),
+        lowest: page.rows.last().map(|row| row.created_at),
         page: page.rows.iter().map(|row| row.id).collect(),
         received_at: page.server_time,
         opened_at: util::now(),
@@ -426,12 +429,16 @@ fn is_fresh(received_at: Timestamp, page: &Page) -> bool {
 fn lost(range: &Range, page: &Page) -> Option<Gap> {
     let may_be_missing = range.last_contact.is_none_or(|last| {
         page.server_time.duration_since(last) >= MIN_SILENCE
-            && range.oldest.is_none_or(|oldest| last <= oldest)
+            && range.lowest.is_none_or(|lowest| last <= lowest)
     });
-    may_be_missing.then(|| Gap {
+    may_be_missing.then(|| gap(range))
+}
+
+fn gap(range: &Range) -> Gap {
+    Gap {
         reason: GapReason::Retention,
         from: range.last_contact,
-        to: range.oldest,
+        to: range.lowest,
         message: "the listing ends before an entry that was read earlier; entries in between may have been deleted before they were read".to_owned(),
-    })
+    }
 }
