@@ -184,6 +184,11 @@ impl Ledger {
         while let Some(row) = rows.next()? {
             let (page, arrived_at): (i64, _) = (row.get(0)?, timestamp(row.get(1)?));
             let (acknowledged, end): (u32, u32) = (row.get(2)?, row.get(3)?);
+            // A row of which a part was delivered has to be written again.
+            let fits = records.len() + end.saturating_sub(acknowledged) as usize <= max_records;
+            if !fits && records.len() > max_records / 2 {
+                break;
+            }
             let open = match cached.take().filter(|open| open.page == page) {
                 Some(open) => open,
                 None => match self.open_page(row)? {

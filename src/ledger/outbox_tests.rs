@@ -72,12 +72,28 @@ async fn delivery_continues_after_the_last_acknowledged_record() {
     let mut world = World::new();
     world.page(0, 10).await;
     world.page(10, 10).await;
-    world.deliver(&world.batch(13).await).await;
+    world.deliver(&world.batch(7).await).await;
     let instance = world.ledger().instance_id();
     world.restart();
-    assert_eq!((world.backlog(), world.counted()), (7, 20));
+    assert_eq!((world.backlog(), world.counted()), (13, 20));
     assert_eq!(world.ledger().instance_id(), instance);
-    assert_eq!(world.drain().await, raw(13, 20));
+    assert_eq!(world.drain().await, raw(7, 20));
+}
+
+/// A page of which a part was delivered is written again.
+#[tokio::test]
+async fn a_request_ends_with_a_page_rather_than_within_the_next_one() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.page(10, 10).await;
+    for (most, expected) in [(7, 7), (13, 10), (19, 10), (20, 20), (30, 20)] {
+        assert_eq!(world.batch(most).await.len(), expected, "at most {most}");
+    }
+    // But not if it would be half empty.
+    world.deliver(&world.batch(7).await).await;
+    for (most, expected) in [(5, 3), (6, 6), (12, 12)] {
+        assert_eq!(world.batch(most).await.len(), expected, "at most {most}");
+    }
 }
 
 /// The newest record is delivered first if a collector rejects the oldest.
