@@ -213,6 +213,27 @@ fn what_is_too_deep_is_a_string_of_its_json() {
 }
 
 #[test]
+fn what_fits_is_not_cut() {
+    for (levels, expected) in [(30, false), (31, true)] {
+        let json = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        let (_, is_cut) = written(&json, None).expect("JSON");
+        assert_eq!(is_cut, expected, "{levels} levels");
+    }
+    for (length, expected) in [(MAX_BYTES, false), (MAX_BYTES + 1, true)] {
+        let fields = plain(&"a".repeat(length), &mut Vec::new());
+        assert_eq!(fields.is_cut, expected, "{length} bytes");
+    }
+    // Between two characters.
+    assert!(shortened("aéé", 2).starts_with("a["));
+    for (length, expected) in [(2_000_000, false), (2_800_000, true)] {
+        let json = format!(r#"{{"{}":1}}"#, "k".repeat(length));
+        assert_eq!(written(&json, None).expect("JSON").1, expected, "a key");
+        let json = format!("\"{}\"", "a".repeat(length));
+        assert_eq!(written(&json, None).expect("JSON").1, expected, "a text");
+    }
+}
+
+#[test]
 fn what_is_too_large_is_cut_where_it_stands() {
     let big = "é".repeat(3_000_000);
     let json = format!(r#"{{"a":1,"big":"{big}","c":[1,2],"d":2}}"#);

@@ -184,6 +184,24 @@ fn without_user_names_none_is_left_anywhere() {
         encoder.redact(r#"{"actorUser":{"firstName":"Ada""#),
         "\"[REDACTED] 31 bytes that are not JSON\""
     );
+    // Each rule alone, and none.
+    let redacted = |hide_user_names, paths: &[&str]| {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        let redaction = Redaction {
+            hide_user_names,
+            paths,
+        };
+        RecordEncoder::new(redaction).redact(r#"{ "actorUser": {"firstName": "Ada"} }"#)
+    };
+    assert_eq!(redacted(true, &[]), r#"{"actorUser":{"firstName":null}}"#);
+    assert_eq!(
+        redacted(false, &["x"]),
+        r#"{"actorUser":{"firstName":"Ada"}}"#
+    );
+    assert_eq!(
+        redacted(false, &[]),
+        r#"{ "actorUser": {"firstName": "Ada"} }"#
+    );
 }
 
 #[test]

@@ -119,6 +119,11 @@ impl Outbox for Arc<Memory> {
             return Err("disk full");
         }
         let rejected = settled.rejected.iter().map(|rejected| rejected.position);
+        let oldest = settled.delivered.iter().copied().chain(rejected.clone());
+        let oldest = oldest.filter(|position| Some(*position) != settled.witness);
+        let waiting = self.records.lock().expect("lock").clone();
+        let waiting = waiting.iter().map(|record| record.position);
+        assert!(oldest.zip(waiting).all(|(gone, oldest)| gone == oldest));
         let gone = settled.delivered.iter().copied().chain(settled.witness);
         let gone: BTreeSet<OutboxPosition> = gone.chain(rejected).collect();
         let mut records = self.records.lock().expect("lock");
@@ -466,6 +471,62 @@ async fn a_hold_during_a_search_rejects_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_accepted_before_an_outage_or_a_search_condemns_nothing() {
+    for (bad, is_search) in [(None, false), (Some(3), true)] {
+        let mut bench = Bench::new(8, 4).bad(bad);
+        bench.relay.round().await;
+        if is_search {
+            bench.relay.round().await;
+            bench = bench.always(hold(FailureReason::Connect));
+            bench.relay.round().await;
+        }
+        assert!(!bench.received().is_empty(), "some were accepted");
+        let mut bench = bench.always(suspect(FailureReason::BadRecord));
+        bench.run_for(3600).await;
+        assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
+        bench.heal();
+        bench.until_idle().await;
+        assert_eq!(bench.received_sorted(), all_but(8, bad.as_slice()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_witness_that_is_partly_rejected_leaves_the_others_in_their_place() {
+    let mut bench = Bench::new(3, 1).bad([0]);
+    bench.relay.round().await;
+    let mut bench = bench.always(partly(1));
+    bench.relay.round().await;
+    assert_eq!(bench.outbox.dead_ids(), [2]);
+    bench.heal();
+    bench.until_idle().await;
+    assert_eq!(bench.outbox.dead_ids(), [2, 0]);
+    assert_eq!(bench.received(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_has_at_most_three_mebibytes() {
+    let mut bench = Bench::new(0, 512);
+    bench.outbox.add(0..7);
+    for (number, record) in bench
+        .outbox
+        .records
+        .lock()
+        .expect("lock")
+        .iter_mut()
+        .enumerate()
+    {
+        let text = "a".repeat(1_200_000);
+        record.bytes = encoded(&format!(
+            r#"{{"id":"{number}","type":"X","text":"{text}"}}"#
+        ));
+    }
+    bench.until_idle().await;
+    let requests = bench.requests();
+    let records: Vec<usize> = requests.iter().map(|(_, ids)| ids.len()).collect();
+    assert_eq!(records, [2, 2, 2, 1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_collector_gets_requests_that_it_can_answer_in_time() {
     let mut bench = Bench::new(5000, 512);
     *bench.collector.slow.lock().expect("lock") = Some(200);
@@ -596,6 +657,7 @@ async fn an_empty_request_shows_whether_the_collector_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_state_file_that_cannot_be_written_makes_nothing_go_out_twice() {
+    let log = Captured::begin();
     let mut bench = Bench::new(1000, 100);
     *bench.outbox.fails_to_write.lock().expect("lock") = true;
     bench.run_for(600).await;
@@ -609,6 +671,10 @@ async fn a_state_file_that_cannot_be_written_makes_nothing_go_out_twice() {
         (bench.received(), bench.up()),
         (all_but(1000, &[]), Some(true))
     );
+    let lines = log.lines();
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(count("cannot write to the state file: disk full"), 1);
+    assert_eq!(count("the state file is written again"), 1);
 }
 
 #[tokio::test(start_paused = true)]
