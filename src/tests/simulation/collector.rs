@@ -29,6 +29,7 @@ pub(super) struct Collector {
     last: HashMap<u32, u64>,
     sent: HashMap<String, Sent>,
     pub(super) taken: HashMap<String, u32>,
+    pub(super) gaps: HashSet<String>,
     /// Records that may be dead letters: refused alone, or in a request of which some were rejected.
     pub(super) refused: HashSet<String>,
     pub(super) partly: HashSet<String>,
@@ -63,6 +64,7 @@ impl Collector {
             last: HashMap::new(),
             sent: HashMap::new(),
             taken: HashMap::new(),
+            gaps: HashSet::new(),
             refused: HashSet::new(),
             partly: HashSet::new(),
         }
@@ -186,7 +188,7 @@ impl Export for Sender {
         let world = &self.0;
         world.pass().await;
         let bytes = body.len();
-        let ids = ids(body);
+        let (ids, gaps) = ids(body);
         let deed = {
             let state = &mut *world.state();
             let (now, life, calm) = (state.now(), state.life, state.calm_at.is_some());
@@ -196,6 +198,7 @@ impl Export for Sender {
             let deed = state.collector.decide(&ids, bytes, world, now, calm);
             if deed.takes {
                 take(state, &ids, life);
+                state.collector.gaps.extend(gaps);
             }
             let verdict = deed.verdict.reason().map_or("ok", FailureReason::as_str);
             state.note(
@@ -225,20 +228,20 @@ fn take(state: &mut State, ids: &[String], life: u32) {
     }
 }
 
-/// Returns the ids of the entries of a request. A gap has a random one.
-fn ids(body: Bytes) -> Vec<String> {
+/// Returns the ids of the entries of a request, and those of the gaps, which are random.
+fn ids(body: Bytes) -> (Vec<String>, Vec<String>) {
     let request = ExportLogsServiceRequest::decode(body).expect("a request");
     let scopes = request.resource_logs.into_iter().flat_map(|r| r.scope_logs);
-    let records = scopes.flat_map(|scope| scope.log_records);
-    let entries = records.filter(|record| record.event_name != GAP_EVENT);
-    let attributes = entries.filter_map(|record| {
+    let (mut entries, mut gaps) = (Vec::new(), Vec::new());
+    for record in scopes.flat_map(|scope| scope.log_records) {
         let mut attributes = record.attributes.into_iter();
-        attributes.find(|attribute| attribute.key == "log.record.uid")
-    });
-    let values = attributes.filter_map(|attribute| attribute.value?.value);
-    let text = values.filter_map(|value| match value {
-        Value::StringValue(text) => Some(text),
-        _ => None,
-    });
-    text.collect()
+        let id = attributes.find(|attribute| attribute.key == "log.record.uid");
+        if let Some(Value::StringValue(id)) = id.and_then(|id| id.value?.value) {
+            match &*record.event_name {
+                GAP_EVENT => gaps.push(id),
+                _ => entries.push(id),
+            }
+        }
+    }
+    (entries, gaps)
 }

@@ -47,6 +47,10 @@ pub(super) struct Plan {
     /// The probability that a new entry is one that the collector never accepts, and one without a type.
     pub(super) poison: f64,
     pub(super) malformed: f64,
+    /// Some entries are dated in the future.
+    pub(super) future: bool,
+    /// Each page of this number is empty by mistake.
+    pub(super) empty_page: Option<u64>,
 }
 
 /// How a life of the exporter ends.
@@ -116,6 +120,8 @@ impl Plan {
             latency: spread(rng, 1, 500),
             poison: if one_in(rng, 4) { 0.2 } else { 0.0 },
             malformed: if one_in(rng, 4) { 0.1 } else { 0.0 },
+            future: one_in(rng, 8),
+            empty_page: one_in(rng, 4).then(|| rng.u64(7..40)),
         };
         // A page that is nothing but the entry of the cursor leads nowhere: no client can read such a listing.
         if plan.readings.before_inclusive {

@@ -14,6 +14,8 @@ use super::world::World;
 use crate::api::Transport;
 use crate::simulator::{Fault, FaultKind, RetryAfter};
 
+const EMPTY_PAGE: &str = r#"{"items":[],"endCursor":null,"hasMore":false}"#;
+
 /// Returns the way to the service of a world.
 pub(super) fn transport(world: &Arc<World>) -> Transport {
     let world = Arc::clone(world);
@@ -86,11 +88,20 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
     if is_audit && !state.begun && status == 200 {
         world.first_page_came(state, date.map_or(Timestamp::MIN, |date| date.timestamp()));
     }
-    Some(
-        response
-            .map(|body| reqwest::Body::wrap_stream(body.into_data_stream()))
-            .into(),
-    )
+    let mut is_empty = false;
+    if is_audit && state.begun && state.calm_at.is_none() && status == 200 {
+        state.pages += 1;
+        let which = world.plan.empty_page;
+        let is_due = which.is_some_and(|which| state.pages.is_multiple_of(which));
+        // Empty twice, it would be the end of the listing.
+        let (_, cursor) = query.split_once("before=").unwrap_or_default();
+        is_empty = is_due && state.emptied.insert(cursor.to_owned());
+    }
+    let body = |body: Body| match is_empty {
+        true => EMPTY_PAGE.into(),
+        false => reqwest::Body::wrap_stream(body.into_data_stream()),
+    };
+    Some(response.map(body).into())
 }
 
 fn latency(world: &World) -> Duration {

@@ -224,13 +224,15 @@ impl World {
         let state = &mut *self.state();
         state.files.close();
         let mut letters: HashMap<String, DeadReason> = HashMap::new();
+        let mut gaps = 0;
         let file = DeadLetters::open(&state.files.path).map_err(|error| error.to_string())?;
         let listed = file.list(&Selection::All, |stored| {
             let json: serde_json::Value =
                 serde_json::from_str(&stored.letter.raw).unwrap_or_default();
             let id = json["id"].as_str().unwrap_or_default().to_owned();
-            if stored.letter.kind == RecordKind::Entry {
-                letters.insert(id, stored.letter.reason);
+            match stored.letter.kind {
+                RecordKind::Entry => drop(letters.insert(id, stored.letter.reason)),
+                RecordKind::Gap => gaps += 1,
             }
             true
         });
@@ -306,6 +308,12 @@ impl World {
             .count() as u64;
         if total(Total::Late) > late {
             return Err(format!("more than {late} rows are called late"));
+        }
+        let (taken, reported) = (state.collector.gaps.len() as u64, total(Total::Gaps));
+        if taken > reported || taken + gaps < reported {
+            return Err(format!(
+                "{taken} gaps are delivered, {gaps} are dead letters, but {reported} were reported"
+            ));
         }
         // Every entry is delivered, or a dead letter for a reason, or gone and reported.
         let mut wanted = BTreeSet::new();

@@ -61,6 +61,10 @@ pub(super) struct State {
     /// Until then the key file holds an old key.
     pub(super) old_key_until: Duration,
     pub(super) requests_in_minute: (u64, u32),
+    /// Pages of the listing that were served.
+    pub(super) pages: u64,
+    /// The cursors whose page was empty by mistake.
+    pub(super) emptied: HashSet<String>,
     heal_api_at: Option<Duration>,
     // The exporter.
     pub(super) life: u32,
@@ -144,6 +148,8 @@ impl World {
             tail_at: Duration::ZERO,
             old_key_until: Duration::ZERO,
             requests_in_minute: (0, 0),
+            pages: 0,
+            emptied: HashSet::new(),
             heal_api_at: None,
             life: 0,
             end: End::Never,
@@ -418,7 +424,7 @@ impl World {
         self.arrived(state, Some(mark), good);
     }
 
-    /// Rows appear below others. Only what was created since the beginning must be counted, so nothing else arrives late.
+    /// Rows appear below others, or are dated in the future. Only what was created since the beginning must be counted, so nothing else arrives late.
     fn late(&self, state: &mut State) {
         let Some(beginning) = state.beginning.clone().filter(|_| state.begun) else {
             return;
@@ -427,7 +433,11 @@ impl World {
         let (count, behind) = (state.world.u64(1..4), spread(&mut state.world, 1, most));
         let mark = self.sim.mark();
         for i in 0..count {
-            let at = self.sim.now() - behind - Duration::from_millis(i);
+            let now = self.sim.now();
+            let at = match i {
+                1 if self.plan.future => now + behind,
+                _ => now - behind - Duration::from_millis(i),
+            };
             let at = at.max(beginning.at + SignedDuration::from_millis(1));
             let fields = Fields::new().with("createdAt", at.to_string());
             self.sim.add_entry(&fields).unwrap();
