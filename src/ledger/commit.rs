@@ -57,7 +57,7 @@ pub(super) struct Ledger {
     pub(super) size: Arc<Size>,
     /// Records at places above this one wait until their range is closed or released.
     pub(super) held_above: Option<i64>,
-    /// The page of the outbox that was read last: a request rarely ends with a page.
+    /// The page of the outbox that was read last: a request may end within it.
     pub(super) open_page: Option<OpenPage>,
     /// Counted outside of a commit; returned with the next one.
     pub(super) pending: Vec<(Total, u64)>,

@@ -121,12 +121,11 @@ impl Outbox for Arc<Memory> {
         let rejected = settled.rejected.iter().map(|rejected| rejected.position);
         let oldest = settled.delivered.iter().copied().chain(rejected.clone());
         let oldest = oldest.filter(|position| Some(*position) != settled.witness);
-        let waiting = self.records.lock().expect("lock").clone();
-        let waiting = waiting.iter().map(|record| record.position);
+        let mut records = self.records.lock().expect("lock");
+        let waiting = records.iter().map(|record| record.position);
         assert!(oldest.zip(waiting).all(|(gone, oldest)| gone == oldest));
         let gone = settled.delivered.iter().copied().chain(settled.witness);
         let gone: BTreeSet<OutboxPosition> = gone.chain(rejected).collect();
-        let mut records = self.records.lock().expect("lock");
         records.retain(|record| !gone.contains(&record.position));
         self.dead.lock().expect("lock").extend(settled.rejected);
         Ok(())

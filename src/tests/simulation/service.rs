@@ -14,6 +14,7 @@ use super::world::World;
 use crate::api::Transport;
 use crate::simulator::{Fault, FaultKind, RetryAfter};
 
+/// Not a fault of the simulator: behind another fault it would wait, and make two pages in a row empty.
 const EMPTY_PAGE: &str = r#"{"items":[],"endCursor":null,"hasMore":false}"#;
 
 /// Returns the way to the service of a world.

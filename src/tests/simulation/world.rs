@@ -424,7 +424,8 @@ impl World {
         self.arrived(state, Some(mark), good);
     }
 
-    /// Rows appear below others, or are dated in the future. Only what was created since the beginning must be counted, so nothing else arrives late.
+    /// Rows appear below others, or are dated in the future. Only what was created since the beginning must be counted, so nothing else
+    /// arrives late.
     fn late(&self, state: &mut State) {
         let Some(beginning) = state.beginning.clone().filter(|_| state.begun) else {
             return;
