@@ -54,25 +54,22 @@ async fn the_exporter_waits_for_an_api_that_is_away() {
 
 #[tokio::test]
 async fn a_proxy_is_used_unless_the_host_is_excepted_or_is_this_machine() {
-    let (api, proxy) = (empty_api("").await, empty_api("").await);
-    let port = api.address().port();
-    // The only address of this machine that does not look like one.
-    let remote = format!("http://0.0.0.0:{port}");
-    for (base_url, no_proxy, proxied) in [
-        (&remote, "", true),
-        (&remote, "example.com,0.0.0.0", false),
-        (&format!("http://127.0.0.1:{port}"), "", false),
-        (&format!("http://localhost:{port}"), "", false),
+    // 0.0.0.0 is the only address of this machine that does not look like one.
+    for (host, no_proxy, proxied) in [
+        ("0.0.0.0", "", true),
+        ("0.0.0.0", "example.com,0.0.0.0", false),
+        ("127.0.0.1", "", false),
+        ("localhost", "", false),
     ] {
-        let before = (api.count(), proxy.count());
-        let exporter = exporter(base_url)
+        let (api, proxy) = (empty_api("").await, empty_api("").await);
+        let exporter = exporter(&format!("http://{host}:{}", api.address().port()))
             .arg("--api.allow-plain-http")
             .env("HTTP_PROXY", &proxy.url())
             .env("ALL_PROXY", &proxy.url())
             .env("NO_PROXY", no_proxy)
             .start();
         exporter.until_value(UP, 1.0).await;
-        let used = (api.count() > before.0, proxy.count() > before.1);
-        assert_eq!(used, (!proxied, proxied), "{base_url} except {no_proxy}");
+        let used = (api.count() > 0, proxy.count() > 0);
+        assert_eq!(used, (!proxied, proxied), "{host} except {no_proxy}");
     }
 }
