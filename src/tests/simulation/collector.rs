@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
+use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use prost::Message as _;
@@ -29,6 +30,8 @@ pub(super) struct Collector {
     last: HashMap<u32, u64>,
     sent: HashMap<String, Sent>,
     pub(super) taken: HashMap<String, u32>,
+    /// The newest creation of what was taken in its order.
+    pub(super) newest: Option<Timestamp>,
     pub(super) gaps: HashSet<String>,
     /// Records that may be dead letters: refused alone, or in a request of which some were rejected.
     pub(super) refused: HashSet<String>,
@@ -42,6 +45,12 @@ struct Sent {
     life: u32,
     /// The exporter had the answer.
     answered: bool,
+}
+
+/// How much was delivered when a copy of the file was made.
+pub(super) struct Delivered {
+    requests: u64,
+    gaps: HashSet<String>,
 }
 
 /// The exporter's side of it.
@@ -64,6 +73,7 @@ impl Collector {
             last: HashMap::new(),
             sent: HashMap::new(),
             taken: HashMap::new(),
+            newest: None,
             gaps: HashSet::new(),
             refused: HashSet::new(),
             partly: HashSet::new(),
@@ -72,6 +82,25 @@ impl Collector {
 
     pub(super) fn fail(&mut self, until: Duration, kind: u8) {
         self.fails = (until, kind);
+    }
+
+    /// Returns whether a record was taken before, or may have become a dead letter, which is replayed at any time.
+    pub(super) fn came_before(&self, id: &str) -> bool {
+        self.taken.contains_key(id) || self.refused.contains(id) || self.partly.contains(id)
+    }
+
+    pub(super) fn delivered(&self) -> Delivered {
+        Delivered {
+            requests: self.requests,
+            gaps: self.gaps.clone(),
+        }
+    }
+
+    /// The exporter has an older copy of its file: what came since may come again.
+    pub(super) fn forget_since(&mut self, delivered: &Delivered) {
+        self.sent
+            .retain(|_, sent| sent.request <= delivered.requests);
+        self.gaps.clone_from(&delivered.gaps);
     }
 
     /// A request came; returns why it must not have come.
@@ -195,8 +224,13 @@ impl Export for Sender {
             if let Err(failure) = state.collector.came(&ids, life) {
                 world.fail(state, failure);
             }
+            let newest = world.check_order(state, &ids);
             let deed = state.collector.decide(&ids, bytes, world, now, calm);
             if deed.takes {
+                match newest {
+                    Ok(newest) => state.collector.newest = newest,
+                    Err(failure) => world.fail(state, failure),
+                }
                 take(state, &ids, life);
                 state.collector.gaps.extend(gaps);
             }

@@ -29,6 +29,9 @@ const TABLES: [&str; 8] = [
     "dead_letters",
 ];
 
+/// The bytes of the file and of its write-ahead log.
+pub(super) type Copy = (Vec<u8>, Vec<u8>);
+
 pub(super) struct Files {
     pub(super) path: PathBuf,
     rng: Rng,
@@ -43,6 +46,8 @@ pub(super) struct Files {
     has_triggers: bool,
     /// The write-ahead log before the call that was interrupted by a power cut: its header and its length.
     torn: Option<(Vec<u8>, u64)>,
+    /// Another exporter has taken the file over.
+    pub(super) is_taken: bool,
     /// What the file holds, as seen last.
     pub(super) counted: BTreeMap<(String, String), u64>,
 }
@@ -60,6 +65,7 @@ impl Files {
             is_full: false,
             has_triggers: false,
             torn: None,
+            is_taken: false,
             counted: BTreeMap::new(),
         }
     }
@@ -145,8 +151,24 @@ impl Files {
         (header, length)
     }
 
+    /// Another exporter opens the file, which a volume that knows no locks allows. It leaves its token, and does nothing else.
+    pub(super) fn take_over(&mut self) {
+        let token = "UPDATE state SET fence = fence - 1";
+        // There is no table yet if the file was not begun, and the table may be one that fails.
+        self.is_taken = self.path.exists() && self.reader().execute(token, []).is_ok();
+    }
+
+    /// Copies the file and its log while no exporter runs. A table that fails is no part of a backup.
+    pub(super) fn copy(&self) -> Option<Copy> {
+        if self.has_triggers {
+            return None;
+        }
+        let file = std::fs::read(&self.path).ok()?;
+        Some((file, std::fs::read(self.log()).unwrap_or_default()))
+    }
+
     /// Returns what a crash leaves: the files as they are, and after a power cut a part of the last transaction.
-    pub(super) fn remains(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+    pub(super) fn remains(&mut self) -> Option<Copy> {
         self.reader = None;
         let file = std::fs::read(&self.path).ok()?;
         let mut log = std::fs::read(self.log()).unwrap_or_default();
@@ -160,8 +182,8 @@ impl Files {
     }
 
     /// After the exporter is gone: the files are what the crash left.
-    pub(super) fn put_back(&mut self, remains: Option<(Vec<u8>, Vec<u8>)>) {
-        self.version = None;
+    pub(super) fn put_back(&mut self, remains: Option<Copy>) {
+        (self.version, self.is_taken) = (None, false);
         let Some((file, log)) = remains else { return };
         std::fs::write(&self.path, file).unwrap();
         std::fs::write(self.log(), log).unwrap();
@@ -171,6 +193,7 @@ impl Files {
     /// The exporter ended by itself.
     pub(super) fn close(&mut self) {
         (self.reader, self.version, self.torn) = (None, None, None);
+        self.is_taken = false;
         // Only a running exporter notices that the file system is full.
         (self.full, self.is_full) = (None, false);
     }

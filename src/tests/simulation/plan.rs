@@ -51,6 +51,12 @@ pub(super) struct Plan {
     pub(super) future: bool,
     /// Each page of this number is empty by mistake.
     pub(super) empty_page: Option<u64>,
+    /// The service says no time, so that the exporter's clock stands for it.
+    pub(super) no_date: bool,
+    /// Operators put back an older copy of the file.
+    pub(super) restores: bool,
+    /// Another exporter takes the file over.
+    pub(super) takeovers: bool,
 }
 
 /// How a life of the exporter ends.
@@ -64,11 +70,15 @@ pub(super) enum End {
     PowerCut(u64),
     /// Asked to, after this time.
     Stop(Duration),
+    /// Another exporter opens the file after this time.
+    Takeover(Duration),
 }
 
 impl Plan {
     pub(super) fn new(seed: u64) -> Self {
         let rng = &mut Rng::with_seed(seed);
+        // What came later has its own numbers, so that most of the kept seeds stay what they were.
+        let more = &mut Rng::with_seed(seed.rotate_left(32));
         let reread = spread(rng, 60_000, 600_000);
         let mut plan = Self {
             seed,
@@ -122,6 +132,9 @@ impl Plan {
             malformed: if one_in(rng, 4) { 0.1 } else { 0.0 },
             future: one_in(rng, 8),
             empty_page: one_in(rng, 4).then(|| rng.u64(7..40)),
+            no_date: one_in(more, 6),
+            restores: one_in(more, 6),
+            takeovers: one_in(more, 6),
         };
         // A page that is nothing but the entry of the cursor leads nowhere: no client can read such a listing.
         if plan.readings.before_inclusive {
@@ -132,6 +145,11 @@ impl Plan {
             plan.poison = 0.0;
         }
         plan
+    }
+
+    /// Returns how far the clock that the exporter takes for the service's is ahead, in milliseconds.
+    pub(super) fn ahead(&self) -> i64 {
+        if self.no_date { 0 } else { self.ahead }
     }
 }
 

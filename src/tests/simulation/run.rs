@@ -1,6 +1,7 @@
 //! One history: lives of the exporter, one after the other, in one thread and on a paused clock.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,7 @@ use super::plan::{End, Plan};
 use super::service::transport;
 use super::world::World;
 use crate::api::{self, Client};
-use crate::app::Parts;
+use crate::app::{Parts, RunError};
 use crate::cli::{Flags, Settings};
 use crate::health::Health;
 use crate::ledger::{LedgerHandle, StatePath};
@@ -24,6 +25,9 @@ use crate::util;
 
 /// The time that the exporter may take to stop in addition to the grace period: the last settlement, and calls under way.
 const STOP: Duration = Duration::from_secs(2);
+
+/// The time after which an exporter that lost its file is asked to stop. It may have had nothing to write.
+const NOTICE: Duration = Duration::from_secs(600);
 
 /// How a life ended.
 #[derive(PartialEq)]
@@ -139,19 +143,31 @@ async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
     let run = parts.run(ledger, state, settings, "", &health, &shutdown);
     let mut run = pin!(run);
     let end = world.state().end;
-    let stop = match end {
-        End::Stop(after) => after,
-        _ => Duration::MAX,
+    let (stop, takeover) = match end {
+        End::Stop(after) => (after, Duration::MAX),
+        End::Takeover(after) => (after + NOTICE, after),
+        _ => (Duration::MAX, Duration::MAX),
     };
+    let taken_over = async {
+        sleep(takeover).await;
+        world.take_over();
+        std::future::pending::<Infallible>().await
+    };
+    let mut taken_over = pin!(taken_over);
     let is_done = tokio::select! {
         biased;
         () = world.crashed.notified() => return Ended::Crash,
         outcome = &mut run => {
-            world.fail(&mut world.state(), format!("the exporter ended: {outcome:?}"));
+            let state = &mut *world.state();
+            if !(state.files.is_taken && matches!(outcome, Err(RunError::Fenced))) {
+                world.fail(state, format!("the exporter ended: {outcome:?}"));
+            }
+            state.note("ended", 0, 0);
             return Ended::Crash;
         }
         () = world.done.notified() => true,
         () = sleep(stop) => false,
+        never = &mut taken_over => match never {},
         () = &mut script => return Ended::Crash,
     };
     let stuck = health.stuck();
@@ -170,6 +186,7 @@ async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
     let state = &mut *world.state();
     match stopped {
         Ok(Ok(false)) => {}
+        Ok(Err(RunError::Fenced)) if state.files.is_taken => {}
         other => world.fail(
             state,
             format!("asked to stop: {other:?} after {:?}", asked.elapsed()),

@@ -13,6 +13,7 @@ use super::plan::{fault, spread};
 use super::world::World;
 use crate::api::Transport;
 use crate::simulator::{Fault, FaultKind, RetryAfter};
+use crate::util;
 
 /// Not a fault of the simulator: behind another fault it would wait, and make two pages in a row empty.
 const EMPTY_PAGE: &str = r#"{"items":[],"endCursor":null,"hasMore":false}"#;
@@ -80,7 +81,15 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
         .as_ref()
         .map_or(0, |response| response.status().as_u16());
     state.note(&query, u64::from(is_audit), status.into());
-    let response = response?;
+    let mut response = response?;
+    if world.plan.no_date {
+        // What the client does then.
+        let date = util::now()
+            .strftime("%a, %d %b %Y %H:%M:%S GMT")
+            .to_string();
+        let date = date.parse().unwrap();
+        response.headers_mut().insert(DATE, date);
+    }
     let date = response
         .headers()
         .get(DATE)

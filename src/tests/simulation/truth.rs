@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::world::{Row, State, World};
@@ -44,6 +45,10 @@ impl World {
         // There are no tables until the file was begun.
         let Ok(held) = held(reader) else { return };
         state.files.version = version;
+        if state.files.is_taken {
+            let failure = "a commit to a file that another exporter has taken over";
+            return self.fail(state, failure.to_owned());
+        }
         let what = format!(
             "commit: {} late, {} ranges",
             held.late,
@@ -73,6 +78,8 @@ impl World {
         for row in &mut state.rows {
             row.known |= held.known.contains(&row.event);
         }
+        let ranges = held.tail.ranges.iter();
+        state.has_released |= ranges.clone().any(|range| range.released);
         // Every known event that came since the first page is counted once, and nothing else is.
         let mut counts = Counts::new();
         for row in state
@@ -129,6 +136,35 @@ impl World {
         Ok(())
     }
 
+    /// Records leave in the order of their creation, unless a range was open for too long (guarantees, "Not in order"). Returns the
+    /// newest one of a request, or what is wrong.
+    pub(super) fn check_order(
+        &self,
+        state: &State,
+        ids: &[String],
+    ) -> Result<Option<Timestamp>, String> {
+        let collector = &state.collector;
+        let mut newest = collector.newest;
+        // What is sent alone may be a witness.
+        if ids.len() < 2 || state.has_released {
+            return Ok(newest);
+        }
+        for id in ids {
+            let row = state.rows.iter().find(|row| row.id == *id);
+            let Some(row) = row.filter(|row| row.in_order && !row.open && !row.malformed) else {
+                continue;
+            };
+            if collector.came_before(id) {
+                continue;
+            }
+            if newest.is_some_and(|newest| row.created < newest) {
+                return Err(format!("{id} leaves after a newer record"));
+            }
+            newest = Some(row.created);
+        }
+        Ok(newest)
+    }
+
     /// Says what is still to be done.
     pub(super) fn is_at_rest(
         &self,
@@ -138,7 +174,7 @@ impl World {
         let Some(metrics) = state.metrics.clone() else {
             return Err("the exporter does not run");
         };
-        let at = state.epoch + since + jiff::SignedDuration::from_millis(self.plan.ahead);
+        let at = state.epoch + since + jiff::SignedDuration::from_millis(self.plan.ahead());
         let Ok(held) = held(state.files.reader()) else {
             return Err("the file cannot be read");
         };

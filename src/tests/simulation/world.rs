@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use super::collector::Collector;
-use super::disk::Files;
+use super::collector::{Collector, Delivered};
+use super::disk::{Copy, Files};
 use super::plan::{End, Plan, fault, one_in, spread};
 use super::truth::WAITS;
 use crate::api::Filters;
@@ -76,12 +76,17 @@ pub(super) struct State {
     /// What the last scrape of this life showed.
     shown: BTreeMap<(String, String), u64>,
     pub(super) files: Files,
+    /// A range was open for so long that records were no longer held back for it.
+    pub(super) has_released: bool,
+    backup: Option<Backup>,
     pub(super) collector: Collector,
     // What came of it.
     trace: DefaultHasher,
     prints: bool,
     pub(super) failure: Option<String>,
     pub(super) counts: BTreeMap<&'static str, u64>,
+    /// Drawn after the others, so that kept seeds stay what they were.
+    operators: Rng,
 }
 
 /// An entry that arrived, and what is to become of it.
@@ -104,6 +109,13 @@ pub(super) struct Row {
     pub(super) live: bool,
     /// It may be counted, or not: see [`Beginning::may_count`].
     pub(super) open: bool,
+}
+
+/// A copy of the file, and what was true when it was made.
+struct Backup {
+    copy: Copy,
+    known: HashSet<String>,
+    delivered: Delivered,
 }
 
 /// The answer that may have become the first page of the ledger.
@@ -159,11 +171,14 @@ impl World {
             ledger: None,
             shown: BTreeMap::new(),
             files: Files::new(files, rng()),
+            has_released: false,
+            backup: None,
             collector: Collector::new(rng()),
             trace: DefaultHasher::new(),
             prints,
             failure: None,
             counts: BTreeMap::new(),
+            operators: rng(),
         };
         let world = Self {
             sim,
@@ -237,13 +252,51 @@ impl World {
         let rng = &mut state.world;
         let is_last = state.calm_at.is_some() || state.life > LIVES;
         state.end = if is_last { End::Never } else { End::draw(rng) };
+        if !is_last && self.plan.takeovers && one_in(&mut state.operators, 3) {
+            state.end = End::Takeover(spread(&mut state.operators, 100, 1_200_000));
+        }
         let pause = match state.life {
             1 => Duration::ZERO,
             _ if one_in(rng, 6) => spread(rng, 60_000, 900_000),
             _ => spread(rng, 1, 10_000),
         };
         state.note("life", state.life.into(), pause.as_millis() as u64);
+        if self.plan.restores && state.begun && state.calm_at.is_none() {
+            self.operate(state);
+        }
         pause
+    }
+
+    /// An operator copies the file, or puts the last copy back.
+    fn operate(&self, state: &mut State) {
+        let which = state.operators.u8(0..4);
+        let restored = state.backup.as_ref().filter(|_| which == 0);
+        if let Some(backup) = restored {
+            state.files.put_back(Some(backup.copy.clone()));
+            for row in &mut state.rows {
+                row.known = backup.known.contains(&row.id);
+            }
+            state.collector.forget_since(&backup.delivered);
+            state.note("restored", 0, 0);
+        } else if which < 3
+            && let Some(copy) = state.files.copy()
+        {
+            let known = state.rows.iter().filter(|row| row.known);
+            state.backup = Some(Backup {
+                copy,
+                known: known.map(|row| row.id.clone()).collect(),
+                delivered: state.collector.delivered(),
+            });
+            state.note("copied", 0, 0);
+        }
+    }
+
+    /// Another exporter opens the file.
+    pub(super) fn take_over(&self) {
+        let state = &mut *self.state();
+        state.files.take_over();
+        let is_taken = state.files.is_taken;
+        state.note("taken over", is_taken.into(), 0);
     }
 
     /// Sets the service's clock.
@@ -432,6 +485,9 @@ impl World {
         };
         let most = (self.plan.window.as_millis() / 2) as u64;
         let (count, behind) = (state.world.u64(1..4), spread(&mut state.world, 1, most));
+        // The beginning by the clock that the exporter goes by, if it is the later one.
+        let behind_it = SignedDuration::from_millis((self.plan.ahead() - self.plan.ahead).max(0));
+        let floor = beginning.at + behind_it;
         let mark = self.sim.mark();
         for i in 0..count {
             let now = self.sim.now();
@@ -439,7 +495,7 @@ impl World {
                 1 if self.plan.future => now + behind,
                 _ => now - behind - Duration::from_millis(i),
             };
-            let at = at.max(beginning.at + SignedDuration::from_millis(1));
+            let at = at.max(floor + SignedDuration::from_millis(1));
             let fields = Fields::new().with("createdAt", at.to_string());
             self.sim.add_entry(&fields).unwrap();
         }
@@ -454,7 +510,7 @@ impl World {
     /// Takes note of new rows.
     fn arrived(&self, state: &mut State, mark: Option<Mark>, good: bool) {
         let scope = mark.map_or(Scope::default(), Scope::arrived_since);
-        let newest = state.rows.iter().map(|row| row.created).max();
+        let mut newest = state.rows.iter().map(|row| row.created).max();
         for entry in self.sim.entries_of(scope) {
             let event = Event::read(&entry.json, entry.created_at, &Filters::default());
             let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
@@ -466,7 +522,7 @@ impl World {
                 created: entry.created_at,
                 malformed: entry.activity_type.is_empty(),
                 series: (entry.activity_type, actor),
-                in_order: newest.is_none_or(|newest| entry.created_at >= newest),
+                in_order: newest <= Some(entry.created_at),
                 leaves_no_trace: false,
                 gone: false,
                 known: false,
@@ -474,6 +530,7 @@ impl World {
                 open: false,
                 id: entry.id,
             });
+            newest = newest.max(Some(entry.created_at));
         }
     }
 
