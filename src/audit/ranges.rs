@@ -38,8 +38,14 @@ const FRESH: SignedDuration = SignedDuration::from_secs(60);
 /// After this many failures in a row the place of a range is found again from the top.
 const FAILURES_BEFORE_FIND: u32 = 8;
 
-/// A range becomes a gap after this time.
-const MAX_OPEN: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// A range that cannot be read becomes a gap after this time.
+const MAX_FAILING: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// It has also failed so often in a row since the start of the process, which may have been away for long.
+const MIN_FAILURES: u32 = 20;
+
+/// An entry that is dated further in the future says nothing about the service's clock.
+const MAX_SKEW: SignedDuration = SignedDuration::from_hours(1);
 
 /// Nothing can have been lost if the last successful poll was more recent.
 const MIN_SILENCE: SignedDuration = SignedDuration::from_secs(60);
@@ -136,9 +142,13 @@ pub struct Ranges {
     /// The limit for all other pages, and the number of pages since it was changed.
     limit: u32,
     pages: u32,
+    /// The next page has to be larger than the last one.
+    must_raise: bool,
     /// The requests that were answered with an empty page.
     empty: Vec<Task>,
     failures: u32,
+    /// The range that fails, and how often it has since its last page.
+    failing: (i64, u32),
     find: Option<Find>,
     reread: Option<Reread>,
     poll_saved: Option<Timestamp>,
@@ -186,8 +196,10 @@ impl Ranges {
             newest_limit: NEWEST_LIMIT.min(limits.page_size),
             limit: limits.page_size,
             pages: 0,
+            must_raise: false,
             empty: Vec::new(),
             failures: 0,
+            failing: (0, 0),
             find: None,
             reread: None,
         }
@@ -257,7 +269,19 @@ impl Ranges {
     pub fn change_filters(&mut self, filters: &str, newest: Option<Timestamp>) {
         self.state.filters = filters.to_owned();
         let first_sync_at = self.state.first_sync.as_ref().map(|first| first.at);
-        self.state.filter_floor = self.state.last_poll_at.max(newest).max(first_sync_at);
+        let last_contact = self.state.last_poll_at.max(first_sync_at);
+        let is_possible = |newest: &Timestamp| {
+            last_contact.is_none_or(|last| newest.duration_since(last) <= MAX_SKEW)
+        };
+        self.state.filter_floor = last_contact.max(newest.filter(is_possible));
+        for range in &mut self.state.ranges {
+            // Neither what was read last nor what is known below it needs to match the new filters.
+            (range.filters_changed, range.expected) = (true, false);
+            if range.kind == RangeKind::CatchUp {
+                // What it still lacks is newer.
+                range.floor = range.floor.or(range.last_contact);
+            }
+        }
         self.state.filters_changed = true;
         self.reread = None;
     }
@@ -274,7 +298,7 @@ impl Ranges {
     }
 
     /// Notes a failed request; `refused` if the service rejects this request and not every request. Returns the gap that a
-    /// range becomes when it has been open for too long.
+    /// range becomes when it has failed for too long.
     pub fn failed(
         &mut self,
         request: &Request,
@@ -322,17 +346,22 @@ impl Ranges {
         None
     }
 
-    /// Requests fewer entries: the last page was too large.
-    pub fn lower_limit(&mut self, request: &Request, rows: usize) {
-        let limit = u32::try_from(rows / 2).unwrap_or(u32::MAX);
-        match request.task {
-            Task::Newest => self.newest_limit = limit.max(1),
-            _ => self.limit = limit.clamp(MIN_LIMIT.min(self.limit), self.limit),
+    /// Requests fewer entries, because the last page was too large. Reports whether that is possible.
+    pub fn lower_limit(&mut self, request: &Request, rows: usize) -> bool {
+        let (limit, least) = match request.task {
+            Task::Newest => (&mut self.newest_limit, 1),
+            _ => (&mut self.limit, MIN_LIMIT),
+        };
+        let lower = u32::try_from(rows / 2).unwrap_or(u32::MAX).max(least);
+        if lower >= *limit || self.must_raise {
+            return false;
         }
-        self.pages = 0;
+        (*limit, self.pages) = (lower, 0);
+        true
     }
 
     fn raise_limit(&mut self) {
+        self.must_raise = false;
         self.pages += 1;
         if self.pages >= PAGES_BEFORE_RAISE && self.limit < self.limits.page_size {
             self.limit = (self.limit * 2).min(self.limits.page_size);
@@ -346,6 +375,7 @@ impl Ranges {
         let raised = (self.limit * 2).clamp(MIN_LIMIT, most);
         let is_higher = raised > self.limit.max(MIN_LIMIT);
         self.limit = raised;
+        self.must_raise = is_higher;
         is_higher
     }
 
@@ -354,10 +384,14 @@ impl Ranges {
         self.state.ranges.iter().rfind(|range| range.kind == kind)
     }
 
-    /// Closes a range that was open for too long.
+    /// Closes a range that could not be read for too long.
     fn expire(&mut self, id: i64, now: Timestamp) -> Option<(i64, Gap)> {
-        let range = self.state.range(id)?;
-        if self.limits.is_backfill || now.duration_since(range.opened_at) < MAX_OPEN {
+        let range = self.state.ranges.iter_mut().find(|range| range.id == id)?;
+        let since = *range.failing_since.get_or_insert(now);
+        let (failing, failures) = self.failing;
+        self.failing = (id, if failing == id { failures + 1 } else { 1 });
+        let is_short = now.duration_since(since) < MAX_FAILING || self.failing.1 < MIN_FAILURES;
+        if self.limits.is_backfill || is_short {
             return None;
         }
         let gap = Gap {
@@ -382,6 +416,17 @@ impl Ranges {
         if let Some(old) = old {
             *old = range;
         }
+    }
+
+    /// Returns the time up to which the first poll after a change of the filters leaves out what only the new ones show. What an open
+    /// range lacks is newer.
+    fn change_floor(&self) -> Option<Timestamp> {
+        let floor = self
+            .state
+            .filter_floor
+            .filter(|_| self.state.filters_changed);
+        let ranges = self.state.ranges.iter().filter_map(|range| range.floor);
+        floor.map(|floor| ranges.fold(floor, Timestamp::min))
     }
 
     /// Returns the time before which a late row is ignored.

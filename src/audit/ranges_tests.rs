@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Start;
 use super::ranges::{Limits, Page, Ranges, Request, Row, Task};
-use crate::ledger::{Disposition, EventId, STRIDE, TailState};
+use crate::ledger::{Disposition, EventId, GapReason, Range, RangeKind, STRIDE, TailState};
 
 const SEEDS: u64 = 5_000;
 
@@ -687,6 +687,57 @@ fn what_came_since_the_start_is_live_if_the_first_response_was_late() {
         let is_right = floor <= second(most) && floor > second(most - 1);
         assert!(is_right, "waited {waited} s: {floor}");
     }
+}
+
+/// A range that was opened long ago is not one that cannot be read.
+#[test]
+fn a_range_is_a_gap_after_seven_days_of_failures() {
+    let hour = |hour: i64| Timestamp::from_second(EPOCH + 3600 * hour).expect("a time");
+    let range = Range {
+        id: 1,
+        kind: RangeKind::CatchUp,
+        cursor: Some("c".to_owned()),
+        received_at: hour(0),
+        end: None,
+        oldest: None,
+        lowest: None,
+        page: Vec::new(),
+        opened_at: hour(-1000),
+        failing_since: None,
+        filters_changed: false,
+        floor: None,
+        last_contact: None,
+        expected: true,
+        older_pages: 0,
+        released: false,
+        place: 1,
+    };
+    let state = TailState {
+        ranges: vec![range],
+        ..TailState::default()
+    };
+    let limits = Exporter::new(2, Start::Now, 40).limits;
+    let request = Request {
+        task: Task::Range(1),
+        before: Some("c".to_owned()),
+        limit: 2,
+    };
+    let new = |state: TailState| Ranges::new(state, limits, None, true);
+    let mut ranges = new(state);
+    for at in [0, 1, 167] {
+        assert!(ranges.failed(&request, false, hour(at)).is_none(), "{at}");
+    }
+    // A process that was away for some of that time tries for a while before it gives up.
+    let mut away = new(ranges.state.clone());
+    let failures = (0..100).map_while(|_| match away.failed(&request, false, hour(200)) {
+        None => Some(()),
+        Some((_, gap)) => {
+            assert_eq!(gap.reason, GapReason::Unreadable);
+            None
+        }
+    });
+    assert_eq!(failures.count(), 19);
+    assert!(away.state.ranges.is_empty());
 }
 
 #[test]

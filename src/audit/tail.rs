@@ -196,14 +196,7 @@ impl Tail {
     /// Makes one round: at most one request and one commit. Returns how long to wait before the next.
     pub async fn round(&mut self) -> Duration {
         match self.try_round().await {
-            Ok(wait) => {
-                if self.failures > 0 {
-                    tracing::info!(failures = self.failures, "audit polls work again");
-                    self.failures = 0;
-                    self.backoff.reset();
-                }
-                wait
-            }
+            Ok(wait) => wait,
             Err(error) => {
                 self.failures += 1;
                 let longest = self.settings.poll_interval.max(FIRST_WAIT);
@@ -255,8 +248,8 @@ impl Tail {
         self.reread_turn = has_range && !matches!(request.task, Task::Reread);
         let span = tracing::info_span!("poll", orgdata.poll = ?request.task);
         let wait = self.exchange(&request).instrument(span).await;
-        // A failing page must not delay the polls.
-        if request.task == Task::Poll {
+        // A failing page must not delay the polls, nor a failing poll the ranges.
+        if request.task == Task::Poll && (wait.is_ok() || has_range) {
             self.next_poll = Instant::now() + self.settings.poll_interval;
         }
         if request.task == Task::Reread && !self.ranges.is_rereading() {
@@ -267,6 +260,11 @@ impl Tail {
         // An empty first page is confirmed before anything counts as new.
         if self.ranges.state.first_sync.is_some() {
             self.metrics.loops.success(Loop::Audit);
+            if self.failures > 0 {
+                tracing::info!(failures = self.failures, "audit polls work again");
+                self.failures = 0;
+                self.backoff.reset();
+            }
         }
         Ok(wait)
     }
@@ -294,8 +292,8 @@ impl Tail {
         };
         // Fewer entries are of no use if the service sends more than it is asked for.
         let is_limited = page.len() <= request.limit as usize;
-        if page.body().len() > self.ledger.max_page_bytes() && page.len() > 1 && is_limited {
-            self.ranges.lower_limit(request, page.len());
+        let is_large = page.body().len() > self.ledger.max_page_bytes() && page.len() > 1;
+        if is_large && is_limited && self.ranges.lower_limit(request, page.len()) {
             return Ok(Duration::ZERO);
         }
         let fetched = self.read(page);

@@ -13,13 +13,11 @@ use tokio::sync::watch;
 use super::dead_letters::{self, DeadLetter, DeadReason};
 use super::open::{self, OpenError, StatePath};
 use super::outbox::{self, OpenPage, PageWriter, RawRecord};
+use super::prune::Pruned;
 use super::series::{Labels, Undo};
 use super::tail_state::TailState;
 use super::types::{Changes, Commit, Disposition, EventId, EventIds, NewEntry, RecordKind, Total};
 use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
-
-/// The ids of this many entries at the top of the listing are never pruned.
-const MIN_IDS: i64 = 10_000;
 
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
@@ -64,16 +62,22 @@ pub(super) struct Ledger {
     /// SQLite's version of the data when queued dead letters were looked for last.
     pub(super) looked_at: Option<i64>,
     fence: i64,
-    reread_at: Option<Timestamp>,
-    prune_floor: Option<Timestamp>,
+    pub(super) reread_at: Option<Timestamp>,
+    pub(super) prune_floor: Option<Timestamp>,
 }
 
 // === impl Ledger ===
 
 impl Ledger {
-    pub(super) fn open(settings: Settings) -> Result<(Self, LedgerState), OpenError> {
+    pub(super) fn open(mut settings: Settings) -> Result<(Self, LedgerState), OpenError> {
+        let opened = open::open(&settings.path)?;
+        // A symbolic link stays when the file is set aside.
+        if let StatePath::File(path) = &mut settings.path
+            && let Ok(target) = path.canonicalize()
+        {
+            *path = target;
+        }
         let path = settings.path.clone();
-        let opened = open::open(&path)?;
         let sql = "SELECT base_url FROM state";
         let found: rusqlite::Result<String> =
             opened.connection.query_row(sql, [], |row| row.get(0));
@@ -240,8 +244,9 @@ impl Ledger {
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
         let (mut changes, mut undo) = (self.changes(&commit), Undo::default());
         match self.write(&commit, &mut changes, &mut undo) {
-            Ok(records) => {
+            Ok((records, pruned)) => {
                 self.committed(commit, records);
+                self.forget(pruned);
                 changes.prune_floor = self.prune_floor;
                 Ok(changes)
             }
@@ -290,13 +295,13 @@ impl Ledger {
         }
     }
 
-    /// Returns how many records were added to the outbox.
+    /// Returns how many records were added to the outbox, and which ids were pruned.
     fn write(
         &mut self,
         commit: &Commit,
         changes: &mut Changes,
         undo: &mut Undo,
-    ) -> Result<u64, LedgerError> {
+    ) -> Result<(u64, Pruned), LedgerError> {
         let page = self.encode(commit);
         let transaction = begin(&self.connection, self.fence)?;
         if let Some(tail) = &commit.tail {
@@ -308,6 +313,7 @@ impl Ledger {
                 .execute(params![id, name])?;
         }
         write_ids(&transaction, commit)?;
+        let pruned = self.prune_history(&transaction, commit)?;
         self.labels.count(&transaction, commit, changes, undo)?;
         add_totals(&transaction, &changes.totals)?;
         if let Some(page) = page.as_ref().filter(|page| page.records() > 0) {
@@ -336,7 +342,8 @@ impl Ledger {
         self.dead_letters_added(unusable.len());
         // What was counted since the last commit is in the file already.
         changes.totals.append(&mut self.pending);
-        Ok(page.map_or(0, |page| page.records().into()))
+        let records = page.map_or(0, |page| page.records().into());
+        Ok((records, pruned))
     }
 
     fn encode(&self, commit: &Commit) -> Option<PageWriter> {
@@ -391,51 +398,6 @@ impl Ledger {
                 status.organization = commit.organization;
             }
         });
-    }
-
-    /// Deletes ids that no re-read can meet again: older than its window, and not at the top of the listing.
-    fn prune(&mut self) -> rusqlite::Result<()> {
-        let window =
-            SignedDuration::try_from(self.settings.reread_window).unwrap_or(SignedDuration::MAX);
-        let Some(reread_at) = self.reread_at else {
-            return Ok(());
-        };
-        let cutoff = micros(reread_at.checked_sub(window).unwrap_or(Timestamp::MIN));
-        let top: Option<i64> = self
-            .connection
-            .prepare_cached(
-                "SELECT place FROM (SELECT place, sum(length(ids) / 8) OVER (ORDER BY place DESC) AS ids FROM pages WHERE top = 1)
-                 WHERE ids >= ?1 ORDER BY place DESC LIMIT 1",
-            )?
-            .query_row([MIN_IDS], |row| row.get(0))
-            .optional()?;
-        let transaction = self.connection.unchecked_transaction()?;
-        let mut gone: Vec<EventId> = Vec::new();
-        let mut floor = None;
-        {
-            let mut delete = transaction.prepare_cached(
-                "DELETE FROM pages WHERE at < ?1 AND newest < ?1 AND (top = 0 OR place < ?2) RETURNING newest, ids",
-            )?;
-            let mut rows = delete.query(params![cutoff, top.unwrap_or(i64::MIN)])?;
-            while let Some(row) = rows.next()? {
-                floor = floor.max(Some(row.get::<_, i64>(0)?));
-                let ids = row.get_ref(1)?;
-                gone.extend(unpack_ids(ids.as_blob().map_err(rusqlite::Error::from)?));
-            }
-        }
-        let Some(floor) = floor else { return Ok(()) };
-        transaction.execute(
-            "UPDATE state SET prune_floor = max(coalesce(prune_floor, ?1), ?1)",
-            [floor],
-        )?;
-        transaction.commit()?;
-        self.prune_floor = self.prune_floor.max(Some(timestamp(floor)));
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        for id in gone {
-            known.remove(&id);
-        }
-        known.shrink_to_fit();
-        Ok(())
     }
 
     /// Begins a transaction of the relay.

@@ -301,6 +301,34 @@ async fn a_year_of_events_leaves_a_bounded_file_and_a_floor() {
     }
 }
 
+/// A history of ten million entries takes no more memory than a short one.
+#[tokio::test]
+async fn a_long_history_keeps_the_ids_of_its_first_and_last_pages_and_of_the_recent_past() {
+    let mut world = World::with(|settings| settings.outbox = false);
+    let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let is_recent = |page: u64| (20..30).contains(&page);
+    world.tail.reread_at = Some(now);
+    world.commit(page(0, 10, now)).await.unwrap();
+    for number in 1..=100 {
+        let age = if is_recent(number) { 0 } else { 7200 };
+        let mut commit = page(number * 10, 10, now - Duration::from_secs(age));
+        commit.server_time = now;
+        commit.place = 2 * STRIDE - number.cast_signed();
+        world.ledger().commit(commit).await.unwrap();
+    }
+    let expected = |page: u64| page <= 8 || page > 92 || is_recent(page);
+    for _ in 0..2 {
+        for number in 1..=100 {
+            let ids = [0, 9].map(|index| entry(number * 10 + index, now).id);
+            let holds = world.ledger().holds(ids);
+            assert_eq!(holds, [expected(number); 2], "page {number}");
+        }
+        let floor = world.ledger().state().await.unwrap().prune_floor;
+        assert_eq!(floor, Some(now - Duration::from_secs(7200)));
+        world.restart();
+    }
+}
+
 #[tokio::test]
 async fn the_delay_has_fractions_of_a_second_if_both_clocks_agree() {
     for (ahead, expected) in [(700, 1.7), (3_600_000, 1.0), (-5_000, 1.0)] {
@@ -413,6 +441,33 @@ async fn a_file_cut_to_nothing_is_created_again_with_a_warning() {
     assert!(world.opened().recreated_at.is_some());
     world.page(0, 10).await;
     assert_eq!(world.counted(), 10);
+}
+
+/// On a full disk, for example.
+#[tokio::test]
+async fn a_first_start_that_failed_is_no_damage() {
+    let mut world = World::new();
+    world.open = None;
+    for name in ["state.db", "state.db.lock"] {
+        std::fs::File::create(world.path().with_file_name(name)).unwrap();
+    }
+    world.restart();
+    assert!(world.opened().recreated_at.is_none());
+}
+
+/// The link was renamed, and the next file was created beside it.
+#[tokio::test]
+async fn behind_a_symbolic_link_the_file_itself_is_set_aside() {
+    let mut world = World::new();
+    world.open = None;
+    world.settings.path = world.link();
+    world.restart();
+    world.page(0, 10).await;
+    world.ledger().set_aside().await.unwrap();
+    world.restart();
+    let link = world.path().with_file_name("link.db");
+    assert!(link.is_symlink() && world.path().is_file());
+    assert_eq!((world.asides(), world.counted()), (1, 0));
 }
 
 /// The write-ahead log is switched on before the tables are created.

@@ -9,6 +9,7 @@ mod dead_letters;
 mod look;
 mod open;
 mod outbox;
+mod prune;
 mod schema;
 mod series;
 mod size;
@@ -302,7 +303,8 @@ impl LedgerHandle {
             .await
     }
 
-    /// Reads the last record of the newest page that may be sent, without so many newer pages.
+    /// Reads a record that may be sent before its turn, without so many others: first come the last ones of all pages, newest page first,
+    /// and then the rest.
     ///
     /// # Errors
     /// If the file cannot be read.

@@ -1,7 +1,7 @@
 //! Opening the state file: one process, one organization's file, and a damaged file set aside.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -166,12 +166,19 @@ pub(super) fn open(path: &StatePath) -> Result<Opened, OpenError> {
     };
     // A symbolic link and its target are one file, and so have one lock.
     let path = &path.canonicalize().unwrap_or_else(|_| path.clone());
-    let used_before = path.exists() && with_suffix(path, ".lock").exists();
+    let exists = path.exists();
     let lock = lock(path)?;
-    let header = Header::read(path).map_err(|error| OpenError::io(path, &error))?;
-    let emptied = used_before && header == Header::Empty;
+    let io = |error: io::Error| OpenError::io(path, &error);
+    let header = Header::read(path).map_err(io)?;
+    // The lock file tells a file that was emptied from one whose creation failed.
+    let was_used = lock.metadata().map_err(io)?.len() > 0;
+    let emptied = exists && was_used && header == Header::Empty;
     match open_checked(path) {
         Ok(connection) => {
+            if !was_used {
+                // A full disk must not keep it from starting.
+                let _ = (&lock).write_all(USED);
+            }
             if emptied {
                 tracing::warn!(file = %path.display(), "the state file was empty; counters start again at 0");
             }
@@ -293,6 +300,9 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
         None => Ok(schema::VERSION),
     }
 }
+
+/// What the lock file contains once the state file was created.
+const USED: &[u8] = b"The state file beside this one was in use.\n";
 
 /// Takes the lock file beside the state file. SQLite's exclusive mode would keep tools from reading a live file.
 fn lock(path: &Path) -> Result<File, OpenError> {

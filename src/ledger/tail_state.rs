@@ -79,6 +79,15 @@ pub struct Range {
     pub page: Vec<EventId>,
     /// This machine's clock when the range was opened.
     pub opened_at: Timestamp,
+    /// The same clock when its requests began to fail; `None` if the last one did not.
+    #[serde(default)]
+    pub failing_since: Option<Timestamp>,
+    /// The filters have changed since its last page.
+    #[serde(default)]
+    pub filters_changed: bool,
+    /// Entries up to this time are only shown by filters that were changed to meanwhile, and are left out.
+    #[serde(default)]
+    pub floor: Option<Timestamp>,
     /// The last successful poll before the range was opened.
     pub last_contact: Option<Timestamp>,
     /// Whether a known entry is expected below.

@@ -86,7 +86,7 @@ labels! {
     GapReason {
         /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
         Retention => "retention",
-        /// A range was open for seven days.
+        /// A range could not be read for seven days.
         Unreadable => "unreadable",
         /// A page of the outbox was damaged: its events are counted, their records are lost.
         DamagedPage => "damaged_page",

@@ -82,13 +82,19 @@ impl Step {
         let is_live = |row: &Row| started_at.is_some_and(|at| row.created_at > at);
         let place = next.state.take_place();
         let there = page.rows.iter().filter(|row| !is_live(row));
+        // A few entries dated in the future must not hide what comes next. If they are many, the clock is behind.
+        let (total, future) = (
+            there.clone().count(),
+            there.clone().filter(|row| is_future(row, page)).count(),
+        );
+        let newest = there
+            .filter(|row| 2 * future > total || !is_future(row, page))
+            .map(|row| row.created_at)
+            .max();
         let first = FirstSync {
             at: page.server_time,
             // What stands below a page of live entries alone was there before, too.
-            count_floor: there
-                .map(|row| row.created_at)
-                .max()
-                .or(started_at.filter(|_| !page.rows.is_empty())),
+            count_floor: newest.or(started_at.filter(|_| !page.rows.is_empty())),
             history_floor,
             history_until: until,
         };
@@ -127,12 +133,13 @@ impl Step {
             // The unknown entry is gone: not a successful poll.
             return;
         }
-        let floor = next
-            .state
-            .filter_floor
-            .filter(|_| next.state.filters_changed);
+        let floor = next.change_floor();
         let is_joined = |row: &Row| row.known || floor.is_some_and(|floor| row.created_at <= floor);
-        let joined = page.rows.iter().position(is_joined);
+        // New entries stand below one that is dated in the future.
+        let mut rows = page.rows.iter();
+        let joined = rows
+            .position(|row| is_joined(row) && !is_future(row, page))
+            .or_else(|| page.rows.iter().position(is_joined));
         let new = joined.unwrap_or(page.rows.len());
         // Busy organizations need larger pages, so that their polls join without a range.
         next.newest_limit = if joined.is_none() {
@@ -148,20 +155,20 @@ impl Step {
                 .filter(|(_, row)| !row.known)
                 .map(|(index, _)| (index, Disposition::Live)),
         );
-        if floor.is_some() {
-            let below = page.rows.iter().enumerate().skip(new);
-            self.take.extend(
-                below
-                    .filter(|(_, row)| !row.known)
-                    .map(|(index, _)| (index, Disposition::Ignored)),
-            );
-        }
+        let below = page.rows.iter().enumerate().skip(new);
+        let only_now = |row: &Row| !row.known && floor.is_some_and(|at| row.created_at <= at);
+        self.take.extend(
+            below
+                .filter(|(_, row)| only_now(row))
+                .map(|(index, _)| (index, Disposition::Ignored)),
+        );
         let place = next.state.take_place();
         (self.place, self.top) = (place, true);
         let last_contact = next.state.last_poll_at;
         if joined.is_none() {
             let expected = next.has_known && floor.is_none();
-            let range = range(RangeKind::CatchUp, place, page, expected, last_contact);
+            let mut range = range(RangeKind::CatchUp, place, page, expected, last_contact);
+            range.floor = floor;
             if page.end_cursor.is_some() {
                 next.state.ranges.push(range);
             } else {
@@ -213,8 +220,14 @@ impl Step {
         let closing = known.filter(|_| range.kind == RangeKind::CatchUp);
         let kind = range.kind;
         let first = self.next.state.first_sync.as_ref();
-        let floor = first.and_then(|first| first.history_floor);
+        let history_floor = first.and_then(|first| first.history_floor);
+        let range_floor = range.floor;
+        let is_below = |row: &Row| match kind {
+            RangeKind::CatchUp => range_floor.is_some_and(|floor| row.created_at <= floor),
+            RangeKind::History => history_floor.is_some_and(|floor| row.created_at < floor),
+        };
         let disposition = |row: &Row| match (kind, first) {
+            (RangeKind::CatchUp, _) if is_below(row) => Disposition::Ignored,
             (RangeKind::CatchUp, _) => Disposition::Live,
             (RangeKind::History, Some(first)) => first.history(row.created_at),
             (RangeKind::History, None) => Disposition::History,
@@ -225,12 +238,16 @@ impl Step {
         }
         range.place -= 1;
         (self.place, self.top) = (range.place, kind == RangeKind::CatchUp);
-        let is_older = kind == RangeKind::History
-            && floor.is_some_and(|floor| rows.iter().all(|row| row.created_at < floor));
-        range.older_pages = if is_older { range.older_pages + 1 } else { 0 };
+        range.older_pages = if rows.iter().all(is_below) {
+            range.older_pages + 1
+        } else {
+            0
+        };
         let oldest = taken.iter().map(|row| row.created_at).min();
         range.oldest = [range.oldest, oldest].into_iter().flatten().min();
         range.lowest = rows.last().map(|row| row.created_at);
+        range.failing_since = None;
+        self.next.failing = (id, 0);
         if closing.is_some() || range.older_pages >= 2 {
             self.next.close(id);
             return;
@@ -253,6 +270,7 @@ impl Step {
         range.cursor = Some(cursor.clone());
         range.received_at = page.server_time;
         range.end = rows.last().map(|row| row.id);
+        range.filters_changed = false;
         range.page = page.rows.iter().map(|row| row.id).collect();
         self.next.replace(range);
     }
@@ -264,9 +282,19 @@ impl Step {
             return;
         };
         // No other entry of its last page would do: late rows may stand between the two.
-        let place = page.rows.iter().position(|row| Some(row.id) == range.end);
+        let mut rows = page.rows.iter();
+        let mut place = rows
+            .position(|row| Some(row.id) == range.end)
+            .map(|at| at + 1);
+        if place.is_none() && range.filters_changed {
+            let is_below = |row: &Row| match range.lowest {
+                Some(lowest) if row.created_at == lowest => !row.known,
+                lowest => Some(row.created_at) < lowest,
+            };
+            place = page.rows.iter().position(is_below);
+        }
         if let Some(at) = place {
-            let below = &page.rows[at + 1..];
+            let below = &page.rows[at..];
             if let Some(cursor) = &page.end_cursor {
                 let find = self.next.find.take();
                 self.recovered = find.is_some_and(|find| find.failed);
@@ -299,7 +327,8 @@ impl Step {
             }
         } else if self.is_confirmed(Task::Find(id)) {
             // The place was deleted, and with it everything below, even if the listing has had no other entries.
-            self.gap = (range.kind == RangeKind::CatchUp).then(|| gap(&range));
+            let is_gap = range.kind == RangeKind::CatchUp && !range.filters_changed;
+            self.gap = is_gap.then(|| gap(&range));
             self.next.close(id);
         }
     }
@@ -407,6 +436,9 @@ fn range(
         page: page.rows.iter().map(|row| row.id).collect(),
         received_at: page.server_time,
         opened_at: util::now(),
+        failing_since: None,
+        filters_changed: false,
+        floor: None,
         last_contact,
         expected,
         older_pages: 0,

@@ -7,7 +7,10 @@ use crate::api::Filters;
 use crate::audit::Start;
 use crate::ledger::StatePath;
 use crate::metrics::audit::Total;
-use crate::simulator::{AfterReading, Config, Fault, FaultKind, Fields, Readings, Simulator};
+use crate::simulator::{
+    AfterReading, Config, Fault, FaultKind, Fields, Readings, RequestInfo, Simulator,
+};
+use crate::telemetry::captured::Captured;
 use http::StatusCode;
 
 use super::bench::Bench;
@@ -189,14 +192,108 @@ fn add(bench: &Bench, kind: &str) {
     bench.sim().add_entry(&fields).unwrap();
 }
 
+/// Two large entries side by side were requested for ever, as fast as the service answered.
+#[test]
+fn two_entries_that_are_too_large_for_one_page_are_read() {
+    let case = case([], |case| case.start = Start::Oldest);
+    let note = serde_json::json!({ "note": "x".repeat(3 << 20) });
+    let large = Fields::new().with("metadata", note);
+    block_on(async {
+        let mut bench = Bench::new(&case, StatePath::Memory).await;
+        for (larges, events) in [(2, 0), (2, 8)] {
+            for _ in 0..larges {
+                bench.sim().advance(Duration::from_secs(1));
+                bench.sim().add_entry(&large).unwrap();
+            }
+            bench.sim().advance(Duration::from_secs(60));
+            bench.sim().add_events(events);
+            bench.settle().await;
+        }
+        assert_eq!(bench.delivered.len(), 10 + 2 + 2 + 8);
+        assert_eq!(bench.counted().values().sum::<u64>(), 2 + 8);
+    });
+}
+
+/// Nothing was counted until the time came that the newest entry at the first start was dated with.
+#[test]
+fn an_entry_dated_in_the_future_at_the_first_start_hides_nothing() {
+    let case = case([], |_| {});
+    block_on(async {
+        let mut bench = Bench::filtered(&case, StatePath::Memory, only("OLD")).await;
+        bench.lossy = true;
+        add(&bench, "OLD");
+        add(&bench, "OLD");
+        let future = bench.sim().now() + Duration::from_secs(86_400);
+        let fields = Fields::new().with("createdAt", future.to_string());
+        bench.sim().add_entry(&fields.with("type", "OLD")).unwrap();
+        bench.settle().await;
+        for (kind, count, expected) in [("OLD", 3, 3), ("NEW", 2, 5)] {
+            bench.filter(only(kind)).await;
+            for _ in 0..count {
+                add(&bench, kind);
+            }
+            // The polls find them, not only the re-read.
+            bench.tail().hurry_poll();
+            for _ in 0..4 {
+                bench.round().await;
+            }
+            let counted: u64 = bench.counted().values().sum();
+            assert_eq!(counted, expected, "{kind}");
+        }
+        bench.settle().await;
+        assert_eq!((bench.delivered.len(), bench.total(Total::Late)), (5, 0));
+    });
+}
+
+fn only(kind: &str) -> Filters {
+    Filters {
+        activity_types: vec![kind.to_owned()],
+        ..Filters::default()
+    }
+}
+
+/// The history of a type was counted as new if the filter named it while a range was open, and what the range still lacked was called a gap.
+#[test]
+fn filters_that_change_while_a_range_is_open_show_no_history() {
+    let case = case([], |case| case.page_size = 2);
+    block_on(async {
+        let mut bench = Bench::filtered(&case, StatePath::Memory, only("OLD")).await;
+        bench.lossy = true;
+        add(&bench, "OLD");
+        bench.settle().await;
+        (0..30).for_each(|_| add(&bench, "NEW"));
+        add(&bench, "OLD");
+        bench.settle().await;
+        bench.sim().advance(Duration::from_secs(120));
+        (0..4).for_each(|_| add(&bench, "NEW"));
+        (0..10).for_each(|_| add(&bench, "OLD"));
+        let deep = |request: &RequestInfo, _: &Simulator| {
+            let is_deep = request.param("before").is_some();
+            is_deep.then(|| Fault::status(StatusCode::INTERNAL_SERVER_ERROR))
+        };
+        bench.sim().on_request(Box::new(deep));
+        bench.tail().hurry_poll();
+        for _ in 0..4 {
+            bench.round().await;
+        }
+        assert_eq!(bench.tail().state().ranges.len(), 1);
+        bench.filter(only("NEW")).await;
+        bench.sim().on_request(Box::new(|_, _| None));
+        bench.sim().advance(Duration::from_secs(120));
+        add(&bench, "NEW");
+        bench.settle().await;
+        let counts = bench.counted().into_iter();
+        let new = counts.filter(|((kind, _), _)| kind == "NEW");
+        let new: u64 = new.map(|(_, count)| count).sum();
+        assert_eq!((new, bench.total(Total::Gaps)), (5, 0));
+    });
+}
+
 /// Up to an hour of events from before the change were counted at once, and a gap was reported where nothing was missing.
 #[test]
 fn what_only_new_filters_show_is_neither_counted_nor_a_gap() {
-    let only = |kind: &str| Filters {
-        activity_types: vec![kind.to_owned()],
-        ..Filters::default()
-    };
-    for (history, before) in [(60, 0), (60, 30), (0, 1)] {
+    // More of them than a page takes may come before the first poll, and then what is below is a range.
+    for (history, before, burst) in [(60, 0, 0), (60, 30, 0), (60, 30, 6), (0, 1, 0)] {
         let case = case([], |case| {
             case.history = history;
             case.page_size = 2;
@@ -211,6 +308,7 @@ fn what_only_new_filters_show_is_neither_counted_nor_a_gap() {
             add(&bench, "OLD");
             bench.settle().await;
             bench.filter(only("NEW")).await;
+            (0..burst).for_each(|_| add(&bench, "NEW"));
             for _ in 0..7 {
                 add(&bench, "NEW");
                 bench.settle().await;
@@ -221,7 +319,7 @@ fn what_only_new_filters_show_is_neither_counted_nor_a_gap() {
             for ((kind, _), count) in bench.counted() {
                 *counted.entry(kind).or_insert(0) += count;
             }
-            let expected = [("NEW".to_owned(), 14), ("OLD".to_owned(), 1)];
+            let expected = [("NEW".to_owned(), 14 + burst), ("OLD".to_owned(), 1)];
             assert_eq!(counted, expected.into());
             let totals = [Total::Gaps, Total::Late].map(|total| bench.total(total));
             assert_eq!(totals, [0, 0]);
@@ -256,6 +354,29 @@ fn an_entry_that_cannot_be_read_keeps_its_range_open_until_it_can() {
         bench.settle().await;
         assert_eq!((counted(&bench), bench.delivered.len()), (7, 7));
         assert_eq!(bench.total(Total::Gaps), 0);
+    });
+}
+
+/// Each failure was said to be over as soon as nothing was to be done until the next poll.
+#[test]
+fn an_outage_is_over_when_a_poll_works_again() {
+    block_on(async {
+        let mut bench = Bench::new(&case([], |_| {}), StatePath::Memory).await;
+        bench.settle().await;
+        let log = Captured::begin();
+        bench.sim().fault(Fault::status(StatusCode::BAD_REQUEST));
+        bench.tail().hurry_poll();
+        for _ in 0..8 {
+            bench.round().await;
+        }
+        let count = |words: &str| {
+            let lines = log.lines().into_iter();
+            lines.filter(|line| line.contains(words)).count()
+        };
+        assert_eq!((count("poll failed"), count("work again")), (4, 0));
+        bench.sim().clear_faults();
+        bench.settle().await;
+        assert_eq!((count("poll failed"), count("work again")), (4, 1));
     });
 }
 
