@@ -18,6 +18,9 @@ const SHARE: u64 = 4;
 /// How many dead letters go back to the outbox in one transaction.
 const REPLAYED_AT_ONCE: i64 = 256;
 
+/// A transaction takes no more of them after this many bytes.
+const MAX_REPLAYED_BYTES: usize = 4 << 20;
+
 labels! {
     /// Why something is a dead letter; as text, its name in the file and in listings.
     DeadReason {
@@ -271,21 +274,30 @@ impl Ledger {
 
     fn move_queued(&self) -> Result<usize, LedgerError> {
         let transaction = self.begin()?;
-        let mut letters: Vec<(i64, i64, i64, String)> = transaction
-            .prepare_cached(
-                "DELETE FROM dead_letters WHERE id IN (SELECT id FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1)
-                 RETURNING id, arrived, kind, raw",
-            )?
-            .query_map([REPLAYED_AT_ONCE], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-            })?
-            .collect::<Result<_, _>>()?;
-        letters.sort_unstable_by_key(|(id, ..)| *id);
+        let mut letters: Vec<(i64, i64, String)> = Vec::new();
+        let (mut last, mut bytes) = (None, 0);
+        {
+            let mut queued = transaction.prepare_cached(
+                "SELECT id, arrived, kind, raw FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1",
+            )?;
+            let mut rows = queued.query([REPLAYED_AT_ONCE])?;
+            while bytes < MAX_REPLAYED_BYTES
+                && let Some(row) = rows.next()?
+            {
+                let raw: String = row.get(3)?;
+                bytes += raw.len();
+                last = Some(row.get::<_, i64>(0)?);
+                letters.push((row.get(1)?, row.get(2)?, raw));
+            }
+        }
+        transaction
+            .prepare_cached("DELETE FROM dead_letters WHERE queued = 1 AND id <= ?1")?
+            .execute([last])?;
         // A page has one time of arrival.
-        for page in letters.chunk_by(|(_, one, ..), (_, other, ..)| one == other) {
-            let arrived_at = timestamp(page[0].1);
+        for page in letters.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let arrived_at = timestamp(page[0].0);
             let mut writer = PageWriter::default();
-            for (_, _, kind, json) in page {
+            for (_, kind, json) in page {
                 writer.push(
                     &*self.settings.encoder,
                     &RawRecord {

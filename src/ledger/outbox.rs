@@ -20,6 +20,10 @@ const MAX_RATIO: usize = 255;
 /// The form of rows whose records are encoded.
 const ENCODED: i64 = 3;
 
+/// A page, for [`Ledger::open_page`].
+const SELECT_PAGE: &str =
+    "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page = ?1";
+
 /// Turns JSON into log records.
 pub trait Encode: Send + Sync {
     /// Appends one record as field 2 of `ScopeLogs`: tag, length, `LogRecord`.
@@ -72,8 +76,8 @@ pub struct Settled {
     pub delivered: Vec<OutboxPosition>,
     /// Rejected for good, likewise.
     pub rejected: Vec<Rejected>,
-    /// The newest record, delivered out of order.
-    pub witness: Option<OutboxPosition>,
+    /// A record that was delivered or rejected before its turn.
+    pub witness: Option<OutboxRecord>,
 }
 
 /// A record that becomes a dead letter.
@@ -110,6 +114,18 @@ struct DamagedPage {
     page: i64,
     arrived_at: Timestamp,
     error: String,
+}
+
+// === impl Settled ===
+
+impl Settled {
+    /// Returns the positions of the oldest records, which left in their order.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = OutboxPosition> {
+        let witness = self.witness.as_ref().map(|witness| witness.position);
+        let rejected = self.rejected.iter().map(|rejected| rejected.position);
+        let positions = self.delivered.iter().copied().chain(rejected);
+        positions.filter(move |position| Some(*position) != witness)
+    }
 }
 
 // === impl PageWriter ===
@@ -226,26 +242,92 @@ impl Ledger {
         Ok(Ok(records))
     }
 
-    /// Reads the last record of the newest page that may be sent, without so many newer pages.
+    /// Reads a record that may be sent before its turn, without so many others: first come the last ones of all pages, newest page first,
+    /// and then the rest.
     pub(super) fn newest(&mut self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
         self.check_fence()?;
-        let mut newest = self.connection.prepare_cached(
-            "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page <= ?1 ORDER BY page DESC LIMIT 1 OFFSET ?2",
-        )?;
-        let skip = i64::try_from(skip).unwrap_or(i64::MAX);
-        let mut rows = newest.query([self.held_above.unwrap_or(i64::MAX), skip])?;
+        let Some(position) = self.newest_position(skip)? else {
+            return Ok(None);
+        };
+        let mut page = self.connection.prepare_cached(SELECT_PAGE)?;
+        let mut rows = page.query([position.page])?;
         let Some(row) = rows.next()? else {
             return Ok(None);
         };
-        let index = row.get::<_, u32>(3)?.saturating_sub(1);
-        let (page, arrived_at) = (row.get(0)?, timestamp(row.get(1)?));
+        let arrived_at = timestamp(row.get(1)?);
         let open = self.open_page(row)?.ok();
-        let record = open.and_then(|open| open.records.get(index as usize).cloned());
+        let record = open.and_then(|open| open.records.get(position.index as usize).cloned());
         Ok(record.map(|bytes| OutboxRecord {
-            position: OutboxPosition { page, index },
+            position,
             arrived_at,
             bytes,
         }))
+    }
+
+    fn newest_position(&self, skip: usize) -> rusqlite::Result<Option<OutboxPosition>> {
+        let held_above = self.held_above.unwrap_or(i64::MAX);
+        let mut pages = self.connection.prepare_cached(
+            "SELECT page, acknowledged, records - 1 FROM outbox WHERE page <= ?1 ORDER BY page DESC",
+        )?;
+        let mut skip = u32::try_from(skip).unwrap_or(u32::MAX);
+        for is_last in [true, false] {
+            let mut rows = pages.query([held_above])?;
+            while let Some(row) = rows.next()? {
+                let (page, first, last): (_, u32, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let others = last.saturating_sub(first);
+                let (most, newest) = match is_last {
+                    true => (1, last),
+                    false => (others, last.saturating_sub(1)),
+                };
+                if skip < most {
+                    let index = newest - skip;
+                    return Ok(Some(OutboxPosition { page, index }));
+                }
+                skip -= most;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes out a record that left before its turn. The last one of its page only has to be left out; for another one the page is written
+    /// again.
+    fn take_out(
+        &self,
+        transaction: &Transaction<'_>,
+        witness: &OutboxRecord,
+    ) -> Result<(), LedgerError> {
+        let page = witness.position.page;
+        let mut found = transaction.prepare_cached(SELECT_PAGE)?;
+        let mut rows = found.query([page])?;
+        let Some(row) = rows.next()? else {
+            return Ok(());
+        };
+        let count = row.get::<_, u32>(3)? as usize;
+        let Ok(mut open) = self.open_page(row)? else {
+            return Ok(());
+        };
+        open.records.truncate(count);
+        // The record is named by its bytes, so that this can be repeated.
+        let index = witness.position.index as usize;
+        if open.records.get(index) != Some(&witness.bytes) {
+            return Ok(());
+        }
+        transaction
+            .prepare_cached("UPDATE outbox SET records = records - 1 WHERE page = ?1")?
+            .execute([page])?;
+        if index + 1 < count {
+            open.records.remove(index);
+            let block = lz4_flex::compress_prepend_size(&open.records.concat());
+            transaction
+                .prepare_cached(
+                    "UPDATE outbox SET form = ?2, trace = NULL, block = ?3 WHERE page = ?1",
+                )?
+                .execute(params![page, ENCODED, block])?;
+        }
+        transaction
+            .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= acknowledged")?
+            .execute([page])?;
+        Ok(())
     }
 
     /// Decompresses a page; records of an older form are encoded.
@@ -324,14 +406,13 @@ impl Ledger {
     /// Removes what was delivered or rejected.
     pub(super) fn settle(&mut self, settled: &Settled) -> Result<(), LedgerError> {
         let result = self.write_settled(settled);
+        if settled.witness.is_some() {
+            // Its page may have changed.
+            self.open_page = None;
+        }
         match &result {
             Ok(()) => {
-                let rejected = settled.rejected.iter();
-                let left = settled.delivered.len()
-                    + rejected
-                        .filter(|rejected| Some(rejected.position) != settled.witness)
-                        .count()
-                    + usize::from(settled.witness.is_some());
+                let left = settled.in_order().count() + usize::from(settled.witness.is_some());
                 self.dead_letters_added(settled.rejected.len());
                 self.update_status(|status| {
                     status.commits += 1;
@@ -347,20 +428,11 @@ impl Ledger {
     }
 
     fn write_settled(&self, settled: &Settled) -> Result<(), LedgerError> {
-        let rejected = settled.rejected.iter().map(|rejected| rejected.position);
-        let mut positions: Vec<_> = settled.delivered.iter().copied().chain(rejected).collect();
-        positions.retain(|position| Some(*position) != settled.witness);
+        let mut positions: Vec<_> = settled.in_order().collect();
         positions.sort_unstable();
         let transaction = self.begin()?;
-        if let Some(witness) = settled.witness {
-            transaction
-                .prepare_cached(
-                    "UPDATE outbox SET records = records - 1 WHERE page = ?1 AND records = ?2 + 1",
-                )?
-                .execute(params![witness.page, witness.index])?;
-            transaction
-                .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= acknowledged")?
-                .execute([witness.page])?;
+        if let Some(witness) = &settled.witness {
+            self.take_out(&transaction, witness)?;
         }
         for page in positions.chunk_by(|one, other| one.page == other.page) {
             let Some(last) = page.last() else { continue };

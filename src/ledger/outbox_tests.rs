@@ -108,13 +108,42 @@ async fn a_witness_leaves_out_of_order() {
         let newest = world.ledger().outbox_newest(0).await.unwrap().unwrap();
         world
             .settle(Settled {
-                witness: Some(newest.position),
+                witness: Some(newest),
                 ..Settled::default()
             })
             .await;
         assert_eq!(world.backlog(), left);
     }
     assert_eq!(world.drain().await, raw(0, 2));
+}
+
+/// The records at both ends of a page may be bad.
+#[tokio::test]
+async fn a_witness_may_stand_within_its_page() {
+    let mut world = World::new();
+    world.page(0, 4).await;
+    world.page(4, 3).await;
+    world.deliver(&world.batch(1).await).await;
+    let mut seen = Vec::new();
+    for skip in 0.. {
+        let Some(record) = world.ledger().outbox_newest(skip).await.unwrap() else {
+            break;
+        };
+        seen.push(record);
+    }
+    let order = [6, 3, 5, 4, 2, 1].map(|number| raw(number, number + 1).remove(0));
+    assert_eq!(json(&seen), order);
+    let settled = Settled {
+        witness: Some(seen[4].clone()),
+        ..Settled::default()
+    };
+    // Written again after it was interrupted, it takes nothing else.
+    for _ in 0..2 {
+        world.settle(settled.clone()).await;
+    }
+    world.restart();
+    let left = [1, 3, 4, 5, 6].map(|number| raw(number, number + 1).remove(0));
+    assert_eq!(world.drain().await, left);
 }
 
 /// Pages above an open range wait, until it is closed or released.
@@ -173,12 +202,15 @@ async fn a_rejected_record_is_a_dead_letter_and_can_be_sent_again() {
     world.page(0, 2).await;
     world.settle(rejected(&world.batch(1).await[0])).await;
     for number in 0..20 {
-        let raw = format!("{number:02}{}", "x".repeat(100_000));
+        let raw = format!("{number:02}{}", "x".repeat(500_000));
         world.commit(malformed(10 + number, raw)).await.unwrap();
     }
     let letters = DeadLetters::open(&world.path()).unwrap();
     assert_eq!(letters.replay(&Selection::All).unwrap(), 21);
+    let before = world.ledger().status().commits;
     assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 21);
+    let transactions = world.ledger().status().commits - before;
+    assert_eq!(transactions, 3, "not all of them are in memory at once");
     let drained = world.drain().await;
     assert_eq!(drained[..2], [raw(1, 2), raw(0, 1)].concat());
     assert!(drained[2..].iter().map(|raw| &raw[..2]).is_sorted() && drained.len() == 22);

@@ -63,7 +63,8 @@ pub trait Outbox: Send + Sync {
         max_bytes: usize,
     ) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
 
-    /// Returns the last record of the newest page, without so many newer ones.
+    /// Returns a record to compare the oldest one with, without so many others: first come the last ones of all pages, newest page first, and
+    /// then the rest.
     fn newest(
         &self,
         skip: usize,
@@ -259,8 +260,13 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     /// Returns the records of the next request, or what to do without one.
     async fn next_batch(&mut self) -> Result<Result<Batch, Next>, O::Error> {
         if let Some((oldest, refusal)) = self.search.refused_alone.take() {
-            let newest = self.outbox.newest(self.search.refused_witnesses).await?;
-            return Ok(match newest.filter(|newest| newest.position != oldest) {
+            let mut newest = self.outbox.newest(self.search.refused_witnesses).await?;
+            let is_oldest = |newest: &OutboxRecord| newest.position == oldest;
+            if newest.as_ref().is_some_and(is_oldest) {
+                self.search.refused_witnesses += 1;
+                newest = self.outbox.newest(self.search.refused_witnesses).await?;
+            }
+            return Ok(match newest {
                 Some(witness) => Ok(Batch {
                     records: vec![witness],
                     is_witness: true,
@@ -370,16 +376,16 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             self.metrics.acknowledged(page.len() as u64, delay);
         }
         self.search.accepted = true;
-        let positions = batch.records.iter().map(|record| record.position);
         if batch.is_witness {
             self.unsettled = Some(Settled {
-                witness: positions.last(),
+                witness: batch.records.into_iter().next_back(),
                 ..Settled::default()
             });
         } else {
             self.search.leave(batch.records.len());
             self.records.succeeded();
             self.bytes.succeeded();
+            let positions = batch.records.iter().map(|record| record.position);
             self.unsettled = Some(Settled {
                 delivered: positions.collect(),
                 ..Settled::default()
@@ -434,7 +440,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
 
     /// The records become dead letters.
     fn reject(&mut self, batch: Batch, reason: DeadReason, message: &str) {
-        let newest = batch.records.last().map(|record| record.position);
+        let witness = batch.records.last().cloned();
         let rejected = batch.records.into_iter().map(|record| Rejected {
             position: record.position,
             arrived_at: record.arrived_at,
@@ -444,7 +450,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         });
         self.unsettled = Some(Settled {
             rejected: rejected.collect(),
-            witness: newest.filter(|_| batch.is_witness),
+            witness: witness.filter(|_| batch.is_witness),
             ..Settled::default()
         });
     }

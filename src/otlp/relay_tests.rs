@@ -119,12 +119,16 @@ impl Outbox for Arc<Memory> {
             return Err("disk full");
         }
         let rejected = settled.rejected.iter().map(|rejected| rejected.position);
-        let oldest = settled.delivered.iter().copied().chain(rejected.clone());
-        let oldest = oldest.filter(|position| Some(*position) != settled.witness);
+        let witness = settled.witness.as_ref().map(|witness| witness.position);
         let mut records = self.records.lock().expect("lock");
         let waiting = records.iter().map(|record| record.position);
-        assert!(oldest.zip(waiting).all(|(gone, oldest)| gone == oldest));
-        let gone = settled.delivered.iter().copied().chain(settled.witness);
+        assert!(
+            settled
+                .in_order()
+                .zip(waiting)
+                .all(|(gone, oldest)| gone == oldest)
+        );
+        let gone = settled.delivered.iter().copied().chain(witness);
         let gone: BTreeSet<OutboxPosition> = gone.chain(rejected).collect();
         records.retain(|record| !gone.contains(&record.position));
         self.dead.lock().expect("lock").extend(settled.rejected);
