@@ -122,7 +122,7 @@ pub struct TicketFlags {
     #[arg(id = "tickets.scan-interval", long, value_name = "DURATION")]
     #[arg(default_value = "1m", value_parser = values::duration)]
     pub scan_interval: Duration,
-    /// How long the last snapshot is shown if scans fail
+    /// How long the last snapshot is shown if scans fail; at least two scan intervals
     #[arg(id = "tickets.max-age", long, value_name = "DURATION")]
     #[arg(default_value = "15m", value_parser = values::duration)]
     pub max_age: Duration,

@@ -185,7 +185,11 @@ fn tickets(flags: &Flags) -> Result<Option<tickets::Settings>, SettingsError> {
     }
     Ok(flags.tickets.enabled.then(|| tickets::Settings {
         scan_interval: flags.tickets.scan_interval,
-        max_age: flags.tickets.max_age,
+        // The series must not be absent between two scans that work.
+        max_age: flags
+            .tickets
+            .max_age
+            .max(flags.tickets.scan_interval.saturating_mul(2)),
         open_states,
         priorities: trimmed(&flags.tickets.priorities),
         page_size: flags.api.page_size,
@@ -198,9 +202,16 @@ fn ledger_settings(
     filters: &Filters,
     outbox: bool,
 ) -> Result<ledger::Settings, SettingsError> {
+    let paths = trimmed(&flags.otlp.redact);
+    let is_wrong = |path: &&String| path.split('.').any(|key| key.trim().is_empty());
+    if let Some(path) = paths.iter().find(is_wrong) {
+        return Err(SettingsError::new(format_args!(
+            "--otlp.redact: '{path}' is not a path; give keys of metadata joined by dots, such as contact.email"
+        )));
+    }
     let encoder = otlp::RecordEncoder::new(otlp::Redaction {
         hide_user_names: !flags.otlp.user_names,
-        paths: flags.otlp.redact.clone(),
+        paths,
     });
     Ok(ledger::Settings {
         path: StatePath::parse(&flags.state.path),

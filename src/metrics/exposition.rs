@@ -68,10 +68,13 @@ fn classic(openmetrics: &str) -> String {
     out
 }
 
-/// Returns the sample without its exemplar, whose first label is always `trace_id`. A label value cannot contain this
-/// text, because quotes in it are escaped.
+/// Returns the sample without its exemplar, which begins with a `trace_id` of hexadecimal digits. The value of a label can
+/// end like this, but what follows then is the next label, or the end of the labels.
 fn without_exemplar(sample: &str) -> &str {
-    sample.split(" # {trace_id=\"").next().unwrap_or(sample)
+    match sample.rsplit_once(" # {trace_id=\"") {
+        Some((sample, id)) if id.starts_with(|c: char| c.is_ascii_hexdigit()) => sample,
+        _ => sample,
+    }
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ fn registry() -> Registry {
     registry.register("example_delay_seconds", "Time it took", delay);
 
     let traced_delay = HistogramWithExemplars::<Labels>::new([1.0].into_iter());
-    traced_delay.observe(0.5, Some(labels(&[("trace_id", "} # {")])), None);
+    traced_delay.observe(0.5, Some(labels(&[("trace_id", "b7ad6b7169203331")])), None);
     registry.register(
         "example_traced_delay_seconds",
         "Time it took, with an exemplar",
@@ -128,9 +128,10 @@ fn help_keeps_quotes_and_escapes_backslashes() {
 
 #[test]
 fn an_exemplar_is_removed_and_the_rest_of_the_samples_stays() {
-    let exemplar = " # {trace_id=\"x\",span_id=\"y\"} 1.0 1700000000.5";
+    let exemplar = " # {trace_id=\"0c\",span_id=\"y\"} 1.0 1700000000.5";
     let odd = "b_total{x=\"y\\\"} 1 # {trace_id=\\\"\",w=\"\\\\\"} 1";
-    for sample in ["a_total 1", "a_bucket{le=\"1.0\"} 4", odd] {
+    let ends_alike = "c{name=\"Eve # {trace_id=\",x=\"# {trace_id=\"} 1";
+    for sample in ["a_total 1", "a_bucket{le=\"1.0\"} 4", odd, ends_alike] {
         let openmetrics =
             format!("b 2\n{sample}{exemplar}\n# HELP e x\n# TYPE e gauge\ne 5\n{sample}\n");
         let expected = format!("b 2\n{sample}\n# HELP e x\n# TYPE e gauge\ne 5\n{sample}\n");

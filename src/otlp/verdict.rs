@@ -102,7 +102,11 @@ pub(super) fn of_grpc(code: Code, words: &str, retry_after: Option<Duration>) ->
         return of_http(status, words, retry_after);
     }
     let reason = match code {
-        Code::ResourceExhausted | Code::OutOfRange if names_size(words) => R::TooLarge,
+        Code::ResourceExhausted | Code::OutOfRange
+            if names_size(words) && !names_rate(words) && retry_after.is_none() =>
+        {
+            R::TooLarge
+        }
         Code::ResourceExhausted => R::RateLimited,
         Code::InvalidArgument => R::BadRecord,
         Code::Internal if words.contains("h2 protocol error") => R::Connect,
@@ -160,6 +164,20 @@ fn proxy_status(words: &str) -> Option<u16> {
         .split_once("mapped from HTTP status code ")
         .or_else(|| words.split_once("while receiving response with status: "))?;
     rest.get(..3)?.parse().ok()
+}
+
+/// Returns whether the words speak of a rate, as in Tempo's "ingestion rate limit (local: 15000000 bytes, global: 0 bytes) exceeded while
+/// adding 137994 bytes".
+fn names_rate(words: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    let phrases = [
+        "rate limit",
+        "quota exceeded",
+        "per second",
+        "throttl",
+        "too many requests",
+    ];
+    phrases.iter().any(|phrase| words.contains(phrase))
 }
 
 /// Returns whether the words speak of a size limit: "received message larger than max", "decoded message length too

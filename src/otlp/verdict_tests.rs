@@ -63,6 +63,16 @@ fn every_grpc_status_has_a_verdict() {
         ),
         (
             &[C::ResourceExhausted],
+            "ingestion rate limit (local: 15000000 bytes, global: 0 bytes) exceeded while adding 137994 bytes",
+            "hold rate_limited",
+        ),
+        (
+            &[C::ResourceExhausted],
+            "Quota exceeded: 1000000 bytes",
+            "hold rate_limited",
+        ),
+        (
+            &[C::ResourceExhausted],
             "received message larger than max (5 vs. 4)",
             "split too_large",
         ),

@@ -185,13 +185,17 @@ impl Aggregate {
     }
 }
 
-/// Returns an amount; `None` if it does not fit.
+/// Returns an amount; `None` if it is too large.
 fn decimal(number: NumberText<'_>) -> Option<Decimal> {
     let text = number.as_str();
     let exact = text.parse().or_else(|_| Decimal::from_scientific(text));
     // Some texts with an exponent are only too precise.
     let rounded = || Decimal::from_f64_retain(text.parse().ok()?);
-    exact.ok().or_else(rounded)
+    let most = Decimal::from(10_u128.pow(24));
+    exact
+        .ok()
+        .or_else(rounded)
+        .filter(|amount| amount.abs() < most)
 }
 
 /// Returns a time. The epoch, earlier times and the last day of the year 9999 are how some systems say that there is none.

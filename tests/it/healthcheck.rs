@@ -3,7 +3,10 @@
 use std::net::{Ipv6Addr, TcpListener};
 use std::time::Duration;
 
+use orgdata_exporter::simulator::{Config, Simulator};
+
 use crate::support::binary::{Exporter, KEY, launch};
+use crate::support::files::file;
 use crate::support::http_peer::{Peer, Reply, answer, head};
 
 /// An exporter is healthy also if its API is away.
@@ -161,6 +164,16 @@ async fn an_answer_is_enough_with_tls_and_passwords() {
         std::fs::write(file.path(), "tls_server_config: {}\n").unwrap();
         at(&address, 0, words).await;
     }
+}
+
+#[tokio::test]
+async fn the_simulator_of_the_compose_set_is_healthy() {
+    let simulator = Simulator::spawn(Config::quiet()).await.unwrap();
+    let compose = file("deploy/compose/compose.yaml");
+    let (_, rest) = compose.split_once("--url=http://127.0.0.1:8081").unwrap();
+    let (path, _) = rest.split_once('"').unwrap();
+    let address = format!("{}{path}", simulator.base_url());
+    url(&address, TIMEOUT, 0, ": healthy").await;
 }
 
 #[tokio::test]

@@ -111,3 +111,25 @@ async fn a_history_with_failing_pages_is_never_called_complete() {
     done(world.to_otlp("--until=4h")).await;
     assert_eq!(world.peer.taken_ids(), world.ids());
 }
+
+/// Times that are relative are those of the first run.
+#[tokio::test]
+async fn a_backfill_that_began_long_ago_continues() {
+    let world = World::new(500).await;
+    let until = jiff::Timestamp::now() - hours(4);
+    let flags = |from| format!("--from={from} --until={until} --api.page-size=100 --patience=1s");
+    let mut pages = 0;
+    world.service().on_request(Box::new(move |_, _| {
+        pages += 1;
+        (pages > 2).then(|| "500".parse().expect("a fault"))
+    }));
+    fails(world.to_otlp(&flags("30d")), 1, &["--patience"]).await;
+    // As if `--from=1h` had been 30 days ago.
+    let database = rusqlite::Connection::open(world.path("p.db")).expect("it opens");
+    let sql = "UPDATE state SET base_url = replace(base_url, '--from 30days', '--from 1h')";
+    assert_eq!(database.execute(sql, []), Ok(1));
+    drop(database);
+    world.service().on_request(Box::new(|_, _| None));
+    done(world.to_otlp(&flags("1h"))).await;
+    assert!(!world.peer.taken_ids().is_empty());
+}

@@ -31,6 +31,7 @@ dead-letters => list, replay, drop
 --audit.enabled=perhaps URL => --audit.enabled | perhaps
 --audit.enabled=false --tickets.enabled=false URL => --audit.enabled | --tickets.enabled
 --tickets.open-states= URL => --tickets.open-states | OPEN
+--otlp.redact=contact.email,,a..b URL => --otlp.redact | a..b | contact.email
 --otlp.endpoint=collector URL => --otlp.endpoint | collector | http://
 --otlp.protocol=http/json --otlp.endpoint=http://[::1]:4318 URL => http/json | http/protobuf
 --api.timeout URL --api.timeout => --api.timeout | value

@@ -53,8 +53,6 @@ async fn sums_of_amounts_are_exact_and_never_overflow() {
         ("90000000000000.01", 2, 180_000_000_000_000.02),
         (most, 2000, 36_893_488_147_419_103_230_000.0),
         ("-9.5e23", 2000, -1.9e27),
-        ("7.9e28", 2000, 7.922_816_251_426_434e28),
-        ("-7.9e28", 2000, -7.922_816_251_426_434e28),
     ] {
         let snapshot = snapshot(&rows("dealAmountSum", vec![amount; count])).await;
         let seen = snapshot.series().open_total().deal_amount;
@@ -62,12 +60,14 @@ async fn sums_of_amounts_are_exact_and_never_overflow() {
     }
     // One that cannot be read is left out and counted.
     let nines = "9".repeat(400);
-    let bad = ["1e300", "-1e308", "1e999", &nines, "\"12\"", "[12]", "true"];
+    let bad = [
+        "1e300", "-1e308", "1e999", &nines, "\"12\"", "[12]", "true", "1e24", "-7.9e28",
+    ];
     let good = [
         "12.5", "-3", "-0.0", "null", "1E2", "0.004", "1e-300", "5e-324",
     ];
     let snapshot = snapshot(&rows("dealAmountSum", bad.iter().chain(&good))).await;
-    assert_eq!((snapshot.tickets, snapshot.malformed), (15, 7));
+    assert_eq!((snapshot.tickets, snapshot.malformed), (17, 9));
     assert_eq!(snapshot.series().open_total().deal_amount, 109.504);
 }
 

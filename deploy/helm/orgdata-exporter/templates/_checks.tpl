@@ -26,6 +26,9 @@
 {{- if and .Values.collector.enabled .Values.otlp.endpoint -}}
 {{- fail "collector.enabled and otlp.endpoint are both set: records go to the collector of this release, or to the one at the address" -}}
 {{- end -}}
+{{- if and .Values.collector.enabled (eq .Values.otlp.protocol "http/protobuf") -}}
+{{- fail "collector.enabled and otlp.protocol http/protobuf are both set: the collector of this release takes gRPC" -}}
+{{- end -}}
 {{- range .Values.extraEnv -}}
 {{- if eq .name "ORGDATA_API_KEY" -}}
 {{- fail "extraEnv: ORGDATA_API_KEY would show the key to whoever may read the pod; use api.existingSecret, which is mounted as a file" -}}

@@ -33,7 +33,7 @@
   "ORGDATA_METRICS_ACTOR_IDLE" $values.metrics.actorIdle
   "ORGDATA_METRICS_ZERO_HOLD" $values.metrics.zeroHold
   "ORGDATA_OTLP_ENDPOINT" (ternary (printf "http://%s-collector:4317" (include "orgdata-exporter.fullname" .)) $values.otlp.endpoint $values.collector.enabled)
-  "ORGDATA_OTLP_PROTOCOL" $values.otlp.protocol
+  "ORGDATA_OTLP_PROTOCOL" (ternary "grpc" $values.otlp.protocol $values.collector.enabled)
   "ORGDATA_OTLP_BATCH_SIZE" $values.otlp.batchSize
   "ORGDATA_OTLP_USER_NAMES" (ternary "" "false" $values.otlp.userNames)
   "ORGDATA_OTLP_REDACT" (join "," $values.otlp.redact)
