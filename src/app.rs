@@ -216,10 +216,12 @@ impl<S: Export + 'static> Parts<S> {
         let mut follower = JoinSet::new();
         follower.spawn(follow_status(metrics.clone(), ledger.watch(), shown));
 
+        // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
         let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
         if let Some(audit) = settings.audit.clone() {
+            metrics.loops.enable(Loop::Audit);
             let (client, ledger) = (client.clone(), ledger.clone());
             let tail = Tail::new(client, ledger, state, metrics.clone(), audit);
             let (health, token) = (health.clone(), reading.clone());
@@ -231,6 +233,8 @@ impl<S: Export + 'static> Parts<S> {
             audit::restore(&metrics, state.counted);
         }
         if let Some(tickets) = settings.tickets.clone() {
+            metrics.loops.enable(Loop::Tickets);
+            metrics.tickets.start();
             let (health, token) = (health.clone(), reading.clone());
             let (published, loops) = (metrics.tickets.clone(), metrics.loops.clone());
             readers.spawn(async move {

@@ -167,7 +167,6 @@ impl Tail {
     /// Tails until `shutdown`.
     pub async fn run(mut self, health: Health, shutdown: CancellationToken) {
         let _watched = health.watched(Loop::Audit);
-        self.metrics.loops.enable(Loop::Audit);
         loop {
             let wait = tokio::select! {
                 biased;

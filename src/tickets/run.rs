@@ -33,8 +33,6 @@ pub async fn run<S: PageSource>(
     shutdown: CancellationToken,
 ) {
     let _watched = health.watched(Loop::Tickets);
-    loops.enable(Loop::Tickets);
-    published.start();
     let max_age = settings.max_age;
     let mut timer = interval(settings.scan_interval.max(Duration::from_millis(1)));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
