@@ -30,6 +30,9 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How often a full state file is looked at.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The name of the organization is looked for in so many entries of a page.
+const NAMED: usize = 10;
+
 /// Records wait this long for an open range.
 const MAX_HOLD: SignedDuration = SignedDuration::from_mins(10);
 
@@ -341,8 +344,7 @@ impl Tail {
         commit.trace = current_trace();
         (commit.place, commit.top) = (step.place, step.top);
         let known = self.organization.as_ref().and_then(|id| id.parse().ok());
-        let found = known.is_none().then(|| fetched.organization()).flatten();
-        let organization = known.or(found.map(|(id, _)| id));
+        let organization = known.or_else(|| fetched.organization());
         let mut odd = Vec::new();
         // Oldest first: that is the order of delivery.
         for (index, disposition) in step.take.iter().rev() {
@@ -381,11 +383,13 @@ impl Tail {
         }
         commit.recovered = step.recovered;
         commit.gaps.extend(step.gap);
-        if self.organization.is_none() {
-            commit.organization = found.map(|(id, item)| {
-                let name = organization_name(fetched.page.item(item));
-                (id.to_string(), name.as_deref().map(label_value))
-            });
+        let stored = self.ledger.status().organization;
+        if stored.is_none_or(|(_, name)| name.is_none())
+            && let Some(id) = organization
+        {
+            let name = fetched.organization_name(id);
+            commit.organization = Some((id.to_string(), name.as_deref().map(label_value)))
+                .filter(|_| self.organization.is_none() || name.is_some());
         }
         if let Some(at) = self.recreated_at
             && step.next.state.first_sync.is_some()
@@ -510,7 +514,7 @@ impl Tail {
             return Ok(());
         }
         match fetched.organization() {
-            Some((found, _)) => Err(TailError::OtherOrganization {
+            Some(found) => Err(TailError::OtherOrganization {
                 found: found.to_string(),
                 expected: expected.clone(),
             }),
@@ -537,16 +541,27 @@ impl Tail {
 // === impl Fetched ===
 
 impl Fetched {
-    /// Returns the id of the organization of most entries, and one of these.
-    fn organization(&self) -> Option<(i64, usize)> {
-        let mut counts: BTreeMap<i64, (usize, usize)> = BTreeMap::new();
-        for (item, event) in &self.events {
+    /// Returns the id of the organization of most entries.
+    fn organization(&self) -> Option<i64> {
+        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+        for (_, event) in &self.events {
             if let Some(id) = event.organization {
-                counts.entry(id).or_insert((0, *item)).0 += 1;
+                *counts.entry(id).or_default() += 1;
             }
         }
-        let (id, (_, item)) = counts.into_iter().max_by_key(|(_, (count, _))| *count)?;
-        Some((id, item))
+        let (id, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        Some(id)
+    }
+
+    /// Returns the name that one of the first entries gives the organization.
+    fn organization_name(&self, id: i64) -> Option<String> {
+        let ours = self
+            .events
+            .iter()
+            .filter(|(_, event)| event.organization == Some(id));
+        ours.take(NAMED)
+            .filter_map(|(item, _)| organization_name(self.page.item(*item)))
+            .find(|name| !name.trim().is_empty())
     }
 }
 

@@ -105,7 +105,7 @@ impl Bench {
         self.world.lock().unwrap()
     }
 
-    fn ledger(&self) -> &LedgerHandle {
+    pub(super) fn ledger(&self) -> &LedgerHandle {
         &self.parts.as_ref().unwrap().0
     }
 

@@ -267,11 +267,18 @@ fn both(one: &str, other: &str) -> Filters {
 /// The history of a type was counted as new if the filter named it while a range was open, and what the range still lacked was called a gap.
 #[test]
 fn filters_that_change_while_a_range_is_open_show_no_history() {
-    let case = case([], |case| case.page_size = 5);
-    for filters in [only("NEW"), both("OLD", "NEW")] {
+    let case = case([], |case| (case.history, case.page_size) = (0, 5));
+    for (before, after, last, refused, old, new) in [
+        (only("OLD"), only("NEW"), "OLD", false, 3, 5),
+        (only("OLD"), both("OLD", "NEW"), "OLD", false, 11, 5),
+        // The place of the range is not listed any more, and nothing else is.
+        (only("OLD"), only("DEAL_CREATED"), "OLD", true, 3, 0),
+        (both("OLD", "NEW"), only("NEW"), "NEW", true, 2, 36),
+    ] {
         block_on(async {
-            let mut bench = Bench::filtered(&case, StatePath::Memory, only("OLD")).await;
+            let mut bench = Bench::filtered(&case, StatePath::Memory, before).await;
             bench.lossy = true;
+            add(&bench, "NEW");
             add(&bench, "OLD");
             bench.settle().await;
             (0..30).for_each(|_| add(&bench, "NEW"));
@@ -279,7 +286,8 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
             bench.settle().await;
             bench.sim().advance(Duration::from_secs(120));
             (0..4).for_each(|_| add(&bench, "NEW"));
-            (0..10).for_each(|_| add(&bench, "OLD"));
+            (0..9).for_each(|_| add(&bench, "OLD"));
+            add(&bench, last);
             // Only two of these are read.
             let fails = |request: &RequestInfo, _: &Simulator| {
                 let fails =
@@ -292,8 +300,12 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
                 bench.round().await;
             }
             assert_eq!(bench.tail().state().ranges.len(), 1);
-            bench.filter(filters.clone()).await;
+            bench.filter(after.clone()).await;
             bench.sim().on_request(Box::new(|_, _| None));
+            if refused {
+                let gone = FaultKind::ExpiredCursor(StatusCode::GONE);
+                bench.sim().fault(Fault::new(gone).times(1));
+            }
             bench.sim().advance(Duration::from_secs(120));
             add(&bench, "NEW");
             bench.settle().await;
@@ -302,10 +314,8 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
                 let counts = counts.filter(|((kind, _), _)| kind == of);
                 counts.map(|(_, count)| count).sum::<u64>()
             };
-            let all_old = filters.activity_types.len() == 2;
-            let old = if all_old { 11 } else { 3 };
-            assert_eq!((counted("OLD"), counted("NEW")), (old, 5), "{filters:?}");
-            assert_eq!(bench.total(Total::Gaps), 0, "{filters:?}");
+            assert_eq!((counted("OLD"), counted("NEW")), (old, new), "{after:?}");
+            assert_eq!(bench.total(Total::Gaps), 0, "{after:?}");
         });
     }
 }
@@ -398,6 +408,23 @@ fn an_outage_is_over_when_a_poll_works_again() {
         bench.sim().clear_faults();
         bench.settle().await;
         assert_eq!((count("poll failed"), count("work again")), (4, 1));
+    });
+}
+
+/// The name stayed empty for ever if the newest entry at the first start had none.
+#[test]
+fn the_organization_has_the_name_of_the_first_entry_with_one() {
+    block_on(async {
+        let mut bench = Bench::new(&case([], |case| case.history = 0), StatePath::Memory).await;
+        let nameless = Fields::new().with("organization", serde_json::Value::Null);
+        bench.sim().add_entry(&nameless).unwrap();
+        bench.settle().await;
+        let name = |bench: &Bench| bench.ledger().status().organization.map(|(_, name)| name);
+        assert_eq!(name(&bench), Some(None));
+        bench.sim().advance(Duration::from_secs(1));
+        bench.sim().add_events(1);
+        bench.settle().await;
+        assert!(matches!(name(&bench), Some(Some(_))), "{:?}", name(&bench));
     });
 }
 
