@@ -15,8 +15,8 @@ use super::publish::{current_trace, publish, restore};
 use super::ranges::{Limits, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
 use crate::ledger::{
-    Commit, Disposition, EventIds, Gap, GapReason, LedgerError, LedgerHandle, LedgerState,
-    NewEntry, RangeKind, TailState, label_value,
+    Commit, Disposition, EventIds, Gap, LedgerError, LedgerHandle, LedgerState, NewEntry,
+    RangeKind, TailState, label_value,
 };
 use crate::metrics::{Loop, Metrics, audit};
 use crate::util::{self, shown_duration};
@@ -394,7 +394,7 @@ impl Tail {
         if let Some(at) = self.recreated_at
             && step.next.state.first_sync.is_some()
         {
-            commit.gaps.push(recreated(at));
+            commit.gaps.push(Gap::recreated(at));
         }
         let old = std::mem::replace(&mut self.ranges, step.next);
         let is_first_sync = old.state.first_sync != self.ranges.state.first_sync;
@@ -544,24 +544,24 @@ impl Fetched {
     /// Returns the id of the organization of most entries.
     fn organization(&self) -> Option<i64> {
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-        for (_, event) in &self.events {
-            if let Some(id) = event.organization {
-                *counts.entry(id).or_default() += 1;
-            }
+        for id in self
+            .events
+            .iter()
+            .filter_map(|(_, event)| event.organization)
+        {
+            *counts.entry(id).or_default() += 1;
         }
-        let (id, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        Some(id)
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        most.map(|(id, _)| id)
     }
 
     /// Returns the name that one of the first entries gives the organization.
     fn organization_name(&self, id: i64) -> Option<String> {
-        let ours = self
-            .events
-            .iter()
-            .filter(|(_, event)| event.organization == Some(id));
-        ours.take(NAMED)
-            .filter_map(|(item, _)| organization_name(self.page.item(*item)))
-            .find(|name| !name.trim().is_empty())
+        let mut events = self.events.iter().take(NAMED);
+        events.find_map(|(item, event)| {
+            let name = organization_name(self.page.item(*item))?;
+            (event.organization == Some(id) && !name.trim().is_empty()).then_some(name)
+        })
     }
 }
 
@@ -571,17 +571,5 @@ fn is_refused(error: &ApiError) -> bool {
         FailureReason::Validation | FailureReason::NotFound => true,
         FailureReason::UnexpectedStatus => error.status() < Some(500),
         _ => false,
-    }
-}
-
-/// Returns the gap before a file that took the place of a damaged one.
-fn recreated(at: Timestamp) -> Gap {
-    Gap {
-        reason: GapReason::StateRecreated,
-        from: None,
-        to: Some(at),
-        message: format!(
-            "the state file was damaged and a new one was created at {at}; what the old one had not exported is missing"
-        ),
     }
 }

@@ -205,6 +205,18 @@ impl RecordKind {
 // === impl Gap ===
 
 impl Gap {
+    /// Returns the gap before a file that took the place of a damaged one.
+    pub fn recreated(at: Timestamp) -> Self {
+        Self {
+            reason: GapReason::StateRecreated,
+            from: None,
+            to: Some(at),
+            message: format!(
+                "the state file was damaged and a new one was created at {at}; what the old one had not exported is missing"
+            ),
+        }
+    }
+
     /// Returns the JSON that becomes the body of the gap's log record.
     pub(super) fn to_json(&self, detected_at: Timestamp) -> String {
         serde_json::json!({
