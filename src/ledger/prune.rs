@@ -72,7 +72,7 @@ impl Ledger {
         commit: &Commit,
     ) -> rusqlite::Result<Pruned> {
         let (middle, above) = (commit.place + MIN_PAGES, commit.place.rem_euclid(STRIDE));
-        let Some(reread_at) = self.reread_at.filter(|_| above > 0) else {
+        let Some(reread_at) = self.reread_at.filter(|_| above > 0 && !commit.top) else {
             return Ok(Pruned::default());
         };
         if STRIDE - above <= 2 * MIN_PAGES {
