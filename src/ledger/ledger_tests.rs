@@ -314,16 +314,21 @@ async fn a_long_history_keeps_the_ids_of_its_first_and_last_pages_and_of_the_rec
         let mut commit = page(number * 10, 10, now - Duration::from_secs(age));
         commit.server_time = now;
         commit.place = 2 * STRIDE - number.cast_signed();
+        world.ledger().commit(commit).await.unwrap();
         // Those of a catch-up are kept.
-        commit.top = number == 50;
+        let mut commit = page(10_000 + number, 1, now - Duration::from_secs(7200));
+        commit.server_time = now;
+        (commit.place, commit.top) = (3 * STRIDE - number.cast_signed(), true);
         world.ledger().commit(commit).await.unwrap();
     }
-    let expected = |page: u64| page <= 8 || page > 92 || page == 50 || is_recent(page);
+    let expected = |page: u64| page <= 8 || page > 92 || is_recent(page);
     for _ in 0..2 {
         for number in 1..=100 {
             let ids = [0, 9].map(|index| entry(number * 10 + index, now).id);
             let holds = world.ledger().holds(ids);
             assert_eq!(holds, [expected(number); 2], "page {number}");
+            let caught_up = entry(10_000 + number, now).id;
+            assert_eq!(world.ledger().holds([caught_up]), [true], "page {number}");
         }
         let floor = world.ledger().state().await.unwrap().prune_floor;
         assert_eq!(floor, Some(now - Duration::from_secs(7200)));

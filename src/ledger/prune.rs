@@ -71,17 +71,16 @@ impl Ledger {
         transaction: &Transaction<'_>,
         commit: &Commit,
     ) -> rusqlite::Result<Pruned> {
-        let (middle, above) = (commit.place + MIN_PAGES, commit.place.rem_euclid(STRIDE));
-        let Some(reread_at) = self.reread_at.filter(|_| above > 0 && !commit.top) else {
+        // The number of pages that were read, less than a stride for a range.
+        let read = STRIDE - commit.place.rem_euclid(STRIDE);
+        let is_long = !commit.top && (2 * MIN_PAGES + 1..STRIDE).contains(&read);
+        let Some(reread_at) = self.reread_at.filter(|_| is_long) else {
             return Ok(Pruned::default());
         };
-        if STRIDE - above <= 2 * MIN_PAGES {
-            return Ok(Pruned::default());
-        }
         delete_ids(
             transaction,
-            "newest < ?1 AND top = 0 AND place = ?2",
-            (self.cutoff(reread_at), middle),
+            "newest < ?1 AND place = ?2",
+            (self.cutoff(reread_at), commit.place + MIN_PAGES),
         )
     }
 
