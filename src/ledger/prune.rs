@@ -13,7 +13,7 @@ use super::{micros, timestamp, unpack_ids};
 /// The ids of this many entries at the top of the listing are never pruned.
 const MIN_IDS: i64 = 10_000;
 
-/// While history is read, the ids of so many of its first and of its last pages are not pruned.
+/// While history is read, the ids of its first and of its last pages are not pruned: this number of each.
 const MIN_PAGES: i64 = 8;
 
 /// Ids that are no longer kept.
