@@ -53,6 +53,8 @@ async fn sums_of_amounts_are_exact_and_never_overflow() {
         ("90000000000000.01", 2, 180_000_000_000_000.02),
         (most, 2000, 36_893_488_147_419_103_230_000.0),
         ("-9.5e23", 2000, -1.9e27),
+        ("9.5e23", 100_000, 7.922_816_251_426_434e28),
+        ("-9.5e23", 100_000, -7.922_816_251_426_434e28),
     ] {
         let snapshot = snapshot(&rows("dealAmountSum", vec![amount; count])).await;
         let seen = snapshot.series().open_total().deal_amount;
