@@ -386,7 +386,7 @@ impl Ranges {
 
     /// Closes a range that could not be read for too long.
     fn expire(&mut self, id: i64, now: Timestamp) -> Option<(i64, Gap)> {
-        let range = self.state.ranges.iter_mut().find(|range| range.id == id)?;
+        let range = self.state.range_mut(id)?;
         let since = *range.failing_since.get_or_insert(now);
         let (failing, failures) = self.failing;
         self.failing = (id, if failing == id { failures + 1 } else { 1 });
@@ -412,8 +412,7 @@ impl Ranges {
     }
 
     fn replace(&mut self, range: Range) {
-        let old = self.state.ranges.iter_mut().find(|old| old.id == range.id);
-        if let Some(old) = old {
+        if let Some(old) = self.state.range_mut(range.id) {
             *old = range;
         }
     }

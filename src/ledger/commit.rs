@@ -4,7 +4,7 @@
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -378,10 +378,7 @@ impl Ledger {
     /// After the transaction: memory follows the file.
     fn committed(&mut self, commit: Commit, records: u64) {
         let ids = commit.entries.iter().map(|entry| entry.id);
-        self.known
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(ids);
+        self.known_mut().extend(ids);
         let mut prune = false;
         if let Some(tail) = &commit.tail {
             self.held_above = tail.held_above();
@@ -398,6 +395,10 @@ impl Ledger {
                 status.organization = commit.organization;
             }
         });
+    }
+
+    pub(super) fn known_mut(&self) -> RwLockWriteGuard<'_, EventIds> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a transaction of the relay.

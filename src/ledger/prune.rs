@@ -1,7 +1,5 @@
 //! Which known ids are kept: those that a poll, a range or a re-read can meet again.
 
-use std::sync::PoisonError;
-
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{OptionalExtension, Transaction};
 
@@ -56,10 +54,7 @@ impl Ledger {
         transaction.commit()?;
         if !pruned.ids.is_empty() {
             self.forget(pruned);
-            self.known
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .shrink_to_fit();
+            self.known_mut().shrink_to_fit();
         }
         Ok(())
     }
@@ -87,7 +82,7 @@ impl Ledger {
     /// After ids were pruned from the file: memory follows.
     pub(super) fn forget(&mut self, pruned: Pruned) {
         self.prune_floor = self.prune_floor.max(pruned.newest);
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known_mut();
         for id in pruned.ids {
             known.remove(&id);
         }

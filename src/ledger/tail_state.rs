@@ -137,6 +137,11 @@ impl TailState {
         self.ranges.iter().find(|range| range.id == id)
     }
 
+    /// Returns the open range with this id, to be changed.
+    pub fn range_mut(&mut self, id: i64) -> Option<&mut Range> {
+        self.ranges.iter_mut().find(|range| range.id == id)
+    }
+
     /// Returns the time up to which late rows are ignored; `None` before the first sync and for one without entries.
     pub fn count_floor(&self) -> Option<Timestamp> {
         self.first_sync.as_ref()?.count_floor

@@ -169,7 +169,6 @@ fn proxy_status(words: &str) -> Option<u16> {
 /// Returns whether the words speak of a rate, as in Tempo's "ingestion rate limit (local: 15000000 bytes, global: 0 bytes) exceeded while
 /// adding 137994 bytes".
 fn names_rate(words: &str) -> bool {
-    let words = words.to_ascii_lowercase();
     let phrases = [
         "rate limit",
         "quota exceeded",
@@ -177,16 +176,20 @@ fn names_rate(words: &str) -> bool {
         "throttl",
         "too many requests",
     ];
-    phrases.iter().any(|phrase| words.contains(phrase))
+    has_any(words, &phrases)
 }
 
 /// Returns whether the words speak of a size limit: "received message larger than max", "decoded message length too
 /// large", "request body too large", "message exceeds maximum size".
 fn names_size(words: &str) -> bool {
+    has_any(words, &["larger than", "too large", "too big"])
+        || (has_any(words, &["exceed"]) && has_any(words, &["size", "length", "bytes", "body"]))
+}
+
+/// Returns whether the words contain one of the phrases, in upper or lower case.
+fn has_any(words: &str, phrases: &[&str]) -> bool {
     let words = words.to_ascii_lowercase();
-    let has = |phrases: &[&str]| phrases.iter().any(|phrase| words.contains(phrase));
-    has(&["larger than", "too large", "too big"])
-        || (has(&["exceed"]) && has(&["size", "length", "bytes", "body"]))
+    phrases.iter().any(|phrase| words.contains(phrase))
 }
 
 // === impl Verdict ===

@@ -219,7 +219,7 @@ fn two_entries_that_are_too_large_for_one_page_are_read() {
 fn an_entry_dated_in_the_future_at_the_first_start_hides_nothing() {
     let case = case([], |_| {});
     block_on(async {
-        let mut bench = Bench::filtered(&case, StatePath::Memory, only("OLD")).await;
+        let mut bench = Bench::filtered(&case, StatePath::Memory, only(["OLD"])).await;
         bench.lossy = true;
         add(&bench, "OLD");
         add(&bench, "OLD");
@@ -228,7 +228,7 @@ fn an_entry_dated_in_the_future_at_the_first_start_hides_nothing() {
         bench.sim().add_entry(&fields.with("type", "OLD")).unwrap();
         bench.settle().await;
         for (kind, count, expected) in [("OLD", 3, 3), ("NEW", 2, 5)] {
-            bench.filter(only(kind)).await;
+            bench.filter(only([kind])).await;
             for _ in 0..count {
                 add(&bench, kind);
             }
@@ -249,19 +249,20 @@ fn an_entry_dated_in_the_future_at_the_first_start_hides_nothing() {
     });
 }
 
-fn only(kind: &str) -> Filters {
+fn only<const N: usize>(kinds: [&str; N]) -> Filters {
     Filters {
-        activity_types: vec![kind.to_owned()],
+        activity_types: kinds.map(str::to_owned).into(),
         ..Filters::default()
     }
 }
 
-fn both(one: &str, other: &str) -> Filters {
-    let kinds = [one, other].map(str::to_owned);
-    Filters {
-        activity_types: kinds.into(),
-        ..Filters::default()
+/// Returns how many events were counted of each type.
+fn counted_by_type(bench: &Bench) -> HashMap<String, u64> {
+    let mut counted = HashMap::new();
+    for ((kind, _), count) in bench.counted() {
+        *counted.entry(kind).or_insert(0) += count;
     }
+    counted
 }
 
 /// The history of a type was counted as new if the filter named it while a range was open, and what the range still lacked was called a gap.
@@ -269,11 +270,11 @@ fn both(one: &str, other: &str) -> Filters {
 fn filters_that_change_while_a_range_is_open_show_no_history() {
     let case = case([], |case| (case.history, case.page_size) = (0, 5));
     for (before, after, last, refused, old, new) in [
-        (only("OLD"), only("NEW"), "OLD", false, 3, 5),
-        (only("OLD"), both("OLD", "NEW"), "OLD", false, 11, 5),
+        (only(["OLD"]), only(["NEW"]), "OLD", false, 3, 5),
+        (only(["OLD"]), only(["OLD", "NEW"]), "OLD", false, 11, 5),
         // The place of the range is not listed any more, and nothing else is.
-        (only("OLD"), only("DEAL_CREATED"), "OLD", true, 3, 0),
-        (both("OLD", "NEW"), only("NEW"), "NEW", true, 2, 36),
+        (only(["OLD"]), only(["DEAL_CREATED"]), "OLD", true, 3, 0),
+        (only(["OLD", "NEW"]), only(["NEW"]), "NEW", true, 2, 36),
     ] {
         block_on(async {
             let mut bench = Bench::filtered(&case, StatePath::Memory, before).await;
@@ -309,12 +310,9 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
             bench.sim().advance(Duration::from_secs(120));
             add(&bench, "NEW");
             bench.settle().await;
-            let counted = |of: &str| {
-                let counts = bench.counted().into_iter();
-                let counts = counts.filter(|((kind, _), _)| kind == of);
-                counts.map(|(_, count)| count).sum::<u64>()
-            };
-            assert_eq!((counted("OLD"), counted("NEW")), (old, new), "{after:?}");
+            let counted = counted_by_type(&bench);
+            let counted = ["OLD", "NEW"].map(|kind| counted.get(kind).copied().unwrap_or(0));
+            assert_eq!(counted, [old, new], "{after:?}");
             assert_eq!(bench.total(Total::Gaps), 0, "{after:?}");
         });
     }
@@ -331,14 +329,14 @@ fn what_only_new_filters_show_is_neither_counted_nor_a_gap() {
             case.readings.after = NEWEST;
         });
         block_on(async {
-            let mut bench = Bench::filtered(&case, StatePath::Memory, only("OLD")).await;
+            let mut bench = Bench::filtered(&case, StatePath::Memory, only(["OLD"])).await;
             bench.lossy = true;
             add(&bench, "OLD");
             bench.settle().await;
             (0..before).for_each(|_| add(&bench, "NEW"));
             add(&bench, "OLD");
             bench.settle().await;
-            bench.filter(only("NEW")).await;
+            bench.filter(only(["NEW"])).await;
             (0..burst).for_each(|_| add(&bench, "NEW"));
             for _ in 0..7 {
                 add(&bench, "NEW");
@@ -346,12 +344,8 @@ fn what_only_new_filters_show_is_neither_counted_nor_a_gap() {
             }
             (0..7).for_each(|_| add(&bench, "NEW"));
             bench.settle().await;
-            let mut counted = HashMap::new();
-            for ((kind, _), count) in bench.counted() {
-                *counted.entry(kind).or_insert(0) += count;
-            }
             let expected = [("NEW".to_owned(), 14 + burst), ("OLD".to_owned(), 1)];
-            assert_eq!(counted, expected.into());
+            assert_eq!(counted_by_type(&bench), expected.into());
             let totals = [Total::Gaps, Total::Late].map(|total| bench.total(total));
             assert_eq!(totals, [0, 0]);
         });

@@ -78,10 +78,12 @@ impl Plan {
         let until = until.map_err(Failure::in_settings)?;
         let end = until.unwrap_or(now);
         // A file that was begun holds the times of its first run.
-        let is_begun = args.to == Target::Otlp
-            && !args.dry_run
-            && Beginning::read(&args.progress).is_ok_and(|beginning| beginning.is_some());
-        if !is_begun && args.from.floor(now).is_some_and(|from| from >= end) {
+        let is_begun = || {
+            args.to == Target::Otlp
+                && !args.dry_run
+                && Beginning::read(&args.progress).is_ok_and(|beginning| beginning.is_some())
+        };
+        if args.from.floor(now).is_some_and(|from| from >= end) && !is_begun() {
             return Err(Failure::in_settings(format!(
                 "--from {} is not before --until; nothing lies between them",
                 args.from

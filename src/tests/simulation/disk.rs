@@ -160,9 +160,10 @@ impl Files {
 
     /// Copies the file and its log while no exporter runs. A table that fails is no part of a backup.
     pub(super) fn copy(&self) -> Option<Copy> {
-        if self.has_triggers {
-            return None;
-        }
+        if self.has_triggers { None } else { self.read() }
+    }
+
+    fn read(&self) -> Option<Copy> {
         let file = std::fs::read(&self.path).ok()?;
         Some((file, std::fs::read(self.log()).unwrap_or_default()))
     }
@@ -170,8 +171,7 @@ impl Files {
     /// Returns what a crash leaves: the files as they are, and after a power cut a part of the last transaction.
     pub(super) fn remains(&mut self) -> Option<Copy> {
         self.reader = None;
-        let file = std::fs::read(&self.path).ok()?;
-        let mut log = std::fs::read(self.log()).unwrap_or_default();
+        let (file, mut log) = self.read()?;
         if let Some((header, length)) = self.torn.take()
             && log.starts_with(&header)
             && length < log.len() as u64

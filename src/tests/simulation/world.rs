@@ -295,8 +295,7 @@ impl World {
     pub(super) fn take_over(&self) {
         let state = &mut *self.state();
         state.files.take_over();
-        let is_taken = state.files.is_taken;
-        state.note("taken over", is_taken.into(), 0);
+        state.note("taken over", state.files.is_taken.into(), 0);
     }
 
     /// Sets the service's clock.
