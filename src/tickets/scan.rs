@@ -28,6 +28,18 @@ pub const MAX_DEALS: u64 = 1_000_000;
 /// The maximum duration of reading the listing once.
 pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
 
+/// How long to wait if the service limits the rate and does not say for how long.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// The maximum number of pauses before a page.
+const MAX_PAUSES: u32 = 3;
+
+/// Pages that were too much for the service are requested in full size again after this time.
+const RAISE_AFTER: Duration = Duration::from_secs(10 * 60);
+
+/// Failures make pages smaller down to this part of `--api.page-size`.
+const SMALLEST_PART: u32 = 16;
+
 /// The maximum number of states that are announced in the log.
 const MAX_ANNOUNCED: usize = 100;
 
@@ -95,8 +107,10 @@ pub struct Scanner {
     settings: Settings,
     /// Counts repeated attempts.
     retries: Counter,
-    /// The number of tickets requested at once; halved when a response is too large.
+    /// The number of tickets requested at once; halved when a response is too large or does not come.
     limit: u32,
+    /// When a response did not come.
+    lowered_at: Option<Instant>,
     last: Option<Arc<Snapshot>>,
     /// The doubt of the last complete attempt.
     doubt: Option<Doubt>,
@@ -115,6 +129,7 @@ impl Scanner {
         Self {
             // One row is the overlap, the other is progress.
             limit: settings.page_size.max(2),
+            lowered_at: None,
             settings,
             retries,
             last: None,
@@ -131,6 +146,12 @@ impl Scanner {
     ///
     /// Returns an error if a page cannot be read or the listing has no end; there is no partial snapshot.
     pub async fn round<S: PageSource>(&mut self, source: &S) -> Result<Arc<Snapshot>, ScanError> {
+        let result = self.attempts(source).await;
+        self.adapt(result.as_ref().err());
+        result
+    }
+
+    async fn attempts<S: PageSource>(&mut self, source: &S) -> Result<Arc<Snapshot>, ScanError> {
         let began = Instant::now();
         self.slow_logged = false;
         let mut attempt = 1;
@@ -197,16 +218,48 @@ impl Scanner {
         }
     }
 
-    /// Requests a page; a smaller one if the response is too large.
+    /// Makes pages smaller if one is too much for the service, and larger again when some time has passed.
+    fn adapt(&mut self, error: Option<&ScanError>) {
+        use FailureReason as R;
+        let most = self.settings.page_size.max(2);
+        match error {
+            Some(ScanError::Api(error))
+                if matches!(error.reason(), R::Timeout | R::ServerError | R::Truncated) =>
+            {
+                self.limit = (self.limit / 2).max(most / SMALLEST_PART).max(2);
+                self.lowered_at = Some(Instant::now());
+            }
+            None if self
+                .lowered_at
+                .is_some_and(|at| at.elapsed() >= RAISE_AFTER) =>
+            {
+                self.limit = (self.limit * 2).min(most);
+            }
+            _ => {}
+        }
+    }
+
+    /// Requests a page; a smaller one if the response is too large. The scan goes on after a pause that the service asks for: another
+    /// one would begin with the first page.
     async fn page<S: PageSource>(
         &mut self,
         source: &S,
         offset: u64,
     ) -> Result<TicketPage, ApiError> {
+        let mut pauses = 0;
         loop {
             match source.page(self.limit, offset).await {
+                Err(error)
+                    if error.reason() == FailureReason::RateLimited
+                        && offset > 0
+                        && pauses < MAX_PAUSES =>
+                {
+                    pauses += 1;
+                    tokio::time::sleep(error.retry_after().unwrap_or(PAUSE)).await;
+                }
                 Err(error) if error.reason() == FailureReason::TooLarge && self.limit > 2 => {
                     self.limit = (self.limit / 2).max(2);
+                    self.settings.page_size = self.limit;
                     tracing::warn!(
                         limit = self.limit,
                         "a page of tickets is too large; requesting smaller ones"

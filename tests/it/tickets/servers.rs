@@ -135,3 +135,41 @@ async fn an_organization_that_never_stands_still_gets_fresh_numbers() {
     assert!(matches!(snapshot.doubt, Some(Doubt::TotalMoved { .. })));
     assert_eq!(retries, u64::from(MAX_ATTEMPTS) - 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scan_goes_on_after_a_pause() {
+    let rows = bugs(0..50);
+    let limited = Script::new(move |request| match request.number % 4 {
+        3 => Err(ApiError::new(FailureReason::RateLimited, "too many")),
+        _ => Ok(slice(&rows, request)),
+    });
+    let (snapshot, retries) = round(&limited, 10).await;
+    let snapshot = snapshot.unwrap();
+    assert_eq!((snapshot.tickets, snapshot.doubt, retries), (50, None, 0));
+    let always = Script::new(move |request| match request.number {
+        0 => Ok(slice(&bugs(0..50), request)),
+        _ => Err(ApiError::new(FailureReason::RateLimited, "too many")),
+    });
+    round(&always, 10).await.0.expect_err("no page");
+    assert_eq!(always.requests().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_take_too_long_are_requested_smaller_for_a_while() {
+    let rows = bugs(0..1000);
+    let script = Script::new(move |request| match request.limit {
+        101.. => Err(ApiError::new(FailureReason::Timeout, "no answer")),
+        _ => Ok(slice(&rows, request)),
+    });
+    let mut scanner = Scanner::new(settings(1000), Counter::default());
+    let mut failed = 0;
+    while scanner.round(&script).await.is_err() {
+        failed += 1;
+    }
+    assert_eq!(failed, 4, "1000, 500, 250 and 125");
+    scanner.round(&script).await.unwrap();
+    tokio::time::advance(std::time::Duration::from_secs(600)).await;
+    scanner.round(&script).await.unwrap();
+    scanner.round(&script).await.expect_err("124 again");
+    scanner.round(&script).await.unwrap();
+}
