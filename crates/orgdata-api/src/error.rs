@@ -102,11 +102,6 @@ impl ApiError {
         self.reason
     }
 
-    /// Returns the HTTP status if it says why the request failed.
-    pub fn status(&self) -> Option<u16> {
-        self.status
-    }
-
     /// Returns how long the service asked to wait, at most an hour.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after

@@ -55,7 +55,7 @@ impl Response {
     }
 }
 
-/// Returns an HTTP client that follows redirects on the same host only.
+/// Returns an HTTP client that follows redirects on the same host with the same query only.
 pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder();
     // The key may go to this machine in plain text, but not through a proxy.
@@ -67,8 +67,12 @@ pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String
         .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
         .redirect(redirect::Policy::custom(|attempt| {
             let last = attempt.previous().last();
-            let is_same_host = last.is_some_and(|last| last.origin() == attempt.url().origin());
-            match is_same_host && attempt.previous().len() <= MAX_REDIRECTS {
+            // Without its query, a request would be another one.
+            let is_same = last.is_some_and(|last| {
+                let url = attempt.url();
+                last.origin() == url.origin() && last.query_pairs().eq(url.query_pairs())
+            });
+            match is_same && attempt.previous().len() <= MAX_REDIRECTS {
                 true => attempt.follow(),
                 false => attempt.stop(),
             }

@@ -71,7 +71,7 @@ impl BaseUrl {
         const RIGHT: &str = "write something like https://api.example.com";
         let text = text.trim();
         if !text.contains("://") && !text.contains('@') {
-            return Err(format!("it has no scheme; write https://{text}"));
+            return Err(format!("it has no scheme; {RIGHT}"));
         }
         if !text.contains("://") {
             return Err(CREDENTIALS.to_owned());
@@ -150,7 +150,10 @@ mod tests {
     #[test]
     fn other_texts_are_refused_with_the_right_form() {
         for (text, message) in [
-            ("api.example.com", "write https://api.example.com"),
+            (
+                "api.example.com?key=1",
+                "no scheme; write something like https://api.example.com",
+            ),
             ("ftp://x", "the scheme \"ftp\" is not http or https"),
             ("https://u:p@x", "it contains a user or a password"),
             ("u:p@x", "it contains a user or a password"),

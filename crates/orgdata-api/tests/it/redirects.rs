@@ -1,4 +1,4 @@
-//! Redirects: followed on the same host, never with the key to another one.
+//! Redirects: followed on the same host with the same query, never with the key to another one.
 
 use crate::peer::{NO_ENTRIES, Peer, answer, json};
 use crate::support::{KEY, Subject};
@@ -18,6 +18,16 @@ async fn the_same_host_is_followed() {
     let seen = peer.seen();
     assert_eq!(seen[1].target(), "/moved?limit=100");
     assert_eq!(seen[1].header("x-api-key"), Some(KEY));
+}
+
+#[tokio::test]
+async fn a_redirect_that_drops_the_query_is_an_error() {
+    for to in ["/v1/audit-logs/", "/v1/audit-logs/?limit=1"] {
+        let peer = Peer::always(moved(to)).await;
+        let error = Subject::new(&peer.url()).refused().await;
+        assert_eq!(error.reason().as_str(), "redirect", "{to}");
+        assert_eq!(peer.count(), 1, "{to}");
+    }
 }
 
 #[tokio::test]
@@ -52,7 +62,7 @@ async fn another_host_sees_no_request_after_a_redirect_on_this_one() {
     let to = other.url();
     let peer = Peer::start(move |_, number| {
         if number == 1 {
-            moved("/moved")
+            moved("/moved?limit=100")
         } else {
             moved(&to)
         }
@@ -72,7 +82,7 @@ async fn a_redirect_without_a_valid_target_or_an_end_is_an_error() {
         &["location: "],
         &["location: http://[oops"],
         &["location: ftp://127.0.0.1/"],
-        &["location: /v1/audit-logs"],
+        &["location: /v1/audit-logs?limit=100"],
     ] {
         let peer = Peer::always(answer("302 Found", headers, "")).await;
         let error = Subject::new(&peer.url()).refused().await;
