@@ -230,7 +230,7 @@ impl<S: Export + 'static> Parts<S> {
                 Loop::Audit
             });
         } else {
-            audit::restore(&metrics, state.counted);
+            audit::restore(&metrics, state.counted, state.events);
         }
         if let Some(tickets) = settings.tickets.clone() {
             metrics.loops.enable(Loop::Tickets);
@@ -255,13 +255,13 @@ impl<S: Export + 'static> Parts<S> {
             _ => tokio::spawn(sending.clone().cancelled_owned()),
         };
         health.set_ready(true);
-        report::begin(settings, addresses, ledger.backlog().records);
+        report::begin(settings, addresses, ledger.backlog());
 
         let mut outcome = Ok(false);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = report::follow(&metrics, || ledger.backlog().records) => match never {},
+            never = report::follow(&metrics, || ledger.backlog()) => match never {},
             never = replay_dead_letters(&ledger) => match never {},
             () = ledger.fenced() => outcome = Err(RunError::Fenced),
             () = ledger.damaged() => {
@@ -286,7 +286,7 @@ impl<S: Export + 'static> Parts<S> {
                 ledger.set_aside().await?;
                 metrics.state.recreated(util::now(), true);
             }
-            Ok(false) => tracing::info!(unsent = ledger.backlog().records, "stopped"),
+            Ok(false) => tracing::info!(unsent = ledger.backlog(), "stopped"),
             Err(_) => {}
         }
         outcome

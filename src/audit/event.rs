@@ -19,7 +19,7 @@ use crate::util::shown_id;
 pub(crate) struct Event {
     /// Its identity.
     pub(crate) id: EventId,
-    /// When it was created; the arrival of its page if it has no readable time.
+    /// When it was created; `otherwise` if it has no readable time.
     pub(crate) created_at: Timestamp,
     /// What it counts as, or why it cannot be counted.
     pub(crate) event: Result<NewEvent, &'static str>,
@@ -79,13 +79,13 @@ impl Event {
         }
     }
 
-    /// Reads an entry of a page that arrived at `arrived`.
-    pub(crate) fn read(raw: &str, arrived: Timestamp, filters: &Filters) -> Self {
+    /// Reads an entry, which was created at `otherwise` if it has no readable time.
+    pub(crate) fn read(raw: &str, otherwise: Timestamp, filters: &Filters) -> Self {
         let Ok(entry) = serde_json::from_str::<Object<'_>>(raw) else {
             let problem = "the entry is not a JSON object";
             return Self {
                 id: identity(b"bytes", raw),
-                created_at: arrived,
+                created_at: otherwise,
                 event: Err(problem),
                 organization: None,
                 problem: Some(problem),
@@ -136,7 +136,7 @@ impl Event {
         };
         Self {
             id: id.map_or_else(|| identity(b"bytes", raw), |id| identity(b"id", &id)),
-            created_at: whole_microseconds(created_at.unwrap_or(arrived)),
+            created_at: whole_microseconds(created_at.unwrap_or(otherwise)),
             event,
             organization,
             problem,

@@ -38,8 +38,9 @@ pub fn publish(metrics: &Metrics, changes: Changes) {
     });
 }
 
-/// Publishes what the ledger held when it was opened.
-pub fn restore(metrics: &Metrics, mut held: Changes) {
+/// Publishes what the ledger held when it was opened, and how many events it has counted.
+pub fn restore(metrics: &Metrics, mut held: Changes, events: u64) {
+    metrics.audit.restore_counted(events);
     for (which, value) in held.totals.drain(..) {
         metrics.audit.restore(total(which), value);
     }

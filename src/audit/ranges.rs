@@ -47,8 +47,8 @@ const MIN_FAILURES: u32 = 20;
 /// An entry that is dated further in the future says nothing about the service's clock.
 const MAX_SKEW: SignedDuration = SignedDuration::from_hours(1);
 
-/// Nothing can have been lost if the last successful poll was more recent.
-const MIN_SILENCE: SignedDuration = SignedDuration::from_secs(60);
+/// The least [`Limits::silence`].
+pub const MIN_SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// An empty page is requested again after this time.
 const CONFIRM_AFTER: Duration = Duration::from_secs(2);
@@ -87,6 +87,17 @@ pub struct Request {
     pub limit: u32,
 }
 
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// No request would be answered now, which says nothing about this one.
+    Away,
+    /// The service rejects this request, and would not reject every request.
+    Refused,
+    /// Perhaps the page itself.
+    Page,
+}
+
 /// An entry of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
@@ -120,6 +131,8 @@ pub struct Limits {
     pub until: Option<Timestamp>,
     /// `--audit.reread-window`.
     pub reread_window: SignedDuration,
+    /// Nothing can have been lost if the last successful poll was more recent.
+    pub silence: SignedDuration,
     /// When the process started.
     pub started: std::time::Instant,
     /// Only history is read: no entry is live, and a range that cannot be read never becomes a gap.
@@ -173,7 +186,8 @@ struct Reread {
     /// When the cursor was received, and the oldest creation time above it.
     received_at: Timestamp,
     oldest: Option<Timestamp>,
-    older_pages: u8,
+    /// As in [`Range`].
+    older: u32,
 }
 
 // === impl Ranges ===
@@ -227,7 +241,8 @@ impl Ranges {
         if reread_due && let Some(reread) = &self.reread {
             return request(Task::Reread, Some(reread.before.clone()), range_limit);
         }
-        if reread_due && self.open(RangeKind::CatchUp).is_none() {
+        // Until a poll has succeeded, entries that only new filters show cannot be told from new ones.
+        if reread_due && !self.state.filters_changed && self.open(RangeKind::CatchUp).is_none() {
             return request(Task::Reread, None, range_limit);
         }
         let range = self
@@ -239,6 +254,15 @@ impl Ranges {
                 request(Task::Find(range.id), before, range_limit)
             }
             _ => request(Task::Range(range.id), range.cursor.clone(), range_limit),
+        }
+    }
+
+    /// Returns the time of the entry above the page of a task; `None` at the top of the listing.
+    pub fn above(&self, task: Task) -> Option<Timestamp> {
+        match task {
+            Task::Range(id) => self.state.range(id)?.lowest,
+            Task::Reread => self.reread.as_ref()?.oldest,
+            _ => None,
         }
     }
 
@@ -297,19 +321,18 @@ impl Ranges {
         count
     }
 
-    /// Notes a failed request; `refused` if the service rejects this request and not every request. Returns the gap that a
-    /// range becomes when it has failed for too long.
-    pub fn failed(
-        &mut self,
-        request: &Request,
-        refused: bool,
-        now: Timestamp,
-    ) -> Option<(i64, Gap)> {
+    /// Notes a failed request. Returns the gap that a range becomes when it has failed for too long.
+    pub fn failed(&mut self, request: &Request, cause: Cause, now: Timestamp) -> Option<Gap> {
         self.empty.retain(|task| *task != request.task);
+        if cause == Cause::Away {
+            return None;
+        }
+        let refused = cause == Cause::Refused;
         self.pages = 0;
         let old_limit = self.limit;
         match request.task {
-            Task::Poll => {}
+            // The cursor of a range is not the cause if the top of the listing cannot be read either.
+            Task::Poll => self.failures = 0,
             Task::Newest => self.newest_limit = (self.newest_limit / 2).max(1),
             Task::FirstSync => self.limit = (self.limit / 2).max(1),
             Task::Range(id) => {
@@ -360,6 +383,16 @@ impl Ranges {
         true
     }
 
+    /// Requests more entries, because those of the last page say too little. Reports whether that is possible.
+    pub fn widen(&mut self, task: Task) -> bool {
+        if task != Task::Newest {
+            return self.raise_limit_now();
+        }
+        let old = self.newest_limit;
+        self.newest_limit = (2 * old).min(self.limits.page_size);
+        self.newest_limit > old
+    }
+
     fn raise_limit(&mut self) {
         self.must_raise = false;
         self.pages += 1;
@@ -379,13 +412,26 @@ impl Ranges {
         is_higher
     }
 
+    /// Adds a page to the consecutive ones that were entirely older than the floor.
+    fn older(&self, older: u32, is_older: bool) -> u32 {
+        match is_older {
+            true => older.saturating_add(self.limit.max(MIN_LIMIT)),
+            false => 0,
+        }
+    }
+
+    /// Reports whether nothing above the floor is expected below: some old entries may stand above newer ones, but not two full pages.
+    fn is_past_floor(&self, older: u32) -> bool {
+        older >= 2 * self.limits.page_size.max(MIN_LIMIT)
+    }
+
     /// Returns the newest open range of a kind.
     fn open(&self, kind: RangeKind) -> Option<&Range> {
         self.state.ranges.iter().rfind(|range| range.kind == kind)
     }
 
     /// Closes a range that could not be read for too long.
-    fn expire(&mut self, id: i64, now: Timestamp) -> Option<(i64, Gap)> {
+    fn expire(&mut self, id: i64, now: Timestamp) -> Option<Gap> {
         let range = self.state.range_mut(id)?;
         let since = *range.failing_since.get_or_insert(now);
         let (failing, failures) = self.failing;
@@ -401,7 +447,7 @@ impl Ranges {
             message: "the API has failed to return these entries for seven days".to_owned(),
         };
         self.close(id);
-        Some((id, gap))
+        Some(gap)
     }
 
     fn close(&mut self, id: i64) {
@@ -437,7 +483,7 @@ impl Ranges {
     /// Reports whether so much time has passed since the last successful poll that entries may have come and gone.
     fn was_silent(&self, page: &Page) -> bool {
         let last = self.state.last_poll_at;
-        last.is_none_or(|last| page.server_time.duration_since(last) >= MIN_SILENCE)
+        last.is_none_or(|last| page.server_time.duration_since(last) >= self.limits.silence)
     }
 
     /// Notes a successful poll.

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Start;
-use super::ranges::{Limits, Page, Ranges, Request, Row, Task};
+use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Task};
 use crate::ledger::{Disposition, EventId, GapReason, Range, RangeKind, STRIDE, TailState};
 
 const SEEDS: u64 = 5_000;
@@ -277,6 +277,7 @@ impl Exporter {
         let limits = Limits {
             until: None,
             page_size,
+            silence: MIN_SILENCE,
             start,
             reread_window: SignedDuration::from_secs(window),
             started: std::time::Instant::now(),
@@ -370,6 +371,27 @@ impl World {
         world
     }
 
+    /// A listing in order of arrival, without failures.
+    fn by_arrival(page_size: u32, start: Start) -> Self {
+        let mut rng = Rng::with_seed(1);
+        let service = Service {
+            by_arrival: true,
+            inclusive: false,
+            shared: false,
+            cap: page_size as usize,
+            expired: Expired::Refused,
+            ..Service::random(&mut rng)
+        };
+        Self {
+            exporter: Exporter::new(page_size, start, 40),
+            service,
+            rng,
+            weather: Weather::Still,
+            there: 0,
+            trace: false,
+        }
+    }
+
     fn event(&mut self) {
         // A page of each limit must reach below the entries that share a cursor.
         let group = self.exporter.limits.page_size as usize / 2
@@ -440,8 +462,11 @@ impl World {
         let exporter = &mut self.exporter;
         match answer {
             Err(failure) => {
-                let refused = failure == Failure::Refused;
-                let gap = exporter.ranges.failed(&request, refused, Timestamp::now());
+                let cause = match failure {
+                    Failure::Temporary => Cause::Page,
+                    Failure::Refused => Cause::Refused,
+                };
+                let gap = exporter.ranges.failed(&request, cause, Timestamp::now());
                 assert!(gap.is_none(), "an error became a gap");
             }
             Ok(mut page) => {
@@ -655,6 +680,7 @@ fn what_came_since_the_start_is_live_if_the_first_response_was_late() {
     for (waited, expected) in [(12, Disposition::Live), (0, Disposition::Ignored)] {
         let limits = Limits {
             page_size: 10,
+            silence: MIN_SILENCE,
             start: Start::Now,
             until: None,
             reread_window: SignedDuration::from_secs(60),
@@ -708,7 +734,7 @@ fn a_range_is_a_gap_after_seven_days_of_failures() {
         floor: None,
         last_contact: None,
         expected: true,
-        older_pages: 0,
+        older: 0,
         released: false,
         place: 1,
     };
@@ -725,13 +751,16 @@ fn a_range_is_a_gap_after_seven_days_of_failures() {
     let new = |state: TailState| Ranges::new(state, limits, None, true);
     let mut ranges = new(state);
     for at in [0, 1, 167] {
-        assert!(ranges.failed(&request, false, hour(at)).is_none(), "{at}");
+        assert!(
+            ranges.failed(&request, Cause::Page, hour(at)).is_none(),
+            "{at}"
+        );
     }
     // A process that was away for some of that time tries for a while before it gives up.
     let mut away = new(ranges.state.clone());
-    let failures = (0..100).map_while(|_| match away.failed(&request, false, hour(200)) {
+    let failures = (0..100).map_while(|_| match away.failed(&request, Cause::Page, hour(200)) {
         None => Some(()),
-        Some((_, gap)) => {
+        Some(gap) => {
             assert_eq!(gap.reason, GapReason::Unreadable);
             None
         }
@@ -746,23 +775,7 @@ fn what_is_deleted_below_a_range_is_a_gap() {
         ("the first entries of an organization", 0, [0; 6], MINUTE),
         ("a late entry was read", 1, [0, 0, 0, 1000, 0, 0], 0),
     ] {
-        let mut rng = Rng::with_seed(1);
-        let service = Service {
-            by_arrival: true,
-            inclusive: false,
-            shared: false,
-            cap: 2,
-            expired: Expired::Refused,
-            ..Service::random(&mut rng)
-        };
-        let mut world = World {
-            exporter: Exporter::new(2, Start::Now, 40),
-            service,
-            rng,
-            weather: Weather::Still,
-            there: 0,
-            trace: false,
-        };
+        let mut world = World::by_arrival(2, Start::Now);
         for _ in 0..there {
             world.service.add(0);
         }
@@ -782,5 +795,120 @@ fn what_is_deleted_below_a_range_is_a_gap() {
         world.service.purge(10);
         world.catch_up();
         assert_eq!(world.exporter.gaps, 1, "{what}");
+    }
+}
+
+/// After failures, few entries fill two pages.
+#[test]
+fn a_few_old_entries_do_not_end_a_history() {
+    let hour = Duration::from_secs(3600);
+    let mut world = World::by_arrival(4, Start::Ago(hour));
+    for (count, age) in [(20, 0), (4, 10_000), (12, 0)] {
+        for _ in 0..count {
+            world.service.add(age);
+        }
+    }
+    world.round(false, false).ok();
+    world.service.failing = 3;
+    for _ in 0..3 {
+        world.round(false, false).ok();
+    }
+    world.catch_up();
+    let is_missing =
+        |entry: &&Entry| !world.is_taken(entry) && world.service.clock == entry.created;
+    assert_eq!(world.service.entries.iter().filter(is_missing).count(), 0);
+}
+
+/// The first responses may all have been errors, and then a page is small.
+#[test]
+fn everything_since_the_start_is_live_however_small_the_first_page_is() {
+    for start in [Start::Now, Start::Oldest] {
+        let mut world = World::by_arrival(4, start);
+        world.service.cap = 1;
+        world.exporter.limits.started -= Duration::from_secs(600);
+        world.exporter.restart();
+        for age in [700, 500, 400, 300, 200, 100] {
+            world.service.add(age);
+        }
+        world.round(false, false).ok();
+        world.catch_up();
+        world.reread();
+        let history = (start == Start::Oldest).then_some(Disposition::History);
+        let expected = [history].into_iter().chain([Some(Disposition::Live); 5]);
+        let taken = (1..=6).map(|id| world.exporter.taken.get(&id).copied());
+        assert!(taken.eq(expected), "{start}: {:?}", world.exporter.taken);
+    }
+}
+
+/// An outage is not the fault of a cursor or of the size of a page.
+#[test]
+fn an_outage_of_the_whole_service_changes_no_request() {
+    let mut world = World::by_arrival(4, Start::Oldest);
+    (0..40).for_each(|_| world.service.add(0));
+    for _ in 0..3 {
+        world.round(false, false).ok();
+    }
+    let ranges = &mut world.exporter.ranges;
+    let request = |ranges: &Ranges, poll| ranges.request(poll, false).expect("a request");
+    let before = request(ranges, false);
+    for _ in 0..30 {
+        let away = request(ranges, false);
+        assert_eq!(ranges.failed(&away, Cause::Away, Timestamp::now()), None);
+    }
+    assert_eq!(request(ranges, false), before);
+    for _ in 0..30 {
+        for poll in [true, false] {
+            let failed = request(ranges, poll);
+            assert_eq!(ranges.failed(&failed, Cause::Page, Timestamp::now()), None);
+        }
+    }
+    assert_eq!(request(ranges, false).task, before.task);
+}
+
+/// One entry that is dated in the future stays at the top.
+#[test]
+fn a_burst_below_an_entry_of_the_future_is_live() {
+    let mut world = World::by_arrival(50, Start::Now);
+    world.service.by_arrival = false;
+    world.service.add(0);
+    world.service.add(-86_400);
+    world.round(false, false).ok();
+    world.service.clock += 15;
+    (0..120).for_each(|_| world.service.add(0));
+    world.catch_up();
+    let live = world.exporter.taken.values();
+    let live = live.filter(|disposition| **disposition == Disposition::Live);
+    assert_eq!(live.count(), 120);
+}
+
+/// Failures make its pages small, and then all of the first one is new.
+#[test]
+fn a_re_read_of_a_busy_listing_goes_on_after_failures() {
+    let mut world = World::by_arrival(50, Start::Now);
+    (0..50).for_each(|_| world.service.add(0));
+    world.round(false, false).ok();
+    let started = world.exporter.ranges.state.reread_at;
+    for _ in 0..16 {
+        let request = world
+            .exporter
+            .ranges
+            .request(false, true)
+            .expect("a request");
+        world
+            .exporter
+            .ranges
+            .failed(&request, Cause::Page, Timestamp::now());
+    }
+    let mut attempts = 0;
+    while world.exporter.ranges.state.reread_at == started {
+        world.service.clock += 15;
+        (0..30).for_each(|_| world.service.add(0));
+        world.round(false, true).ok();
+        while world.exporter.ranges.is_rereading() {
+            world.round(false, true).ok();
+        }
+        world.catch_up();
+        attempts += 1;
+        assert!(attempts < 8, "{:?}", world.exporter.ranges);
     }
 }

@@ -12,7 +12,7 @@ use tracing::Instrument;
 use super::Settings;
 use super::event::{Event, entry_id, organization_name};
 use super::publish::{current_trace, publish, restore};
-use super::ranges::{Limits, Page, Ranges, Request, Row, Step, Task};
+use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
 use crate::ledger::{
     Commit, Disposition, EventIds, Gap, LedgerError, LedgerHandle, LedgerState, NewEntry,
@@ -45,7 +45,6 @@ pub struct Tail {
     settings: Settings,
     ranges: Ranges,
     organization: Option<String>,
-    newest: Option<Timestamp>,
     /// When this file took the place of a damaged one, until that is recorded as a gap.
     recreated_at: Option<Timestamp>,
     next_poll: Instant,
@@ -107,8 +106,10 @@ impl Tail {
         metrics: Metrics,
         settings: Settings,
     ) -> Self {
+        let two_polls = SignedDuration::try_from(2 * settings.poll_interval);
         let limits = Limits {
             page_size: settings.page_size,
+            silence: two_polls.unwrap_or(SignedDuration::MAX).max(MIN_SILENCE),
             start: settings.start,
             until: None,
             reread_window: settings
@@ -121,8 +122,7 @@ impl Tail {
         let has_known = state.counted.newest.is_some();
         let (newest, now) = (state.counted.newest, Instant::now());
         let is_new = state.tail.first_sync.is_none();
-        restore(&metrics, state.counted);
-        metrics.audit.restore_counted(state.events);
+        restore(&metrics, state.counted, state.events);
         let mut tail = Self {
             client,
             ledger,
@@ -130,7 +130,6 @@ impl Tail {
             ranges: Ranges::new(state.tail, limits, state.prune_floor, has_known),
             settings,
             organization: state.organization,
-            newest,
             recreated_at: state.recreated_at.filter(|_| is_new),
             next_poll: now,
             next_reread: now,
@@ -146,6 +145,7 @@ impl Tail {
             );
         }
         tail.ranges.state.filters = filters;
+        tail.show_ranges();
         tail
     }
 
@@ -159,7 +159,8 @@ impl Tail {
 
     /// Reports whether the history has been read to its end.
     pub fn is_complete(&self) -> bool {
-        self.state().first_sync.is_some() && self.state().ranges.is_empty()
+        let state = self.state();
+        state.first_sync.is_some() && state.ranges.is_empty() && state.first_page.is_none()
     }
 
     /// Returns the tail's durable state.
@@ -280,8 +281,8 @@ impl Tail {
             Ok(page) => page,
             Err(error) => {
                 let old = self.ranges.clone();
-                let failed = self.ranges.failed(request, is_refused(&error), util::now());
-                if let Some((_, gap)) = failed {
+                let failed = self.ranges.failed(request, cause(&error), util::now());
+                if let Some(gap) = failed {
                     let mut commit = Commit::new(util::now());
                     commit.gaps.push(gap);
                     if let Err(error) = self.save(commit).await {
@@ -298,10 +299,16 @@ impl Tail {
         if is_large && is_limited && self.ranges.lower_limit(request, page.len()) {
             return Ok(Duration::ZERO);
         }
-        let fetched = self.read(page);
+        let fetched = self.read(page, self.ranges.above(request.task));
         // Nothing is taken from a poll, and one row says little.
-        if request.task != Task::Poll {
-            self.check_organization(&fetched)?;
+        if request.task != Task::Poll
+            && let Err(error) = self.check_organization(&fetched)
+        {
+            // A larger page may have others.
+            if self.ranges.widen(request.task) {
+                return Ok(Duration::ZERO);
+            }
+            return Err(error);
         }
         let step = self.ranges.page(request, &fetched.view);
         let wait = step.wait;
@@ -309,14 +316,18 @@ impl Tail {
         Ok(wait)
     }
 
-    /// Reads the entries of a page.
-    fn read(&self, page: AuditPage) -> Fetched {
-        let arrived = page.server_time;
+    /// Reads the entries of a page. One without a readable time is as old as the one above it, which is `above` for the first.
+    fn read(&self, page: AuditPage, above: Option<Timestamp>) -> Fetched {
+        let mut above = above.unwrap_or(page.server_time);
         let filters = &self.client.settings().filters;
         let mut ids = EventIds::default();
         let events: Vec<(usize, Event)> = page
             .items()
-            .map(|raw| Event::read(raw, arrived, filters))
+            .map(|raw| {
+                let event = Event::read(raw, above, filters);
+                above = event.created_at;
+                event
+            })
             .enumerate()
             .filter(|(_, event)| ids.insert(event.id))
             .collect();
@@ -443,7 +454,6 @@ impl Tail {
             );
         }
         self.organization = organization.map(|(id, _)| id).or(self.organization.take());
-        self.newest = self.newest.max(changes.newest);
         publish(&self.metrics, changes);
         self.ranges.saved();
         self.ranges.set_prune_floor(changes_floor);
@@ -476,30 +486,13 @@ impl Tail {
 
     /// Takes the stored first page of a history that an older version did not finish.
     async fn finish_first_page(&mut self) -> Result<(), TailError> {
-        let mut next = self.ranges.clone();
-        let body = next.state.first_page.take().unwrap_or_default();
+        let body = self.state().first_page.clone().unwrap_or_default();
         let Ok(page) = AuditPage::parse(body, None) else {
-            self.ranges = next;
+            self.ranges.state.first_page = None;
             return Ok(());
         };
-        let fetched = self.read(page);
-        let first = next.state.first_sync.as_ref();
-        let disposition =
-            |row: &Row| first.map_or(Disposition::History, |first| first.history(row.created_at));
-        let rows = fetched.view.rows.iter().enumerate();
-        let take: Vec<_> = rows
-            .filter(|(_, row)| !row.known)
-            .map(|(index, row)| (index, disposition(row)))
-            .collect();
-        let step = Step {
-            take,
-            place: next.state.take_place(),
-            top: true,
-            gap: None,
-            recovered: false,
-            wait: Duration::ZERO,
-            next,
-        };
+        let fetched = self.read(page, None);
+        let step = self.ranges.first_page(&fetched.view);
         self.apply(fetched, step).await
     }
 
@@ -565,11 +558,14 @@ impl Fetched {
     }
 }
 
-/// Reports whether the service rejects this request, and would not reject every request.
-fn is_refused(error: &ApiError) -> bool {
+/// Returns what an error says about the request.
+fn cause(error: &ApiError) -> Cause {
+    use FailureReason as R;
     match error.reason() {
-        FailureReason::Validation | FailureReason::NotFound => true,
-        FailureReason::UnexpectedStatus => error.status() < Some(500),
-        _ => false,
+        R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::RateLimited | R::Redirect => {
+            Cause::Away
+        }
+        R::Validation | R::NotFound | R::UnexpectedStatus => Cause::Refused,
+        _ => Cause::Page,
     }
 }

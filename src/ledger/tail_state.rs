@@ -44,6 +44,9 @@ pub struct FirstSync {
     /// History is before this time; `None` if it ends with the newest entry.
     #[serde(default)]
     pub history_until: Option<Timestamp>,
+    /// When the exporter started, if the response came later: what is newer is live.
+    #[serde(default)]
+    pub live_after: Option<Timestamp>,
 }
 
 /// Whether a range is counted.
@@ -92,8 +95,9 @@ pub struct Range {
     pub last_contact: Option<Timestamp>,
     /// Whether a known entry is expected below.
     pub expected: bool,
-    /// Consecutive pages that were entirely older than the floor.
-    pub older_pages: u8,
+    /// The limits of the consecutive pages that were entirely older than the floor, added up.
+    #[serde(default)]
+    pub older: u32,
     /// Whether its records may be sent although it is open.
     pub released: bool,
     /// The lowest place used.
@@ -117,8 +121,16 @@ impl<'de> Deserialize<'de> for EventId {
 // === impl FirstSync ===
 
 impl FirstSync {
+    /// Reports whether an entry that existed before the first sync came after the start.
+    pub fn is_live(&self, created_at: Timestamp) -> bool {
+        self.live_after.is_some_and(|at| created_at > at)
+    }
+
     /// Returns what to do with an entry that existed before the first sync.
     pub fn history(&self, created_at: Timestamp) -> Disposition {
+        if self.is_live(created_at) {
+            return Disposition::Live;
+        }
         let is_wanted = self.history_floor.is_none_or(|floor| created_at >= floor)
             && self.history_until.is_none_or(|until| created_at < until);
         if is_wanted {

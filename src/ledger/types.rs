@@ -53,7 +53,7 @@ pub struct NewEvent {
 pub struct NewEntry {
     /// Its identity.
     pub id: EventId,
-    /// When it was created; the arrival of its page if it has no readable time.
+    /// When it was created; the time of the entry above it if it has no readable time.
     pub created_at: Timestamp,
     /// What to do with it.
     pub disposition: Disposition,

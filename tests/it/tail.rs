@@ -19,6 +19,9 @@ use tempfile::TempDir;
 use crate::support::captured::Captured;
 use crate::support::settings::{self, PlainRecords};
 
+/// Twice the interval of polls: what is lost meanwhile is reported.
+const SILENCE: Duration = Duration::from_secs(1200);
+
 /// A service, and how an exporter of it is set up.
 struct Setup {
     running: Running,
@@ -79,7 +82,8 @@ impl Bench {
         let ledger = settings::ledger(path, setup.running.base_url());
         let (ledger, state) = LedgerHandle::open(ledger).unwrap();
         let settings = Settings {
-            poll_interval: seconds(3600),
+            // Nothing is polled before its turn.
+            poll_interval: SILENCE / 2,
             start: setup.start,
             reread_interval: seconds(3600),
             reread_window: seconds(3600),
@@ -310,7 +314,7 @@ async fn an_organization_without_events_starts_with_its_first() {
 async fn a_loss_is_one_gap() {
     for killed in [false, true] {
         let mut bench = Bench::new(300).await;
-        bench.sim().advance(seconds(120));
+        bench.sim().advance(SILENCE);
         bench.sim().add_events(1000);
         bench.sim().retain(400);
         bench.tail.hurry();
@@ -334,7 +338,7 @@ async fn a_loss_is_one_gap() {
 async fn a_gap_is_logged_and_counted_once_however_often_its_commit_fails() {
     let log = Captured::begin();
     let mut bench = Bench::new(300).await;
-    bench.sim().advance(seconds(120));
+    bench.sim().advance(SILENCE);
     bench.sim().add_events(30);
     bench.sim().retain(20);
     // One poll and the newest page: the end of the listing is not confirmed yet.
@@ -663,14 +667,14 @@ async fn a_service_whose_clock_is_behind_its_entries_is_caught_up_with() {
 #[tokio::test]
 async fn a_quiet_organization_has_no_false_gap() {
     let mut bench = Bench::new(20).await;
-    for total in 1..=3 {
+    for (total, interval) in [(1, 15), (2, 300), (3, 599)] {
         bench.sim().retain(0);
         for _ in 0..30 {
-            bench.sim().advance(seconds(15));
+            bench.sim().advance(seconds(interval));
             bench.poll().await;
         }
         bench.sim().add_events(1);
-        bench.sim().advance(seconds(15));
+        bench.sim().advance(seconds(interval));
         bench.settle().await;
         assert_eq!((bench.counted(), bench.gaps()), (total, 0));
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    CONFIRM_AFTER, FRESH, Find, LATE_FIRST_RESPONSE, MIN_SILENCE, NEWEST_LIMIT, Page, Ranges,
-    Request, Reread, Row, Task,
+    CONFIRM_AFTER, FRESH, Find, LATE_FIRST_RESPONSE, NEWEST_LIMIT, Page, Ranges, Request, Reread,
+    Row, Task,
 };
 use crate::audit::Start;
 use crate::ledger::{Disposition, EventIds, FirstSync, Gap, GapReason, Range, RangeKind};
@@ -36,15 +36,7 @@ pub struct Step {
 impl Ranges {
     /// Decides what a page means.
     pub fn page(&self, request: &Request, page: &Page) -> Step {
-        let mut step = Step {
-            next: self.clone(),
-            take: Vec::new(),
-            place: 0,
-            top: false,
-            gap: None,
-            recovered: false,
-            wait: Duration::ZERO,
-        };
+        let mut step = Step::new(self);
         step.next.has_known |= page.rows.iter().any(|row| row.known);
         if request.task != Task::Poll && request.task != Task::Newest {
             step.next.failures = 0;
@@ -61,11 +53,55 @@ impl Ranges {
         step.next.has_known |= !step.take.is_empty();
         step
     }
+
+    /// Takes the stored first page of a history that an older version did not finish, and goes on below it.
+    pub fn first_page(&self, page: &Page) -> Step {
+        let mut step = Step::new(self);
+        let state = &mut step.next.state;
+        state.first_page = None;
+        let place = state.take_place();
+        if page.end_cursor.is_some() && !page.rows.is_empty() {
+            let mut range = range(RangeKind::History, place, page, false, None);
+            range.received_at = Timestamp::UNIX_EPOCH;
+            state.ranges.push(range);
+        }
+        let first = state.first_sync.as_ref();
+        let rows = page.rows.iter().enumerate().filter(|(_, row)| !row.known);
+        step.take = rows
+            .map(|(index, row)| {
+                let history = first.map(|first| first.history(row.created_at));
+                (index, history.unwrap_or(Disposition::History))
+            })
+            .collect();
+        (step.place, step.top) = (place, true);
+        step
+    }
+
+    /// Returns the gap that a range is when the listing ends without a known entry; `None` if nothing can be missing.
+    fn lost(&self, range: &Range, page: &Page) -> Option<Gap> {
+        let may_be_missing = range.last_contact.is_none_or(|last| {
+            page.server_time.duration_since(last) >= self.limits.silence
+                && range.lowest.is_none_or(|lowest| last <= lowest)
+        });
+        (range.expected && may_be_missing).then(|| gap(range))
+    }
 }
 
 // === impl Step ===
 
 impl Step {
+    fn new(ranges: &Ranges) -> Self {
+        Self {
+            next: ranges.clone(),
+            take: Vec::new(),
+            place: 0,
+            top: false,
+            gap: None,
+            recovered: false,
+            wait: Duration::ZERO,
+        }
+    }
+
     fn first_sync(&mut self, page: &Page) {
         if page.rows.is_empty() && !self.is_confirmed(Task::FirstSync) {
             return;
@@ -79,9 +115,16 @@ impl Step {
             .filter(|_| waited > LATE_FIRST_RESPONSE && !next.limits.is_backfill);
         let (start, until) = (next.limits.start, next.limits.until);
         let history_floor = start.floor(started_at.unwrap_or(page.server_time));
-        let is_live = |row: &Row| started_at.is_some_and(|at| row.created_at > at);
         let place = next.state.take_place();
-        let there = page.rows.iter().filter(|row| !is_live(row));
+        let mut first = FirstSync {
+            at: page.server_time,
+            count_floor: None,
+            history_floor,
+            history_until: until,
+            live_after: started_at,
+        };
+        let there = page.rows.iter();
+        let there = there.filter(|row| !first.is_live(row.created_at));
         // A few entries dated in the future must not hide what comes next. If they are many, the clock is behind.
         let (total, future) = (
             there.clone().count(),
@@ -91,23 +134,20 @@ impl Step {
             .filter(|row| 2 * future > total || !is_future(row, page))
             .map(|row| row.created_at)
             .max();
-        let first = FirstSync {
-            at: page.server_time,
-            // What stands below a page of live entries alone was there before, too.
-            count_floor: newest.or(started_at.filter(|_| !page.rows.is_empty())),
-            history_floor,
-            history_until: until,
-        };
+        // What stands below a page of live entries alone was there before, too.
+        first.count_floor = newest.or(started_at.filter(|_| !page.rows.is_empty()));
         for (index, row) in page.rows.iter().enumerate() {
             let disposition = match start {
-                _ if is_live(row) => Disposition::Live,
-                Start::Now => Disposition::Ignored,
+                Start::Now if !first.is_live(row.created_at) => Disposition::Ignored,
                 _ => first.history(row.created_at),
             };
             self.take.push((index, disposition));
         }
+        let last = page.rows.last().filter(|_| page.end_cursor.is_some());
+        let is_wanted = |row: &Row| start != Start::Now || first.is_live(row.created_at);
+        let has_more = last.is_some_and(is_wanted);
         next.state.first_sync = Some(first);
-        if start != Start::Now && page.end_cursor.is_some() && !page.rows.is_empty() {
+        if has_more {
             let range = range(RangeKind::History, place, page, false, None);
             next.state.ranges.push(range);
         }
@@ -139,7 +179,11 @@ impl Step {
         let mut rows = page.rows.iter();
         let joined = rows
             .position(|row| is_joined(row) && !is_future(row, page))
-            .or_else(|| page.rows.iter().position(is_joined));
+            .or_else(|| {
+                let last = page.rows.iter().rposition(|row| !is_joined(row));
+                let below = last.map_or(0, |last| last + 1);
+                (below < page.rows.len()).then_some(below)
+            });
         let new = joined.unwrap_or(page.rows.len());
         // Busy organizations need larger pages, so that their polls join without a range.
         next.newest_limit = if joined.is_none() {
@@ -172,7 +216,7 @@ impl Step {
             if page.end_cursor.is_some() {
                 next.state.ranges.push(range);
             } else {
-                self.gap = lost(&range, page).filter(|_| range.expected);
+                self.gap = next.lost(&range, page);
             }
         }
         next.polled(page);
@@ -237,18 +281,15 @@ impl Step {
             self.take.push((offset + index, disposition(row)));
         }
         range.place -= 1;
-        (self.place, self.top) = (range.place, kind == RangeKind::CatchUp);
-        range.older_pages = if rows.iter().all(is_below) {
-            range.older_pages + 1
-        } else {
-            0
-        };
+        let is_live = |(_, disposition): &_| *disposition == Disposition::Live;
+        (self.place, self.top) = (range.place, self.take.iter().any(is_live));
+        range.older = self.next.older(range.older, rows.iter().all(is_below));
         let oldest = taken.iter().map(|row| row.created_at).min();
         range.oldest = [range.oldest, oldest].into_iter().flatten().min();
         range.lowest = rows.last().map(|row| row.created_at);
         range.failing_since = None;
         self.next.failing = (id, 0);
-        if closing.is_some() || range.older_pages >= 2 {
+        if closing.is_some() || self.next.is_past_floor(range.older) {
             self.next.close(id);
             return;
         }
@@ -349,6 +390,7 @@ impl Step {
         };
         if joined.is_none() && !page.rows.is_empty() {
             self.next.newest_pending = true;
+            self.next.raise_limit_now();
             return;
         }
         let new = joined.unwrap_or(0);
@@ -358,7 +400,7 @@ impl Step {
             before: String::new(),
             received_at: page.server_time,
             oldest: None,
-            older_pages: 0,
+            older: 0,
         });
         let is_above = |row: &Row| reread.oldest.is_some_and(|oldest| row.created_at > oldest);
         if !is_fresh(reread.received_at, page)
@@ -379,14 +421,14 @@ impl Step {
             (self.place, self.top) = (self.next.state.take_place(), new > 0);
         }
         let is_older = page.rows.iter().all(|row| row.created_at < reread.floor);
-        reread.older_pages = if is_older { reread.older_pages + 1 } else { 0 };
+        reread.older = self.next.older(reread.older, is_older);
         // The end of the listing is an empty page, or with inclusive cursors the same page again.
         let is_end = match &page.end_cursor {
             Some(cursor) if *cursor == reread.before => !self.next.raise_limit_now(),
             Some(_) => page.rows.is_empty(),
             None => true,
         };
-        if reread.older_pages >= 2 || (is_end && self.is_confirmed(Task::Reread)) {
+        if self.next.is_past_floor(reread.older) || (is_end && self.is_confirmed(Task::Reread)) {
             self.next.state.reread_at = Some(reread.started_at);
             return;
         }
@@ -401,7 +443,7 @@ impl Step {
 
     /// Closes a range at the end of the listing; what may be missing is a gap.
     fn listing_ends(&mut self, range: &Range, page: &Page) {
-        self.gap = lost(range, page).filter(|_| range.expected);
+        self.gap = self.next.lost(range, page);
         self.next.close(range.id);
     }
 
@@ -441,7 +483,7 @@ fn range(
         floor: None,
         last_contact,
         expected,
-        older_pages: 0,
+        older: 0,
         released: false,
         place,
     }
@@ -455,15 +497,6 @@ fn is_future(row: &Row, page: &Page) -> bool {
 /// Reports whether a cursor that was received then is still valid.
 fn is_fresh(received_at: Timestamp, page: &Page) -> bool {
     page.server_time.duration_since(received_at).abs() < FRESH
-}
-
-/// Returns the gap that a range is when the listing ends without a known entry; `None` if nothing can be missing.
-fn lost(range: &Range, page: &Page) -> Option<Gap> {
-    let may_be_missing = range.last_contact.is_none_or(|last| {
-        page.server_time.duration_since(last) >= MIN_SILENCE
-            && range.lowest.is_none_or(|lowest| last <= lowest)
-    });
-    may_be_missing.then(|| gap(range))
 }
 
 fn gap(range: &Range) -> Gap {

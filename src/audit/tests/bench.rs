@@ -86,7 +86,8 @@ impl Bench {
     fn start_tail(&mut self, ledger: LedgerHandle, state: LedgerState) {
         let hour = Duration::from_secs(3600);
         let settings = Settings {
-            poll_interval: hour,
+            // Nothing is polled before its turn, and twenty minutes are a silence.
+            poll_interval: hour / 6,
             start: self.case.start,
             reread_interval: hour,
             reread_window: hour,

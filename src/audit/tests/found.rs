@@ -352,6 +352,38 @@ fn what_only_new_filters_show_is_neither_counted_nor_a_gap() {
     }
 }
 
+/// A re-read counted them if the first poll after the change had failed.
+#[test]
+fn a_re_read_before_the_first_poll_counts_no_history_of_new_filters() {
+    let case = case([], |case| {
+        (case.history, case.page_size, case.start) = (0, 5, Start::Oldest);
+    });
+    block_on(async {
+        let mut bench = Bench::filtered(&case, StatePath::Memory, only(["OLD"])).await;
+        for kind in ["OLD", "NEW"].into_iter().cycle().take(40) {
+            add(&bench, kind);
+        }
+        for _ in 0..3 {
+            bench.round().await;
+        }
+        assert_eq!(bench.tail().state().ranges.len(), 1);
+        bench.filter(only(["OLD", "NEW"])).await;
+        let mut polls = 0;
+        bench.sim().on_request(Box::new(move |request, _| {
+            let is_poll = request.param("limit") == Some("1");
+            polls += u32::from(is_poll);
+            let fails = is_poll && polls == 1;
+            fails.then(|| Fault::status(StatusCode::INTERNAL_SERVER_ERROR).times(4))
+        }));
+        bench.tail().hurry();
+        for _ in 0..20 {
+            bench.round().await;
+        }
+        bench.settle().await;
+        assert_eq!(counted_by_type(&bench), HashMap::new());
+    });
+}
+
 /// A page that fails for a while was a gap for good. An error is not a gap: what is above it is counted meanwhile.
 #[test]
 fn an_entry_that_cannot_be_read_keeps_its_range_open_until_it_can() {

@@ -123,8 +123,8 @@ impl World {
             Change::Retain(keep) => {
                 let ids = || -> HashSet<String> { sim.entries().map(|entry| entry.id).collect() };
                 let there = ids();
-                // What is lost within a minute of the last poll is not reported.
-                sim.advance(Duration::from_secs(61));
+                // What is lost within two intervals of the last poll is not reported.
+                sim.advance(Duration::from_secs(1201));
                 sim.retain(*keep);
                 let kept = ids();
                 // What came on top since the beginning is not missed where the ledger had nothing to stand on.
