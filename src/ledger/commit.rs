@@ -70,7 +70,7 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn open(mut settings: Settings) -> Result<(Self, LedgerState), OpenError> {
-        let opened = open::open(&settings.path)?;
+        let opened = open::open(&settings)?;
         // A symbolic link stays when the file is set aside.
         if let StatePath::File(path) = &mut settings.path
             && let Ok(target) = path.canonicalize()
@@ -85,7 +85,7 @@ impl Ledger {
         found.map_or(Ok(()), |found| settings.check_owner(&found))?;
         let recreated = opened.recreated;
         let mut ledger = Self::new(opened, settings);
-        let error = match ledger.load(recreated) {
+        let error = match ledger.load() {
             Ok(state) => return Ok((ledger, state)),
             Err(error) => error,
         };
@@ -101,9 +101,10 @@ impl Ledger {
             ..
         } = ledger;
         drop(connection);
-        let mut ledger = Self::new(open::recreate(path, lock, &error)?, settings);
+        let opened = open::recreate(path, lock, &settings, &error)?;
+        let mut ledger = Self::new(opened, settings);
         let state = ledger
-            .load(true)
+            .load()
             .map_err(|error| OpenError::sqlite(path, error))?;
         Ok((ledger, state))
     }
@@ -128,9 +129,8 @@ impl Ledger {
     }
 
     /// Reads everything into memory, and writes a new fencing token.
-    fn load(&mut self, recreated: bool) -> rusqlite::Result<LedgerState> {
-        let (base_url, filters) = (&self.settings.base_url, &self.settings.filters);
-        schema::insert_state(&self.connection, base_url, filters, recreated)?;
+    fn load(&mut self) -> rusqlite::Result<LedgerState> {
+        let base_url = &self.settings.base_url;
         let found: String = self
             .connection
             .query_row("SELECT base_url FROM state", [], |row| row.get(0))?;
@@ -235,9 +235,8 @@ impl Ledger {
         let sqlite = |error| OpenError::sqlite(&path, error);
         // Closed before it is renamed: SQLite finds what it keeps beside the file by name.
         self.connection = Connection::open_in_memory().map_err(sqlite)?;
-        let opened = open::recreate(&path, lock, &why)?;
-        let (base_url, filters) = (&self.settings.base_url, &self.settings.filters);
-        schema::insert_state(&opened.connection, base_url, filters, true).map_err(sqlite)
+        open::recreate(&path, lock, &self.settings, &why)?;
+        Ok(())
     }
 
     /// Writes one commit.

@@ -89,8 +89,7 @@ impl World {
         self.open = None;
         let (ledger, state) = LedgerHandle::open(self.settings.clone()).unwrap();
         self.metrics = Metrics::new(self.zero_hold);
-        restore(&self.metrics, state.counted.clone());
-        self.metrics.audit.restore_counted(state.events);
+        restore(&self.metrics, state.counted.clone(), state.events);
         self.tail = state.tail.clone();
         self.open = Some((ledger, state));
     }
@@ -383,7 +382,7 @@ async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
         for refused in [
             first.commit(commit.clone()).await.map(drop),
             first.outbox_batch(10, usize::MAX).await.map(drop),
-            first.outbox_newest(0).await.map(drop),
+            first.outbox_witness(0).await.map(drop),
             first.outbox_settle(Settled::default()).await,
         ] {
             assert!(matches!(refused, Err(LedgerError::Fenced)), "{refused:?}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags};
 
 use super::open::{OpenError, check_application, is_unusable, open_beside, with_suffix};
 use super::{BUSY, schema};
@@ -136,15 +136,11 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
     if !held {
         schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
     }
-    let owner = connection
+    let (base_url, organization) = connection
         .query_row("SELECT base_url, organization FROM state", [], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
-        .optional()
         .map_err(sqlite)?;
-    let Some((base_url, organization)) = owner else {
-        return Ok(Content::Nothing);
-    };
     let count = |sql: &str| {
         connection
             .query_row(sql, [], |row| row.get::<_, i64>(0))

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::schema;
+use super::{Settings, schema};
 
 /// `check` shares the lock for a moment; a second attempt after this time tells it from an exporter.
 const SECOND_TRY: Duration = Duration::from_millis(50);
@@ -150,11 +150,11 @@ impl OpenError {
 }
 
 /// Opens the file, creates it if it is missing, and checks that it is whole and ours.
-pub(super) fn open(path: &StatePath) -> Result<Opened, OpenError> {
-    let StatePath::File(path) = path else {
+pub(super) fn open(settings: &Settings) -> Result<Opened, OpenError> {
+    let StatePath::File(path) = &settings.path else {
         let connection = Connection::open_in_memory()
             .and_then(|connection| {
-                schema::create(&connection)?;
+                schema::create(&connection, settings, false)?;
                 Ok(connection)
             })
             .map_err(|error| OpenError::sqlite(Path::new(":memory:"), error))?;
@@ -173,7 +173,7 @@ pub(super) fn open(path: &StatePath) -> Result<Opened, OpenError> {
     // The lock file tells a file that was emptied from one whose creation failed.
     let was_used = lock.metadata().map_err(io)?.len() > 0;
     let emptied = exists && was_used && header == Header::Empty;
-    match open_checked(path) {
+    match open_checked(path, settings, emptied) {
         Ok(connection) => {
             if !was_used {
                 // A full disk must not keep it from starting.
@@ -189,7 +189,7 @@ pub(super) fn open(path: &StatePath) -> Result<Opened, OpenError> {
             })
         }
         Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => match header {
-            Header::Ours => recreate(path, lock, &error),
+            Header::Ours => recreate(path, lock, settings, &error),
             _ => Err(OpenError::Foreign(path.to_owned())),
         },
         Err(error) => Err(error),
@@ -200,6 +200,7 @@ pub(super) fn open(path: &StatePath) -> Result<Opened, OpenError> {
 pub(super) fn recreate(
     path: &Path,
     lock: File,
+    settings: &Settings,
     error: &dyn std::fmt::Display,
 ) -> Result<Opened, OpenError> {
     let aside = set_aside(path).map_err(|error| OpenError::io(path, &error))?;
@@ -208,18 +209,22 @@ pub(super) fn recreate(
         "the state file is damaged and was set aside; counters start again at 0, and log records that waited in it are lost"
     );
     Ok(Opened {
-        connection: open_checked(path)?,
+        connection: open_checked(path, settings, true)?,
         lock: Some(lock),
         recreated: true,
     })
 }
 
-/// Opens a file that may be empty. Nothing is written before the file is known to be ours.
-fn open_checked(path: &Path) -> Result<Connection, OpenError> {
+/// Opens a file that may be empty, in place of another one if it is `recreated`. Nothing is written before the file is known to be ours.
+fn open_checked(
+    path: &Path,
+    settings: &Settings,
+    recreated: bool,
+) -> Result<Connection, OpenError> {
     let sqlite = |error| OpenError::sqlite(path, error);
     let (mut connection, is_empty) = connect(path).map_err(sqlite)?;
     if is_empty {
-        schema::create(&connection).map_err(sqlite)?;
+        schema::create(&connection, settings, recreated).map_err(sqlite)?;
         return Ok(connection);
     }
     check_application(&connection, path)?;
@@ -281,24 +286,20 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
     if application != schema::APPLICATION_ID {
         return Err(OpenError::Foreign(path.to_owned()));
     }
-    let versions: Option<(i64, i64)> = connection
+    let (version, oldest_reader): (i64, i64) = connection
         .query_row(
             "SELECT schema_version, oldest_reader FROM state",
             [],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
-        .optional()
         .map_err(sqlite)?;
-    match versions {
-        Some((version, oldest_reader)) if oldest_reader > schema::VERSION => {
-            Err(OpenError::Newer {
-                path: path.to_owned(),
-                version,
-            })
-        }
-        Some((version, _)) => Ok(version),
-        None => Ok(schema::VERSION),
+    if oldest_reader > schema::VERSION {
+        return Err(OpenError::Newer {
+            path: path.to_owned(),
+            version,
+        });
     }
+    Ok(version)
 }
 
 /// What the lock file contains once the state file was created.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 
-use super::tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
+use super::tail_state::{FirstSync, STRIDE, TailState};
 use super::types::EventId;
-use super::{micros, pack_ids, timestamp, unpack_text};
+use super::{Settings, micros, pack_ids, timestamp, unpack_text};
 use crate::util;
 
 /// The version of the schema that this program writes.
@@ -168,8 +168,12 @@ pub(super) fn check(connection: &mut Connection, longest: Duration) -> rusqlite:
     ))
 }
 
-/// Creates the tables in one transaction.
-pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
+/// Creates the tables and what they begin with, in one transaction.
+pub(super) fn create(
+    connection: &Connection,
+    settings: &Settings,
+    recreated: bool,
+) -> rusqlite::Result<()> {
     // It has no effect on a file that is not empty.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     configure(connection)?;
@@ -177,6 +181,24 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.execute_batch(COUNTERS)?;
     transaction.execute_batch(THIRD)?;
+    let now = micros(util::now());
+    transaction.execute(
+        "INSERT INTO state (one, schema_version, oldest_reader, base_url, instance_id, created_at, recreated_at, fence, tail)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, 0, '')",
+        params![
+            VERSION,
+            OLDEST_READER,
+            settings.base_url,
+            uuid::Uuid::new_v4().to_string(),
+            now,
+            recreated.then_some(now)
+        ],
+    )?;
+    let tail = TailState {
+        filters: settings.filters.clone(),
+        ..TailState::default()
+    };
+    write_tail(&transaction, &tail)?;
     transaction.commit()
 }
 
@@ -223,29 +245,6 @@ fn migrate_to_third(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         |row| row.get(0),
     )?;
     tail.next_place = (last / STRIDE + 1) * STRIDE;
-    if tail.first_page.is_some() {
-        // The history that was not read yet: from the top, because the old cursors cannot be used.
-        let place = tail.take_place();
-        tail.ranges.push(Range {
-            id: place,
-            kind: RangeKind::History,
-            cursor: None,
-            received_at: util::now(),
-            end: None,
-            oldest: None,
-            lowest: None,
-            page: Vec::new(),
-            opened_at: util::now(),
-            failing_since: None,
-            filters_changed: false,
-            floor: None,
-            last_contact: None,
-            expected: false,
-            older_pages: 0,
-            released: false,
-            place,
-        });
-    }
     write_tail(transaction, &tail)?;
     transaction.execute_batch(
         "DROP TABLE old_state; DROP TABLE old_outbox; DROP TABLE seen; DROP TABLE walk_marks;",
@@ -269,7 +268,7 @@ fn old_tail(transaction: &Transaction<'_>) -> rusqlite::Result<TailState> {
                     .transpose()?
                     .flatten();
                 Ok(TailState {
-                    first_sync: at.map(|at| FirstSync { at, count_floor, history_floor, history_until: None }),
+                    first_sync: at.map(|at| FirstSync { at, count_floor, history_floor, history_until: None, live_after: None }),
                     filters: row.get(0)?,
                     filter_floor: time(4)?,
                     last_poll_at: time(8)?,
@@ -336,34 +335,4 @@ pub(super) fn read_tail(connection: &Connection) -> rusqlite::Result<TailState> 
         range.page = super::unpack_ids(&page.unwrap_or_default());
     }
     Ok(tail)
-}
-
-/// Writes the first row of a new file.
-pub(super) fn insert_state(
-    connection: &Connection,
-    base_url: &str,
-    filters: &str,
-    recreated: bool,
-) -> rusqlite::Result<()> {
-    let now = micros(util::now());
-    let tail = TailState {
-        filters: filters.to_owned(),
-        ..TailState::default()
-    };
-    let inserted = connection.execute(
-        "INSERT OR IGNORE INTO state (one, schema_version, oldest_reader, base_url, instance_id, created_at, recreated_at, fence, tail)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, 0, '')",
-        params![
-            VERSION,
-            OLDEST_READER,
-            base_url,
-            uuid::Uuid::new_v4().to_string(),
-            now,
-            recreated.then_some(now)
-        ],
-    )?;
-    if inserted > 0 {
-        write_tail(connection, &tail)?;
-    }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::types::{ActorRef, Changes, Commit, Disposition, NewEvent, Series, Total};
 use super::{Settings, micros, timestamp};
-use crate::util::{self, one_line};
+use crate::util::one_line;
 
 /// The label of an event without an actor.
 pub const NO_ACTOR: &str = "none";
@@ -122,13 +122,6 @@ impl Labels {
     /// Reads the series of an earlier process: the most recently active actors, and all activity types.
     pub(super) fn restore(&mut self, connection: &Connection) -> rusqlite::Result<Changes> {
         let mut changes = Changes::default();
-        let newest: Option<i64> = connection.query_row(
-            "SELECT max(last_at) FROM actors WHERE scheme = ?1",
-            [&self.scheme],
-            |row| row.get(0),
-        )?;
-        // By the service's clock, which may be far from this machine's.
-        let now = newest.map_or_else(util::now, timestamp);
         let mut actors = connection.prepare(
             "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
         )?;
@@ -136,9 +129,6 @@ impl Labels {
         while let Some(row) = rows.next()? {
             let (actor, name): (String, Option<String>) = (row.get(0)?, row.get(1)?);
             let (actor, last_at): (Arc<str>, _) = (actor.into(), timestamp(row.get(2)?));
-            if now.duration_since(last_at) > self.idle {
-                break;
-            }
             if let (Some(name), "id") = (name, self.scheme.as_str()) {
                 changes.names.push((actor.clone(), label_value(&name)));
             }
