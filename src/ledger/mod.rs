@@ -40,7 +40,7 @@ pub(crate) use outbox::{decompress, split, split_json};
 pub(crate) use series::label_value;
 pub(crate) use types::EventIds;
 
-use crate::util::{blocking, lock};
+use crate::util::{blocking, lock, sanitize};
 use commit::Ledger;
 use size::Size;
 
@@ -102,15 +102,6 @@ pub struct Status {
     pub organization: Option<(String, Option<String>)>,
 }
 
-/// The log records that wait for the collector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
-    /// How many there are.
-    pub records: u64,
-    /// When the oldest of them arrived.
-    pub oldest: Option<Timestamp>,
-}
-
 /// A handle to the open ledger; cheap to clone. Calls run outside the runtime's threads.
 #[derive(Clone, Debug)]
 pub struct LedgerHandle {
@@ -164,8 +155,9 @@ impl Settings {
         }
         Err(OpenError::OtherOwner {
             path: self.path.clone(),
-            found: found.to_owned(),
-            expected: self.base_url.clone(),
+            // The filters of a backfill may be e-mail addresses.
+            found: sanitize(found, &[]),
+            expected: sanitize(&self.base_url, &[]),
         })
     }
 }
@@ -214,10 +206,8 @@ impl LedgerHandle {
     }
 
     /// Reads what the ledger holds for the tail.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub async fn state(&self) -> Result<LedgerState, LedgerError> {
+    #[cfg(test)]
+    pub(crate) async fn state(&self) -> Result<LedgerState, LedgerError> {
         self.call(|ledger| Ok(ledger.read_state()?)).await
     }
 
@@ -303,13 +293,12 @@ impl LedgerHandle {
             .await
     }
 
-    /// Reads a record that may be sent before its turn, without so many others: first come the last ones of all pages, newest page first,
-    /// and then the rest.
+    /// Reads a record that may be sent before its turn, this many after the oldest one.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub async fn outbox_newest(&self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
-        self.call(move |ledger| ledger.newest(skip)).await
+    pub async fn outbox_witness(&self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
+        self.call(move |ledger| ledger.witness(skip)).await
     }
 
     /// Removes what was delivered or rejected from the outbox, and keeps the rejected records as dead letters, in one
@@ -326,13 +315,9 @@ impl LedgerHandle {
         self.inner.status.borrow().clone()
     }
 
-    /// Returns how much waits for the collector.
-    pub fn backlog(&self) -> Backlog {
-        let status = self.inner.status.borrow();
-        Backlog {
-            records: status.backlog,
-            oldest: status.oldest,
-        }
+    /// Returns how many log records wait for the collector.
+    pub fn backlog(&self) -> u64 {
+        self.inner.status.borrow().backlog
     }
 
     /// Returns a receiver that is notified of each change of the [`Status`].

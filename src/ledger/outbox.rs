@@ -242,12 +242,25 @@ impl Ledger {
         Ok(Ok(records))
     }
 
-    /// Reads a record that may be sent before its turn, without so many others: first come the last ones of all pages, newest page first,
-    /// and then the rest.
-    pub(super) fn newest(&mut self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
+    /// Reads a record that may be sent before its turn, this many after the oldest one.
+    pub(super) fn witness(&mut self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
         self.check_fence()?;
-        let Some(position) = self.newest_position(skip)? else {
-            return Ok(None);
+        let held_above = self.held_above.unwrap_or(i64::MAX);
+        let mut pages = self.connection.prepare_cached(
+            "SELECT page, acknowledged, records - acknowledged FROM outbox WHERE page <= ?1 ORDER BY page",
+        )?;
+        let mut rows = pages.query([held_above])?;
+        let mut skip = u32::try_from(skip).unwrap_or(u32::MAX);
+        let position = loop {
+            let Some(row) = rows.next()? else {
+                return Ok(None);
+            };
+            let (page, first, count): (_, u32, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if skip < count {
+                let index = first + skip;
+                break OutboxPosition { page, index };
+            }
+            skip -= count;
         };
         let mut page = self.connection.prepare_cached(SELECT_PAGE)?;
         let mut rows = page.query([position.page])?;
@@ -264,33 +277,7 @@ impl Ledger {
         }))
     }
 
-    fn newest_position(&self, skip: usize) -> rusqlite::Result<Option<OutboxPosition>> {
-        let held_above = self.held_above.unwrap_or(i64::MAX);
-        let mut pages = self.connection.prepare_cached(
-            "SELECT page, acknowledged, records - 1 FROM outbox WHERE page <= ?1 ORDER BY page DESC",
-        )?;
-        let mut skip = u32::try_from(skip).unwrap_or(u32::MAX);
-        for is_last in [true, false] {
-            let mut rows = pages.query([held_above])?;
-            while let Some(row) = rows.next()? {
-                let (page, first, last): (_, u32, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                let others = last.saturating_sub(first);
-                let (most, newest) = match is_last {
-                    true => (1, last),
-                    false => (others, last.saturating_sub(1)),
-                };
-                if skip < most {
-                    let index = newest - skip;
-                    return Ok(Some(OutboxPosition { page, index }));
-                }
-                skip -= most;
-            }
-        }
-        Ok(None)
-    }
-
-    /// Takes out a record that left before its turn. The last one of its page only has to be left out; for another one the page is written
-    /// again.
+    /// Takes out a record that left before its turn: its page is written again.
     fn take_out(
         &self,
         transaction: &Transaction<'_>,
@@ -312,18 +299,13 @@ impl Ledger {
         if open.records.get(index) != Some(&witness.bytes) {
             return Ok(());
         }
+        open.records.remove(index);
+        let block = lz4_flex::compress_prepend_size(&open.records.concat());
         transaction
-            .prepare_cached("UPDATE outbox SET records = records - 1 WHERE page = ?1")?
-            .execute([page])?;
-        if index + 1 < count {
-            open.records.remove(index);
-            let block = lz4_flex::compress_prepend_size(&open.records.concat());
-            transaction
-                .prepare_cached(
-                    "UPDATE outbox SET form = ?2, trace = NULL, block = ?3 WHERE page = ?1",
-                )?
-                .execute(params![page, ENCODED, block])?;
-        }
+            .prepare_cached(
+                "UPDATE outbox SET records = records - 1, form = ?2, trace = NULL, block = ?3 WHERE page = ?1",
+            )?
+            .execute(params![page, ENCODED, block])?;
         transaction
             .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= acknowledged")?
             .execute([page])?;

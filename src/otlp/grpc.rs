@@ -105,7 +105,7 @@ fn refused(status: &Status, secrets: &[&str]) -> Verdict {
             let mut sources =
                 std::iter::successors(Some(source as &dyn Error), |&source| source.source());
             let is_connected = !sources.any(|source| source.is::<ConnectError>());
-            verdict::disconnected(source, is_connected, "gRPC (4317 by custom)")
+            verdict::disconnected(source, is_connected, "gRPC (4317 by custom)", secrets)
         }
         _ => by_status,
     }

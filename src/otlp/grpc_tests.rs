@@ -131,6 +131,12 @@ fn a_status_with_a_source_was_made_here() {
         assert!(refusal.message.contains(&source.to_string()), "{refusal:?}");
         assert_eq!(refusal.message.contains("does this port speak gRPC"), hint);
     }
+    let mut status = Status::unknown("closed");
+    status.set_source(Arc::new(ConnectError("go away, t0p-s3cret".into())));
+    let Verdict::Hold(refusal) = refused(&status, &["t0p-s3cret"]) else {
+        panic!("held")
+    };
+    assert!(refusal.message.contains("go away, [secret]"), "{refusal:?}");
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub(crate) fn client(connection: &Connection) -> Result<reqwest::ClientBuilder, 
         .http1_only()
         .connect_timeout(connection.timeout.min(CONNECT_TIMEOUT))
         .tcp_keepalive(KEEPALIVE)
+        // The OpenTelemetry Collector closes a connection that is idle for a minute, which is when the next probe is sent.
+        .pool_idle_timeout(KEEPALIVE / 2)
         .redirect(reqwest::redirect::Policy::none());
     if connection.is_loopback() {
         builder = builder.no_proxy();
@@ -72,8 +74,9 @@ pub(super) async fn export(
             answer.verdict(&connection.secrets())
         }
         Err(error) => {
-            let is_connected = !error.is_connect();
-            verdict::disconnected(&error.without_url(), is_connected, "HTTP (4318 by custom)")
+            let (is_connected, error) = (!error.is_connect(), error.without_url());
+            let secrets = connection.secrets();
+            verdict::disconnected(&error, is_connected, "HTTP (4318 by custom)", &secrets)
         }
     }
 }
@@ -124,6 +127,11 @@ fn compress(body: &[u8]) -> Option<Vec<u8>> {
 
 impl Answer {
     pub(crate) fn verdict(&self, secrets: &[&str]) -> Verdict {
+        if self.status.is_success() && self.body.len() >= MAX_ANSWER {
+            // It may be a message for each record.
+            let message = "the answer is larger than 4 MiB";
+            return Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, message));
+        }
         if self.status.is_success() {
             return match self.partial_success() {
                 Some((rejected, words)) => Verdict::of_success(rejected, sanitize(&words, secrets)),

@@ -74,6 +74,13 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
     }
 }
 
+/// The records were accepted, and are sent again in smaller requests.
+#[test]
+fn an_answer_that_is_too_large_is_for_too_many_records() {
+    let answer = answer(200, PROTOBUF, vec![0; MAX_ANSWER]);
+    assert_eq!(row(&answer.verdict(&[])), "split too_large");
+}
+
 #[test]
 fn the_words_are_bounded_and_without_secrets() {
     let status = tonic_types::Status {

@@ -7,9 +7,9 @@
 //! - Partly rejected: the collector does not say which records, and they must not be sent again: dead letters.
 //! - Too large, or a record may be bad: half of the records next, down to a single one.
 //! - A single record is rejected, and becomes a dead letter, only if another record was accepted after it was refused.
-//!   If it was refused before any other was accepted, the newest record, the witness, is sent. If that is refused too, or
-//!   there is no other record, the collector is broken. The next witness comes from an older page, as several records may
-//!   be bad.
+//!   If it was refused before any other was accepted, a newer record, the witness, is sent. If that is refused too, or
+//!   there is no other record, the collector may be broken. The next witness is a newer one, as several records may be bad,
+//!   but not much newer: some collectors refuse what is older than what they have.
 //! - Everything else, and a broken collector: wait and repeat, forever. The delay of the server wins.
 //!
 //! An empty request, at the start and once a minute while nothing waits, shows whether the collector answers.
@@ -30,7 +30,7 @@ use super::settings::Settings;
 use super::verdict::{FailureReason, Refusal, Verdict};
 use crate::health::Health;
 use crate::ledger::{
-    Backlog, DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
+    DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
 };
 use crate::metrics::{Loop, Loops, OtlpMetrics};
 use crate::util::{self, Backoff, shown_duration};
@@ -63,9 +63,8 @@ pub trait Outbox: Send + Sync {
         max_bytes: usize,
     ) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
 
-    /// Returns a record to compare the oldest one with, without so many others: first come the last ones of all pages, newest page first, and
-    /// then the rest.
-    fn newest(
+    /// Returns a record to compare the oldest one with, this many after it.
+    fn witness(
         &self,
         skip: usize,
     ) -> impl Future<Output = Result<Option<OutboxRecord>, Self::Error>> + Send;
@@ -73,8 +72,8 @@ pub trait Outbox: Send + Sync {
     /// Writes the outcome of a request in one transaction.
     fn settle(&self, settled: Settled) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Returns how much waits.
-    fn backlog(&self) -> Backlog;
+    /// Returns how many records wait.
+    fn backlog(&self) -> u64;
 
     /// Completes when records were added since the last call.
     fn changed(&self) -> impl Future<Output = ()> + Send;
@@ -140,8 +139,10 @@ struct Search {
     strikes: u32,
     /// The oldest record was refused alone, and the witness is next.
     refused_alone: Option<(OutboxPosition, Refusal)>,
-    /// The number of witnesses that were refused.
-    refused_witnesses: usize,
+    /// How many records after the oldest one the next witness is.
+    witness: usize,
+    /// Those at growing distances were all refused, and each record is tried.
+    is_thorough: bool,
 }
 
 /// A limit of requests that shrinks when one is too much for the collector, and grows again.
@@ -201,7 +202,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             // What is not written in time is sent again: `log.record.uid` identifies the copies.
             let _ = tokio::time::timeout(LAST_SETTLEMENT, self.settle()).await;
         }
-        let backlog_records = self.outbox.backlog().records;
+        let backlog_records = self.outbox.backlog();
         if backlog_records > 0 {
             tracing::info!(
                 backlog_records,
@@ -214,7 +215,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         loop {
             // A round that fails after the signal is the last one.
             let is_last = shutdown.is_cancelled();
-            if is_last && self.outbox.backlog().records == 0 && self.unsettled.is_none() {
+            if is_last && self.outbox.backlog() == 0 && self.unsettled.is_none() {
                 return;
             }
             let next = health.round(Loop::Otlp, self.round()).await;
@@ -260,22 +261,24 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     /// Returns the records of the next request, or what to do without one.
     async fn next_batch(&mut self) -> Result<Result<Batch, Next>, O::Error> {
         if let Some((oldest, refusal)) = self.search.refused_alone.take() {
-            let mut newest = self.outbox.newest(self.search.refused_witnesses).await?;
-            let is_oldest = |newest: &OutboxRecord| newest.position == oldest;
-            if newest.as_ref().is_some_and(is_oldest) {
-                self.search.refused_witnesses += 1;
-                newest = self.outbox.newest(self.search.refused_witnesses).await?;
-            }
-            return Ok(match newest {
-                Some(witness) => Ok(Batch {
-                    records: vec![witness],
-                    is_witness: true,
-                }),
-                None => {
-                    self.search.refused_witnesses = 0;
-                    Err(self.hold(&refusal))
+            loop {
+                match self.outbox.witness(self.search.witness).await? {
+                    Some(witness) if witness.position != oldest => {
+                        return Ok(Ok(Batch {
+                            records: vec![witness],
+                            is_witness: true,
+                        }));
+                    }
+                    Some(_) => self.search.next_witness(),
+                    None => {
+                        self.search.witness = 0;
+                        self.search.is_thorough ^= true;
+                        if !self.search.is_thorough {
+                            return Ok(Err(self.hold(&refusal)));
+                        }
+                    }
                 }
-            });
+            }
         }
         let records = match self.search.suspects {
             0 => self.records.now,
@@ -329,7 +332,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             }
             // The witness is refused like the oldest record: the collector is probably broken.
             Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) if batch.is_witness => {
-                self.search.refused_witnesses += 1;
+                self.search.next_witness();
                 self.hold(&refusal)
             }
             Verdict::TooLarge(refusal) if count == 1 => {
@@ -425,6 +428,8 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         }
         self.search.strikes += 1;
         if refusal.reason == FailureReason::ServerError && self.search.strikes < STRIKES {
+            // The collector may have begun to fail: the last refusal needs an acceptance of its own.
+            self.search.accepted = self.search.strikes + 1 < STRIKES;
             return self.hold(&refusal);
         }
         tracing::warn!(
@@ -432,7 +437,11 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             "the collector rejected a log record, which is now a dead letter: {}",
             refusal.message
         );
-        self.search = Search::default();
+        self.search = Search {
+            // The next records may be bad as well.
+            witness: self.search.witness.saturating_sub(1),
+            ..Search::default()
+        };
         self.records.succeeded();
         self.reject(batch, reason, &refusal.message);
         Next::Now
@@ -485,7 +494,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     fn hold(&mut self, refusal: &Refusal) -> Next {
         let wait = self.backoff.next(refusal.retry_after);
         let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
-        let backlog_records = self.outbox.backlog().records;
+        let backlog_records = self.outbox.backlog();
         if self.failure.replace(refusal.reason) != Some(refusal.reason) {
             let next = if refusal.reason.is_configuration() {
                 "a setting here or at the collector must change"
@@ -530,7 +539,15 @@ impl Search {
     /// The oldest records left the outbox.
     fn leave(&mut self, records: usize) {
         self.suspects = self.suspects.saturating_sub(records);
-        self.strikes = 0;
+        (self.strikes, self.witness) = (0, 0);
+    }
+
+    /// The witness was refused, or is the oldest record itself.
+    fn next_witness(&mut self) {
+        self.witness += match self.is_thorough {
+            true => 1,
+            false => 1 + self.witness / 4,
+        };
     }
 
     /// Something else failed: what was accepted before says nothing about later refusals.
@@ -579,15 +596,15 @@ impl Outbox for LedgerHandle {
         self.outbox_batch(records, bytes).await
     }
 
-    async fn newest(&self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
-        self.outbox_newest(skip).await
+    async fn witness(&self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
+        self.outbox_witness(skip).await
     }
 
     async fn settle(&self, settled: Settled) -> Result<(), LedgerError> {
         self.outbox_settle(settled).await
     }
 
-    fn backlog(&self) -> Backlog {
+    fn backlog(&self) -> u64 {
         LedgerHandle::backlog(self)
     }
 

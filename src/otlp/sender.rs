@@ -22,8 +22,8 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a silent connection is checked.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// The maximum size of an answer, in bytes: it is a number and a message.
-pub(super) const MAX_ANSWER: usize = 1024 * 1024;
+/// The maximum size of an answer, in bytes: it is a number and a message, but some say something about each record.
+pub(super) const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
 /// Accepts export requests.
 pub trait Export: Send + Sync {
@@ -84,8 +84,10 @@ impl Export for Sender {
         });
         if let Some(reason) = verdict.reason() {
             span.record("error.type", reason.as_str());
-            // A connection may hang until the kernel gives it up, and the certificates may have been renewed.
-            if matches!(reason, FailureReason::Connect | FailureReason::Timeout) {
+            // A connection may hang until the kernel gives it up, and the certificates may have been renewed. To a client certificate that
+            // has expired, some servers answer with an error of HTTP.
+            let has_failed = matches!(reason, FailureReason::Connect | FailureReason::Timeout);
+            if has_failed || connection.client.is_some() {
                 match Client::new(connection) {
                     Ok(new) => client.store(new.into()),
                     Err(error) => {

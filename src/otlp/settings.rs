@@ -215,7 +215,8 @@ impl fmt::Display for Connection {
 }
 
 impl Connection {
-    /// Returns the connection of a signal, or `None` without an endpoint or with `OTEL_<signal>_EXPORTER=none`.
+    /// Returns the connection of a signal, or `None` without an endpoint. `OTEL_<signal>_EXPORTER=none` unsets that of a
+    /// variable.
     ///
     /// # Errors
     /// If a value is wrong.
@@ -229,7 +230,7 @@ impl Connection {
         let general = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{name}"), env);
         let variable = |name| own(name).or_else(|| general(name));
         let exporter = Given::from_env(&format!("OTEL_{signal}_EXPORTER"), env);
-        if exporter.is_some_and(|given| given.value == "none") {
+        if endpoint.is_none() && exporter.is_some_and(|given| given.value == "none") {
             return Ok(None);
         }
         let given = Given::new("--otlp.protocol", protocol).or_else(|| variable("PROTOCOL"));

@@ -137,6 +137,13 @@ fn endpoint_and_protocol_follow_the_specification() {
             ],
             "nothing",
         ),
+        // But a flag takes precedence.
+        (
+            Some("c:4317"),
+            None,
+            &[("OTEL_LOGS_EXPORTER", "none")],
+            "grpc https://c:4317/",
+        ),
         (
             None,
             None,
@@ -215,7 +222,6 @@ fn each_empty_variable_is_unset_and_hides_no_other() {
         ("CERTIFICATE", "/ca.pem"),
         ("CLIENT_CERTIFICATE", "/client.pem"),
         ("CLIENT_KEY", "/key.pem"),
-        ("OTEL_LOGS_EXPORTER", "none"),
         ("OTEL_RESOURCE_ATTRIBUTES", "a=b"),
         ("OTEL_SERVICE_NAME", "audit"),
     ] {

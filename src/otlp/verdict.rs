@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::Code;
 
-use crate::util::{error_chain, labels};
+use crate::util::{error_chain, labels, sanitize};
 
 /// The longest delay that a collector may ask for.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -102,7 +102,8 @@ pub(super) fn of_grpc(code: Code, words: &str, retry_after: Option<Duration>) ->
         return of_http(status, words, retry_after);
     }
     let reason = match code {
-        Code::ResourceExhausted | Code::OutOfRange
+        // Envoy turns 413 into the second one.
+        Code::ResourceExhausted | Code::Unknown | Code::OutOfRange
             if names_size(words) && !names_rate(words) && retry_after.is_none() =>
         {
             R::TooLarge
@@ -148,8 +149,15 @@ fn refused(
 }
 
 /// Returns the verdict for a connection that failed, before or after it was made.
-pub(super) fn disconnected(error: &dyn Error, is_connected: bool, protocol: &str) -> Verdict {
-    let mut message = format!("connection failed: {}", error_chain(error));
+pub(super) fn disconnected(
+    error: &dyn Error,
+    is_connected: bool,
+    protocol: &str,
+    secrets: &[&str],
+) -> Verdict {
+    // The last words of the peer are part of it.
+    let error = sanitize(&error_chain(error), secrets);
+    let mut message = format!("connection failed: {error}");
     // A server of another protocol, or one that wants a certificate, closes the connection.
     if is_connected {
         message +=

@@ -86,6 +86,7 @@ fn every_grpc_status_has_a_verdict() {
             "decoded message length too large",
             "split too_large",
         ),
+        (&[C::Unknown], "Payload Too Large", "split too_large"),
         (&[C::Cancelled, C::DeadlineExceeded], "", "hold timeout"),
         (
             &[C::Unavailable, C::Aborted, C::DataLoss],
