@@ -161,13 +161,15 @@ fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource,
 }
 
 fn filters(flags: &Flags) -> Result<Filters, SettingsError> {
-    let deal_ids = trimmed(&flags.audit.deal_ids);
-    let is_number = |id: &String| id.parse::<f64>().is_ok_and(f64::is_finite);
-    if let Some(wrong) = deal_ids.iter().find(|id| !is_number(id)) {
-        return Err(SettingsError(format!(
-            "--audit.deal-ids {wrong:?} is not a number; give deal ids like 42"
-        )));
-    }
+    let deal_ids = trimmed(&flags.audit.deal_ids).into_iter();
+    let deal_ids = deal_ids.map(|id| match id.parse::<i64>() {
+        // As the API writes it.
+        Ok(number) => Ok(number.to_string()),
+        Err(_) => Err(SettingsError(format!(
+            "--audit.deal-ids {id:?} is not a whole number; give deal ids like 42"
+        ))),
+    });
+    let deal_ids = deal_ids.collect::<Result<_, _>>()?;
     Ok(Filters {
         activity_types: trimmed(&flags.audit.activity_types),
         deal_ids,

@@ -179,7 +179,8 @@ pub fn unknown_variables() -> Vec<String> {
     let all = std::iter::once(&commands).chain(commands.get_subcommands());
     let known: Vec<String> = all
         .flat_map(clap::Command::get_arguments)
-        .filter_map(|argument| argument.get_long().map(cli::variable_of))
+        .filter_map(clap::Arg::get_env)
+        .map(|name| name.to_string_lossy().into_owned())
         .chain([orgdata_api::KEY_VARIABLE.to_owned()])
         .collect();
     // Kubernetes sets variables for each Service, by its name.
@@ -188,7 +189,8 @@ pub fn unknown_variables() -> Vec<String> {
             || name.contains("_SERVICE_")
             || name.contains("_PORT")
     };
-    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+    let names = variables.map(|(name, _)| name.to_string_lossy().into_owned());
     let mut unknown: Vec<String> = names
         .filter(|name| name.starts_with("ORGDATA_") && !known.contains(name))
         .filter(|name| !from_kubernetes(name))

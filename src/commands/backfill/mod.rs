@@ -74,15 +74,17 @@ impl Plan {
             StatePath::File(path) => path.exists(),
             StatePath::Memory => false,
         };
-        let until = args.end(&live, has_state_file, now);
-        let until = until.map_err(Failure::in_settings)?;
-        let end = until.unwrap_or(now);
         // A file that was begun holds the times of its first run.
         let is_begun = || {
             args.to == Target::Otlp
                 && !args.dry_run
                 && Beginning::read(&args.progress).is_ok_and(|beginning| beginning.is_some())
         };
+        let until = match args.end(&live, has_state_file, now) {
+            Err(error) if !is_begun() => return Err(Failure::in_settings(error)),
+            until => until.unwrap_or(None),
+        };
+        let end = until.unwrap_or(now);
         if args.from.floor(now).is_some_and(|from| from >= end) && !is_begun() {
             return Err(Failure::in_settings(format!(
                 "--from {} is not before --until; nothing lies between them",

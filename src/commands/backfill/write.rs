@@ -152,6 +152,8 @@ impl Counts {
 
 impl Output {
     fn create(path: &Path) -> Result<Self, Failure> {
+        // A file cannot be renamed to a name with a slash at its end.
+        let path: &PathBuf = &path.components().collect();
         // The file is replaced: a device or a link would be gone.
         if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
             return Err(Failure::in_settings(format!(

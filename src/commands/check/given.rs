@@ -80,7 +80,7 @@ fn of_flag(argument: &clap::Arg, given: &Given) -> Option<Setting> {
     let values = given.values(name).join(",");
     let value = match &*values {
         "" => return None,
-        url if url.contains("://") => without_secrets(url),
+        url if url.contains("://") || name == "api.base-url" => without_secrets(url),
         // A report is meant to be passed on, and e-mail addresses are personal.
         address if address.contains('@') => "(not shown)".to_owned(),
         _ => values,

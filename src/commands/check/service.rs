@@ -67,9 +67,9 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     if let Some(error) = shared_error(&listings) {
         return (
             match error.reason() {
-                R::Key => vec![advise("key", error, settings)],
-                R::Unauthorized => vec![reached, advise("key", error, settings)],
-                _ => vec![advise("api", error, settings)],
+                R::Key => vec![advise("key", error, settings, limit)],
+                R::Unauthorized => vec![reached, advise("key", error, settings, limit)],
+                _ => vec![advise("api", error, settings, limit)],
             },
             None,
         );
@@ -78,12 +78,11 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
         .iter()
         .filter(|(_, page)| matches!(page, Some(Ok(_))));
     let scopes: Vec<&str> = accepted.map(|(endpoint, _)| endpoint.scope()).collect();
-    let scopes = match scopes.is_empty() {
-        true => "neither scope".to_owned(),
-        false => scopes.join(" and "),
+    let accepted = match scopes.is_empty() {
+        true => String::new(),
+        false => format!(", accepted for {}", scopes.join(" and ")),
     };
-    let place = place_of_key(settings);
-    let key = good("key", format!("from {place}, accepted for {scopes}"));
+    let key = good("key", format!("from {}{accepted}", place_of_key(settings)));
     let mut findings = vec![reached, key];
     let (mut organization, mut ahead) = (None, None);
     for (endpoint, probe) in &listings {
@@ -97,7 +96,7 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
                 ahead = ahead.or(*page_ahead);
                 finding
             }
-            Some(Err(error)) => advise(endpoint.as_str(), error, settings),
+            Some(Err(error)) => advise(endpoint.as_str(), error, settings, limit),
             None => good(endpoint.as_str(), "off"),
         });
     }
@@ -106,10 +105,12 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
 }
 
 async fn probe(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Probe {
+    let asked = Timestamp::now();
     let page = client.probe(endpoint, size?).await;
     Some(page.map(|page| {
-        let ahead = || Timestamp::now().duration_since(page.server_time);
-        let ahead = page.has_date.then(ahead);
+        // The service's clock was read at some time between the two.
+        let read = page.server_time.max(asked).min(Timestamp::now());
+        let ahead = page.has_date.then(|| read.duration_since(page.server_time));
         (page, ahead)
     }))
 }
@@ -123,10 +124,10 @@ fn shared_error(listings: &[(Endpoint, Probe)]) -> Option<&ApiError> {
     (is_shared && first.reason() != R::Forbidden).then_some(first)
 }
 
-/// Returns the finding for a failed request to the API.
-fn advise(check: &'static str, error: &ApiError, settings: &Settings) -> Finding {
+/// Returns the finding for a request to the API that failed within a limit.
+fn advise(check: &'static str, error: &ApiError, settings: &Settings, limit: Duration) -> Finding {
     let said = error.to_string();
-    let loop_name = match said.contains(Endpoint::Tickets.scope()) {
+    let loop_name = match check == Endpoint::Tickets.as_str() {
         true => "tickets",
         false => "audit",
     };
@@ -135,6 +136,11 @@ fn advise(check: &'static str, error: &ApiError, settings: &Settings) -> Finding
         R::Redirect => return failed(check, error),
         R::Connect if said.contains("; ") => return failed(check, error),
         R::Connect => connect(&said, "--api.base-url"),
+        R::TooLarge => "the exporter requests smaller pages; lower --api.page-size".to_owned(),
+        R::Timeout if settings.api.timeout > limit => format!(
+            "the exporter waits for {}; check whether the address answers from this machine, and lower --api.page-size if it does",
+            shown_duration(settings.api.timeout)
+        ),
         R::Timeout => SILENCE.to_owned(),
         R::Key => "put the key into it, on one line, readable for this user".to_owned(),
         R::Unauthorized => format!(
@@ -155,7 +161,7 @@ fn advise(check: &'static str, error: &ApiError, settings: &Settings) -> Finding
         _ => "this is not an answer of the Organization Data API: check --api.base-url, and any proxy or login page in between".to_owned(),
     };
     match error.reason() {
-        R::RateLimited => warning(check, said, advice),
+        R::RateLimited | R::TooLarge => warning(check, said, advice),
         _ => bad(check, said, advice),
     }
 }

@@ -8,6 +8,7 @@ use orgdata_exporter::simulator::Fields;
 
 use super::support::{World, done, fails, hours, label, labels, series, sum};
 use crate::support::binary::{Scrape, launch, until};
+use crate::support::http_peer::{Peer, json};
 
 #[tokio::test]
 async fn the_counters_are_those_of_the_range_at_each_step() {
@@ -159,7 +160,9 @@ async fn it_says_what_there_is() {
         assert!(!file.exists());
     }
     let world = World::new(0).await;
-    let stdout = done(world.to_file("--until=4h")).await;
+    let with_slash = format!("{}/", world.path("h.om").display());
+    let arguments = format!("--to openmetrics {with_slash} --until=4h");
+    let stdout = done(world.backfill(&arguments)).await;
     assert!(stdout.contains("nothing to create blocks from"));
     assert!(world.totals().is_empty());
 
@@ -175,4 +178,26 @@ async fn it_says_what_there_is() {
     ] {
         assert!(!help.contains(flag), "{flag}");
     }
+}
+
+/// It is as old as the one above it.
+#[tokio::test]
+async fn an_entry_without_a_time_is_part_of_the_history() {
+    let world = World::new(0).await;
+    let entry = |id: u64, time: String| {
+        format!(r#"{{"id":"{id}","type":"DEAL_UPDATED","createdAt":{time},"organizationId":1}}"#)
+    };
+    let ago = |hours| {
+        format!(
+            "\"{}\"",
+            Timestamp::now() - SignedDuration::from_hours(hours)
+        )
+    };
+    let items = [(3, ago(5)), (2, "null".to_owned()), (1, ago(6))];
+    let items = items.map(|(id, time)| entry(id, time)).join(",");
+    let page = format!(r#"{{"items":[{items}],"hasMore":false,"endCursor":null}}"#);
+    let peer = Peer::always(json("200 OK", page)).await;
+    let launch = world.to_file("--until=4h --dry-run");
+    let stdout = done(launch.env("ORGDATA_API_BASE_URL", &peer.url())).await;
+    assert!(stdout.starts_with("3 audit entries"), "{stdout}");
 }

@@ -58,10 +58,11 @@ async fn a_progress_file_is_for_one_backfill_and_for_nothing_else() {
     let world = World::new(50).await;
     done(world.to_otlp("--from=9d")).await;
     done(world.to_otlp("--from=9d --rate=5")).await;
-    let filtered = "--from=9d --audit.activity-types=DEAL_UPDATED";
+    let filtered = "--from=9d --audit.actor-emails=ada@example.com";
     for other in ["--from=8d", "--from=9d --until=4h", filtered] {
         let words = ["belongs to backfill --from 9days", "set --progress"];
-        fails(world.to_otlp(other), 2, &words).await;
+        let message = fails(world.to_otlp(other), 2, &words).await;
+        assert!(!message.contains("ada@"), "{message}");
     }
     // An exporter does not take it, nor a backfill that of an exporter, and neither one that is in use.
     let progress = world.path("p.db");
@@ -132,4 +133,23 @@ async fn a_backfill_that_began_long_ago_continues() {
     world.service().on_request(Box::new(|_, _| None));
     done(world.to_otlp(&flags("1h"))).await;
     assert!(!world.peer.taken_ids().is_empty());
+}
+
+/// Where it ends was decided by the first run.
+#[tokio::test]
+async fn a_backfill_that_was_interrupted_continues_beside_a_new_exporter() {
+    let world = World::new(500).await;
+    let mut pages = 0;
+    world.service().on_request(Box::new(move |_, _| {
+        pages += 1;
+        (pages > 2).then(|| "500".parse().expect("a fault"))
+    }));
+    let flags = "--api.page-size=100 --patience=1s";
+    fails(world.to_otlp(flags), 1, &["--patience"]).await;
+    world.service().on_request(Box::new(|_, _| None));
+    let _exporter = world
+        .exporter("state.db", &["--audit.activity-types=DEAL_UPDATED"])
+        .await;
+    done(world.to_otlp(flags).state(&world.path("state.db"))).await;
+    assert_eq!(world.peer.taken_ids(), world.ids());
 }

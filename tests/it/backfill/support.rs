@@ -168,12 +168,13 @@ pub(super) async fn done(launch: Launch) -> String {
 }
 
 /// Runs it to an end with this status and a message that has all of the words.
-pub(super) async fn fails(launch: Launch, status: i32, words: &[&str]) {
+pub(super) async fn fails(launch: Launch, status: i32, words: &[&str]) -> String {
     let finished = launch.run().await;
     let message = finished.refusal_with_log(status);
     for words in words {
         assert!(message.contains(words), "{words} is missing in: {message}");
     }
+    message.to_owned()
 }
 
 pub(super) fn hours(hours: u64) -> Duration {

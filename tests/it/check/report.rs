@@ -17,11 +17,12 @@ async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warni
         .env("OTEL_SERVICE_NAME", "audit")
         .arg("--state.max-size=32MiB");
     let launch = launch
-        .env("ORGDATA_AUDIT_POL_INTERVAL", "1s")
+        // A flag of another command, which has no variable.
+        .env("ORGDATA_TIMEOUT", "1s")
         // Kubernetes sets these for Services of these names.
         .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
         .env("ORGDATA_PORT_80_TCP", "tcp://10.0.0.1:80");
-    let expected = "warning variables: ORGDATA_AUDIT_POL_INTERVAL | unknown | --help";
+    let expected = "warning variables: ORGDATA_TIMEOUT | unknown | --help";
     let text = expect(launch, expected).await.0;
     let lines = text.lines().take_while(|line| !line.is_empty());
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -34,6 +34,7 @@ fn reply(name: &str) -> Reply {
             Reply::Bytes((head + "{\"items\":[").into_bytes())
         }
         "nothing" => answer("200 OK", &[], ""),
+        "large" => json("200 OK", vec![b' '; 33 << 20]),
         "html" => answer("200 OK", &html, "<html>Sign in</html>"),
         "wait" => answer("429 Wait", &["retry-after: 30"], ""),
         "redirect" => answer("307 Moved", &["location: https://login.example.com/x"], ""),
@@ -63,7 +64,8 @@ html => bad api: text/html | Sign in | login page
 /// Answers to one listing while the other one is well.
 const OF_ONE: &str = r#"
 audit 401 Unauthorized => bad audit-logs: HTTP 401 | create a key
-audit 403 Forbidden => bad audit-logs: the scope activity_logs:read | --audit.enabled=false
+audit large => warning audit-logs: larger than 33554432 bytes | requests smaller pages
+audit 403 Forbidden, only tickets:read => bad audit-logs: the scope activity_logs:read | --audit.enabled=false
 audit {"items":[]} => warning audit-logs: no entries | right organization
 audit {"items":[{"id":7},null]} => warning audit-logs: 2 of 2 items are not as documented
 tickets 500 Error => bad tickets: HTTP 500 | ask its operators
