@@ -10,7 +10,10 @@ use orgdata_exporter::commands::{
 };
 use orgdata_exporter::telemetry::Telemetry;
 use orgdata_exporter::{app, otlp, shutdown};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
+
+/// The maximum number of threads for what does not block.
+const MAX_THREADS: usize = 4;
 
 fn main() -> ExitCode {
     // The HTTP and gRPC clients use the process's TLS provider. Only a second call fails.
@@ -33,7 +36,11 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
-    let runtime = Runtime::new().map_err(|error| {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(threads())
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| {
         Failure::at_run_time(format!("cannot start the async runtime: {error}"))
     })?;
     let context = runtime.enter();
@@ -60,6 +67,11 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     // A thread that waits for a name server or a disk must not keep the process.
     runtime.shutdown_background();
     result.map_err(Failure::with_origin)
+}
+
+/// A large machine has more processors than a container or a unit may have threads.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().min(MAX_THREADS))
 }
 
 fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {

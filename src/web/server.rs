@@ -192,12 +192,8 @@ async fn handshake(stream: Stream, config: &WebConfig) -> io::Result<Pin<Box<dyn
     let mut stream = BufReader::with_capacity(1, stream);
     let first = stream.fill_buf().await?;
     if first != [HANDSHAKE] {
-        // A probe may connect and send nothing.
-        if !first.is_empty() {
-            log_failure(&io::Error::other(
-                "the client did not begin a TLS handshake",
-            ));
-        }
+        // The healthcheck asks without TLS first.
+        tracing::debug!("a client did not begin a TLS handshake");
         stream.write_all(NOT_TLS).await?;
         stream.shutdown().await?;
         return Err(io::ErrorKind::InvalidData.into());
