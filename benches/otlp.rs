@@ -289,7 +289,7 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let stop = CancellationToken::new();
     let delivering = Usage::now();
     let relay = tokio::spawn(relay.run(Health::default(), stop.clone(), Duration::from_secs(1)));
-    while ledger.backlog().records > 0 {
+    while ledger.backlog() > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let cpu = delivering.elapsed().cpu;

@@ -313,7 +313,7 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
         tail.round().await;
     }
     let delay = wall.elapsed() / u32::try_from(pages).expect("fewer pages");
-    while records && ledger.backlog().records > 0 {
+    while records && ledger.backlog() > 0 {
         tokio::task::yield_now().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
