@@ -99,5 +99,5 @@ cp /etc/ssl/certs/ca-certificates.crt "$out/etc/ssl/certs/"
 "$here/licenses.sh" "$target" >"$licenses/THIRD-PARTY"
 chmod 0755 "$out/usr/local/bin/orgdata-exporter"
 chmod 0644 "$licenses"/* "$documents"/* "$out/etc/ssl/certs/ca-certificates.crt"
-# When it was built is not part of what was built.
+# Sets all file times to SOURCE_DATE_EPOCH, so that builds are reproducible.
 find "$out" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +

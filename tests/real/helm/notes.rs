@@ -33,7 +33,7 @@ fn the_notes_say_what_to_do_next() {
     let create = "create secret generic orgdata-exporter-api-key --from-file=api-key=FILE";
     let own = "create secret generic audit-reader --from-file=token=FILE";
     for (feature, words) in [
-        ("least", "NEXT STEP"),
+        ("least", "Next step"),
         ("least", create),
         ("least", "Prometheus does not scrape it yet"),
         ("least", "no log records are sent"),
@@ -49,7 +49,7 @@ fn the_notes_say_what_to_do_next() {
         assert!(notes.contains(words), "{words}: {notes}");
     }
     for (feature, words) in [
-        ("key", "NEXT STEP"),
+        ("key", "Next step"),
         ("web-pod-monitor", "web.probes"),
         ("otlp", "no log records are sent"),
     ] {

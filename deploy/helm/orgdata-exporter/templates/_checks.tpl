@@ -5,10 +5,10 @@
 {{- mulf (regexFind "^[0-9.]+" . | float64) (get $units $unit) | int64 -}}
 {{- end -}}
 
-{{/* What a schema cannot say. Gives nothing. */}}
+{{/* Checks that JSON Schema cannot express. Renders nothing. */}}
 {{- define "orgdata-exporter.checks" -}}
 {{- if and .Values.api.key .Values.api.existingSecret -}}
-{{- fail "api.key and api.existingSecret are both set: the chart makes a Secret of the first, or uses the second" -}}
+{{- fail "api.key and api.existingSecret are both set; set only one: `api.key` creates a Secret, `api.existingSecret` uses yours" -}}
 {{- end -}}
 {{- if not (or .Values.audit.enabled .Values.tickets.enabled) -}}
 {{- fail "audit.enabled and tickets.enabled are both false: there is nothing left to do" -}}
