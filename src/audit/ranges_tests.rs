@@ -865,22 +865,6 @@ fn an_outage_of_the_whole_service_changes_no_request() {
     assert_eq!(request(ranges, false).task, before.task);
 }
 
-/// One entry that is dated in the future stays at the top.
-#[test]
-fn a_burst_below_an_entry_of_the_future_is_live() {
-    let mut world = World::by_arrival(50, Start::Now);
-    world.service.by_arrival = false;
-    world.service.add(0);
-    world.service.add(-86_400);
-    world.round(false, false).ok();
-    world.service.clock += 15;
-    (0..120).for_each(|_| world.service.add(0));
-    world.catch_up();
-    let live = world.exporter.taken.values();
-    let live = live.filter(|disposition| **disposition == Disposition::Live);
-    assert_eq!(live.count(), 120);
-}
-
 /// Failures make its pages small, and then all of the first one is new.
 #[test]
 fn a_re_read_of_a_busy_listing_goes_on_after_failures() {

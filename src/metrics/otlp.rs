@@ -49,7 +49,7 @@ families! {
         "orgdata_otlp_records_replayed" => pub records_replayed: Counter,
         /// Export requests sent to the collector, including retries.
         "orgdata_otlp_requests" => pub requests: Counter,
-        /// Export requests that were not acknowledged, by reason. Their records stay in the outbox.
+        /// Export requests that were not acknowledged, by reason.
         "orgdata_otlp_request_failures" => failures: Family<[(&'static str, &'static str); 1], Counter>
             = Family::new(REASONS.map(|reason| [("reason", reason)]), Counter::default),
         /// Log records in the outbox, not yet acknowledged by the collector.

@@ -63,6 +63,7 @@ pub(crate) fn busy() -> Metrics {
     let opened_at = Timestamp::now() - Duration::from_secs(60);
     let audit = &metrics.audit;
     audit.open_ranges(RangeKind::CatchUp, 2, Some(opened_at));
+    audit.open_ranges(RangeKind::History, 1, Some(opened_at));
     metrics.audit.organization("7", "Example \"Org\"");
     metrics.audit.paused(true);
 

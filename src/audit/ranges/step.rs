@@ -179,11 +179,7 @@ impl Step {
         let mut rows = page.rows.iter();
         let joined = rows
             .position(|row| is_joined(row) && !is_future(row, page))
-            .or_else(|| {
-                let last = page.rows.iter().rposition(|row| !is_joined(row));
-                let below = last.map_or(0, |last| last + 1);
-                (below < page.rows.len()).then_some(below)
-            });
+            .or_else(|| page.rows.iter().position(is_joined));
         let new = joined.unwrap_or(page.rows.len());
         // Busy organizations need larger pages, so that their polls join without a range.
         next.newest_limit = if joined.is_none() {
