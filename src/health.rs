@@ -15,7 +15,7 @@ use crate::util::lock;
 const SILENCE: Duration = Duration::from_secs(5 * 60);
 
 /// The maximum time of a round. Each wait of a round is bounded: a request by its time limit and attempts, a pause that
-/// the service asks for by an hour, a scan by three attempts of limited length. This is twice their sum.
+/// the service asks for by an hour, a scan by three attempts of limited length. This is more than their sum.
 pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
 
 /// The maximum time of a round of the relay, which is one request and a few rows in the state file.

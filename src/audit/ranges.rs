@@ -90,7 +90,7 @@ pub struct Request {
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No request would be answered now, which says nothing about this one.
+    /// Perhaps no request would be answered now.
     Away,
     /// The service rejects this request, and would not reject every request.
     Refused,
@@ -159,6 +159,8 @@ pub struct Ranges {
     must_raise: bool,
     /// The requests that were answered with an empty page.
     empty: Vec<Task>,
+    /// A page came since the last failure that may be an outage.
+    is_answered: bool,
     failures: u32,
     /// The range that fails, and how often it has since its last page.
     failing: (i64, u32),
@@ -212,6 +214,7 @@ impl Ranges {
             pages: 0,
             must_raise: false,
             empty: Vec::new(),
+            is_answered: false,
             failures: 0,
             failing: (0, 0),
             find: None,
@@ -242,7 +245,7 @@ impl Ranges {
             return request(Task::Reread, Some(reread.before.clone()), range_limit);
         }
         // Until a poll has succeeded, entries that only new filters show cannot be told from new ones.
-        if reread_due && !self.state.filters_changed && self.open(RangeKind::CatchUp).is_none() {
+        if reread_due && !self.state.filters_changed && !self.is_catching_up() {
             return request(Task::Reread, None, range_limit);
         }
         let range = self
@@ -324,7 +327,9 @@ impl Ranges {
     /// Notes a failed request. Returns the gap that a range becomes when it has failed for too long.
     pub fn failed(&mut self, request: &Request, cause: Cause, now: Timestamp) -> Option<Gap> {
         self.empty.retain(|task| *task != request.task);
-        if cause == Cause::Away {
+        // An outage says nothing about a page, unless others came meanwhile.
+        let is_outage = cause == Cause::Away && !std::mem::take(&mut self.is_answered);
+        if is_outage && request.task != Task::FirstSync {
             return None;
         }
         let refused = cause == Cause::Refused;
@@ -390,7 +395,8 @@ impl Ranges {
         }
         let old = self.newest_limit;
         self.newest_limit = (2 * old).min(self.limits.page_size);
-        self.newest_limit > old
+        self.must_raise = self.newest_limit > old;
+        self.must_raise
     }
 
     fn raise_limit(&mut self) {
@@ -428,6 +434,15 @@ impl Ranges {
     /// Returns the newest open range of a kind.
     fn open(&self, kind: RangeKind) -> Option<&Range> {
         self.state.ranges.iter().rfind(|range| range.kind == kind)
+    }
+
+    /// Reports whether events since the start or the last poll are still to be read.
+    fn is_catching_up(&self) -> bool {
+        let first = self.state.first_sync.as_ref();
+        self.state.ranges.iter().any(|range| {
+            let lowest = first.zip(range.lowest);
+            range.kind == RangeKind::CatchUp || lowest.is_some_and(|(first, at)| first.is_live(at))
+        })
     }
 
     /// Closes a range that could not be read for too long.

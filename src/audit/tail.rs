@@ -245,7 +245,10 @@ impl Tail {
         let reread_due =
             (now >= self.next_reread || self.ranges.is_rereading()) && is_turn && is_tail;
         let Some(request) = self.ranges.request(poll_due, reread_due) else {
-            let next = self.next_poll.min(self.next_reread);
+            let next = match self.state().filters_changed {
+                true => self.next_poll,
+                false => self.next_poll.min(self.next_reread),
+            };
             return Ok(next.saturating_duration_since(now));
         };
         self.reread_turn = has_range && !matches!(request.task, Task::Reread);
@@ -488,6 +491,9 @@ impl Tail {
     async fn finish_first_page(&mut self) -> Result<(), TailError> {
         let body = self.state().first_page.clone().unwrap_or_default();
         let Ok(page) = AuditPage::parse(body, None) else {
+            tracing::warn!(
+                "the history that an earlier version has not finished cannot be read on; a backfill can read it"
+            );
             self.ranges.state.first_page = None;
             return Ok(());
         };

@@ -127,14 +127,16 @@ fn compress(body: &[u8]) -> Option<Vec<u8>> {
 
 impl Answer {
     pub(crate) fn verdict(&self, secrets: &[&str]) -> Verdict {
-        if self.status.is_success() && self.body.len() >= MAX_ANSWER {
-            // It may be a message for each record.
-            let message = "the answer is larger than 4 MiB";
-            return Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, message));
-        }
         if self.status.is_success() {
             return match self.partial_success() {
                 Some((rejected, words)) => Verdict::of_success(rejected, sanitize(&words, secrets)),
+                // It may be a message for each record.
+                None if self.body.len() >= MAX_ANSWER
+                    && !self.content_type().starts_with("text/") =>
+                {
+                    let message = "the answer is larger than 4 MiB";
+                    Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, message))
+                }
                 None => self.not_otlp(secrets),
             };
         }

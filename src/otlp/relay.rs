@@ -428,8 +428,9 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         }
         self.search.strikes += 1;
         if refusal.reason == FailureReason::ServerError && self.search.strikes < STRIKES {
-            // The collector may have begun to fail: the last refusal needs an acceptance of its own.
-            self.search.accepted = self.search.strikes + 1 < STRIKES;
+            // The collector may have begun to fail: the last refusal needs an acceptance of its own, if there is another record.
+            let is_last = self.search.strikes + 1 == STRIKES;
+            self.search.accepted = !is_last || self.outbox.backlog() == 1;
             return self.hold(&refusal);
         }
         tracing::warn!(
@@ -539,7 +540,7 @@ impl Search {
     /// The oldest records left the outbox.
     fn leave(&mut self, records: usize) {
         self.suspects = self.suspects.saturating_sub(records);
-        (self.strikes, self.witness) = (0, 0);
+        (self.strikes, self.witness, self.is_thorough) = (0, 0, false);
     }
 
     /// The witness was refused, or is the oldest record itself.

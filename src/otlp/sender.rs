@@ -84,10 +84,15 @@ impl Export for Sender {
         });
         if let Some(reason) = verdict.reason() {
             span.record("error.type", reason.as_str());
-            // A connection may hang until the kernel gives it up, and the certificates may have been renewed. To a client certificate that
-            // has expired, some servers answer with an error of HTTP.
-            let has_failed = matches!(reason, FailureReason::Connect | FailureReason::Timeout);
-            if has_failed || connection.client.is_some() {
+            // A connection may hang until the kernel gives it up, and the certificates may have been renewed. Some servers answer an expired
+            // client certificate with an HTTP error.
+            use FailureReason as R;
+            let is_certificate = match reason {
+                R::Connect | R::Timeout => true,
+                R::Unauthorized | R::BadRecord | R::Other => connection.client.is_some(),
+                _ => false,
+            };
+            if is_certificate {
                 match Client::new(connection) {
                     Ok(new) => client.store(new.into()),
                     Err(error) => {

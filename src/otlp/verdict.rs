@@ -102,7 +102,7 @@ pub(super) fn of_grpc(code: Code, words: &str, retry_after: Option<Duration>) ->
         return of_http(status, words, retry_after);
     }
     let reason = match code {
-        // Envoy turns 413 into the second one.
+        // Envoy turns 413 into `Unknown`.
         Code::ResourceExhausted | Code::Unknown | Code::OutOfRange
             if names_size(words) && !names_rate(words) && retry_after.is_none() =>
         {

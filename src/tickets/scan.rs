@@ -34,11 +34,11 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The maximum number of pauses before a page.
 const MAX_PAUSES: u32 = 3;
 
-/// Pages that were too much for the service are requested in full size again after this time.
+/// Pages that did not come are requested larger again after this time, scan by scan.
 const RAISE_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Failures make pages smaller down to this part of `--api.page-size`.
-const SMALLEST_PART: u32 = 16;
+const SMALLEST_PART: u32 = 8;
 
 /// The maximum number of states that are announced in the log.
 const MAX_ANNOUNCED: usize = 100;
@@ -226,9 +226,16 @@ impl Scanner {
             Some(ScanError::Api(error))
                 if matches!(error.reason(), R::Timeout | R::ServerError | R::Truncated) =>
             {
-                self.limit = (self.limit / 2).max(most / SMALLEST_PART).max(2);
+                // If the smallest ones do not come either, their size is not the cause.
+                let least = (most / SMALLEST_PART).max(2);
+                self.limit = match self.limit > least {
+                    true => (self.limit / 2).max(least),
+                    false => most,
+                };
                 self.lowered_at = Some(Instant::now());
+                tracing::debug!(limit = self.limit, "a page of tickets did not come");
             }
+            Some(ScanError::TooSlow) => self.limit = most,
             None if self
                 .lowered_at
                 .is_some_and(|at| at.elapsed() >= RAISE_AFTER) =>

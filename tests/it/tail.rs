@@ -303,7 +303,7 @@ async fn an_organization_without_events_starts_with_its_first() {
     for readings in readings() {
         let mut bench = Bench::with(0, readings, Start::Now, 100).await;
         for (added, total) in [(1, 1), (1000, 1001)] {
-            bench.sim().advance(seconds(120));
+            bench.sim().advance(SILENCE);
             bench.after_events(added).await;
             assert_eq!((bench.counted(), bench.gaps()), (total, 0), "{readings:?}");
         }
@@ -588,7 +588,7 @@ async fn a_re_read_that_fails_is_not_complete() {
     bench.tail.hurry();
     bench.rounds(40).await;
     assert_eq!(bench.tail.state().reread_at, before);
-    bench.sim().advance(seconds(120));
+    bench.sim().advance(SILENCE);
     bench.settle().await;
     assert!(bench.tail.state().reread_at > before);
     assert_eq!((bench.counted(), bench.total(Total::Late)), (62, 2));

@@ -37,6 +37,7 @@ impl Ranges {
     /// Decides what a page means.
     pub fn page(&self, request: &Request, page: &Page) -> Step {
         let mut step = Step::new(self);
+        step.next.is_answered = true;
         step.next.has_known |= page.rows.iter().any(|row| row.known);
         if request.task != Task::Poll && request.task != Task::Newest {
             step.next.failures = 0;
@@ -161,7 +162,9 @@ impl Step {
             // An entry dated in the future stays at the top while new ones arrive below it.
             Some(row) if !row.known || is_future(row, page) => self.next.newest_pending = true,
             // After a silence, an empty listing may have had entries that were deleted.
-            None if self.next.has_known && self.next.was_silent(page) => {}
+            None if self.next.has_known
+                && self.next.was_silent(page)
+                && !self.next.state.filters_changed => {}
             _ => self.next.polled(page),
         }
     }
@@ -278,7 +281,10 @@ impl Step {
         }
         range.place -= 1;
         let is_live = |(_, disposition): &_| *disposition == Disposition::Live;
-        (self.place, self.top) = (range.place, self.take.iter().any(is_live));
+        (self.place, self.top) = (
+            range.place,
+            kind == RangeKind::CatchUp || self.take.iter().any(is_live),
+        );
         range.older = self.next.older(range.older, rows.iter().all(is_below));
         let oldest = taken.iter().map(|row| row.created_at).min();
         range.oldest = [range.oldest, oldest].into_iter().flatten().min();

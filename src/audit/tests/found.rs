@@ -285,7 +285,7 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
             (0..30).for_each(|_| add(&bench, "NEW"));
             add(&bench, "OLD");
             bench.settle().await;
-            bench.sim().advance(Duration::from_secs(120));
+            bench.sim().advance(Duration::from_secs(1201));
             (0..4).for_each(|_| add(&bench, "NEW"));
             (0..9).for_each(|_| add(&bench, "OLD"));
             add(&bench, last);
@@ -307,7 +307,7 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
                 let gone = FaultKind::ExpiredCursor(StatusCode::GONE);
                 bench.sim().fault(Fault::new(gone).times(1));
             }
-            bench.sim().advance(Duration::from_secs(120));
+            bench.sim().advance(Duration::from_secs(1201));
             add(&bench, "NEW");
             bench.settle().await;
             let counted = counted_by_type(&bench);
@@ -392,11 +392,11 @@ fn an_entry_that_cannot_be_read_keeps_its_range_open_until_it_can() {
         let mut bench = Bench::new(&case, StatePath::Memory).await;
         let counted = |bench: &Bench| bench.counted().values().sum::<u64>();
         bench.settle().await;
-        bench.sim().advance(Duration::from_secs(60));
+        bench.sim().advance(Duration::from_secs(1201));
         bench.sim().add_events(1);
         let bad = bench.sim().add_entry(&Fields::new()).unwrap();
         bench.sim().fault(Fault::new(FaultKind::Poison(bad)));
-        for (seconds, events) in [(60, 4), (1, 1)] {
+        for (seconds, events) in [(1201, 4), (1, 1)] {
             bench.sim().advance(Duration::from_secs(seconds));
             bench.sim().add_events(events);
             for _ in 0..60 {
@@ -486,7 +486,7 @@ fn cursors_that_grow_old_on_a_long_way_are_no_gap() {
                 (request.number - first > 20).then(|| Fault::status(StatusCode::GONE))
             }));
             bench.settle().await;
-            bench.sim().advance(Duration::from_secs(60));
+            bench.sim().advance(Duration::from_secs(1201));
             bench.sim().add_events(100);
             bench.settle().await;
             let seen = (bench.delivered.len(), bench.total(Total::Gaps));

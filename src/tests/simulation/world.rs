@@ -632,8 +632,8 @@ impl Beginning {
         self.may_count(row) && self.page.contains(&row.id)
     }
 
-    /// Returns whether this one of the rows that were there came after the exporter began to ask. Below the first page it is counted if the
-    /// re-read finds it before the history does, and was before the first sync otherwise.
+    /// Returns whether this one of the rows that were there came after the exporter began to ask. Whether those below
+    /// the first page are counted is not checked.
     pub(super) fn may_count(&self, row: &Row) -> bool {
         self.live_since.is_some_and(|since| row.created > since)
     }
