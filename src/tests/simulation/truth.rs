@@ -69,9 +69,16 @@ impl World {
                 .beginning
                 .clone()
                 .ok_or("a first page without a request")?;
+            let mut rows = state.rows.iter();
+            let goes_on = self.plan.start != crate::audit::Start::Now
+                || rows.any(|row| beginning.ends_with(row) && beginning.may_count(row));
             for (index, row) in state.rows.iter_mut().enumerate() {
-                row.live = index >= beginning.rows || beginning.counts(row);
-                row.open = !row.live && beginning.may_count(row);
+                let is_new = index >= beginning.rows;
+                let may_count = !is_new && beginning.may_count(row);
+                row.live = is_new || (may_count && (goes_on || beginning.has(row)));
+                row.open = may_count && !row.live;
+                // No known entry is expected below the first page.
+                row.leaves_no_trace |= may_count && !beginning.has(row);
             }
             state.note("first sync", 0, 0);
         }

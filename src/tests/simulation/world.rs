@@ -107,7 +107,7 @@ pub(super) struct Row {
     pub(super) known: bool,
     /// It arrived after the first page, or is counted for another reason.
     pub(super) live: bool,
-    /// It may be counted, or not: see [`Beginning::may_count`].
+    /// It may be counted, or not: it came after the start, but was listed below an older one at the end of the first page.
     pub(super) open: bool,
 }
 
@@ -125,7 +125,9 @@ pub(super) struct Beginning {
     /// How many rows there were.
     pub(super) rows: usize,
     page: HashSet<String>,
-    /// Rows on the page created since are counted.
+    /// The last row of the page.
+    last: Option<String>,
+    /// Rows created since are counted.
     live_since: Option<Timestamp>,
 }
 
@@ -607,10 +609,12 @@ impl World {
         // What is gone before the first page need not be taken.
         state.rows.retain(|row| there.contains(&row.id));
         let limit = limit.min(self.plan.readings.page_cap.unwrap_or(u64::MAX));
+        let page: Vec<String> = page.into_iter().rev().take(limit as usize).collect();
         state.beginning = Some(Beginning {
             at: self.sim.now(),
             rows: state.rows.len(),
-            page: page.iter().rev().take(limit as usize).cloned().collect(),
+            last: page.last().cloned(),
+            page: page.into_iter().collect(),
             live_since: None,
         });
     }
@@ -627,13 +631,17 @@ impl World {
 }
 
 impl Beginning {
-    /// Returns whether the first page counts this one of the rows that were there.
-    pub(super) fn counts(&self, row: &Row) -> bool {
-        self.may_count(row) && self.page.contains(&row.id)
+    /// Reports whether the first page has this one of the rows that were there.
+    pub(super) fn has(&self, row: &Row) -> bool {
+        self.page.contains(&row.id)
     }
 
-    /// Returns whether this one of the rows that were there came after the exporter began to ask. Whether those below
-    /// the first page are counted is not checked.
+    /// Reports whether this row is the last one of the first page.
+    pub(super) fn ends_with(&self, row: &Row) -> bool {
+        self.last.as_ref() == Some(&row.id)
+    }
+
+    /// Returns whether this one of the rows that were there came after the exporter began to ask.
     pub(super) fn may_count(&self, row: &Row) -> bool {
         self.live_since.is_some_and(|since| row.created > since)
     }
