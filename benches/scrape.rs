@@ -24,7 +24,7 @@ use orgdata_exporter::ledger::{
     ActorRef, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
     Settings as LedgerSettings, StatePath,
 };
-use orgdata_exporter::metrics::audit::{Delta, EventLabels};
+use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
 use orgdata_exporter::web::{self, Health, Limits, Settings as WebSettings, WebState};
@@ -149,9 +149,9 @@ fn labels(series: usize) -> Vec<(EventLabels, u64)> {
 
 fn filled(series: usize) -> AuditMetrics {
     let metrics = AuditMetrics::new(Duration::ZERO);
-    metrics.publish(Delta {
+    metrics.publish(Changes {
         introduced: labels(series),
-        ..Delta::default()
+        ..Changes::default()
     });
     metrics
 }
@@ -208,9 +208,9 @@ async fn over_http(series: usize) {
     let pages = 100_000;
     let peer = Peer::start(pages);
     let metrics = Metrics::new(Duration::ZERO);
-    metrics.audit.publish(Delta {
+    metrics.audit.publish(Changes {
         introduced: labels(series),
-        ..Delta::default()
+        ..Changes::default()
     });
     let settings = WebSettings {
         listen_addresses: vec!["127.0.0.1:0".parse().expect("an address")],

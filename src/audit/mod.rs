@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) use event::Event;
 #[cfg(any(test, fuzzing))]
 pub(crate) use event::entry_id;
-pub use publish::{publish, restore};
+pub use publish::restore;
 pub use start::{Start, StartError};
 pub use tail::{Tail, TailError};
 

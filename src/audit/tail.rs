@@ -11,7 +11,7 @@ use tracing::Instrument;
 
 use super::Settings;
 use super::event::{Event, entry_id, organization_name};
-use super::publish::{current_trace, publish, restore};
+use super::publish::{current_trace, restore};
 use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
 use crate::ledger::{
@@ -457,7 +457,7 @@ impl Tail {
             );
         }
         self.organization = organization.map(|(id, _)| id).or(self.organization.take());
-        publish(&self.metrics, changes);
+        self.metrics.audit.publish(changes);
         self.ranges.saved();
         self.ranges.set_prune_floor(changes_floor);
         Ok(())

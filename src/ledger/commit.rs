@@ -16,8 +16,9 @@ use super::outbox::{self, OpenPage, PageWriter, RawRecord};
 use super::prune::Pruned;
 use super::series::{Labels, Undo};
 use super::tail_state::TailState;
-use super::types::{Changes, Commit, Disposition, EventId, EventIds, NewEntry, RecordKind, Total};
+use super::types::{Commit, Disposition, EventId, EventIds, NewEntry, RecordKind};
 use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
+use crate::util::changes::{Changes, Total};
 
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);

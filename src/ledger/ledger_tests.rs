@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
 use super::*;
-use crate::audit::{publish, restore};
+use crate::audit::restore;
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::telemetry::captured::Captured;
@@ -131,7 +131,8 @@ impl World {
         commit.place = tail.take_place();
         commit.top = true;
         commit.tail = Some(tail.clone());
-        publish(&self.metrics, self.ledger().commit(commit).await?);
+        let changes = self.ledger().commit(commit).await?;
+        self.metrics.audit.publish(changes);
         self.tail = tail;
         Ok(())
     }

@@ -31,8 +31,7 @@ pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Rejected, Sett
 pub use series::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
 pub use tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
 pub use types::{
-    ActorRef, Changes, Commit, Disposition, EventId, Gap, GapReason, NewEntry, NewEvent,
-    RecordKind, Series, Total, TraceContext,
+    ActorRef, Commit, Disposition, EventId, Gap, GapReason, NewEntry, NewEvent, RecordKind,
 };
 
 #[cfg(any(test, fuzzing))]
@@ -40,6 +39,7 @@ pub(crate) use outbox::{decompress, split, split_json};
 pub(crate) use series::label_value;
 pub(crate) use types::EventIds;
 
+use crate::util::changes::Changes;
 use crate::util::{blocking, lock, sanitize};
 use commit::Ledger;
 use size::Size;

@@ -10,9 +10,10 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::commit::{Ledger, add_totals};
 use super::dead_letters::{self, DeadLetter, DeadReason};
-use super::types::{Gap, GapReason, RecordKind, Total, TraceContext};
+use super::types::{Gap, GapReason, RecordKind};
 use super::{LedgerError, micros, timestamp};
 use crate::util;
+use crate::util::changes::{Total, TraceContext};
 
 /// lz4 compresses no better than this.
 const MAX_RATIO: usize = 255;

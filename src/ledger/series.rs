@@ -7,8 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use ring::hmac;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::types::{ActorRef, Changes, Commit, Disposition, NewEvent, Series, Total};
+use super::types::{ActorRef, Commit, Disposition, NewEvent};
 use super::{Settings, micros, timestamp};
+use crate::util::changes::{Changes, EventLabels, Total};
 use crate::util::one_line;
 
 /// The label of an event without an actor.
@@ -147,7 +148,7 @@ impl Labels {
             if is_shown && is_known {
                 let actor = (self.scheme != "none").then(|| actor.into());
                 let count: i64 = row.get(2)?;
-                let series = Series {
+                let series = EventLabels {
                     activity_type,
                     actor,
                 };
@@ -174,7 +175,7 @@ impl Labels {
         undo: &mut Undo,
     ) -> rusqlite::Result<()> {
         let now = commit.server_time;
-        let mut counts: BTreeMap<Series, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<EventLabels, u64> = BTreeMap::new();
         let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
         let mut folded = 0;
         for (event, is_late, number) in alike(commit) {
@@ -199,7 +200,7 @@ impl Labels {
                 (label, _) => label.map(Into::into),
             };
             let activity_type = self.activity_type(&event.activity_type);
-            let series = Series {
+            let series = EventLabels {
                 activity_type,
                 actor,
             };
@@ -303,7 +304,7 @@ impl Labels {
                 })
                 .optional()?;
             if let Some(count) = count {
-                let series = Series {
+                let series = EventLabels {
                     activity_type: activity_type.clone(),
                     actor: Some(actor.clone()),
                 };

@@ -1,11 +1,11 @@
 //! What one commit writes and what it reports back.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::tail_state::TailState;
+use crate::util::changes::TraceContext;
 use crate::util::{self, labels};
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
@@ -61,15 +61,6 @@ pub struct NewEntry {
     pub event: Result<NewEvent, String>,
     /// The entry as the service wrote it.
     pub raw: String,
-}
-
-/// The trace and span of the poll that fetched a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceContext {
-    /// W3C trace id.
-    pub trace_id: [u8; 16],
-    /// W3C span id.
-    pub span_id: [u8; 8],
 }
 
 /// What a log record stands for.
@@ -136,58 +127,6 @@ pub struct Commit {
     pub gaps: Vec<Gap>,
     /// An expired cursor was found again.
     pub recovered: bool,
-}
-
-labels! {
-    /// A counter without labels; as text, its name in the state file.
-    Total {
-        /// Entries found by the re-read.
-        Late => "late",
-        /// Entries repeated.
-        Duplicate => "duplicate",
-        /// Entries that break the contract.
-        Malformed => "malformed",
-        /// Events counted under `other`.
-        Folded => "folded",
-        /// Expired cursors found again.
-        Recoveries => "recoveries",
-        /// Gaps.
-        Gaps => "gaps",
-        /// Entries outside the filters.
-        Filtered => "filtered",
-    }
-}
-
-/// The label set of an event counter.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Series {
-    /// The activity type.
-    pub activity_type: Arc<str>,
-    /// The actor's label; `None` if there is none.
-    pub actor: Option<Arc<str>>,
-}
-
-/// What a transaction changed, for the caller to publish.
-#[derive(Clone, Debug, Default)]
-pub struct Changes {
-    /// Series not shown yet, with their values before this transaction.
-    pub introduced: Vec<(Series, u64)>,
-    /// Increases.
-    pub events: Vec<(Series, u64)>,
-    /// Increases of the counters without labels.
-    pub totals: Vec<(Total, u64)>,
-    /// Actors and their current names.
-    pub names: Vec<(Arc<str>, String)>,
-    /// Actors whose series leave the exposition.
-    pub retired: Vec<Arc<str>>,
-    /// Creation time of the newest entry held.
-    pub newest: Option<Timestamp>,
-    /// Seconds from creation to counted, one per live event.
-    pub delays: Vec<f64>,
-    /// The trace of the poll.
-    pub trace: Option<TraceContext>,
-    /// No late row is older than the ids that are kept.
-    pub prune_floor: Option<Timestamp>,
 }
 
 // === impl RecordKind ===

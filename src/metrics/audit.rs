@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::family::{Descriptor, Writer, descriptors, seconds};
 use super::series::Series;
-pub use super::series::Trace;
+pub use crate::util::changes::{Changes, EventLabels, Total, TraceContext};
 use crate::util::{self, labels, lock};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
@@ -66,25 +66,6 @@ const TOTALS: [Descriptor; 7] = [
     LATE, DUPLICATE, MALFORMED, FOLDED, RECOVERIES, GAPS, FILTERED,
 ];
 
-/// A counter of the ledger without labels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Total {
-    /// Events found by a re-read.
-    Late,
-    /// Entries that came again as new.
-    Duplicate,
-    /// Entries that violate the contract.
-    Malformed,
-    /// Events counted under `other`.
-    Folded,
-    /// Positions that had to be found again.
-    Recoveries,
-    /// Ranges of events that are lost.
-    Gaps,
-    /// Entries outside the configured filters.
-    Filtered,
-}
-
 labels! {
     /// Why a range of the listing is open.
     RangeKind {
@@ -93,36 +74,6 @@ labels! {
         /// History requested by `--audit.start`.
         History => "history",
     }
-}
-
-/// The labels of an event counter.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EventLabels {
-    /// The activity type.
-    pub activity_type: Arc<str>,
-    /// The actor as `--metrics.actor-label` shows it; `None` if it shows none.
-    pub actor: Option<Arc<str>>,
-}
-
-/// What one transaction changed; published after it is on disk.
-#[derive(Debug, Default)]
-pub struct Delta {
-    /// Label sets that may be new, and the values they had before this transaction.
-    pub introduced: Vec<(EventLabels, u64)>,
-    /// Increases.
-    pub events: Vec<(EventLabels, u64)>,
-    /// Increases of the counters without labels.
-    pub totals: Vec<(Total, u64)>,
-    /// Actors and their current names.
-    pub names: Vec<(Arc<str>, String)>,
-    /// Actors whose series are dropped.
-    pub retired: Vec<Arc<str>>,
-    /// Creation time of the newest entry.
-    pub newest: Option<Timestamp>,
-    /// Seconds from creation to counting, for live events.
-    pub delays: Vec<f64>,
-    /// The trace of the poll.
-    pub trace: Option<Trace>,
 }
 
 /// The families `orgdata_audit_*` and `orgdata_organization_info`.
@@ -173,7 +124,7 @@ impl AuditMetrics {
     }
 
     /// Shows what a transaction changed.
-    pub fn publish(&self, delta: Delta) {
+    pub fn publish(&self, delta: Changes) {
         for seconds in &delta.delays {
             self.delay.observe(*seconds);
         }
@@ -353,10 +304,10 @@ mod tests {
         }
     }
 
-    fn events(count: u64) -> Delta {
-        Delta {
+    fn events(count: u64) -> Changes {
+        Changes {
             events: vec![(labels("1"), count)],
-            ..Delta::default()
+            ..Changes::default()
         }
     }
 
@@ -395,11 +346,11 @@ mod tests {
     async fn a_stored_value_is_shown_before_the_increase() {
         let metrics = metrics(HOLD);
         metrics.restore(Total::Gaps, 2);
-        metrics.publish(Delta {
+        metrics.publish(Changes {
             introduced: vec![(labels("1"), 5000)],
-            ..Delta::default()
+            ..Changes::default()
         });
-        metrics.publish(Delta {
+        metrics.publish(Changes {
             totals: vec![(Total::Gaps, 1)],
             ..events(40)
         });
@@ -414,11 +365,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_increase_carries_its_trace_once_it_is_visible() {
         let metrics = metrics(HOLD);
-        let trace = Trace {
+        let trace = TraceContext {
             trace_id: [0xab; 16],
             span_id: [0x0c; 8],
         };
-        metrics.publish(Delta {
+        metrics.publish(Changes {
             trace: Some(trace),
             ..events(3)
         });
@@ -434,14 +385,14 @@ mod tests {
     #[tokio::test]
     async fn a_retired_actor_has_no_series() {
         let metrics = metrics(Duration::ZERO);
-        metrics.publish(Delta {
+        metrics.publish(Changes {
             names: vec![("1".into(), "Ada".into())],
             ..events(3)
         });
         assert_eq!(scrape(&metrics, SERIES).as_deref(), Some("3"));
-        metrics.publish(Delta {
+        metrics.publish(Changes {
             retired: vec!["1".into()],
-            ..Delta::default()
+            ..Changes::default()
         });
         assert_eq!(scrape(&metrics, SERIES), None);
         assert!(metrics.names().is_empty());

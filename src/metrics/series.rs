@@ -12,14 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use tokio::time::Instant;
 
-/// The trace of the poll that brought an event; it becomes an exemplar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trace {
-    /// As in `traceparent`.
-    pub trace_id: [u8; 16],
-    /// As in `traceparent`.
-    pub span_id: [u8; 8],
-}
+use crate::util::changes::TraceContext;
 
 /// One counter. It is small because there are thousands.
 #[derive(Debug)]
@@ -42,7 +35,7 @@ struct Hold {
 #[derive(Debug)]
 struct Rise {
     by: u64,
-    trace: Trace,
+    trace: TraceContext,
     at: SystemTime,
 }
 
@@ -71,7 +64,7 @@ impl Series {
         self.total
     }
 
-    pub(super) fn rise(&mut self, by: u64, trace: Option<Trace>) {
+    pub(super) fn rise(&mut self, by: u64, trace: Option<TraceContext>) {
         self.total += by;
         if let Some(trace) = trace {
             let at = SystemTime::now();

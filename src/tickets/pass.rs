@@ -47,8 +47,10 @@ pub enum Doubt {
 /// One pass.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
+    /// The `totalCount` of the first page.
     total: Option<u64>,
-    doubt: Option<Doubt>,
+    /// What looked wrong first; later doubts follow from it.
+    pub(super) doubt: Option<Doubt>,
     /// The row that the next page should start with.
     overlap: Option<u64>,
     /// All rows, including repeated ones.
@@ -60,7 +62,6 @@ pub(super) struct Pass {
 // === impl Pass ===
 
 impl Pass {
-    /// Starts a pass; `total` is the `totalCount` of the first page.
     pub(super) fn new(total: Option<u64>) -> Self {
         Self {
             total,
@@ -81,7 +82,7 @@ impl Pass {
         aggregate: &mut Aggregate,
     ) -> Result<Option<u64>, ScanError> {
         if page.total_count != self.total {
-            self.doubt(Doubt::TotalMoved {
+            self.doubt.get_or_insert(Doubt::TotalMoved {
                 from: self.total,
                 to: page.total_count,
             });
@@ -90,8 +91,12 @@ impl Pass {
         let rows = keys.len() as u64;
         let overlap = self.overlap.take();
         match overlap {
-            Some(_) if keys.first() != overlap.as_ref() => self.doubt(Doubt::RowsMoved { offset }),
-            None if offset > 0 && rows > 0 => self.doubt(Doubt::NoOverlap),
+            Some(_) if keys.first() != overlap.as_ref() => {
+                self.doubt.get_or_insert(Doubt::RowsMoved { offset });
+            }
+            None if offset > 0 && rows > 0 => {
+                self.doubt.get_or_insert(Doubt::NoOverlap);
+            }
             _ => {}
         }
         self.rows += rows;
@@ -116,11 +121,6 @@ impl Pass {
         Ok(Some(end - 1))
     }
 
-    /// Returns what looked wrong so far.
-    pub(super) fn doubted(&self) -> Option<Doubt> {
-        self.doubt
-    }
-
     /// Returns what looks wrong at the end, with this number of distinct tickets.
     pub(super) fn verdict(&self, seen: u64) -> Option<Doubt> {
         self.doubt.or(match self.total {
@@ -128,11 +128,6 @@ impl Pass {
             Some(total) if total != seen => Some(Doubt::CountDiffers { seen, total }),
             Some(_) => None,
         })
-    }
-
-    /// Keeps the first doubt; later ones follow from it.
-    fn doubt(&mut self, doubt: Doubt) {
-        self.doubt.get_or_insert(doubt);
     }
 }
 

@@ -186,7 +186,7 @@ impl Scanner {
         let mut offset = 0;
         loop {
             let next = pass.take(&page, self.limit, offset, &mut aggregate)?;
-            let moved = pass.doubted().filter(|doubt| doubt.is_movement());
+            let moved = pass.doubt.filter(|doubt| doubt.is_movement());
             if moved.is_some() && !last && moved != self.doubt {
                 return Ok(None);
             }

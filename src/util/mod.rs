@@ -1,6 +1,7 @@
 //! Shared by all modules: delays between attempts, text that is safe to log, throttled warnings, and
 //! values of flags.
 
+pub mod changes;
 #[cfg(test)]
 pub(crate) mod simulated;
 pub mod throttle;

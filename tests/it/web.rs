@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use orgdata_exporter::metrics::audit::{Delta, EventLabels};
+use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::web::{self, Health, Limits, Settings, WebConfig, WebState};
 use reqwest::{Client, Method, Response, StatusCode};
@@ -133,16 +133,16 @@ impl Server {
     fn publish_series(&self, count: u32) {
         let labels = |number: u32| labels("AN_ACTIVITY_TYPE_OF_USUAL_LENGTH", &number.to_string());
         let introduced = (0..count).map(|number| (labels(number), 1)).collect();
-        self.metrics.audit.publish(Delta {
+        self.metrics.audit.publish(Changes {
             introduced,
-            ..Delta::default()
+            ..Changes::default()
         });
     }
 
     fn publish_event(&self, labels: EventLabels, count: u64) {
-        self.metrics.audit.publish(Delta {
+        self.metrics.audit.publish(Changes {
             events: vec![(labels, count)],
-            ..Delta::default()
+            ..Changes::default()
         });
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::TicketPage;
-use orgdata_exporter::metrics::audit::{Delta, EventLabels, RangeKind, Total, Trace};
+use orgdata_exporter::metrics::audit::{Changes, EventLabels, RangeKind, Total, TraceContext};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::tickets::{Aggregate, Settings};
@@ -33,11 +33,11 @@ pub(crate) fn busy() -> Metrics {
         activity_type: kind.into(),
         actor: Some(actor.into()),
     };
-    let trace = Trace {
+    let trace = TraceContext {
         trace_id: [0x0a; 16],
         span_id: [0xb0; 8],
     };
-    metrics.audit.publish(Delta {
+    metrics.audit.publish(Changes {
         introduced: vec![
             (labels("DEAL_UPDATED", "9"), 41),
             (labels("DEAL_UPDATED", "10"), 7),
@@ -48,9 +48,9 @@ pub(crate) fn busy() -> Metrics {
             ("10".into(), "Ada Lovelace".to_owned()),
         ],
         newest: Some(at("2026-03-10T11:59:58.5Z")),
-        ..Delta::default()
+        ..Changes::default()
     });
-    metrics.audit.publish(Delta {
+    metrics.audit.publish(Changes {
         events: vec![
             (labels("DEAL_UPDATED", "9"), 1),
             (labels("odd \"type\"\n\\", "other"), 3),
@@ -58,7 +58,7 @@ pub(crate) fn busy() -> Metrics {
         totals: vec![(Total::Folded, 3), (Total::Late, 1), (Total::Gaps, 2)],
         delays: vec![0.5, 3.0, 100_000.0],
         trace: Some(trace),
-        ..Delta::default()
+        ..Changes::default()
     });
     let opened_at = Timestamp::now() - Duration::from_secs(60);
     let audit = &metrics.audit;

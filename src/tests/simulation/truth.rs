@@ -9,9 +9,8 @@ use rusqlite::Connection;
 use super::world::{Row, State, World};
 use crate::ledger::{
     DeadLetters, DeadReason, EventId, LedgerHandle, RecordKind, Selection, Settings, TailState,
-    Total,
 };
-use crate::metrics::audit::EventLabels;
+use crate::metrics::audit::{EventLabels, Total};
 use crate::simulator::{KeyReading, Scope, TotalCount};
 
 /// Records wait in the outbox.
