@@ -178,10 +178,16 @@ impl Step {
         }
         let floor = next.change_floor();
         let is_joined = |row: &Row| row.known || floor.is_some_and(|floor| row.created_at <= floor);
-        // New entries stand below one that is dated in the future.
+        // New entries stand below one that is dated in the future, but those below the end of a range are the range's.
+        let is_end = |row: &Row| {
+            next.state
+                .ranges
+                .iter()
+                .any(|range| range.end == Some(row.id))
+        };
         let mut rows = page.rows.iter();
         let joined = rows
-            .position(|row| is_joined(row) && !is_future(row, page))
+            .position(|row| is_joined(row) && (!is_future(row, page) || is_end(row)))
             .or_else(|| page.rows.iter().position(is_joined));
         let new = joined.unwrap_or(page.rows.len());
         // Busy organizations need larger pages, so that their polls join without a range.
