@@ -44,8 +44,8 @@ pub(super) struct Files {
     pub(super) full: Option<bool>,
     is_full: bool,
     has_triggers: bool,
-    /// The write-ahead log before the call that was interrupted by a power cut: its header and its length.
-    torn: Option<(Vec<u8>, u64)>,
+    /// Before the call that was interrupted by a power cut: the header and the length of the write-ahead log, and the file.
+    torn: Option<(Vec<u8>, u64, Vec<u8>)>,
     /// Another exporter has taken the file over.
     pub(super) is_taken: bool,
     /// What the file holds, as seen last.
@@ -140,15 +140,16 @@ impl Files {
         with_suffix(&self.path, "-wal")
     }
 
-    /// Returns the header and the length of the write-ahead log.
-    fn log_now(&self) -> (Vec<u8>, u64) {
+    /// Returns the header and the length of the write-ahead log, and the file.
+    fn now(&self) -> (Vec<u8>, u64, Vec<u8>) {
+        let file = std::fs::read(&self.path).unwrap_or_default();
         let Ok(log) = File::open(self.log()) else {
-            return (Vec::new(), 0);
+            return (Vec::new(), 0, file);
         };
         let length = log.metadata().map_or(0, |log| log.len());
         let mut header = Vec::new();
         log.take(32).read_to_end(&mut header).unwrap();
-        (header, length)
+        (header, length, file)
     }
 
     /// Another exporter opens the file, which a volume that knows no locks allows. It leaves its token, and does nothing else.
@@ -172,9 +173,11 @@ impl Files {
     pub(super) fn remains(&mut self) -> Option<Copy> {
         self.reader = None;
         let (file, mut log) = self.read()?;
-        if let Some((header, length)) = self.torn.take()
+        // What was copied from the log to the file was safe in the log before.
+        if let Some((header, length, before)) = self.torn.take()
             && log.starts_with(&header)
             && length < log.len() as u64
+            && before == file
         {
             log.truncate(self.rng.u64(length..log.len() as u64) as usize);
         }
@@ -220,7 +223,7 @@ impl Disk for World {
         if state.has_crashed {
             return NEVER;
         }
-        let log = matches!(state.end, End::PowerCut(_)).then(|| state.files.log_now());
+        let log = matches!(state.end, End::PowerCut(_)).then(|| state.files.now());
         if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
             self.fail(state, "a call of the ledger panicked".to_owned());
             resume_unwind(panic);
