@@ -679,13 +679,8 @@ fn what_came_since_the_start_is_live_if_the_first_response_was_late() {
     let second = |second: i64| Timestamp::from_second(EPOCH + second).expect("a time");
     for (waited, expected) in [(12, Disposition::Live), (0, Disposition::Ignored)] {
         let limits = Limits {
-            page_size: 10,
-            silence: MIN_SILENCE,
-            start: Start::Now,
-            until: None,
-            reread_window: SignedDuration::from_secs(60),
             started: std::time::Instant::now() - Duration::from_secs(waited),
-            is_backfill: false,
+            ..Exporter::new(10, Start::Now, 60).limits
         };
         let row = |id, at| Row {
             id: EventId(id),

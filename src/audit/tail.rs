@@ -18,7 +18,7 @@ use crate::ledger::{
     Commit, Disposition, EventIds, Gap, LedgerError, LedgerHandle, LedgerState, NewEntry,
     RangeKind, TailState, label_value,
 };
-use crate::metrics::{Loop, Metrics, audit};
+use crate::metrics::{Loop, Metrics};
 use crate::util::{self, shown_duration};
 
 /// The first wait after a failure.
@@ -522,17 +522,13 @@ impl Tail {
     }
 
     fn show_ranges(&self) {
-        let labels = [
-            (RangeKind::CatchUp, audit::RangeKind::CatchUp),
-            (RangeKind::History, audit::RangeKind::History),
-        ];
-        for (kind, label) in labels {
+        for kind in RangeKind::ALL {
             let ranges = self.ranges.state.ranges.iter();
             let opened = ranges
                 .filter(|range| range.kind == kind)
                 .map(|range| range.opened_at);
             let (count, oldest) = (opened.clone().count() as u64, opened.min());
-            self.metrics.audit.open_ranges(label, count, oldest);
+            self.metrics.audit.open_ranges(kind, count, oldest);
         }
     }
 }

@@ -83,7 +83,16 @@ impl Ledger {
         let found: rusqlite::Result<String> =
             opened.connection.query_row(sql, [], |row| row.get(0));
         // A file that cannot be read is recreated below.
-        found.map_or(Ok(()), |found| settings.check_owner(&found))?;
+        if let Ok(found) = found {
+            settings.check_owner(&found)?;
+            if found != settings.base_url {
+                tracing::info!(
+                    from = found,
+                    to = settings.base_url,
+                    "the base address has changed"
+                );
+            }
+        }
         let recreated = opened.recreated;
         let mut ledger = Self::new(opened, settings);
         let error = match ledger.load() {
@@ -132,12 +141,6 @@ impl Ledger {
     /// Reads everything into memory, and writes a new fencing token.
     fn load(&mut self) -> rusqlite::Result<LedgerState> {
         let base_url = &self.settings.base_url;
-        let found: String = self
-            .connection
-            .query_row("SELECT base_url FROM state", [], |row| row.get(0))?;
-        if found != *base_url {
-            tracing::info!(from = found, to = base_url, "the base address has changed");
-        }
         // A full disk must not prevent the start: the old token stays valid then.
         let fence = fastrand::i64(1..);
         let written = self.connection.execute(

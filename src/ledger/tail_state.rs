@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::types::{Disposition, EventId};
+pub use crate::util::changes::RangeKind;
 
 /// The distance between two live pages in the order of delivery. The pages of a range take the places below the
 /// page that opened it.
@@ -47,16 +48,6 @@ pub struct FirstSync {
     /// When the exporter started, if the response came later: what is newer is live.
     #[serde(default)]
     pub live_after: Option<Timestamp>,
-}
-
-/// Whether a range is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RangeKind {
-    /// Live events between a page and the known entries below it.
-    CatchUp,
-    /// Log records of what existed before the first sync.
-    History,
 }
 
 /// A part of the listing that is not read yet: everything below `end` down to the first known entry.

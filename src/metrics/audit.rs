@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::family::{Descriptor, Writer, descriptors, seconds};
 use super::series::Series;
-pub use crate::util::changes::{Changes, EventLabels, Total, TraceContext};
-use crate::util::{self, labels, lock};
+pub use crate::util::changes::{Changes, EventLabels, RangeKind, Total, TraceContext};
+use crate::util::{self, lock};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
 const DELAY_BUCKETS: [f64; 12] = [
@@ -65,16 +65,6 @@ descriptors! {
 const TOTALS: [Descriptor; 7] = [
     LATE, DUPLICATE, MALFORMED, FOLDED, RECOVERIES, GAPS, FILTERED,
 ];
-
-labels! {
-    /// Why a range of the listing is open.
-    RangeKind {
-        /// New entries that were not read yet.
-        CatchUp => "catch_up",
-        /// History requested by `--audit.start`.
-        History => "history",
-    }
-}
 
 /// The families `orgdata_audit_*` and `orgdata_organization_info`.
 #[derive(Debug)]
@@ -124,34 +114,34 @@ impl AuditMetrics {
     }
 
     /// Shows what a transaction changed.
-    pub fn publish(&self, delta: Changes) {
-        for seconds in &delta.delays {
+    pub fn publish(&self, changes: Changes) {
+        for seconds in &changes.delays {
             self.delay.observe(*seconds);
         }
-        let counted: u64 = delta.events.iter().map(|(_, rise)| rise).sum();
+        let counted: u64 = changes.events.iter().map(|(_, rise)| rise).sum();
         let mut table = lock(&self.table);
         table.counted += counted;
-        if !delta.retired.is_empty() {
-            let retired: HashSet<Arc<str>> = delta.retired.into_iter().collect();
+        if !changes.retired.is_empty() {
+            let retired: HashSet<Arc<str>> = changes.retired.into_iter().collect();
             let stays = |actor: &Option<Arc<str>>| {
                 actor.as_ref().is_none_or(|actor| !retired.contains(actor))
             };
             table.events.retain(|labels, _| stays(&labels.actor));
             table.names.retain(|actor, _| !retired.contains(actor));
         }
-        for (labels, value) in delta.introduced {
+        for (labels, value) in changes.introduced {
             let introduce = || Series::introduced(value);
             table.events.entry(labels).or_insert_with(introduce);
         }
-        for (labels, rise) in delta.events {
+        for (labels, rise) in changes.events {
             let series = table.events.entry(labels).or_default();
-            series.rise(rise, delta.trace);
+            series.rise(rise, changes.trace);
         }
-        for (total, rise) in delta.totals {
+        for (total, rise) in changes.totals {
             table.totals[total as usize].rise(rise, None);
         }
-        table.names.extend(delta.names);
-        table.newest = table.newest.max(delta.newest);
+        table.names.extend(changes.names);
+        table.newest = table.newest.max(changes.newest);
     }
 
     /// Sets a counter without labels to the value stored by an earlier process.

@@ -87,12 +87,12 @@ impl Export for Sender {
             // A connection may hang until the kernel gives it up, and the certificates may have been renewed. Some servers answer an expired
             // client certificate with an HTTP error.
             use FailureReason as R;
-            let is_certificate = match reason {
+            let may_be_stale = match reason {
                 R::Connect | R::Timeout => true,
                 R::Unauthorized | R::BadRecord | R::Other => connection.client.is_some(),
                 _ => false,
             };
-            if is_certificate {
+            if may_be_stale {
                 match Client::new(connection) {
                     Ok(new) => client.store(new.into()),
                     Err(error) => {

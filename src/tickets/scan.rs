@@ -125,10 +125,11 @@ pub struct Scanner {
 
 impl Scanner {
     /// Returns a scanner that counts repeated attempts in `retries`.
-    pub fn new(settings: Settings, retries: Counter) -> Self {
+    pub fn new(mut settings: Settings, retries: Counter) -> Self {
+        // One row is the overlap, the other is progress.
+        settings.page_size = settings.page_size.max(2);
         Self {
-            // One row is the overlap, the other is progress.
-            limit: settings.page_size.max(2),
+            limit: settings.page_size,
             lowered_at: None,
             settings,
             retries,
@@ -221,7 +222,7 @@ impl Scanner {
     /// Makes pages smaller if one is too much for the service, and larger again when some time has passed.
     fn adapt(&mut self, error: Option<&ScanError>) {
         use FailureReason as R;
-        let most = self.settings.page_size.max(2);
+        let most = self.settings.page_size;
         match error {
             Some(ScanError::Api(error))
                 if matches!(error.reason(), R::Timeout | R::ServerError | R::Truncated) =>

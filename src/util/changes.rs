@@ -1,8 +1,9 @@
-//! What a transaction of the ledger changed, as the metrics show it.
+//! What the ledger holds and the metrics show, and what a transaction changed of it.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::labels;
 
@@ -23,6 +24,18 @@ labels! {
         Gaps => "gaps",
         /// Entries outside the configured filters.
         Filtered => "filtered",
+    }
+}
+
+labels! {
+    /// Why a range of the listing is open.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    RangeKind {
+        /// Live events between a page and the known entries below it.
+        CatchUp => "catch_up",
+        /// Log records of what existed before the first sync.
+        History => "history",
     }
 }
 

@@ -21,6 +21,9 @@ use super::case::{Case, Step};
 use super::world::World;
 use crate::support::settings;
 
+/// Longer than twice the interval of polls: what is lost meanwhile is reported.
+pub(super) const SILENCE: Duration = Duration::from_secs(1201);
+
 /// Longer than any wait after a failure: a round that asks for it has nothing left to do.
 const REST: Duration = Duration::from_secs(60);
 
@@ -86,8 +89,8 @@ impl Bench {
     fn start_tail(&mut self, ledger: LedgerHandle, state: LedgerState) {
         let hour = Duration::from_secs(3600);
         let settings = Settings {
-            // Nothing is polled before its turn, and twenty minutes are a silence.
-            poll_interval: hour / 6,
+            // Nothing is polled before its turn.
+            poll_interval: SILENCE / 2,
             start: self.case.start,
             reread_interval: hour,
             reread_window: hour,

@@ -13,7 +13,7 @@ use crate::simulator::{
 use crate::telemetry::captured::Captured;
 use http::StatusCode;
 
-use super::bench::Bench;
+use super::bench::{Bench, SILENCE};
 use super::case::Change::{self, Ahead, Events, Late, Pass};
 use super::case::Step::{Die, During, Now, Restart, Rounds, Settle};
 use super::case::{Case, Step};
@@ -285,7 +285,7 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
             (0..30).for_each(|_| add(&bench, "NEW"));
             add(&bench, "OLD");
             bench.settle().await;
-            bench.sim().advance(Duration::from_secs(1201));
+            bench.sim().advance(SILENCE);
             (0..4).for_each(|_| add(&bench, "NEW"));
             (0..9).for_each(|_| add(&bench, "OLD"));
             add(&bench, last);
@@ -307,7 +307,7 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
                 let gone = FaultKind::ExpiredCursor(StatusCode::GONE);
                 bench.sim().fault(Fault::new(gone).times(1));
             }
-            bench.sim().advance(Duration::from_secs(1201));
+            bench.sim().advance(SILENCE);
             add(&bench, "NEW");
             bench.settle().await;
             let counted = counted_by_type(&bench);
@@ -392,12 +392,12 @@ fn an_entry_that_cannot_be_read_keeps_its_range_open_until_it_can() {
         let mut bench = Bench::new(&case, StatePath::Memory).await;
         let counted = |bench: &Bench| bench.counted().values().sum::<u64>();
         bench.settle().await;
-        bench.sim().advance(Duration::from_secs(1201));
+        bench.sim().advance(SILENCE);
         bench.sim().add_events(1);
         let bad = bench.sim().add_entry(&Fields::new()).unwrap();
         bench.sim().fault(Fault::new(FaultKind::Poison(bad)));
-        for (seconds, events) in [(1201, 4), (1, 1)] {
-            bench.sim().advance(Duration::from_secs(seconds));
+        for (pause, events) in [(SILENCE, 4), (Duration::from_secs(1), 1)] {
+            bench.sim().advance(pause);
             bench.sim().add_events(events);
             for _ in 0..60 {
                 bench.tail().hurry_poll();
@@ -486,7 +486,7 @@ fn cursors_that_grow_old_on_a_long_way_are_no_gap() {
                 (request.number - first > 20).then(|| Fault::status(StatusCode::GONE))
             }));
             bench.settle().await;
-            bench.sim().advance(Duration::from_secs(1201));
+            bench.sim().advance(SILENCE);
             bench.sim().add_events(100);
             bench.settle().await;
             let seen = (bench.delivered.len(), bench.total(Total::Gaps));

@@ -7,6 +7,7 @@ use crate::audit::Start;
 use crate::simulator::{Fields, KeyReading, Mark, RequestInfo, Scope, Served, Simulator};
 use jiff::{SignedDuration, Timestamp};
 
+use super::bench::SILENCE;
 use super::case::Change;
 
 /// Rows dated further ahead than this are from the future for the exporter.
@@ -123,8 +124,7 @@ impl World {
             Change::Retain(keep) => {
                 let ids = || -> HashSet<String> { sim.entries().map(|entry| entry.id).collect() };
                 let there = ids();
-                // What is lost within two intervals of the last poll is not reported.
-                sim.advance(Duration::from_secs(1201));
+                sim.advance(SILENCE);
                 sim.retain(*keep);
                 let kept = ids();
                 // What came on top since the beginning is not missed where the ledger had nothing to stand on.

@@ -1,8 +1,6 @@
 //! The disk: calls that take time, statements that fail, a full file system, and what a crash leaves of the file.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,8 +42,8 @@ pub(super) struct Files {
     pub(super) full: Option<bool>,
     is_full: bool,
     has_triggers: bool,
-    /// Before the call that was interrupted by a power cut: the header and the length of the write-ahead log, and the file.
-    torn: Option<(Vec<u8>, u64, Vec<u8>)>,
+    /// The files before the call that was interrupted by a power cut.
+    torn: Option<Copy>,
     /// Another exporter has taken the file over.
     pub(super) is_taken: bool,
     /// What the file holds, as seen last.
@@ -140,18 +138,6 @@ impl Files {
         with_suffix(&self.path, "-wal")
     }
 
-    /// Returns the header and the length of the write-ahead log, and the file.
-    fn now(&self) -> (Vec<u8>, u64, Vec<u8>) {
-        let file = std::fs::read(&self.path).unwrap_or_default();
-        let Ok(log) = File::open(self.log()) else {
-            return (Vec::new(), 0, file);
-        };
-        let length = log.metadata().map_or(0, |log| log.len());
-        let mut header = Vec::new();
-        log.take(32).read_to_end(&mut header).unwrap();
-        (header, length, file)
-    }
-
     /// Another exporter opens the file, which a volume that knows no locks allows. It leaves its token, and does nothing else.
     pub(super) fn take_over(&mut self) {
         let token = "UPDATE state SET fence = fence - 1";
@@ -174,12 +160,12 @@ impl Files {
         self.reader = None;
         let (file, mut log) = self.read()?;
         // What was copied from the log to the file was safe in the log before.
-        if let Some((header, length, before)) = self.torn.take()
-            && log.starts_with(&header)
-            && length < log.len() as u64
-            && before == file
+        if let Some((file_before, log_before)) = self.torn.take()
+            && file == file_before
+            && log.starts_with(&log_before)
+            && log_before.len() < log.len()
         {
-            log.truncate(self.rng.u64(length..log.len() as u64) as usize);
+            log.truncate(self.rng.usize(log_before.len()..log.len()));
         }
         Some((file, log))
     }
@@ -223,13 +209,14 @@ impl Disk for World {
         if state.has_crashed {
             return NEVER;
         }
-        let log = matches!(state.end, End::PowerCut(_)).then(|| state.files.now());
+        let is_power_cut = matches!(state.end, End::PowerCut(_));
+        let before = is_power_cut.then(|| state.files.read()).flatten();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
             self.fail(state, "a call of the ledger panicked".to_owned());
             resume_unwind(panic);
         }
         if self.point(state) {
-            state.files.torn = log;
+            state.files.torn = before;
             return NEVER;
         }
         self.look(state);
