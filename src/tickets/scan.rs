@@ -28,13 +28,13 @@ pub const MAX_DEALS: u64 = 1_000_000;
 /// The maximum duration of reading the listing once.
 pub const MAX_SCAN: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// How long to wait if the service limits the rate and does not say for how long.
+/// How long to wait before a page if the service limits the rate and does not say for how long. A longer wait is logged.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// The maximum number of pauses before a page.
 const MAX_PAUSES: u32 = 3;
 
-/// Pages that did not come are requested larger again after this time, scan by scan.
+/// Pages are requested larger again this long after one did not come, scan by scan.
 const RAISE_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Failures make pages smaller down to this part of `--api.page-size`.
@@ -62,38 +62,26 @@ pub enum ScanError {
     /// A page could not be read.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The pages do not advance.
-    #[error(
-        "the pages up to offset {offset} repeat the same tickets; the API may ignore the parameter offset"
-    )]
-    Repeated {
-        /// The offset of the last page.
-        offset: u64,
+    /// The listing cannot be counted.
+    #[error("{message}")]
+    Listing {
+        /// What is wrong, without anything that the service said.
+        summary: &'static str,
+        /// The same in full.
+        message: String,
     },
-    /// The listing is too large.
-    #[error("there are more than {limit} {what}, the maximum that can be counted")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// [`MAX_TICKETS`] or [`MAX_DEALS`].
-        limit: u64,
-    },
-    /// The scan took longer than [`MAX_SCAN`].
-    #[error(
-        "reading all tickets once took longer than {}",
-        shown_duration(MAX_SCAN)
-    )]
-    TooSlow,
 }
 
 impl ScanError {
+    pub(super) fn listing(summary: &'static str, message: String) -> Self {
+        Self::Listing { summary, message }
+    }
+
     /// Returns the kind of failure, and nothing that the service said.
     pub fn summary(&self) -> String {
         match self {
             Self::Api(error) => error.summary(),
-            Self::Repeated { .. } => "pages do not advance".to_owned(),
-            Self::TooMany { .. } => "too many tickets".to_owned(),
-            Self::TooSlow => "too slow".to_owned(),
+            Self::Listing { summary, .. } => (*summary).to_owned(),
         }
     }
 }
@@ -107,16 +95,15 @@ pub struct Scanner {
     settings: Settings,
     /// Counts repeated attempts.
     retries: Counter,
-    /// The number of tickets requested at once; halved when a response is too large or does not come.
+    /// The number of tickets requested at once; halved when a page is too large or does not come.
     limit: u32,
-    /// When a response did not come.
+    /// When a page did not come.
     lowered_at: Option<Instant>,
     last: Option<Arc<Snapshot>>,
     /// The doubt of the last complete attempt.
     doubt: Option<Doubt>,
     /// States that were announced in the log.
     announced: BTreeSet<Label>,
-    malformed_logged: u64,
     /// Reset by each round.
     slow_logged: bool,
 }
@@ -136,7 +123,6 @@ impl Scanner {
             last: None,
             doubt: None,
             announced: BTreeSet::new(),
-            malformed_logged: 0,
             slow_logged: false,
         }
     }
@@ -147,13 +133,13 @@ impl Scanner {
     ///
     /// Returns an error if a page cannot be read or the listing has no end; there is no partial snapshot.
     pub async fn round<S: PageSource>(&mut self, source: &S) -> Result<Arc<Snapshot>, ScanError> {
-        let result = self.attempts(source).await;
-        self.adapt(result.as_ref().err());
-        result
-    }
-
-    async fn attempts<S: PageSource>(&mut self, source: &S) -> Result<Arc<Snapshot>, ScanError> {
         let began = Instant::now();
+        if self
+            .lowered_at
+            .is_some_and(|at| at.elapsed() >= RAISE_AFTER)
+        {
+            self.limit = (self.limit * 2).min(self.settings.page_size);
+        }
         self.slow_logged = false;
         let mut attempt = 1;
         loop {
@@ -161,7 +147,8 @@ impl Scanner {
             if let Some((aggregate, doubt)) = self.attempt(source, last, began).await? {
                 // The doubt of the attempt before is a habit of the API: another attempt would not remove it.
                 let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || doubt == self.doubt;
-                self.doubt = doubt;
+                // Rows that moved are no habit.
+                self.doubt = doubt.filter(|doubt| !matches!(doubt, Doubt::RowsMoved { .. }));
                 if last || settled {
                     source.unknown_fields(aggregate.unknown_fields);
                     return Ok(self.finish(aggregate, began.elapsed(), doubt));
@@ -196,11 +183,17 @@ impl Scanner {
                 ("deals", aggregate.deals(), MAX_DEALS),
             ] {
                 if count > limit {
-                    return Err(ScanError::TooMany { what, limit });
+                    let message = format!(
+                        "there are more than {limit} {what}, the maximum that can be counted"
+                    );
+                    return Err(ScanError::listing("too many tickets", message));
                 }
             }
             if attempt_began.elapsed() > MAX_SCAN {
-                return Err(ScanError::TooSlow);
+                self.limit = self.settings.page_size;
+                let longest = shown_duration(MAX_SCAN);
+                let message = format!("reading all tickets once took longer than {longest}");
+                return Err(ScanError::listing("too slow", message));
             }
             if !self.slow_logged && began.elapsed() > self.settings.max_age {
                 self.slow_logged = true;
@@ -219,53 +212,34 @@ impl Scanner {
         }
     }
 
-    /// Makes pages smaller if one is too much for the service, and larger again when some time has passed.
-    fn adapt(&mut self, error: Option<&ScanError>) {
-        use FailureReason as R;
-        let most = self.settings.page_size;
-        match error {
-            Some(ScanError::Api(error))
-                if matches!(error.reason(), R::Timeout | R::ServerError | R::Truncated) =>
-            {
-                // If the smallest ones do not come either, their size is not the cause.
-                let least = (most / SMALLEST_PART).max(2);
-                self.limit = match self.limit > least {
-                    true => (self.limit / 2).max(least),
-                    false => most,
-                };
-                self.lowered_at = Some(Instant::now());
-                tracing::debug!(limit = self.limit, "a page of tickets did not come");
-            }
-            Some(ScanError::TooSlow) => self.limit = most,
-            None if self
-                .lowered_at
-                .is_some_and(|at| at.elapsed() >= RAISE_AFTER) =>
-            {
-                self.limit = (self.limit * 2).min(most);
-            }
-            _ => {}
-        }
-    }
-
-    /// Requests a page; a smaller one if the response is too large. The scan goes on after a pause that the service asks for: another
-    /// one would begin with the first page.
+    /// Requests a page, and smaller ones if it is too much for the service. The scan goes on after a pause that the service asks for:
+    /// another one would begin with the first page.
     async fn page<S: PageSource>(
         &mut self,
         source: &S,
         offset: u64,
     ) -> Result<TicketPage, ApiError> {
+        use FailureReason as R;
+        let least = (self.settings.page_size / SMALLEST_PART).max(2);
         let mut pauses = 0;
         loop {
-            match source.page(self.limit, offset).await {
-                Err(error)
-                    if error.reason() == FailureReason::RateLimited
-                        && offset > 0
-                        && pauses < MAX_PAUSES =>
-                {
+            let error = match source.page(self.limit, offset).await {
+                Ok(page) => return Ok(page),
+                Err(error) => error,
+            };
+            match error.reason() {
+                R::RateLimited if offset > 0 && pauses < MAX_PAUSES => {
+                    let wait = error.retry_after().unwrap_or(PAUSE);
+                    if wait > self.settings.max_age {
+                        return Err(error);
+                    }
+                    if wait > PAUSE {
+                        tracing::warn!(wait = %shown_duration(wait), "the API limits the rate; the ticket scan pauses");
+                    }
                     pauses += 1;
-                    tokio::time::sleep(error.retry_after().unwrap_or(PAUSE)).await;
+                    tokio::time::sleep(wait).await;
                 }
-                Err(error) if error.reason() == FailureReason::TooLarge && self.limit > 2 => {
+                R::TooLarge if self.limit > 2 => {
                     self.limit = (self.limit / 2).max(2);
                     self.settings.page_size = self.limit;
                     tracing::warn!(
@@ -273,7 +247,15 @@ impl Scanner {
                         "a page of tickets is too large; requesting smaller ones"
                     );
                 }
-                result => return result,
+                // If a small page comes, the size may be the cause.
+                R::Timeout | R::ServerError | R::Truncated if self.limit > least => {
+                    let page = source.page(least, offset).await?;
+                    self.limit = (self.limit / 2).max(least);
+                    self.lowered_at = Some(Instant::now());
+                    tracing::debug!(limit = self.limit, "a page of tickets did not come");
+                    return Ok(page);
+                }
+                _ => return Err(error),
             }
         }
     }
@@ -286,18 +268,14 @@ impl Scanner {
     ) -> Arc<Snapshot> {
         let example = aggregate.example.clone().unwrap_or_default();
         let snapshot = Arc::new(aggregate.finish(duration, doubt));
-        if snapshot.malformed > self.malformed_logged {
+        let last = self.last.as_ref().map_or(0, |last| last.malformed);
+        if snapshot.malformed > last {
             tracing::warn!(
                 tickets = snapshot.malformed,
                 example,
                 "some tickets have a field that cannot be read; they are counted without it"
             );
         }
-        // Logged again only if there are more, or after there were none.
-        self.malformed_logged = match snapshot.malformed {
-            0 => 0,
-            malformed => malformed.max(self.malformed_logged),
-        };
         self.announce(&snapshot);
         self.last = Some(snapshot.clone());
         snapshot

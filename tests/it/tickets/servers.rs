@@ -1,5 +1,7 @@
 //! What a listing may do that the specification does not rule out.
 
+use std::time::Duration;
+
 use orgdata_api::{ApiError, FailureReason};
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, Scanner};
 use prometheus_client::metrics::counter::Counter;
@@ -155,21 +157,66 @@ async fn a_scan_goes_on_after_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pause_that_outlasts_the_snapshot_ends_the_scan() {
+    let script = Script::new(move |request| match request.number {
+        0 => Ok(slice(&bugs(0..50), request)),
+        _ => Err(ApiError::paused(Duration::from_secs(3600))),
+    });
+    round(&script, 10).await.0.expect_err("no page");
+    assert_eq!(script.requests().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pages_that_take_too_long_are_requested_smaller_for_a_while() {
-    let rows = bugs(0..1000);
+    let rows = bugs(0..2000);
     let script = Script::new(move |request| match request.limit {
-        201.. => Err(ApiError::new(FailureReason::Timeout, "no answer")),
+        251.. => Err(ApiError::new(FailureReason::Timeout, "no answer")),
         _ => Ok(slice(&rows, request)),
     });
     let mut scanner = Scanner::new(settings(1000), Counter::default());
-    let mut failed = 0;
-    while scanner.round(&script).await.is_err() {
-        failed += 1;
+    let limits = |from: usize| -> Vec<u32> {
+        let requests = script.requests().into_iter().skip(from);
+        requests.map(|request| request.limit).collect()
+    };
+    scanner.round(&script).await.unwrap();
+    assert_eq!(limits(0)[..5], [1000, 125, 500, 125, 250]);
+    let (first, is_small) = (limits(0).len(), |limit: &u32| *limit == 250);
+    scanner.round(&script).await.unwrap();
+    assert!(limits(first).iter().all(is_small));
+    tokio::time::advance(Duration::from_secs(600)).await;
+    let before = limits(0).len();
+    scanner.round(&script).await.unwrap();
+    assert_eq!(limits(before)[..3], [500, 125, 250]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_does_not_make_pages_smaller() {
+    let script = Script::new(move |request| match request.number {
+        0..6 => Err(ApiError::new(FailureReason::ServerError, "down")),
+        _ => Ok(slice(&bugs(0..2000), request)),
+    });
+    let mut scanner = Scanner::new(settings(1000), Counter::default());
+    for _ in 0..3 {
+        scanner.round(&script).await.expect_err("down");
     }
-    assert_eq!(failed, 3, "1000, 500 and 250");
     scanner.round(&script).await.unwrap();
-    tokio::time::advance(std::time::Duration::from_secs(600)).await;
-    scanner.round(&script).await.unwrap();
-    scanner.round(&script).await.expect_err("250 again");
-    scanner.round(&script).await.unwrap();
+    assert_eq!(script.requests()[6].limit, 1000);
+}
+
+#[tokio::test]
+async fn rows_that_moved_in_the_last_scan_are_looked_at_again() {
+    let moving = Script::new(move |request| {
+        let mut rows = bugs(0..15);
+        // An update moves a row across the boundary, in each attempt of the first scan and in the first one of the second.
+        if request.offset > 0 && [1, 3, 5, 7].contains(&request.number) {
+            rows.rotate_right(1);
+        }
+        Ok(slice(&rows, request))
+    });
+    let retries = Counter::default();
+    let mut scanner = Scanner::new(settings(10), retries.clone());
+    let doubted = scanner.round(&moving).await.unwrap();
+    assert!(matches!(doubted.doubt, Some(Doubt::RowsMoved { .. })));
+    let (before, again) = (retries.get(), scanner.round(&moving).await.unwrap());
+    assert_eq!((before, retries.get(), again.doubt), (2, 3, None));
 }
