@@ -18,6 +18,7 @@ use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Export, Relay, Sender};
 use crate::tickets;
 use crate::util;
+use crate::util::changes::{Changes, Total};
 use crate::web::{self, BindError, Bound, Health, WebState};
 
 /// How often queued dead letters are looked for.
@@ -342,6 +343,13 @@ pub fn show_status(metrics: &Metrics, before: &Status, now: &Status) {
     otlp.dead_letters_evicted.inc_by(evicted);
     otlp.records_replayed.inc_by(now.replayed - before.replayed);
     otlp.backlog(now.backlog, now.oldest);
+    if now.gaps > before.gaps {
+        let totals = vec![(Total::Gaps, now.gaps - before.gaps)];
+        metrics.audit.publish(Changes {
+            totals,
+            ..Changes::default()
+        });
+    }
     if let Some((id, name)) = &now.organization {
         let name = name.as_deref().unwrap_or_default();
         metrics.audit.organization(id.as_str(), name);

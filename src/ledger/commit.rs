@@ -6,13 +6,14 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
+use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::dead_letters::{self, DeadLetter, DeadReason};
 use super::open::{self, OpenError, StatePath};
-use super::outbox::{self, OpenPage, PageWriter, RawRecord};
+use super::outbox::{self, PageWriter, RawRecord};
 use super::prune::Pruned;
 use super::series::{Labels, Undo};
 use super::tail_state::TailState;
@@ -57,9 +58,7 @@ pub(super) struct Ledger {
     /// Records at places above this one wait until their range is closed or released.
     pub(super) held_above: Option<i64>,
     /// The page of the outbox that was read last: a request may end within it.
-    pub(super) open_page: Option<OpenPage>,
-    /// Counted outside of a commit; returned with the next one.
-    pub(super) pending: Vec<(Total, u64)>,
+    pub(super) open_page: Option<(i64, Vec<Bytes>)>,
     /// SQLite's version of the data when queued dead letters were looked for last.
     pub(super) looked_at: Option<i64>,
     fence: i64,
@@ -130,7 +129,6 @@ impl Ledger {
             status: watch::Sender::default(),
             held_above: None,
             open_page: None,
-            pending: Vec::new(),
             looked_at: None,
             fence: 0,
             reread_at: None,
@@ -344,7 +342,6 @@ impl Ledger {
         transaction.commit()?;
         self.dead_letters_added(unusable.len());
         // What was counted since the last commit is in the file already.
-        changes.totals.append(&mut self.pending);
         let records = page.map_or(0, |page| page.records().into());
         Ok((records, pruned))
     }
@@ -420,9 +417,8 @@ impl Ledger {
             self.update_sizes()?;
             let oldest: Option<i64> = self
                 .connection
-                .prepare_cached("SELECT arrived FROM outbox ORDER BY page LIMIT 1")?
-                .query_row([], |row| row.get(0))
-                .optional()?;
+                .prepare_cached("SELECT min(arrived) FROM outbox")?
+                .query_row([], |row| row.get(0))?;
             Ok(oldest.map(timestamp))
         };
         let oldest = read();

@@ -48,6 +48,24 @@ impl Encode for Plain {
     }
 }
 
+// === impl LedgerHandle ===
+
+impl LedgerHandle {
+    /// Reads what the ledger holds for the tail.
+    pub(crate) async fn state(&self) -> Result<LedgerState, LedgerError> {
+        self.call(|ledger| Ok(ledger.read_state()?)).await
+    }
+
+    /// Makes the file refuse to grow, as on a full disk, or lets it grow again.
+    pub(crate) async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
+        let pages = if full { 1 } else { u32::MAX - 1 };
+        let limit = format!("PRAGMA max_page_count = {pages}");
+        let set =
+            move |ledger: &mut Ledger| Ok(ledger.connection.query_row(&limit, [], |_| Ok(()))?);
+        self.call(set).await
+    }
+}
+
 // === impl World ===
 
 impl World {
@@ -176,9 +194,8 @@ impl World {
     }
 
     pub(super) async fn deliver(&self, records: &[OutboxRecord]) {
-        let delivered = records.iter().map(|record| record.position).collect();
         self.settle(Settled {
-            delivered,
+            records: records.to_vec(),
             ..Settled::default()
         })
         .await;
@@ -436,8 +453,12 @@ async fn a_large_file_is_checked_in_part() {
 async fn a_file_cut_to_nothing_is_created_again_with_a_warning() {
     let mut world = World::new();
     world.page(0, 10).await;
+    // As if it was killed while a damaged file was set aside.
+    let log = world.path().with_file_name("state.db-wal");
+    let left = std::fs::read(&log).unwrap();
     world.open = None;
     std::fs::File::create(world.path()).unwrap();
+    std::fs::write(log, left).unwrap();
     let log = Captured::begin();
     world.restart();
     assert!(

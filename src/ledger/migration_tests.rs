@@ -151,9 +151,8 @@ async fn everything_in_an_old_file_stays() {
         let batch = ledger.outbox_batch(100, usize::MAX).await.unwrap();
         let expected = (4..30).map(|at| format!(r#"{{"id":"{}-{}"}}"#, at / 10, at % 10));
         assert!(settings::entries(&batch).into_iter().eq(expected));
-        let delivered = batch[..16].iter().map(|record| record.position).collect();
         let settled = Settled {
-            delivered,
+            records: batch[..16].to_vec(),
             ..Settled::default()
         };
         ledger.outbox_settle(settled).await.unwrap();

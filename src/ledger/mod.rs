@@ -27,7 +27,7 @@ pub use commit::LedgerState;
 pub use dead_letters::{DeadLetter, DeadLetters, DeadReason, Selection, StoredLetter};
 pub use look::{Beginning, Content, Look};
 pub use open::{OpenError, StatePath};
-pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Rejected, Settled};
+pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
 pub use series::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
 pub use tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
 pub use types::{
@@ -36,7 +36,7 @@ pub use types::{
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use outbox::{decompress, split, split_json};
-pub(crate) use series::label_value;
+pub(crate) use series::{label_value, type_label};
 pub(crate) use types::EventIds;
 
 use crate::util::changes::Changes;
@@ -90,6 +90,8 @@ pub struct Status {
     pub backlog: u64,
     /// When the oldest of them arrived.
     pub oldest: Option<Timestamp>,
+    /// Gaps in place of damaged pages.
+    pub gaps: u64,
     /// Dead letters in the file.
     pub dead_letters: u64,
     /// Records that became dead letters.
@@ -205,12 +207,6 @@ impl LedgerHandle {
         Ok(changes)
     }
 
-    /// Reads what the ledger holds for the tail.
-    #[cfg(test)]
-    pub(crate) async fn state(&self) -> Result<LedgerState, LedgerError> {
-        self.call(|ledger| Ok(ledger.read_state()?)).await
-    }
-
     /// Reports which of these entries the ledger holds.
     pub fn holds(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<bool> {
         let known = self
@@ -237,23 +233,6 @@ impl LedgerHandle {
     /// Returns the size of the largest page that is sure to fit below `--state.max-size`, in bytes.
     pub fn max_page_bytes(&self) -> usize {
         self.inner.size.page()
-    }
-
-    /// For tests: makes the file refuse to grow, as on a full disk, or lets it grow again.
-    ///
-    /// # Errors
-    /// If SQLite does not do it.
-    #[doc(hidden)]
-    pub async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
-        let pages = if full { 1 } else { u32::MAX - 1 };
-        self.call(move |ledger| {
-            Ok(ledger.connection.query_row(
-                &format!("PRAGMA max_page_count = {pages}"),
-                [],
-                |_| Ok(()),
-            )?)
-        })
-        .await
     }
 
     /// Completes when the file was found damaged. It can be used again after [`set_aside`](Self::set_aside) and a new

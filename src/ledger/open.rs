@@ -169,10 +169,10 @@ pub(super) fn open(settings: &Settings) -> Result<Opened, OpenError> {
     let exists = path.exists();
     let lock = lock(path)?;
     let io = |error: io::Error| OpenError::io(path, &error);
-    let header = Header::read(path).map_err(io)?;
+    let is_empty = path.metadata().map_err(io)?.len() == 0;
     // The lock file tells a file that was emptied from one whose creation failed.
     let was_used = lock.metadata().map_err(io)?.len() > 0;
-    let emptied = exists && was_used && header == Header::Empty;
+    let emptied = exists && was_used && is_empty;
     match open_checked(path, settings, emptied) {
         Ok(connection) => {
             if !was_used {
@@ -188,10 +188,12 @@ pub(super) fn open(settings: &Settings) -> Result<Opened, OpenError> {
                 recreated: emptied,
             })
         }
-        Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => match header {
-            Header::Ours => recreate(path, lock, settings, &error),
-            _ => Err(OpenError::Foreign(path.to_owned())),
-        },
+        Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => {
+            match is_ours(path).map_err(io)? {
+                true => recreate(path, lock, settings, &error),
+                false => Err(OpenError::Foreign(path.to_owned())),
+            }
+        }
         Err(error) => Err(error),
     }
 }
@@ -331,34 +333,16 @@ fn private() -> OpenOptions {
     options
 }
 
-/// What the first bytes of a file say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Header {
-    Empty,
-    Ours,
-    Other,
+/// Reports whether the first bytes of a file are those of ours.
+fn is_ours(path: &Path) -> io::Result<bool> {
+    let mut bytes = Vec::with_capacity(72);
+    File::open(path)?.take(72).read_to_end(&mut bytes)?;
+    let application = schema::APPLICATION_ID.to_be_bytes();
+    Ok(bytes.starts_with(b"SQLite format 3\0") && bytes.get(68..) == Some(&application[4..]))
 }
 
-// === impl Header ===
-
-impl Header {
-    fn read(path: &Path) -> io::Result<Self> {
-        let mut bytes = Vec::with_capacity(72);
-        File::open(path)?.take(72).read_to_end(&mut bytes)?;
-        let application = bytes.get(68..72).and_then(|id| id.try_into().ok());
-        Ok(if bytes.is_empty() {
-            Self::Empty
-        } else if bytes.starts_with(b"SQLite format 3\0")
-            && application.map(i32::from_be_bytes).map(i64::from) == Some(schema::APPLICATION_ID)
-        {
-            Self::Ours
-        } else {
-            Self::Other
-        })
-    }
-}
-
-/// Renames the file and what SQLite keeps beside it.
+/// Renames the file and what SQLite keeps beside it. An empty file takes its place at once, so that the next start reports the loss
+/// even if the process is killed on the way.
 fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let second = Timestamp::now().as_second();
     let names = (1..).map(|number| match number {
@@ -369,14 +353,17 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
         .into_iter()
         .find(|name| !name.exists())
         .unwrap_or_else(|| with_suffix(path, ".damaged"));
-    std::fs::rename(path, &aside)?;
+    // Some file systems have no links.
+    std::fs::hard_link(path, &aside).or_else(|_| std::fs::rename(path, &aside))?;
+    let empty = with_suffix(path, ".new");
+    private().open(&empty)?;
+    std::fs::rename(empty, path)?;
     for suffix in ["-wal", "-shm"] {
         match std::fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
-    private().open(path)?;
     Ok(aside)
 }
 

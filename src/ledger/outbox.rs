@@ -70,30 +70,15 @@ pub struct OutboxRecord {
     pub bytes: Bytes,
 }
 
-/// What became of records of the outbox.
+/// The records of a request, and what became of them.
 #[derive(Clone, Debug, Default)]
 pub struct Settled {
-    /// Delivered in the order of [`LedgerHandle::outbox_batch`](super::LedgerHandle::outbox_batch).
-    pub delivered: Vec<OutboxPosition>,
-    /// Rejected for good, likewise.
-    pub rejected: Vec<Rejected>,
-    /// A record that was delivered or rejected before its turn.
-    pub witness: Option<OutboxRecord>,
-}
-
-/// A record that becomes a dead letter.
-#[derive(Clone, Debug)]
-pub struct Rejected {
-    /// Its position before.
-    pub position: OutboxPosition,
-    /// When its page arrived.
-    pub arrived_at: Timestamp,
-    /// Why.
-    pub reason: DeadReason,
-    /// What the collector said.
-    pub message: String,
-    /// The record.
-    pub bytes: Bytes,
+    /// The oldest ones, in the order of [`LedgerHandle::outbox_batch`](super::LedgerHandle::outbox_batch), or a witness.
+    pub records: Vec<OutboxRecord>,
+    /// It was sent before its turn.
+    pub is_witness: bool,
+    /// Why they were rejected for good, and what the collector said; `None` if they were delivered.
+    pub rejected: Option<(DeadReason, String)>,
 }
 
 /// The records of one page.
@@ -103,30 +88,11 @@ pub(super) struct PageWriter {
     records: u32,
 }
 
-/// A page of the outbox, decompressed.
-#[derive(Clone, Debug)]
-pub(super) struct OpenPage {
-    page: i64,
-    records: Vec<Bytes>,
-}
-
 /// A page that cannot be read.
 struct DamagedPage {
     page: i64,
     arrived_at: Timestamp,
     error: String,
-}
-
-// === impl Settled ===
-
-impl Settled {
-    /// Returns the positions of the oldest records, which left in their order.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = OutboxPosition> {
-        let witness = self.witness.as_ref().map(|witness| witness.position);
-        let rejected = self.rejected.iter().map(|rejected| rejected.position);
-        let positions = self.delivered.iter().copied().chain(rejected);
-        positions.filter(move |position| Some(*position) != witness)
-    }
 }
 
 // === impl PageWriter ===
@@ -206,28 +172,18 @@ impl Ledger {
             if !fits && records.len() > max_records / 2 {
                 break;
             }
-            let open = match cached.take().filter(|open| open.page == page) {
-                Some(open) => open,
+            let open = match cached.take().filter(|(cached, _)| *cached == page) {
+                Some((_, open)) => open,
                 None => match self.open_page(row)? {
                     Ok(open) => open,
                     Err(_) if !records.is_empty() => break,
-                    Err(error) => {
-                        let damaged = DamagedPage {
-                            page,
-                            arrived_at,
-                            error,
-                        };
-                        return Ok(Err(damaged));
-                    }
+                    Err(damaged) => return Ok(Err(damaged)),
                 },
             };
-            for index in acknowledged..end {
-                let Some(record) = open.records.get(index as usize) else {
-                    continue;
-                };
+            for (index, record) in (0..end).zip(&open).skip(acknowledged as usize) {
                 let full = records.len() >= max_records || bytes + record.len() > max_bytes;
                 if full && !records.is_empty() {
-                    self.open_page = Some(open);
+                    self.open_page = Some((page, open));
                     return Ok(Ok(records));
                 }
                 bytes += record.len();
@@ -237,15 +193,25 @@ impl Ledger {
                     bytes: record.clone(),
                 });
             }
-            cached = Some(open);
         }
-        self.open_page = cached.filter(|_| !records.is_empty());
         Ok(Ok(records))
     }
 
     /// Reads a record that may be sent before its turn, this many after the oldest one.
     pub(super) fn witness(&mut self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
         self.check_fence()?;
+        loop {
+            match self.read_witness(skip)? {
+                Ok(record) => return Ok(record),
+                Err(damaged) => self.replace_by_gap(&damaged)?,
+            }
+        }
+    }
+
+    fn read_witness(
+        &self,
+        skip: usize,
+    ) -> rusqlite::Result<Result<Option<OutboxRecord>, DamagedPage>> {
         let held_above = self.held_above.unwrap_or(i64::MAX);
         let mut pages = self.connection.prepare_cached(
             "SELECT page, acknowledged, records - acknowledged FROM outbox WHERE page <= ?1 ORDER BY page",
@@ -254,7 +220,7 @@ impl Ledger {
         let mut skip = u32::try_from(skip).unwrap_or(u32::MAX);
         let position = loop {
             let Some(row) = rows.next()? else {
-                return Ok(None);
+                return Ok(Ok(None));
             };
             let (page, first, count): (_, u32, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
             if skip < count {
@@ -266,15 +232,16 @@ impl Ledger {
         let mut page = self.connection.prepare_cached(SELECT_PAGE)?;
         let mut rows = page.query([position.page])?;
         let Some(row) = rows.next()? else {
-            return Ok(None);
+            return Ok(Ok(None));
         };
         let arrived_at = timestamp(row.get(1)?);
-        let open = self.open_page(row)?.ok();
-        let record = open.and_then(|open| open.records.get(position.index as usize).cloned());
-        Ok(record.map(|bytes| OutboxRecord {
-            position,
-            arrived_at,
-            bytes,
+        Ok(self.open_page(row)?.map(|open| {
+            let record = open.get(position.index as usize).cloned();
+            record.map(|bytes| OutboxRecord {
+                position,
+                arrived_at,
+                bytes,
+            })
         }))
     }
 
@@ -294,14 +261,14 @@ impl Ledger {
         let Ok(mut open) = self.open_page(row)? else {
             return Ok(());
         };
-        open.records.truncate(count);
+        open.truncate(count);
         // The record is named by its bytes, so that this can be repeated.
         let index = witness.position.index as usize;
-        if open.records.get(index) != Some(&witness.bytes) {
+        if open.get(index) != Some(&witness.bytes) {
             return Ok(());
         }
-        open.records.remove(index);
-        let block = lz4_flex::compress_prepend_size(&open.records.concat());
+        open.remove(index);
+        let block = lz4_flex::compress_prepend_size(&open.concat());
         transaction
             .prepare_cached(
                 "UPDATE outbox SET records = records - 1, form = ?2, trace = NULL, block = ?3 WHERE page = ?1",
@@ -313,35 +280,37 @@ impl Ledger {
         Ok(())
     }
 
-    /// Decompresses a page; records of an older form are encoded.
-    fn open_page(&self, row: &Row<'_>) -> rusqlite::Result<Result<OpenPage, String>> {
-        let page = row.get(0)?;
+    /// Decompresses the records of a page; those of an older form are encoded.
+    fn open_page(&self, row: &Row<'_>) -> rusqlite::Result<Result<Vec<Bytes>, DamagedPage>> {
+        let (page, arrived_at) = (row.get(0)?, timestamp(row.get(1)?));
+        let (count, form): (u32, i64) = (row.get(3)?, row.get(4)?);
+        let trace: Option<Vec<u8>> = row.get(5)?;
         let block = row.get_ref(6)?.as_blob().map_err(rusqlite::Error::from)?;
-        let bytes = match decompress(block) {
-            Ok(bytes) => bytes,
-            Err(error) => return Ok(Err(error)),
+        let read = |bytes: Vec<u8>| {
+            let records = match form {
+                ENCODED => split(bytes.into()),
+                _ => split_json(&bytes, |kind, json| {
+                    let mut out = Vec::new();
+                    let record = RawRecord {
+                        kind,
+                        json,
+                        arrived_at,
+                        trace: trace.as_deref().and_then(trace_context),
+                    };
+                    self.settings.encoder.encode(&record, &mut out);
+                    out.into()
+                }),
+            };
+            let records = records.filter(|records| records.len() >= count as usize);
+            records.ok_or_else(|| "a record ends early".to_owned())
         };
-        let records = if row.get::<_, i64>(4)? == ENCODED {
-            split(bytes.into())
-        } else {
-            let arrived_at = timestamp(row.get(1)?);
-            let trace: Option<Vec<u8>> = row.get(5)?;
-            let trace = trace.as_deref().and_then(trace_context);
-            split_json(&bytes, |kind, json| {
-                let mut out = Vec::new();
-                let record = RawRecord {
-                    kind,
-                    json,
-                    arrived_at,
-                    trace,
-                };
-                self.settings.encoder.encode(&record, &mut out);
-                out.into()
-            })
-        };
-        Ok(records
-            .map(|records| OpenPage { page, records })
-            .ok_or_else(|| "a record ends early".to_owned()))
+        Ok(decompress(block)
+            .and_then(read)
+            .map_err(|error| DamagedPage {
+                page,
+                arrived_at,
+                error,
+            }))
     }
 
     /// The records of a damaged page are lost; a gap at the end of the outbox takes their place.
@@ -378,9 +347,9 @@ impl Ledger {
             "gap in the log records: {}; their events are counted",
             gap.message
         );
-        self.pending.push((Total::Gaps, 1));
         self.update_status(|status| {
             status.commits += 1;
+            status.gaps += 1;
             status.backlog = status.backlog.saturating_add_signed(1 - lost);
         });
         Ok(())
@@ -389,14 +358,16 @@ impl Ledger {
     /// Removes what was delivered or rejected.
     pub(super) fn settle(&mut self, settled: &Settled) -> Result<(), LedgerError> {
         let result = self.write_settled(settled);
-        if settled.witness.is_some() {
+        if settled.is_witness {
             // Its page may have changed.
             self.open_page = None;
         }
         match &result {
             Ok(()) => {
-                let left = settled.in_order().count() + usize::from(settled.witness.is_some());
-                self.dead_letters_added(settled.rejected.len());
+                let left = settled.records.len();
+                if settled.rejected.is_some() {
+                    self.dead_letters_added(left);
+                }
                 self.update_status(|status| {
                     status.commits += 1;
                     status.backlog = status.backlog.saturating_sub(left as u64);
@@ -411,37 +382,42 @@ impl Ledger {
     }
 
     fn write_settled(&self, settled: &Settled) -> Result<(), LedgerError> {
-        let mut positions: Vec<_> = settled.in_order().collect();
-        positions.sort_unstable();
         let transaction = self.begin()?;
-        if let Some(witness) = &settled.witness {
-            self.take_out(&transaction, witness)?;
-        }
-        for page in positions.chunk_by(|one, other| one.page == other.page) {
+        let pages = settled
+            .records
+            .chunk_by(|one, other| one.position.page == other.position.page);
+        for page in pages {
             let Some(last) = page.last() else { continue };
+            if settled.is_witness {
+                self.take_out(&transaction, last)?;
+                continue;
+            }
+            let position = params![last.position.page, last.position.index + 1];
             transaction
                 .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1 AND records > ?2")?
-                .execute(params![last.page, last.index + 1])?;
+                .execute(position)?;
             // To write the position first would take room that a full disk does not have.
             transaction
                 .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= ?2")?
-                .execute(params![last.page, last.index + 1])?;
+                .execute(position)?;
         }
-        let letters: Vec<DeadLetter> = settled
-            .rejected
-            .iter()
-            .map(|rejected| {
-                let (kind, raw) = self.settings.encoder.decode(&rejected.bytes);
-                DeadLetter {
-                    reason: rejected.reason,
-                    message: rejected.message.clone(),
-                    kind,
-                    arrived_at: rejected.arrived_at,
-                    raw,
-                }
-            })
-            .collect();
-        dead_letters::insert(&transaction, &letters)?;
+        if let Some((reason, message)) = &settled.rejected {
+            let letters: Vec<DeadLetter> = settled
+                .records
+                .iter()
+                .map(|record| {
+                    let (kind, raw) = self.settings.encoder.decode(&record.bytes);
+                    DeadLetter {
+                        reason: *reason,
+                        message: message.clone(),
+                        kind,
+                        arrived_at: record.arrived_at,
+                        raw,
+                    }
+                })
+                .collect();
+            dead_letters::insert(&transaction, &letters)?;
+        }
         transaction.commit()?;
         Ok(())
     }

@@ -16,14 +16,9 @@ fn malformed(number: u64, raw: String) -> Commit {
 
 fn rejected(record: &OutboxRecord) -> Settled {
     Settled {
-        rejected: vec![Rejected {
-            position: record.position,
-            arrived_at: record.arrived_at,
-            reason: DeadReason::Refused,
-            message: "no".to_owned(),
-            bytes: record.bytes.clone(),
-        }],
-        ..Settled::default()
+        records: vec![record.clone()],
+        is_witness: false,
+        rejected: Some((DeadReason::Refused, "no".to_owned())),
     }
 }
 
@@ -112,8 +107,9 @@ async fn a_witness_leaves_out_of_order() {
     }
     assert_eq!(json(&seen), raw(1, 7));
     let settled = Settled {
-        witness: Some(seen[1].clone()),
-        ..Settled::default()
+        records: vec![seen[1].clone()],
+        is_witness: true,
+        rejected: None,
     };
     // Written again after it was interrupted, it takes nothing else.
     for _ in 0..2 {
@@ -262,11 +258,67 @@ async fn a_damaged_page_is_a_gap_and_stops_no_other() {
     assert_eq!(taken, [raw(0, 10), raw(20, 30)].concat());
     let words = ["damaged_page", "10 log records"];
     assert!(words.iter().all(|words| gap.contains(words)), "{gap}");
+    // It is shown without another commit.
+    assert_eq!(world.ledger().status().gaps, 1);
     world.page(30, 1).await;
-    let numbers = (world.total(Total::Gaps), world.counted(), world.backlog());
-    assert_eq!(numbers, (1, 31, 1));
+    assert_eq!((world.counted(), world.backlog()), (31, 1));
     world.restart();
     assert_eq!(world.total(Total::Gaps), 1);
+}
+
+#[tokio::test]
+async fn a_page_that_lost_records_is_a_gap() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    let sql = "UPDATE outbox SET records = 12";
+    world.other().execute(sql, []).unwrap();
+    world.restart();
+    assert_eq!(world.drain().await.len(), 1);
+    assert_eq!((world.backlog(), world.ledger().status().oldest), (0, None));
+}
+
+#[tokio::test]
+async fn a_damaged_page_hides_no_witness() {
+    let mut world = World::new();
+    for first in [0, 1, 2] {
+        world.page(first, 1).await;
+    }
+    let sql = "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = ?1";
+    world.other().execute(sql, [2 * STRIDE]).unwrap();
+    let witness = world.ledger().outbox_witness(1).await.unwrap().unwrap();
+    assert_eq!(json(&[witness]), raw(2, 3));
+}
+
+/// The number of a page that was deleted is used again.
+#[tokio::test]
+async fn a_dead_letter_that_is_sent_again_is_not_taken_for_the_one_before_it() {
+    let mut world = World::new();
+    world.page(0, 2).await;
+    for record in world.batch(2).await {
+        world.settle(rejected(&record)).await;
+    }
+    for (letter, entry) in [(1, raw(0, 1)), (2, raw(1, 2))] {
+        let queue = "UPDATE dead_letters SET queued = 1 WHERE id = ?1";
+        world.other().execute(queue, [letter]).unwrap();
+        assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 1);
+        let batch = world.batch(10).await;
+        assert_eq!(json(&batch), entry);
+        world.deliver(&batch).await;
+    }
+}
+
+/// Pages of a range have lower places than those that arrived before.
+#[tokio::test]
+async fn the_oldest_record_is_the_one_that_arrived_first() {
+    let mut world = World::new();
+    let arrived = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
+    for (number, second) in [(1, 10), (0, 20)] {
+        let mut commit = page(number, 1, arrived(second));
+        (commit.place, commit.arrived_at) = (1 + number as i64, arrived(second));
+        world.commit(commit).await.unwrap();
+    }
+    let oldest = world.ledger().status().oldest;
+    assert_eq!(oldest, Some(arrived(10)));
 }
 
 #[tokio::test]

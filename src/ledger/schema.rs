@@ -115,6 +115,9 @@ CREATE TABLE outbox (
     trace        BLOB,
     block        BLOB NOT NULL
 ) STRICT;
+
+-- Pages below an open range arrive later than those above them.
+CREATE INDEX outbox_arrived ON outbox (arrived);
 ";
 
 /// Configures a connection, without writing to a file that is there.

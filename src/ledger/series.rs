@@ -286,12 +286,12 @@ impl Labels {
         actor: &Arc<str>,
         changes: &mut Changes,
     ) -> rusqlite::Result<()> {
-        let known = transaction
-            .prepare_cached("SELECT 1 FROM actors WHERE scheme = ?1 AND actor = ?2")?
-            .exists(params![self.scheme, &**actor])?;
-        if !known {
-            return Ok(());
-        }
+        let name: Option<Option<String>> = transaction
+            .prepare_cached("SELECT name FROM actors WHERE scheme = ?1 AND actor = ?2")?
+            .query_row(params![self.scheme, &**actor], |row| row.get(0))
+            .optional()?;
+        let Some(name) = name else { return Ok(()) };
+        changes.names.extend(name.map(|name| (actor.clone(), name)));
         // One look-up per type: by actor alone it would read the whole table for each actor of a flood.
         let mut count = transaction.prepare_cached(
             "SELECT count FROM events WHERE scheme = ?1 AND activity_type = ?2 AND actor = ?3",
@@ -350,7 +350,7 @@ impl Labels {
     }
 
     fn activity_type(&mut self, name: &str) -> Arc<str> {
-        let name = label_value(if name.is_empty() { UNKNOWN_TYPE } else { name });
+        let name = type_label(name);
         if let Some(known) = self.activity_types.get(&*name) {
             return known.clone();
         }
@@ -387,6 +387,15 @@ fn alike(commit: &Commit) -> impl Iterator<Item = (&NewEvent, bool, u64)> {
     groups
         .into_iter()
         .map(|((event, is_late), (_, number))| (event, is_late, number))
+}
+
+/// Returns the label value of an activity type.
+pub(crate) fn type_label(name: &str) -> String {
+    let label = label_value(name);
+    match label.is_empty() {
+        true => UNKNOWN_TYPE.to_owned(),
+        false => label,
+    }
 }
 
 /// Returns a text as a label value: on one line and of bounded length.

@@ -77,12 +77,13 @@ impl Size {
     }
 
     /// Reports whether one more page might not fit while `waiting` records wait. Known ids alone do not fill the file,
-    /// because they are pruned: only what goes away again may pause the tail.
+    /// because they are pruned: only what goes away again may pause the tail. A single record does not: if it is bad, the relay needs
+    /// another one to tell that from a collector that is broken.
     pub(super) fn is_full(&self, waiting: u64) -> bool {
         let file = (self.used.load(Ordering::Relaxed) + 2 * self.page)
             .max(self.bytes.load(Ordering::Relaxed));
         let log = self.wal_bytes.load(Ordering::Relaxed).max(self.log());
-        ((self.outbox && waiting > 0) || self.is_log_large()) && file + log > self.max
+        ((self.outbox && waiting > 1) || self.is_log_large()) && file + log > self.max
     }
 
     pub(super) fn start_tidying(&self) -> bool {

@@ -9,7 +9,9 @@ use crate::util::changes::TraceContext;
 use crate::util::{self, labels};
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct EventId(pub u64);
 
 /// A set of identities, with a hash that is faster than the standard library's.
@@ -100,7 +102,7 @@ pub struct Gap {
 }
 
 /// What one transaction changes. Everything that is `None` or empty stays as it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// When the page arrived, by this machine's clock.
     pub arrived_at: Timestamp,
@@ -193,16 +195,7 @@ impl Commit {
         Self {
             arrived_at: util::now(),
             server_time,
-            trace: None,
-            entries: Vec::new(),
-            place: 0,
-            top: false,
-            tail: None,
-            organization: None,
-            duplicates: 0,
-            filtered: 0,
-            gaps: Vec::new(),
-            recovered: false,
+            ..Self::default()
         }
     }
 }

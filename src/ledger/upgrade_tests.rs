@@ -109,9 +109,8 @@ async fn run(path: &Path, truth: &Truth, service: &Running) -> (Vec<String>, Met
     }
     ledger.replay_dead_letters().await.unwrap();
     let batch = ledger.outbox_batch(usize::MAX, usize::MAX).await.unwrap();
-    let delivered = batch.iter().map(|record| record.position).collect();
     let settled = Settled {
-        delivered,
+        records: batch.clone(),
         ..Settled::default()
     };
     ledger.outbox_settle(settled).await.unwrap();

@@ -6,12 +6,14 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use jiff::fmt::rfc2822;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use orgdata_api::parse_retry_after;
 use prost::Message;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tonic_types::RpcStatusExt;
 
 use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
@@ -21,6 +23,9 @@ use crate::util::{error_chain, location, sanitize};
 
 /// The media type of the protocol.
 const PROTOBUF: &str = "application/x-protobuf";
+
+/// The largest error in the form of the protocol that is decoded.
+const MAX_STATUS: usize = 64 * 1024;
 
 /// An answer of any status.
 #[derive(Debug)]
@@ -106,7 +111,13 @@ async fn exchange(
         headers: std::mem::take(response.headers_mut()),
         body: Vec::new(),
     };
-    while let Some(chunk) = response.chunk().await? {
+    loop {
+        let chunk = match response.chunk().await {
+            Ok(Some(chunk)) => chunk,
+            // The status of an error says enough.
+            Err(error) if answer.status.is_success() => return Err(error),
+            _ => break,
+        };
         // A longer answer does not belong to the protocol.
         let room = MAX_ANSWER - answer.body.len();
         answer.body.extend(chunk.iter().take(room));
@@ -121,6 +132,23 @@ fn compress(body: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::default());
     encoder.write_all(body).ok()?;
     encoder.finish().ok()
+}
+
+/// The protocol's answer in JSON, which some servers send whatever they are asked in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct JsonAnswer<'a> {
+    #[serde(borrow)]
+    partial_success: Option<JsonPartial<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonPartial<'a> {
+    #[serde(borrow)]
+    rejected_log_records: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error_message: Option<&'a RawValue>,
 }
 
 // === impl Answer ===
@@ -140,8 +168,8 @@ impl Answer {
                 None => self.not_otlp(secrets),
             };
         }
-        let is_protobuf = self.content_type().starts_with(PROTOBUF);
-        let status = tonic_types::Status::decode(self.body.as_slice());
+        let is_status = self.content_type().starts_with(PROTOBUF) && self.body.len() <= MAX_STATUS;
+        let status = is_status.then(|| tonic_types::Status::decode(self.body.as_slice()));
         let (words, delay) = match (status, self.header(LOCATION)) {
             (_, Some(address)) if self.status.is_redirection() => {
                 let place = location(address, secrets);
@@ -150,15 +178,17 @@ impl Answer {
                 );
                 (words, None)
             }
-            (Ok(status), _) if is_protobuf => {
+            (Some(Ok(status)), _) => {
                 let delay = status.get_details_retry_info().and_then(|i| i.retry_delay);
                 (sanitize(&status.message, secrets), delay)
             }
             _ => (sanitize(&self.text(), secrets), None),
         };
+        let date = self.header(DATE).and_then(|date| rfc2822::parse(date).ok());
+        let now = date.map_or_else(SystemTime::now, |date| date.timestamp().into());
         let retry_after = self
             .header(RETRY_AFTER)
-            .and_then(|text| parse_retry_after(text, SystemTime::now()));
+            .and_then(|text| parse_retry_after(text, now));
         verdict::of_http(self.status.as_u16(), &words, retry_after.or(delay))
     }
 
@@ -169,21 +199,15 @@ impl Answer {
         }
         match self.content_type().as_str() {
             kind if kind.starts_with("application/json") => {
-                // Some servers answer in JSON whatever they are asked in.
-                let answer: Value = serde_json::from_slice(&self.body).ok()?;
-                let known = |key: &String| key == "partialSuccess";
-                if !answer.as_object()?.keys().all(known) {
-                    return None;
-                }
-                let partial = &answer["partialSuccess"];
-                // 64-bit integers are strings in the JSON of protobuf.
-                let rejected = match &partial["rejectedLogRecords"] {
-                    Value::String(digits) => digits.parse().ok()?,
-                    Value::Null => 0,
-                    number => number.as_i64()?,
-                };
-                let message = partial["errorMessage"].as_str().unwrap_or_default();
-                Some((rejected, message.to_owned()))
+                let answer: JsonAnswer<'_> = serde_json::from_slice(&self.body).ok()?;
+                let partial = answer.partial_success.unwrap_or_default();
+                // 64-bit integers may be strings in the JSON of protobuf, and fractions. All is rejected if the number cannot be read.
+                let rejected = partial.rejected_log_records.map_or(0, |number| {
+                    let number: Result<f64, _> = number.get().trim_matches('"').parse();
+                    number.map_or(i64::MAX, |number| number as i64)
+                });
+                let message = partial.error_message.map(RawValue::get).unwrap_or_default();
+                Some((rejected, serde_json::from_str(message).unwrap_or_default()))
             }
             kind if kind.starts_with("text/") => None,
             _ => {

@@ -58,6 +58,31 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
             json(r#"{"partialSuccess":{"rejectedLogRecords":3}}"#),
             "partly partly_rejected",
         ),
+        // The JSON of protobuf allows these, and what cannot be read was not accepted.
+        (
+            200,
+            JSON,
+            json(r#"{"partialSuccess":{"rejectedLogRecords":3.0}}"#),
+            "partly partly_rejected",
+        ),
+        (
+            200,
+            JSON,
+            json(r#"{"partialSuccess":{"rejectedLogRecords":"3e0","errorMessage":7}}"#),
+            "partly partly_rejected",
+        ),
+        (
+            200,
+            JSON,
+            json(r#"{"partialSuccess":{"rejectedLogRecords":"many"}}"#),
+            "partly partly_rejected",
+        ),
+        (
+            200,
+            JSON,
+            json(r#"{"partialSuccess":null}"#),
+            "acknowledged",
+        ),
         (200, JSON, json(r#"{"error":"no tenant"}"#), "hold not_otlp"),
         (200, JSON, json("[]"), "hold not_otlp"),
         (
@@ -132,6 +157,10 @@ fn the_delay_is_in_the_header_or_in_the_status() {
     busy.headers
         .insert(RETRY_AFTER, soon.parse().expect("a value"));
     assert!(delay(&busy).is_some_and(|wait| (80..=90).contains(&wait.as_secs())));
+    // By the collector's clock, if it says its time.
+    let ahead = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(600));
+    busy.headers.insert(DATE, ahead.parse().expect("a value"));
+    assert_eq!(delay(&busy), Some(Duration::ZERO));
     let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(7)));
     let status = tonic::Status::with_error_details(tonic::Code::Unavailable, "busy", details);
     let status = answer(503, PROTOBUF, status.details().to_vec());

@@ -29,9 +29,7 @@ use super::sender::Export;
 use super::settings::Settings;
 use super::verdict::{FailureReason, Refusal, Verdict};
 use crate::health::Health;
-use crate::ledger::{
-    DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Rejected, Settled,
-};
+use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxRecord, Settled};
 use crate::metrics::{Loop, Loops, OtlpMetrics};
 use crate::util::{self, Backoff, shown_duration};
 
@@ -120,14 +118,6 @@ pub struct Relay<O, S> {
     answered_at: Option<Instant>,
 }
 
-/// A request and its records.
-#[derive(Debug)]
-struct Batch {
-    records: Vec<OutboxRecord>,
-    /// A newer record, ahead of its turn.
-    is_witness: bool,
-}
-
 /// The search for a bad record.
 #[derive(Debug, Default)]
 struct Search {
@@ -135,11 +125,13 @@ struct Search {
     suspects: usize,
     /// Another record was accepted since the search began or was interrupted.
     accepted: bool,
+    /// A witness was accepted after the oldest record had been refused alone.
+    is_witnessed: bool,
     /// How often the oldest record was refused alone, with another one accepted.
     strikes: u32,
     /// The oldest record was refused alone, and the witness is next.
-    refused_alone: Option<(OutboxPosition, Refusal)>,
-    /// How many records after the oldest one the next witness is.
+    refused_alone: Option<Refusal>,
+    /// How many records there are between the oldest one and the next witness.
     witness: usize,
     /// Those at growing distances were all refused, and each record is tried.
     is_thorough: bool,
@@ -244,6 +236,10 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             Ok(Err(next)) => return next,
             Err(error) => return self.ledger_failed("read from", &error),
         };
+        if std::mem::take(&mut self.ledger_failed) {
+            tracing::info!("the state file works again");
+            self.loops.success(Loop::Otlp);
+        }
         if batch.records.is_empty() {
             return self.idle().await;
         }
@@ -259,25 +255,21 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     }
 
     /// Returns the records of the next request, or what to do without one.
-    async fn next_batch(&mut self) -> Result<Result<Batch, Next>, O::Error> {
-        if let Some((oldest, refusal)) = self.search.refused_alone.take() {
-            loop {
-                match self.outbox.witness(self.search.witness).await? {
-                    Some(witness) if witness.position != oldest => {
-                        return Ok(Ok(Batch {
-                            records: vec![witness],
-                            is_witness: true,
-                        }));
-                    }
-                    Some(_) => self.search.next_witness(),
-                    None => {
-                        self.search.witness = 0;
-                        self.search.is_thorough ^= true;
-                        if !self.search.is_thorough {
-                            return Ok(Err(self.hold(&refusal)));
-                        }
-                    }
-                }
+    async fn next_batch(&mut self) -> Result<Result<Settled, Next>, O::Error> {
+        while self.search.refused_alone.is_some() {
+            if let Some(witness) = self.outbox.witness(1 + self.search.witness).await? {
+                return Ok(Ok(Settled {
+                    records: vec![witness],
+                    is_witness: true,
+                    rejected: None,
+                }));
+            }
+            self.search.witness = 0;
+            self.search.is_thorough ^= true;
+            if !self.search.is_thorough
+                && let Some(refusal) = self.search.refused_alone.take()
+            {
+                return Ok(Err(self.hold(&refusal)));
             }
         }
         let records = match self.search.suspects {
@@ -285,9 +277,9 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             suspects => (suspects / 2).clamp(1, self.records.now),
         };
         let bytes = self.bytes.now.saturating_sub(self.envelope.size());
-        Ok(Ok(Batch {
+        Ok(Ok(Settled {
             records: self.outbox.batch(records, bytes).await?,
-            is_witness: false,
+            ..Settled::default()
         }))
     }
 
@@ -323,8 +315,11 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         }
     }
 
-    fn act(&mut self, batch: Batch, verdict: Verdict) -> Next {
+    fn act(&mut self, batch: Settled, verdict: Verdict) -> Next {
         let count = batch.records.len();
+        if batch.is_witness && !matches!(verdict, Verdict::Hold(_)) {
+            self.search.refused_alone = None;
+        }
         match verdict {
             Verdict::Acknowledged { warning } => self.accepted(batch, warning),
             Verdict::PartlyRejected { rejected, message } => {
@@ -358,13 +353,14 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
                     // record either, which says nothing about larger requests.
                     self.records.exceeded(count);
                 }
-                self.search.interrupt();
+                // What was accepted before says nothing about later refusals.
+                self.search.accepted = false;
                 self.hold(&refusal)
             }
         }
     }
 
-    fn accepted(&mut self, batch: Batch, warning: Option<String>) -> Next {
+    fn accepted(&mut self, batch: Settled, warning: Option<String>) -> Next {
         // Some collectors repeat a warning with every request.
         if let Some(warning) = warning.filter(|warning| self.warning.as_ref() != Some(warning)) {
             tracing::warn!("the collector accepted log records with a warning: {warning}");
@@ -379,28 +375,21 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             self.metrics.acknowledged(page.len() as u64, delay);
         }
         self.search.accepted = true;
-        if batch.is_witness {
-            self.unsettled = Some(Settled {
-                witness: batch.records.into_iter().next_back(),
-                ..Settled::default()
-            });
-        } else {
+        self.search.is_witnessed |= batch.is_witness;
+        if !batch.is_witness {
             self.search.leave(batch.records.len());
             self.records.succeeded();
             self.bytes.succeeded();
-            let positions = batch.records.iter().map(|record| record.position);
-            self.unsettled = Some(Settled {
-                delivered: positions.collect(),
-                ..Settled::default()
-            });
         }
+        self.unsettled = Some(batch);
         Next::Now
     }
 
-    fn partly_rejected(&mut self, batch: Batch, rejected: u64, message: &str) -> Next {
+    fn partly_rejected(&mut self, batch: Settled, rejected: u64, message: &str) -> Next {
         let count = batch.records.len();
         let rejected = rejected.min(count as u64);
         self.metrics.records_rejected.inc_by(rejected);
+        self.metrics.records_sent.inc_by(count as u64 - rejected);
         tracing::warn!(
             "the collector rejected {rejected} of {count} log records without saying which; all of them are now dead letters: {message}"
         );
@@ -408,7 +397,10 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             self.search.leave(count);
             self.records.shrink(count / 4);
         }
-        self.reject(batch, DeadReason::PartlyRejected, message);
+        self.unsettled = Some(Settled {
+            rejected: Some((DeadReason::PartlyRejected, message.to_owned())),
+            ..batch
+        });
         self.rejections += 1;
         // One rejection may be an accident. A collector that rejects everything must not empty the outbox at full speed.
         if self.rejections == 1 {
@@ -419,11 +411,10 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     }
 
     /// The oldest record was refused alone.
-    fn refused_alone(&mut self, batch: Batch, refusal: Refusal, reason: DeadReason) -> Next {
+    fn refused_alone(&mut self, batch: Settled, refusal: Refusal, reason: DeadReason) -> Next {
         self.search.begin_or_continue(1);
-        if !self.search.accepted {
-            let oldest = batch.records[0].position;
-            self.search.refused_alone = Some((oldest, refusal));
+        if !self.search.accepted && !self.search.is_witnessed {
+            self.search.refused_alone = Some(refusal);
             return Next::Now;
         }
         self.search.strikes += 1;
@@ -431,6 +422,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             // The collector may have begun to fail: the last refusal needs an acceptance of its own, if there is another record.
             let is_last = self.search.strikes + 1 == STRIKES;
             self.search.accepted = !is_last || self.outbox.backlog() == 1;
+            self.search.is_witnessed = false;
             return self.hold(&refusal);
         }
         tracing::warn!(
@@ -444,25 +436,11 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             ..Search::default()
         };
         self.records.succeeded();
-        self.reject(batch, reason, &refusal.message);
-        Next::Now
-    }
-
-    /// The records become dead letters.
-    fn reject(&mut self, batch: Batch, reason: DeadReason, message: &str) {
-        let witness = batch.records.last().cloned();
-        let rejected = batch.records.into_iter().map(|record| Rejected {
-            position: record.position,
-            arrived_at: record.arrived_at,
-            reason,
-            message: message.to_owned(),
-            bytes: record.bytes,
-        });
         self.unsettled = Some(Settled {
-            rejected: rejected.collect(),
-            witness: witness.filter(|_| batch.is_witness),
-            ..Settled::default()
+            rejected: Some((reason, refusal.message)),
+            ..batch
         });
+        Next::Now
     }
 
     /// Writes the outcome of the last request.
@@ -475,10 +453,6 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         self.in_doubt = false;
         written?;
         self.unsettled = None;
-        if std::mem::take(&mut self.ledger_failed) {
-            tracing::info!("the state file is written again");
-            self.loops.success(Loop::Otlp);
-        }
         Ok(())
     }
 
@@ -540,21 +514,16 @@ impl Search {
     /// The oldest records left the outbox.
     fn leave(&mut self, records: usize) {
         self.suspects = self.suspects.saturating_sub(records);
-        (self.strikes, self.witness, self.is_thorough) = (0, 0, false);
+        (self.strikes, self.witness) = (0, 0);
+        (self.is_witnessed, self.is_thorough) = (false, false);
     }
 
-    /// The witness was refused, or is the oldest record itself.
+    /// The witness was refused.
     fn next_witness(&mut self) {
         self.witness += match self.is_thorough {
             true => 1,
             false => 1 + self.witness / 4,
         };
-    }
-
-    /// Something else failed: what was accepted before says nothing about later refusals.
-    fn interrupt(&mut self) {
-        self.accepted = false;
-        self.strikes = 0;
     }
 }
 

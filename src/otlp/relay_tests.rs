@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
-use crate::ledger::{Encode, RawRecord, RecordKind};
+use crate::ledger::{Encode, OutboxPosition, RawRecord, RecordKind};
 use crate::otlp::{Flags, RecordEncoder, Target};
 use crate::telemetry::captured::Captured;
 
@@ -19,7 +19,7 @@ use crate::telemetry::captured::Captured;
 #[derive(Default)]
 struct Memory {
     records: Mutex<Vec<OutboxRecord>>,
-    dead: Mutex<Vec<Rejected>>,
+    dead: Mutex<Vec<(DeadReason, OutboxRecord)>>,
     changed: Notify,
     fails_to_write: Mutex<bool>,
     fails_to_read: Mutex<bool>,
@@ -41,6 +41,8 @@ struct Collector {
     /// It refuses what is so much older than the newest record that it has.
     window: Mutex<Option<usize>>,
     panics: Mutex<bool>,
+    /// Each request of this number fails.
+    limits: Mutex<Option<usize>>,
     /// The ids of each request, and when it came.
     requests: Mutex<Vec<(Instant, Vec<usize>)>>,
     received: Mutex<Vec<usize>>,
@@ -89,7 +91,9 @@ impl Memory {
 
     fn dead_ids(&self) -> Vec<usize> {
         let dead = self.dead.lock().expect("lock");
-        dead.iter().map(|d| d.position.index as usize).collect()
+        dead.iter()
+            .map(|(_, dead)| dead.position.index as usize)
+            .collect()
     }
 }
 
@@ -120,20 +124,16 @@ impl Outbox for Arc<Memory> {
         if *self.fails_to_write.lock().expect("lock") {
             return Err("disk full");
         }
-        let rejected = settled.rejected.iter().map(|rejected| rejected.position);
-        let witness = settled.witness.as_ref().map(|witness| witness.position);
         let mut records = self.records.lock().expect("lock");
-        let waiting = records.iter().map(|record| record.position);
-        assert!(
-            settled
-                .in_order()
-                .zip(waiting)
-                .all(|(gone, oldest)| gone == oldest)
-        );
-        let gone = settled.delivered.iter().copied().chain(witness);
-        let gone: BTreeSet<OutboxPosition> = gone.chain(rejected).collect();
+        let position = |record: &OutboxRecord| record.position;
+        let gone: BTreeSet<OutboxPosition> = settled.records.iter().map(position).collect();
+        let oldest = records.iter().take(gone.len()).map(position);
+        assert!(settled.is_witness || oldest.eq(settled.records.iter().map(position)));
         records.retain(|record| !gone.contains(&record.position));
-        self.dead.lock().expect("lock").extend(settled.rejected);
+        if let Some((reason, _)) = settled.rejected {
+            let dead = settled.records.into_iter().map(|record| (reason, record));
+            self.dead.lock().expect("lock").extend(dead);
+        }
         Ok(())
     }
 
@@ -165,7 +165,11 @@ impl Export for Arc<Collector> {
         let is_probe = ids.is_empty();
         let mut requests = self.requests.lock().expect("lock");
         requests.push((Instant::now(), ids.clone()));
+        let (number, limits) = (requests.len(), *self.limits.lock().expect("lock"));
         drop(requests);
+        if limits.is_some_and(|limits| number.is_multiple_of(limits)) {
+            return hold(FailureReason::Unavailable);
+        }
         assert!(!*self.panics.lock().expect("lock"), "a library panics");
         let is_at_least = |limit: &Mutex<Option<usize>>, value| {
             limit
@@ -353,7 +357,7 @@ async fn a_bad_record_is_rejected_with_few_requests_and_no_other() {
             let mut bench = Bench::new(1024, 512).bad([position]).refuses_with(refusal);
             bench.until_idle().await;
             assert_eq!(bench.outbox.dead_ids(), [position]);
-            assert_eq!(bench.outbox.dead.lock().expect("lock")[0].reason, dead);
+            assert_eq!(bench.outbox.dead.lock().expect("lock")[0].0, dead);
             let requests = bench.requests();
             let most = if dead == DeadReason::TooLarge { 40 } else { 26 };
             assert!(
@@ -507,6 +511,21 @@ async fn a_hold_during_a_search_rejects_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_bad_record_is_found_although_requests_fail_regularly() {
+    for refusal in [FailureReason::BadRecord, FailureReason::ServerError] {
+        for every in 2..6 {
+            let mut bench = Bench::new(40, 8)
+                .bad([0, 17])
+                .refuses_with(suspect(refusal));
+            *bench.collector.limits.lock().expect("lock") = Some(every);
+            bench.until_idle().await;
+            assert_eq!(bench.outbox.dead_ids(), [0, 17], "{refusal:?}, {every}");
+            assert_eq!(bench.received_sorted(), all_but(40, &[0, 17]));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_accepted_before_an_outage_or_a_search_condemns_nothing() {
     for (bad, is_search) in [(None, false), (Some(3), true)] {
         let mut bench = Bench::new(8, 4).bad(bad);
@@ -616,7 +635,9 @@ async fn a_partial_rejection_is_never_sent_again_and_the_next_request_is_smaller
     assert_eq!(bench.outbox.dead_ids(), (0..400).collect::<Vec<_>>());
     assert_eq!(bench.received(), (400..1000).collect::<Vec<_>>());
     assert_eq!(bench.requests()[1].1.len(), 100);
-    assert_eq!(bench.metrics.records_rejected.get(), 2);
+    let metrics = &bench.metrics;
+    let (sent, rejected) = (metrics.records_sent.get(), metrics.records_rejected.get());
+    assert_eq!((sent, rejected), (998, 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -710,7 +731,7 @@ async fn a_state_file_that_cannot_be_written_makes_nothing_go_out_twice() {
     let lines = log.lines();
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
     assert_eq!(count("cannot write to the state file: disk full"), 1);
-    assert_eq!(count("the state file is written again"), 1);
+    assert_eq!(count("the state file works again"), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -111,12 +111,13 @@ pub(super) fn of_grpc(code: Code, words: &str, retry_after: Option<Duration>) ->
         Code::ResourceExhausted => R::RateLimited,
         Code::InvalidArgument => R::BadRecord,
         Code::Internal if words.contains("h2 protocol error") => R::Connect,
-        Code::Internal => R::ServerError,
+        Code::Unknown if words.contains("grpc-status") => R::NotOtlp,
+        // What a server makes of an exception, as of 500 over HTTP.
+        Code::Internal | Code::Unknown => R::ServerError,
         Code::Cancelled | Code::DeadlineExceeded => R::Timeout,
         Code::Unauthenticated | Code::PermissionDenied => R::Unauthorized,
         Code::Unimplemented | Code::NotFound => R::NotFound,
         Code::Unavailable | Code::Aborted | Code::DataLoss => R::Unavailable,
-        Code::Unknown if words.contains("grpc-status") => R::NotOtlp,
         _ => R::Other,
     };
     let status = match reason {

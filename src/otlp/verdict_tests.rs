@@ -116,14 +116,14 @@ fn every_grpc_status_has_a_verdict() {
             "hold unauthorized",
         ),
         (
-            &[
-                C::Unknown,
-                C::OutOfRange,
-                C::FailedPrecondition,
-                C::AlreadyExists,
-            ],
+            &[C::OutOfRange, C::FailedPrecondition, C::AlreadyExists],
             "",
             "hold other",
+        ),
+        (
+            &[C::Unknown, C::Internal],
+            "Exception calling application: 'id'",
+            "suspect server_error",
         ),
     ] {
         for code in codes {

@@ -213,9 +213,8 @@ impl Bench {
         self.look_for_beginning().await;
         let records = self.ledger().outbox_batch(usize::MAX, usize::MAX).await;
         let records = records.unwrap();
-        let delivered = records.iter().map(|record| record.position).collect();
         let settled = Settled {
-            delivered,
+            records: records.clone(),
             ..Settled::default()
         };
         if !records.is_empty() {

@@ -16,7 +16,6 @@ use crate::audit::Event;
 use crate::commands::print;
 use crate::ledger::{
     self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind, StatePath,
-    UNKNOWN_TYPE,
 };
 use crate::util::{counted, lock, one_line};
 
@@ -91,10 +90,7 @@ impl Encode for Counter {
         let (RecordKind::Entry, Ok(event)) = (record.kind, entry.event) else {
             return;
         };
-        let activity_type = match event.activity_type.as_str() {
-            "" => UNKNOWN_TYPE.to_owned(),
-            name => ledger::label_value(name),
-        };
+        let activity_type = ledger::type_label(&event.activity_type);
         let mut counts = lock(&self.counts);
         let actor = self.label.label(event.actor.as_ref());
         let actor = actor.map(|actor| counts.actor(actor, self.max_actors));
