@@ -44,9 +44,6 @@ const MAX_FAILING: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// It has also failed so often in a row since the start of the process, which may have been away for long.
 const MIN_FAILURES: u32 = 20;
 
-/// An entry that is dated further in the future says nothing about the service's clock.
-const MAX_SKEW: SignedDuration = SignedDuration::from_hours(1);
-
 /// The least [`Limits::silence`].
 pub const MIN_SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
@@ -188,7 +185,7 @@ struct Reread {
     /// When the cursor was received, and the oldest creation time above it.
     received_at: Timestamp,
     oldest: Option<Timestamp>,
-    /// As in [`Range`].
+    /// The limits of the consecutive pages that were entirely older than the floor, added up.
     older: u32,
 }
 
@@ -248,9 +245,7 @@ impl Ranges {
         if reread_due && !self.state.filters_changed && !self.is_catching_up() {
             return request(Task::Reread, None, range_limit);
         }
-        let range = self
-            .open(RangeKind::CatchUp)
-            .or(self.open(RangeKind::History))?;
+        let range = self.open()?;
         match &self.find {
             Some(find) if find.range == range.id => {
                 let before = find.cursor.as_ref().map(|(cursor, _)| cursor.clone());
@@ -293,14 +288,10 @@ impl Ranges {
     }
 
     /// Notes that the filters changed: entries that only the new ones show are not taken.
-    pub fn change_filters(&mut self, filters: &str, newest: Option<Timestamp>) {
+    pub fn change_filters(&mut self, filters: &str) {
         self.state.filters = filters.to_owned();
         let first_sync_at = self.state.first_sync.as_ref().map(|first| first.at);
-        let last_contact = self.state.last_poll_at.max(first_sync_at);
-        let is_possible = |newest: &Timestamp| {
-            last_contact.is_none_or(|last| newest.duration_since(last) <= MAX_SKEW)
-        };
-        self.state.filter_floor = last_contact.max(newest.filter(is_possible));
+        self.state.filter_floor = self.state.last_poll_at.max(first_sync_at);
         for range in &mut self.state.ranges {
             // Neither what was read last nor what is known below it needs to match the new filters.
             (range.filters_changed, range.expected) = (true, false);
@@ -356,7 +347,10 @@ impl Ranges {
             }
             Task::Find(id) => {
                 self.limit = (self.limit / 2).max(MIN_LIMIT);
-                if refused && request.before.is_some() {
+                self.failures += 1;
+                // The cursor of the search may have expired as well.
+                let lost = refused || self.failures.is_multiple_of(FAILURES_BEFORE_FIND);
+                if lost && request.before.is_some() {
                     self.find = None;
                 }
                 return self.expire(id, now);
@@ -418,22 +412,26 @@ impl Ranges {
         is_higher
     }
 
-    /// Adds a page to the consecutive ones that were entirely older than the floor.
-    fn older(&self, older: u32, is_older: bool) -> u32 {
-        match is_older {
-            true => older.saturating_add(self.limit.max(MIN_LIMIT)),
-            false => 0,
-        }
-    }
-
-    /// Reports whether nothing above the floor is expected below: some old entries may stand above newer ones, but not two full pages.
+    /// Reports whether nothing above the floor is expected below so many older entries in a row: some may stand above newer ones, but not
+    /// two full pages.
     fn is_past_floor(&self, older: u32) -> bool {
         older >= 2 * self.limits.page_size.max(MIN_LIMIT)
     }
 
-    /// Returns the newest open range of a kind.
-    fn open(&self, kind: RangeKind) -> Option<&Range> {
-        self.state.ranges.iter().rfind(|range| range.kind == kind)
+    /// Returns the newest open range, those of history last. One that failed is read in turn with the others, but not while its place is
+    /// looked for.
+    fn open(&self) -> Option<&Range> {
+        let of_kind = |kind| {
+            let ranges = self.state.ranges.iter().rev();
+            ranges.filter(move |range| range.kind == kind)
+        };
+        let mut ranges = of_kind(RangeKind::CatchUp).chain(of_kind(RangeKind::History));
+        let (failing, failures) = self.failing;
+        let is_next = |range: &&Range| match &self.find {
+            Some(find) => find.range == range.id,
+            None => failures == 0 || range.id != failing,
+        };
+        ranges.clone().find(is_next).or_else(|| ranges.next())
     }
 
     /// Reports whether events since the start or the last poll are still to be read.

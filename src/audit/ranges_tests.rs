@@ -35,6 +35,8 @@ struct Killed;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Expired {
     Refused,
+    /// As if the page could not be read.
+    Fails,
     Ignored,
     Empty,
 }
@@ -136,6 +138,11 @@ impl Service {
         // The newest page cannot be distinguished from an older one if times are in no order.
         let expired = [Expired::Refused, Expired::Empty, Expired::Ignored];
         let expired = expired[rng.usize(..if by_arrival { 2 } else { 3 })];
+        // Drawn apart, so that kept seeds stay what they were.
+        let expired = match rng.clone().u8(..8) {
+            0 => Expired::Fails,
+            _ => expired,
+        };
         Self {
             entries: Vec::new(),
             clock: 1000,
@@ -233,6 +240,7 @@ impl Service {
                             });
                 }
                 Expired::Refused => return Err(Failure::Refused),
+                Expired::Fails => return Err(Failure::Temporary),
                 Expired::Ignored => {}
                 Expired::Empty => is_empty = true,
             }
@@ -797,21 +805,84 @@ fn what_is_deleted_below_a_range_is_a_gap() {
 #[test]
 fn a_few_old_entries_do_not_end_a_history() {
     let hour = Duration::from_secs(3600);
-    let mut world = World::by_arrival(4, Start::Ago(hour));
-    for (count, age) in [(20, 0), (4, 10_000), (12, 0)] {
-        for _ in 0..count {
-            world.service.add(age);
+    for (failing, cap) in [(3, 100), (0, 2)] {
+        let mut world = World::by_arrival(4, Start::Ago(hour));
+        world.service.cap = cap;
+        for (count, age) in [(20, 0), (4, 10_000), (12, 0)] {
+            for _ in 0..count {
+                world.service.add(age);
+            }
+        }
+        world.round(false, false).ok();
+        world.service.failing = failing;
+        for _ in 0..failing {
+            world.round(false, false).ok();
+        }
+        world.catch_up();
+        let is_missing =
+            |entry: &&Entry| !world.is_taken(entry) && world.service.clock == entry.created;
+        let missing = world.service.entries.iter().filter(is_missing).count();
+        assert_eq!(missing, 0, "{failing} failures, pages of {cap}");
+    }
+}
+
+/// The others were not read until it was given up, seven days later.
+#[test]
+fn a_range_that_cannot_be_read_does_not_stop_the_others() {
+    let mut world = World::by_arrival(2, Start::Now);
+    world.service.add(0);
+    world.round(false, false).ok();
+    for _ in 0..2 {
+        (0..9).for_each(|_| world.service.add(0));
+        // A poll, and the newest page.
+        for poll in [true, false] {
+            world.round(poll, false).ok();
         }
     }
-    world.round(false, false).ok();
-    world.service.failing = 3;
-    for _ in 0..3 {
-        world.round(false, false).ok();
+    let ids: Vec<i64> = world
+        .exporter
+        .state
+        .ranges
+        .iter()
+        .map(|range| range.id)
+        .collect();
+    let [older, newer] = ids[..] else {
+        panic!("{ids:?}");
+    };
+    for _ in 0..30 {
+        let ranges = &mut world.exporter.ranges;
+        let request = ranges.request(false, false).expect("a range");
+        if request.task == Task::Range(newer) {
+            ranges.failed(&request, Cause::Page, Timestamp::now());
+        } else if world.round(false, false).is_err() {
+            panic!("nothing happens");
+        }
+        if world.exporter.state.range(older).is_none() {
+            return;
+        }
     }
+    panic!("{:?}", world.exporter.ranges);
+}
+
+/// It began at the same time for ever, above an entry that fails.
+#[test]
+fn a_re_read_leaves_out_what_could_not_be_read_for_seven_days() {
+    let mut world = World::by_arrival(4, Start::Now);
+    (0..40).for_each(|_| world.service.add(0));
+    world.round(false, false).ok();
+    world.service.clock += 8 * 24 * 3600;
+    (0..12).for_each(|_| world.service.add(0));
     world.catch_up();
-    let is_missing =
-        |entry: &&Entry| !world.is_taken(entry) && world.service.clock == entry.created;
-    assert_eq!(world.service.entries.iter().filter(is_missing).count(), 0);
+    let started = world.exporter.ranges.state.reread_at;
+    for _ in 0..12 {
+        // What is older than that fails.
+        let before = world.exporter.ranges.request(false, true);
+        let is_old = before.and_then(|request| request.before);
+        let is_old = is_old.is_some_and(|cursor| cursor.split(' ').nth(1) < Some("30"));
+        world.service.failing = u32::from(is_old);
+        world.round(false, true).ok();
+    }
+    assert_ne!(world.exporter.ranges.state.reread_at, started);
 }
 
 /// The first responses may all have been errors, and then a page is small.

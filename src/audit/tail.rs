@@ -120,7 +120,7 @@ impl Tail {
             is_backfill: false,
         };
         let has_known = state.counted.newest.is_some();
-        let (newest, now) = (state.counted.newest, Instant::now());
+        let now = Instant::now();
         let is_new = state.tail.first_sync.is_none();
         restore(&metrics, state.counted, state.events);
         let mut tail = Self {
@@ -139,7 +139,7 @@ impl Tail {
         };
         let filters = tail.client.settings().filters.fingerprint();
         if !is_new && tail.ranges.state.filters != filters {
-            tail.ranges.change_filters(&filters, newest);
+            tail.ranges.change_filters(&filters);
             tracing::info!(
                 "the filters changed; entries that only the new ones match are exported from now on"
             );
@@ -266,8 +266,9 @@ impl Tail {
         // An empty first page is confirmed before anything counts as new.
         if self.ranges.state.first_sync.is_some() {
             self.metrics.loops.success(Loop::Audit);
-            if self.failures > 0 {
-                tracing::info!(failures = self.failures, "audit polls work again");
+            let ranges = &self.ranges.state.ranges;
+            if self.failures > 0 && ranges.iter().all(|range| range.failing_since.is_none()) {
+                tracing::info!(failures = self.failures, "the audit logs can be read again");
                 self.failures = 0;
                 self.backoff.reset();
             }

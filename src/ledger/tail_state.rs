@@ -86,7 +86,7 @@ pub struct Range {
     pub last_contact: Option<Timestamp>,
     /// Whether a known entry is expected below.
     pub expected: bool,
-    /// The limits of the consecutive pages that were entirely older than the floor, added up.
+    /// The number of entries of the consecutive pages that were entirely older than the floor.
     #[serde(default)]
     pub older: u32,
     /// Whether its records may be sent although it is open.

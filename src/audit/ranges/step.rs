@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    CONFIRM_AFTER, FRESH, Find, LATE_FIRST_RESPONSE, NEWEST_LIMIT, Page, Ranges, Request, Reread,
-    Row, Task,
+    CONFIRM_AFTER, FRESH, Find, LATE_FIRST_RESPONSE, MAX_FAILING, MIN_LIMIT, NEWEST_LIMIT, Page,
+    Ranges, Request, Reread, Row, Task,
 };
 use crate::audit::Start;
 use crate::ledger::{Disposition, EventIds, FirstSync, Gap, GapReason, Range, RangeKind};
@@ -165,6 +165,8 @@ impl Step {
             None if self.next.has_known
                 && self.next.was_silent(page)
                 && !self.next.state.filters_changed => {}
+            // If it is a mistake, the next poll still has to leave out what only the new filters show.
+            None if self.next.state.filters_changed && !self.is_confirmed(Task::Poll) => {}
             _ => self.next.polled(page),
         }
     }
@@ -291,7 +293,10 @@ impl Step {
             range.place,
             kind == RangeKind::CatchUp || self.take.iter().any(is_live),
         );
-        range.older = self.next.older(range.older, rows.iter().all(is_below));
+        range.older = match rows.iter().all(is_below) {
+            true => range.older.saturating_add(rows.len() as u32),
+            false => 0,
+        };
         let oldest = taken.iter().map(|row| row.created_at).min();
         range.oldest = [range.oldest, oldest].into_iter().flatten().min();
         range.lowest = rows.last().map(|row| row.created_at);
@@ -384,7 +389,10 @@ impl Step {
 
     fn reread(&mut self, request: &Request, page: &Page) {
         let window = self.next.limits.reread_window;
+        // An entry that stays unreadable must not keep the re-read from ever reaching its end.
+        let earliest = page.server_time.checked_sub(MAX_FAILING).ok();
         let from = self.next.state.reread_at.unwrap_or(page.server_time);
+        let from = from.max(earliest.unwrap_or(from));
         let count_floor = self.next.state.count_floor();
         let floor = from.checked_sub(window).unwrap_or(Timestamp::MIN);
         let started = self.next.reread.take();
@@ -429,7 +437,11 @@ impl Step {
             (self.place, self.top) = (self.next.state.take_place(), new > 0);
         }
         let is_older = page.rows.iter().all(|row| row.created_at < reread.floor);
-        reread.older = self.next.older(reread.older, is_older);
+        // Capped pages may be many: their limit counts.
+        reread.older = match is_older {
+            true => reread.older.saturating_add(self.next.limit.max(MIN_LIMIT)),
+            false => 0,
+        };
         // The end of the listing is an empty page, or with inclusive cursors the same page again.
         let is_end = match &page.end_cursor {
             Some(cursor) if *cursor == reread.before => !self.next.raise_limit_now(),

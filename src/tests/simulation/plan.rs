@@ -140,10 +140,6 @@ impl Plan {
         if plan.readings.before_inclusive {
             plan.readings.page_cap = plan.readings.page_cap.map(|cap| cap.max(2));
         }
-        // A file that is full with one record stays full if the collector never accepts it: the tail cannot bring another one to compare with.
-        if plan.max_size < 256 << 20 {
-            plan.poison = 0.0;
-        }
         plan
     }
 
