@@ -154,7 +154,7 @@ impl AuditMetrics {
         lock(&self.table).counted = counted;
     }
 
-    /// Notes that a scraper received a complete response whose encoding began at `began`.
+    /// Notes that the connection of a scraper has a complete response whose encoding began at `began`.
     pub fn scraped(&self, began: Instant) {
         let mut table = lock(&self.table);
         let Table { events, totals, .. } = &mut *table;

@@ -118,7 +118,7 @@ impl Renderer {
         }
     }
 
-    /// Returns a response with a text. `scraped` is called when a client has taken all of it.
+    /// Returns a response with a text. `scraped` notes when its connection has all of it.
     async fn response(
         &self,
         form: Form,
