@@ -39,7 +39,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
         () if is_idle => "Idle",
         () if any("stuck") => "Stuck",
         () if any("failing") => "Failing",
-        () if !is_ready => "Starting",
+        () if !is_ready || any("starting") => "Starting",
         () => "Working",
     };
     let failing = loops.iter().filter(|(_, state)| state.up == Some(false));
@@ -238,6 +238,26 @@ mod tests {
     use super::*;
     use crate::health::Health;
     use crate::metrics::Metrics;
+
+    #[test]
+    fn the_page_says_working_only_after_each_loop_has_worked() {
+        let (metrics, health) = (Metrics::new(Default::default()), Health::default());
+        let state = WebState { metrics, health };
+        let summary = || {
+            let page = render(&state, "/metrics", Timestamp::now());
+            let (_, rest) = page.split_once("<strong>").unwrap();
+            rest.split('<').next().unwrap().to_owned()
+        };
+        assert_eq!(summary(), "Starting");
+        state.metrics.loops.enable(Loop::Audit);
+        state.metrics.loops.enable(Loop::Tickets);
+        state.health.set_ready(true);
+        for which in [Loop::Audit, Loop::Tickets] {
+            assert_eq!(summary(), "Starting");
+            state.metrics.loops.success(which);
+        }
+        assert_eq!(summary(), "Working");
+    }
 
     #[test]
     fn the_time_is_that_of_the_loop_that_is_stuck_and_not_of_one_that_fails() {
