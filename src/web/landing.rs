@@ -186,7 +186,7 @@ fn delivery(state: &WebState) -> Markup {
         section {
             h2 { "Delivery and state" }
             dl {
-                (fact("Backlog", otlp.backlog_records()))
+                (fact("Backlog", otlp.backlog.get()))
                 (fact("Sent since the start", otlp.records_sent.get()))
                 (fact("Dead letters", otlp.dead_letters.get()))
                 (fact("State file", mib(file.size_bytes.get())))
