@@ -275,7 +275,7 @@ mod tests {
     fn look(metrics: &Arc<AuditMetrics>, series: &str) -> Option<String> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(metrics.clone()));
-        let scrape = Format::OpenMetrics.encode(&registry, 0).expect("encodes");
+        let scrape = Format::OpenMetrics.encode(&registry).expect("encodes");
         let value = scrape.lines().find_map(|line| line.strip_prefix(series))?;
         Some(value.trim().to_owned())
     }

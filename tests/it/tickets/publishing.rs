@@ -34,7 +34,7 @@ async fn after(seconds: u64) {
 
 /// Returns the ticket samples of a scrape.
 fn scrape(metrics: &Metrics) -> Vec<String> {
-    let text = Format::OpenMetrics.encode(metrics.registry(), 0).unwrap();
+    let text = Format::OpenMetrics.encode(metrics.registry()).unwrap();
     let names = [
         "orgdata_tickets",
         "orgdata_open_tickets",
