@@ -161,19 +161,19 @@ fn audit(state: &WebState) -> Markup {
 }
 
 fn tickets(state: &WebState) -> Markup {
-    let Some(series) = state.metrics.tickets.series() else {
+    let Some(snapshot) = state.metrics.tickets.snapshot() else {
         return html! {};
     };
-    let (open, all) = (series.open.iter(), series.by_state.iter());
+    let (open, all) = (snapshot.open.iter(), snapshot.by_state.iter());
     html! {
         (top("Open tickets", open.map(|(labels, group)| (labels.join(" "), group.tickets))))
         (top("All tickets", all.map(|(labels, group)| (labels.join(" "), group.tickets))))
         section {
             h2 { "Ticket snapshot" }
             dl {
-                (fact("Scanned", ago(series.taken_at)))
-                (fact("Consistent", if series.consistent { "yes" } else { "no" }))
-                (fact("Overdue", series.overdue_total()))
+                (fact("Scanned", ago(snapshot.taken_at)))
+                (fact("Consistent", if snapshot.consistent { "yes" } else { "no" }))
+                (fact("Overdue", snapshot.overdue_total()))
             }
         }
     }

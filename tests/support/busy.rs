@@ -98,7 +98,7 @@ pub(crate) fn busy() -> Metrics {
     for row in page.items() {
         aggregate.add(row);
     }
-    let snapshot = Arc::new(aggregate.finish(Duration::ZERO, None));
+    let snapshot = Arc::new(aggregate.finish(Duration::ZERO, true));
     metrics.tickets.publish(snapshot, Duration::from_secs(900));
     metrics
 }
