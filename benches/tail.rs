@@ -243,7 +243,7 @@ async fn live_delay() -> Duration {
     stop.cancel();
     running.await.expect("no panic");
     let text = Format::Text
-        .encode(reader.metrics.registry(), 0)
+        .encode(reader.metrics.registry())
         .expect("encodes");
     let value = |suffix: &str| -> f64 {
         let name = format!("orgdata_audit_event_delay_seconds_{suffix} ");

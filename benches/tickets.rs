@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings, Ticket, TicketPage};
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::tickets::{Scanner, Settings, Snapshot};
 use peer::{Peer, Truth};
 use secrecy::SecretString;
@@ -132,8 +131,8 @@ async fn scan(peer: &Peer, truth: &Truth) -> Usage {
     let mut scanner = Scanner::new(settings, metrics.tickets.retries().clone());
     let started = Usage::now();
     for _ in 0..SCANS {
-        let snapshot = scanner.round(&client).await.expect("a snapshot");
-        assert!(snapshot.doubt.is_none(), "{:?}", snapshot.doubt);
+        let (snapshot, doubt) = scanner.round(&client).await.expect("a snapshot");
+        assert_eq!(doubt, None);
         assert_eq!(&seen(&snapshot), truth);
         metrics.tickets.publish(snapshot, Duration::from_secs(900));
     }
@@ -142,11 +141,11 @@ async fn scan(peer: &Peer, truth: &Truth) -> Usage {
 
 /// What a snapshot says, in whole cents.
 fn seen(snapshot: &Snapshot) -> Truth {
-    let open = snapshot.series().open_total();
-    let cents = open.deal_amount * 100.0;
+    let open = snapshot.open.values();
+    let cents = open.map(|group| group.deal_amount() * 100.0).sum::<f64>();
     Truth {
         tickets: snapshot.tickets,
-        open: open.tickets,
+        open: snapshot.open_total(),
         open_cents: cents.round() as u64,
     }
 }

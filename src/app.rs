@@ -1,6 +1,5 @@
 //! Connects the parts, starts the loops, and stops them in order: readers first, then the relay, then the web surface.
 
-mod observer;
 mod report;
 
 use std::time::Duration;

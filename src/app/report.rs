@@ -108,7 +108,7 @@ fn log_if_working(metrics: &Metrics) -> bool {
         .iter()
         .all(|state| !state.enabled || state.up == Some(true));
     if works {
-        let tickets = metrics.tickets.series().map(|tickets| tickets.tickets);
+        let tickets = metrics.tickets.snapshot().map(|shown| shown.tickets);
         let newest_event = metrics.audit.newest().map(tracing::field::display);
         tracing::info!(tickets, newest_event, "working");
     }
@@ -129,10 +129,7 @@ fn log_summary(metrics: &Metrics, before: Totals, backlog_records: u64) -> Total
         records_sent = increase(|totals| totals.records_sent),
         backlog_records,
         dead_letters = metrics.otlp.dead_letters.get(),
-        open_tickets = metrics
-            .tickets
-            .series()
-            .map(|tickets| tickets.open_total().tickets),
+        open_tickets = metrics.tickets.snapshot().map(|shown| shown.open_total()),
         "the last hour"
     );
     for which in Loop::ALL {

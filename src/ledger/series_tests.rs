@@ -34,7 +34,7 @@ impl World {
     }
 
     fn scrape(&self) -> String {
-        let text = Format::Text.encode(self.metrics.registry(), 0).unwrap();
+        let text = Format::Text.encode(self.metrics.registry()).unwrap();
         self.metrics.audit.scraped(Instant::now());
         text
     }

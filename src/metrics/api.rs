@@ -7,29 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::family::{Family, families};
-
-/// The values of the label `endpoint`.
-pub const ENDPOINTS: [&str; 2] = ["audit-logs", "tickets"];
-
-/// The values of the label `reason`.
-pub const REASONS: [&str; 16] = [
-    "key",
-    "connect",
-    "timeout",
-    "unauthorized",
-    "forbidden",
-    "not_found",
-    "validation",
-    "rate_limited",
-    "server_error",
-    "unexpected_status",
-    "redirect",
-    "not_json",
-    "truncated",
-    "empty",
-    "too_large",
-    "malformed",
-];
+use crate::util::{Endpoint, FailureReason, Observer};
 
 /// Upper bounds of `orgdata_api_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
@@ -60,33 +38,6 @@ families! {
 // === impl ApiMetrics ===
 
 impl ApiMetrics {
-    /// Counts a request whose response took `duration` and had `bytes` bytes; `endpoint` is one of [`ENDPOINTS`].
-    pub fn response(&self, endpoint: &'static str, duration: Duration, bytes: u64) {
-        let labels = [("endpoint", endpoint)];
-        let seconds = duration.as_secs_f64();
-        self.requests.update(&labels, |count| _ = count.inc());
-        self.duration
-            .update(&labels, |histogram| histogram.observe(seconds));
-        self.response_bytes
-            .update(&labels, |sum| _ = sum.inc_by(bytes));
-    }
-
-    /// Counts a request without a usable response; `reason` is one of [`REASONS`].
-    pub fn failure(&self, endpoint: &'static str, reason: &'static str) {
-        let labels = [("endpoint", endpoint), ("reason", reason)];
-        self.failures.update(&labels, |count| _ = count.inc());
-    }
-
-    /// Counts the time that a request waited for a rate limit.
-    pub fn throttled(&self, waited: Duration) {
-        self.throttled.inc_by(waited.as_secs_f64());
-    }
-
-    /// Counts fields that the specification does not name.
-    pub fn unknown_fields(&self, count: u64) {
-        self.unknown_fields.inc_by(count);
-    }
-
     /// Returns the number of requests, and how many of them had no usable response.
     pub fn totals(&self) -> (u64, u64) {
         (
@@ -96,13 +47,43 @@ impl ApiMetrics {
     }
 }
 
+impl Observer for ApiMetrics {
+    fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64) {
+        let labels = [("endpoint", endpoint.as_str())];
+        let seconds = duration.as_secs_f64();
+        self.requests.update(&labels, |count| _ = count.inc());
+        self.duration
+            .update(&labels, |histogram| histogram.observe(seconds));
+        self.response_bytes
+            .update(&labels, |sum| _ = sum.inc_by(bytes));
+    }
+
+    fn failure(&self, endpoint: Endpoint, reason: FailureReason) {
+        let labels = labels(endpoint, reason);
+        self.failures.update(&labels, |count| _ = count.inc());
+    }
+
+    fn throttled(&self, waited: Duration) {
+        self.throttled.inc_by(waited.as_secs_f64());
+    }
+
+    fn unknown_fields(&self, count: u64) {
+        self.unknown_fields.inc_by(count);
+    }
+}
+
 fn by_endpoint<M>(metric: impl Fn() -> M) -> ByEndpoint<M> {
-    Family::new(ENDPOINTS.map(|endpoint| [("endpoint", endpoint)]), metric)
+    let labels = |endpoint: Endpoint| [("endpoint", endpoint.as_str())];
+    Family::new(Endpoint::ALL.map(labels), metric)
 }
 
 fn by_reason() -> ByReason {
-    let labels = ENDPOINTS
+    let labels = Endpoint::ALL
         .into_iter()
-        .flat_map(|endpoint| REASONS.map(|reason| [("endpoint", endpoint), ("reason", reason)]));
+        .flat_map(|endpoint| FailureReason::ALL.map(|reason| labels(endpoint, reason)));
     Family::new(labels, Counter::default)
+}
+
+fn labels(endpoint: Endpoint, reason: FailureReason) -> [(&'static str, &'static str); 2] {
+    [("endpoint", endpoint.as_str()), ("reason", reason.as_str())]
 }

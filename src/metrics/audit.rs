@@ -154,7 +154,7 @@ impl AuditMetrics {
         lock(&self.table).counted = counted;
     }
 
-    /// Notes that a scraper received a complete response whose encoding began at `began`.
+    /// Notes that the connection of a scraper has a complete response whose encoding began at `began`.
     pub fn scraped(&self, began: Instant) {
         let mut table = lock(&self.table);
         let Table { events, totals, .. } = &mut *table;
@@ -275,7 +275,7 @@ mod tests {
     fn look(metrics: &Arc<AuditMetrics>, series: &str) -> Option<String> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(metrics.clone()));
-        let scrape = Format::OpenMetrics.encode(&registry, 0).expect("encodes");
+        let scrape = Format::OpenMetrics.encode(&registry).expect("encodes");
         let value = scrape.lines().find_map(|line| line.strip_prefix(series))?;
         Some(value.trim().to_owned())
     }

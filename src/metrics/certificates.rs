@@ -73,7 +73,7 @@ mod tests {
     fn a_certificate_that_cannot_be_read_has_no_series() {
         let metrics = Metrics::new(Duration::ZERO);
         let scrape = || {
-            let scrape = Format::OpenMetrics.encode(metrics.registry(), 0);
+            let scrape = Format::OpenMetrics.encode(metrics.registry());
             scrape.expect("encodes")
         };
         assert!(!scrape().contains("orgdata_certificate"));

@@ -25,15 +25,15 @@ impl Format {
         }
     }
 
-    /// Encodes every family of `registry`; `capacity` is the expected size in bytes.
+    /// Encodes every family of `registry`.
     ///
     /// This takes tens of milliseconds for 100,000 series, so it must not run on a thread of the async runtime.
     ///
     /// # Errors
     ///
     /// Returns an error if a collector fails.
-    pub fn encode(self, registry: &Registry, capacity: usize) -> Result<String, fmt::Error> {
-        let mut openmetrics = String::with_capacity(capacity);
+    pub fn encode(self, registry: &Registry) -> Result<String, fmt::Error> {
+        let mut openmetrics = String::new();
         text::encode(&mut openmetrics, registry)?;
         Ok(match self {
             Self::OpenMetrics => openmetrics,

@@ -76,13 +76,13 @@ fn text(openmetrics: &str) -> String {
 fn a_whole_scrape_in_openmetrics() {
     golden(
         "openmetrics.txt",
-        &Format::OpenMetrics.encode(&registry(), 0).unwrap(),
+        &Format::OpenMetrics.encode(&registry()).unwrap(),
     );
 }
 
 #[test]
 fn a_whole_scrape_in_the_classic_form() {
-    golden("text.txt", &Format::Text.encode(&registry(), 0).unwrap());
+    golden("text.txt", &Format::Text.encode(&registry()).unwrap());
 }
 
 /// Compares with `tests/golden/NAME`; `UPDATE_GOLDEN=1` writes it instead.
@@ -141,7 +141,7 @@ fn an_exemplar_is_removed_and_the_rest_of_the_samples_stays() {
 
 #[test]
 fn a_text_cut_anywhere_does_not_panic() {
-    let whole = Format::OpenMetrics.encode(&registry(), 0).unwrap();
+    let whole = Format::OpenMetrics.encode(&registry()).unwrap();
     for (end, _) in whole.char_indices() {
         text(&whole[..end]);
     }
@@ -150,17 +150,17 @@ fn a_text_cut_anywhere_does_not_panic() {
 #[test]
 fn an_empty_registry_is_a_valid_scrape() {
     assert_eq!(
-        Format::OpenMetrics.encode(&Registry::default(), 0).unwrap(),
+        Format::OpenMetrics.encode(&Registry::default()).unwrap(),
         "# EOF\n"
     );
-    assert_eq!(Format::Text.encode(&Registry::default(), 0).unwrap(), "");
+    assert_eq!(Format::Text.encode(&Registry::default()).unwrap(), "");
 }
 
 /// `prometheus-client` writes HELP as it is, and OpenMetrics wants quotes and backslashes escaped in it: so there are none.
 #[test]
 fn the_help_of_every_family_is_one_plain_sentence() {
     let metrics = crate::metrics::Metrics::new(std::time::Duration::ZERO);
-    let scrape = Format::OpenMetrics.encode(metrics.registry(), 0).unwrap();
+    let scrape = Format::OpenMetrics.encode(metrics.registry()).unwrap();
     let helps: Vec<_> = scrape
         .lines()
         .filter_map(|line| line.strip_prefix("# HELP "))
@@ -175,7 +175,7 @@ fn the_help_of_every_family_is_one_plain_sentence() {
 #[test]
 fn no_family_is_registered_twice_or_with_the_suffix_of_its_samples() {
     let metrics = crate::metrics::Metrics::new(std::time::Duration::ZERO);
-    let scrape = Format::Text.encode(metrics.registry(), 0).unwrap();
+    let scrape = Format::Text.encode(metrics.registry()).unwrap();
     let mut names: Vec<_> = scrape
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

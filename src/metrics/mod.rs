@@ -1,4 +1,4 @@
-//! Everything that `/metrics` shows: one file per group of families, and the exposition formats.
+//! Everything that `/metrics` shows: one file per group of families, the ticket snapshot, and the exposition formats.
 
 pub mod api;
 pub mod audit;
@@ -11,6 +11,7 @@ pub mod otlp;
 #[cfg(target_os = "linux")]
 pub mod process;
 mod series;
+pub mod snapshot;
 pub mod state;
 pub mod tickets;
 

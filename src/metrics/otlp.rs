@@ -8,22 +8,37 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::family::{Family, OptionalTime, families};
+use crate::util::labels;
 
-/// The values of the label `reason`.
-pub const REASONS: [&str; 12] = [
-    "connect",
-    "timeout",
-    "unauthorized",
-    "not_found",
-    "rate_limited",
-    "too_large",
-    "bad_record",
-    "server_error",
-    "partly_rejected",
-    "unavailable",
-    "not_otlp",
-    "other",
-];
+labels! {
+    /// Why an export request was not acknowledged: the values of the label `reason`. The verdicts have the details.
+    FailureReason {
+        /// There is no connection.
+        Connect => "connect",
+        /// There was no answer in time.
+        Timeout => "timeout",
+        /// The token is missing or wrong.
+        Unauthorized => "unauthorized",
+        /// There is no such endpoint.
+        NotFound => "not_found",
+        /// A quota or rate limit.
+        RateLimited => "rate_limited",
+        /// The request is larger than the collector accepts.
+        TooLarge => "too_large",
+        /// The request may contain a record that the collector cannot accept.
+        BadRecord => "bad_record",
+        /// An internal error of the collector.
+        ServerError => "server_error",
+        /// Some records were rejected.
+        PartlyRejected => "partly_rejected",
+        /// The collector or what is behind it is not available.
+        Unavailable => "unavailable",
+        /// The answer is not one of the protocol.
+        NotOtlp => "not_otlp",
+        /// Anything else.
+        Other => "other",
+    }
+}
 
 /// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`: from a healthy collector to an outage of a day.
 const DELAY_BUCKETS: [f64; 11] = [
@@ -51,9 +66,9 @@ families! {
         "orgdata_otlp_requests" => pub requests: Counter,
         /// Export requests that were not acknowledged, by reason.
         "orgdata_otlp_request_failures" => failures: Family<[(&'static str, &'static str); 1], Counter>
-            = Family::new(REASONS.map(|reason| [("reason", reason)]), Counter::default),
+            = Family::new(FailureReason::ALL.map(reason), Counter::default),
         /// Log records in the outbox, not yet acknowledged by the collector.
-        "orgdata_otlp_backlog_records" => backlog: Gauge,
+        "orgdata_otlp_backlog_records" => pub backlog: Gauge,
         /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
         "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime,
         /// Time from the arrival of a page of audit log entries to the acknowledgement of its records by the collector.
@@ -64,10 +79,9 @@ families! {
 // === impl OtlpMetrics ===
 
 impl OtlpMetrics {
-    /// Counts an export request that was not acknowledged; `reason` is one of [`REASONS`].
-    pub fn failed(&self, reason: &'static str) {
-        let labels = [("reason", reason)];
-        self.failures.update(&labels, |count| _ = count.inc());
+    /// Counts an export request that was not acknowledged.
+    pub fn failed(&self, why: FailureReason) {
+        self.failures.update(&reason(why), |count| _ = count.inc());
     }
 
     /// Counts `records` acknowledged records of one page that arrived `delay` ago.
@@ -81,9 +95,8 @@ impl OtlpMetrics {
         self.backlog.set(i64::try_from(records).unwrap_or(i64::MAX));
         self.oldest_unsent.set(oldest);
     }
+}
 
-    /// Returns the number of records in the outbox.
-    pub fn backlog_records(&self) -> i64 {
-        self.backlog.get()
-    }
+fn reason(why: FailureReason) -> [(&'static str, &'static str); 1] {
+    [("reason", why.as_str())]
 }

@@ -89,7 +89,7 @@ mod tests {
     fn scrape() -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ProcessCollector::default()));
-        Format::Text.encode(&registry, 0).unwrap()
+        Format::Text.encode(&registry).unwrap()
     }
 
     fn value(scrape: &str, name: &str) -> f64 {

@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::family::{Writer, descriptors, seconds};
+use super::snapshot::{MIN_AGES, Snapshot};
 use crate::util;
 
 descriptors! {
@@ -51,51 +52,6 @@ descriptors! {
     DEALS = "orgdata_deals_with_open_tickets" ["priority"];
 }
 
-/// A label value.
-pub type Label = Arc<str>;
-
-/// A snapshot that computes its series for the moment of a scrape.
-pub trait TicketSource: fmt::Debug + Send + Sync {
-    /// Returns the series as they are now.
-    fn series(&self) -> TicketSeries;
-}
-
-/// The series of a snapshot at one moment.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TicketSeries {
-    /// When the scan ended.
-    pub taken_at: Timestamp,
-    /// How long the scan took, including repetitions.
-    pub duration: Duration,
-    /// Whether every ticket is in the snapshot exactly once.
-    pub consistent: bool,
-    /// Distinct tickets.
-    pub tickets: u64,
-    /// Tickets with a field that could not be read.
-    pub malformed: u64,
-    /// Tickets by `state` and `ticket_type`.
-    pub by_state: Vec<([Label; 2], TicketCount)>,
-    /// Open tickets by `ticket_type` and `priority`.
-    pub open: Vec<([Label; 2], TicketCount)>,
-    /// Open tickets past their due date, by `ticket_type`.
-    pub overdue: Vec<([Label; 1], u64)>,
-    /// Open tickets by `ticket_type` and `min_age`.
-    pub older_than: Vec<([Label; 2], u64)>,
-    /// When the oldest open ticket was created, by `ticket_type`.
-    pub oldest_created: Vec<([Label; 1], Timestamp)>,
-    /// Distinct deals with open tickets, by `priority`.
-    pub deals: Vec<([Label; 1], u64)>,
-}
-
-/// A number of tickets and the sum of their deal amounts.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct TicketCount {
-    /// The number of tickets.
-    pub tickets: u64,
-    /// The sum of `dealAmountSum`.
-    pub deal_amount: f64,
-}
-
 /// The families `orgdata_tickets*`, `orgdata_open_tickets*` and `orgdata_deals_with_open_tickets`.
 ///
 /// Before the first snapshot, and after `--tickets.max-age` without a new one, only the timestamp of the snapshot is shown:
@@ -110,29 +66,10 @@ pub struct TicketMetrics {
 
 #[derive(Debug)]
 struct Published {
-    snapshot: Arc<dyn TicketSource>,
-    taken_at: Timestamp,
+    snapshot: Arc<Snapshot>,
     /// By the monotonic clock, so that setting the machine's clock does not change the age of a snapshot.
     at: Instant,
     max_age: Duration,
-}
-
-// === impl TicketSeries ===
-
-impl TicketSeries {
-    /// Returns the number of all open tickets and the sum of their deal amounts.
-    pub fn open_total(&self) -> TicketCount {
-        let groups = || self.open.iter().map(|(_, group)| group);
-        TicketCount {
-            tickets: groups().map(|group| group.tickets).sum(),
-            deal_amount: groups().map(|group| group.deal_amount).sum(),
-        }
-    }
-
-    /// Returns the number of all open tickets past their due date.
-    pub fn overdue_total(&self) -> u64 {
-        self.overdue.iter().map(|(_, tickets)| tickets).sum()
-    }
 }
 
 // === impl TicketMetrics ===
@@ -144,10 +81,9 @@ impl TicketMetrics {
     }
 
     /// Replaces the snapshot. A scrape shows either the old one or this one.
-    pub fn publish(&self, snapshot: Arc<dyn TicketSource>, max_age: Duration) {
+    pub fn publish(&self, snapshot: Arc<Snapshot>, max_age: Duration) {
         self.start();
         self.current.store(Some(Arc::new(Published {
-            taken_at: snapshot.series().taken_at,
             snapshot,
             at: Instant::now(),
             max_age,
@@ -159,10 +95,10 @@ impl TicketMetrics {
         &self.retries
     }
 
-    /// Returns the series that are shown now; `None` before the first snapshot and if the last one is too old.
-    pub fn series(&self) -> Option<TicketSeries> {
+    /// Returns the snapshot that is shown now; `None` before the first and if the last one is too old.
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
         let current = self.current.load_full()?;
-        current.left().map(|_| current.snapshot.series())
+        current.left().map(|_| current.snapshot.clone())
     }
 
     /// Returns until when the snapshot is shown if no other one follows; `None` if none is shown.
@@ -181,33 +117,38 @@ impl Collector for TicketMetrics {
         }
         // Loaded once: a snapshot published meanwhile waits for the next scrape.
         let current = self.current.load_full();
-        let taken_at = current.as_ref().map(|current| current.taken_at);
+        let taken_at = current.as_ref().map(|current| current.snapshot.taken_at);
         families.gauge(TIMESTAMP, taken_at.map_or(0.0, seconds))?;
         let Some(current) = current.filter(|current| current.left().is_some()) else {
             return Ok(());
         };
-        let series = current.snapshot.series();
-        families.gauge(DURATION, series.duration.as_secs_f64())?;
-        families.gauge(CONSISTENT, u32::from(series.consistent))?;
-        families.gauge(MALFORMED, series.malformed)?;
+        let snapshot = &current.snapshot;
+        families.gauge(DURATION, snapshot.duration.as_secs_f64())?;
+        families.gauge(CONSISTENT, u32::from(snapshot.consistent))?;
+        families.gauge(MALFORMED, snapshot.malformed)?;
         for (tickets, deal_amount, groups) in [
-            (TICKETS, DEAL_AMOUNT, series.by_state),
-            (OPEN, OPEN_DEAL_AMOUNT, series.open),
+            (TICKETS, DEAL_AMOUNT, &snapshot.by_state),
+            (OPEN, OPEN_DEAL_AMOUNT, &snapshot.open),
         ] {
-            let groups = || groups.iter().cloned();
-            families.gauges(
-                tickets,
-                groups().map(|(labels, group)| (labels, group.tickets)),
-            )?;
-            let amounts = groups().map(|(labels, group)| (labels, group.deal_amount));
+            let groups = || groups.iter();
+            let counts = groups().map(|(labels, group)| (labels.each_ref(), group.tickets));
+            families.gauges(tickets, counts)?;
+            let amounts = groups().map(|(labels, group)| (labels.each_ref(), group.deal_amount()));
             families.gauges(deal_amount, amounts)?;
         }
-        families.gauges(OVERDUE, series.overdue)?;
-        families.gauges(OLDER_THAN, series.older_than)?;
-        let oldest_created = series.oldest_created.into_iter();
-        let oldest_created = oldest_created.map(|(labels, at)| (labels, seconds(at)));
-        families.gauges(OLDEST_CREATED, oldest_created)?;
-        families.gauges(DEALS, series.deals)
+        let times = || snapshot.times.iter();
+        let overdue = times().map(|(kind, times)| ([kind], snapshot.passed(&times.overdue)));
+        families.gauges(OVERDUE, overdue)?;
+        let older_than = times().flat_map(|(kind, times)| {
+            let ages = MIN_AGES.iter().zip(&times.older_than);
+            ages.map(move |((age, _), older)| ([&**kind, *age], snapshot.passed(older)))
+        });
+        families.gauges(OLDER_THAN, older_than)?;
+        let oldest =
+            times().filter_map(|(kind, times)| Some(([kind], seconds(times.oldest_created?))));
+        families.gauges(OLDEST_CREATED, oldest)?;
+        let deals = snapshot.deals.iter();
+        families.gauges(DEALS, deals.map(|(priority, deals)| ([priority], *deals)))
     }
 }
 

@@ -294,7 +294,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             Verdict::Hold(Refusal::new(FailureReason::Other, message))
         });
         if let Some(reason) = verdict.reason() {
-            self.metrics.failed(reason.as_str());
+            self.metrics.failed(reason);
         }
         verdict
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tonic::Code;
 
-use crate::util::{error_chain, labels, sanitize};
+pub use crate::metrics::otlp::FailureReason;
+use crate::util::{error_chain, sanitize};
 
 /// The longest delay that a collector may ask for.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -42,36 +43,6 @@ pub struct Refusal {
     pub message: String,
     /// The delay that the collector asks for.
     pub retry_after: Option<Duration>,
-}
-
-labels! {
-    /// The values of the label `reason`. The functions below have the details.
-    FailureReason {
-        /// There is no connection.
-        Connect => "connect",
-        /// There was no answer in time.
-        Timeout => "timeout",
-        /// The token is missing or wrong.
-        Unauthorized => "unauthorized",
-        /// There is no such endpoint.
-        NotFound => "not_found",
-        /// A quota or rate limit.
-        RateLimited => "rate_limited",
-        /// The request is larger than the collector accepts.
-        TooLarge => "too_large",
-        /// The request may contain a record that the collector cannot accept.
-        BadRecord => "bad_record",
-        /// An internal error of the collector.
-        ServerError => "server_error",
-        /// Some records were rejected.
-        PartlyRejected => "partly_rejected",
-        /// The collector or what is behind it is not available.
-        Unavailable => "unavailable",
-        /// The answer is not one of the protocol.
-        NotOtlp => "not_otlp",
-        /// Anything else.
-        Other => "other",
-    }
 }
 
 /// Returns the verdict for an HTTP status other than 2xx.

@@ -10,11 +10,9 @@ use tokio::time::Instant;
 
 use super::Settings;
 use super::labels::{Labels, NONE, UNKNOWN};
-use super::pass::Doubt;
 use super::row::{Row, deal_key};
 use super::scan::{MAX_SCAN, MAX_TICKETS};
-use super::snapshot::{Clock, MIN_AGES, Snapshot};
-use crate::metrics::tickets::Label;
+use crate::metrics::snapshot::{Clock, Label, MIN_AGES, Snapshot};
 use crate::util::{self, shown_id};
 
 /// The numbers of one scan so far.
@@ -96,7 +94,7 @@ impl Aggregate {
 
     /// Returns the snapshot. Each combination of a type with an open state or a priority of the settings has a series, so
     /// that a query answers 0 and not "no data"; without any ticket the type is [`UNKNOWN`].
-    pub fn finish(mut self, duration: Duration, doubt: Option<Doubt>) -> Snapshot {
+    pub fn finish(mut self, duration: Duration, consistent: bool) -> Snapshot {
         let snapshot = &mut self.snapshot;
         let mut states = self.states.configured().to_vec();
         let types = snapshot.by_state.keys().map(|[_, kind]| kind.clone());
@@ -126,7 +124,7 @@ impl Aggregate {
             *snapshot.deals.entry(priority).or_default() += 1;
         }
         snapshot.taken_at = util::now();
-        (snapshot.duration, snapshot.doubt) = (duration, doubt);
+        (snapshot.duration, snapshot.consistent) = (duration, consistent);
         snapshot.tickets = self.ids.len() as u64;
         self.snapshot
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::metrics::tickets::Label;
+use crate::metrics::snapshot::Label;
 use crate::util::one_line;
 
 /// The value for a ticket without a state or type.

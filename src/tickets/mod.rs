@@ -9,7 +9,6 @@ mod pass;
 mod row;
 mod run;
 mod scan;
-mod snapshot;
 
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ pub use labels::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
 pub use pass::Doubt;
 pub use run::run;
 pub use scan::{MAX_ATTEMPTS, MAX_DEALS, MAX_SCAN, MAX_TICKETS, PageSource, ScanError, Scanner};
-pub use snapshot::Snapshot;
+
+pub use crate::metrics::snapshot::Snapshot;
 
 /// `--tickets.*` and `--api.page-size`.
 #[derive(Clone, Debug)]

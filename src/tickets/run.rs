@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::Settings;
 use super::scan::{PageSource, ScanError, Scanner};
-use super::snapshot::Snapshot;
+use super::{Doubt, Settings};
 use crate::health::Health;
+use crate::metrics::snapshot::Snapshot;
 use crate::metrics::{Loop, Loops, TicketMetrics};
 
 /// What was logged, so that only changes are logged.
@@ -42,8 +42,8 @@ pub async fn run<S: PageSource>(
         loop {
             health.waiting(Loop::Tickets, timer.tick()).await;
             match health.round(Loop::Tickets, scanner.round(&source)).await {
-                Ok(snapshot) => {
-                    logged.success(&snapshot);
+                Ok((snapshot, doubt)) => {
+                    logged.success(&snapshot, doubt);
                     published.publish(snapshot, max_age);
                     loops.success(Loop::Tickets);
                 }
@@ -77,7 +77,7 @@ fn message(error: &ScanError, published: &TicketMetrics) -> String {
 // === impl Logged ===
 
 impl Logged {
-    fn success(&mut self, snapshot: &Snapshot) {
+    fn success(&mut self, snapshot: &Snapshot, doubt: Option<Doubt>) {
         if self.failing.take().is_some() {
             tracing::info!(
                 failed_scans = self.failures,
@@ -86,7 +86,7 @@ impl Logged {
             );
         }
         self.failures = 0;
-        match &snapshot.doubt {
+        match doubt {
             Some(doubt) if !self.inconsistent => tracing::warn!(
                 %doubt,
                 "the ticket snapshot may lack tickets; it is published as not consistent"
@@ -94,7 +94,7 @@ impl Logged {
             None if self.inconsistent => tracing::info!("the ticket snapshot is consistent again"),
             _ => {}
         }
-        self.inconsistent = snapshot.doubt.is_some();
+        self.inconsistent = doubt.is_some();
     }
 
     fn failure(&mut self, error: &ScanError, message: &str) {

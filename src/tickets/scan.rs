@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use super::Settings;
 use super::aggregate::Aggregate;
 use super::pass::{Doubt, Pass};
-use super::snapshot::Snapshot;
-use crate::metrics::tickets::Label;
+use crate::metrics::snapshot::{Label, Snapshot};
 use crate::util::shown_duration;
 
 /// The maximum number of times that a round reads the listing.
@@ -127,12 +126,16 @@ impl Scanner {
         }
     }
 
-    /// Reads the listing, at most [`MAX_ATTEMPTS`] times if something moves meanwhile.
+    /// Reads the listing, at most [`MAX_ATTEMPTS`] times if something moves meanwhile. Returns the snapshot, and why it may not
+    /// be consistent.
     ///
     /// # Errors
     ///
     /// Returns an error if a page cannot be read or the listing has no end; there is no partial snapshot.
-    pub async fn round<S: PageSource>(&mut self, source: &S) -> Result<Arc<Snapshot>, ScanError> {
+    pub async fn round<S: PageSource>(
+        &mut self,
+        source: &S,
+    ) -> Result<(Arc<Snapshot>, Option<Doubt>), ScanError> {
         let began = Instant::now();
         if self
             .lowered_at
@@ -151,7 +154,8 @@ impl Scanner {
                 self.doubt = doubt.filter(|doubt| !matches!(doubt, Doubt::RowsMoved { .. }));
                 if last || settled {
                     source.unknown_fields(aggregate.unknown_fields);
-                    return Ok(self.finish(aggregate, began.elapsed(), doubt));
+                    let snapshot = self.finish(aggregate, began.elapsed(), doubt.is_none());
+                    return Ok((snapshot, doubt));
                 }
             }
             self.retries.inc();
@@ -264,10 +268,10 @@ impl Scanner {
         &mut self,
         aggregate: Aggregate,
         duration: Duration,
-        doubt: Option<Doubt>,
+        consistent: bool,
     ) -> Arc<Snapshot> {
         let example = aggregate.example.clone().unwrap_or_default();
-        let snapshot = Arc::new(aggregate.finish(duration, doubt));
+        let snapshot = Arc::new(aggregate.finish(duration, consistent));
         let last = self.last.as_ref().map_or(0, |last| last.malformed);
         if snapshot.malformed > last {
             tracing::warn!(

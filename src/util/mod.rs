@@ -1,5 +1,5 @@
-//! Shared by all modules: delays between attempts, text that is safe to log, throttled warnings, and
-//! values of flags.
+//! Shared by all modules: delays between attempts, text that is safe to log, throttled warnings,
+//! values of flags, and what the API client says of its requests.
 
 pub mod changes;
 #[cfg(test)]
@@ -13,7 +13,10 @@ use humantime::FormattedDuration;
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 
-pub use orgdata_api::{Backoff, MAX_SHOWN, error_chain, labels, location, one_line, sanitize};
+pub use orgdata_api::{
+    Backoff, Endpoint, FailureReason, MAX_SHOWN, Observer, error_chain, labels, location, one_line,
+    sanitize,
+};
 
 /// The maximum length of an id in a log line, in characters.
 const MAX_SHOWN_ID: usize = 64;

@@ -47,7 +47,6 @@ pub struct WebConfig(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    path: PathBuf,
     current: ArcSwap<Current>,
     files: Mutex<Files>,
     passwords: PasswordVerifier,
@@ -276,7 +275,6 @@ impl WebConfig {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let (files, current) = Current::read(path);
         Ok(Self(Arc::new(Shared {
-            path: path.to_owned(),
             current: ArcSwap::from_pointee(current?),
             files: Mutex::new(files),
             passwords: PasswordVerifier::default(),
@@ -306,12 +304,12 @@ impl WebConfig {
         if !files.have_changed() {
             return;
         }
-        let path = &self.0.path;
-        let (read, next) = Current::read(path);
+        let path = files.path.clone();
+        let (read, next) = Current::read(&path);
         *files = read;
         match next.and_then(|next| next.unless_it_removes_a_protection(&self.current())) {
             Ok(next) => {
-                next.log(path);
+                next.log(&path);
                 self.0.current.store(Arc::new(next));
             }
             Err(error) => tracing::error!(
@@ -323,7 +321,7 @@ impl WebConfig {
 
     /// Logs what is in force, and uses what changes, for ever.
     pub(super) async fn follow(&self) {
-        self.current().log(&self.0.path);
+        self.current().log(&lock(&self.0.files).path);
         loop {
             tokio::time::sleep(RECHECK).await;
             let config = self.clone();

@@ -39,7 +39,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
         () if is_idle => "Idle",
         () if any("stuck") => "Stuck",
         () if any("failing") => "Failing",
-        () if !is_ready => "Starting",
+        () if !is_ready || any("starting") => "Starting",
         () => "Working",
     };
     let failing = loops.iter().filter(|(_, state)| state.up == Some(false));
@@ -161,19 +161,19 @@ fn audit(state: &WebState) -> Markup {
 }
 
 fn tickets(state: &WebState) -> Markup {
-    let Some(series) = state.metrics.tickets.series() else {
+    let Some(snapshot) = state.metrics.tickets.snapshot() else {
         return html! {};
     };
-    let (open, all) = (series.open.iter(), series.by_state.iter());
+    let (open, all) = (snapshot.open.iter(), snapshot.by_state.iter());
     html! {
         (top("Open tickets", open.map(|(labels, group)| (labels.join(" "), group.tickets))))
         (top("All tickets", all.map(|(labels, group)| (labels.join(" "), group.tickets))))
         section {
             h2 { "Ticket snapshot" }
             dl {
-                (fact("Scanned", ago(series.taken_at)))
-                (fact("Consistent", if series.consistent { "yes" } else { "no" }))
-                (fact("Overdue", series.overdue_total()))
+                (fact("Scanned", ago(snapshot.taken_at)))
+                (fact("Consistent", if snapshot.consistent { "yes" } else { "no" }))
+                (fact("Overdue", snapshot.overdue_total()))
             }
         }
     }
@@ -186,7 +186,7 @@ fn delivery(state: &WebState) -> Markup {
         section {
             h2 { "Delivery and state" }
             dl {
-                (fact("Backlog", otlp.backlog_records()))
+                (fact("Backlog", otlp.backlog.get()))
                 (fact("Sent since the start", otlp.records_sent.get()))
                 (fact("Dead letters", otlp.dead_letters.get()))
                 (fact("State file", mib(file.size_bytes.get())))
@@ -238,6 +238,26 @@ mod tests {
     use super::*;
     use crate::health::Health;
     use crate::metrics::Metrics;
+
+    #[test]
+    fn the_page_says_working_only_after_each_loop_has_worked() {
+        let (metrics, health) = (Metrics::new(Default::default()), Health::default());
+        let state = WebState { metrics, health };
+        let summary = || {
+            let page = render(&state, "/metrics", Timestamp::now());
+            let (_, rest) = page.split_once("<strong>").unwrap();
+            rest.split('<').next().unwrap().to_owned()
+        };
+        assert_eq!(summary(), "Starting");
+        state.metrics.loops.enable(Loop::Audit);
+        state.metrics.loops.enable(Loop::Tickets);
+        state.health.set_ready(true);
+        for which in [Loop::Audit, Loop::Tickets] {
+            assert_eq!(summary(), "Starting");
+            state.metrics.loops.success(which);
+        }
+        assert_eq!(summary(), "Working");
+    }
 
     #[test]
     fn the_time_is_that_of_the_loop_that_is_stuck_and_not_of_one_that_fails() {

@@ -1,5 +1,6 @@
 //! Listening sockets: TCP, Unix sockets, and sockets that systemd passes.
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
@@ -109,7 +110,7 @@ async fn open(address: &ListenAddress, all: &[ListenAddress]) -> Result<Vec<Sock
                 let error = io::Error::other(format!("the name is not known: {error}"));
                 BindError::Unusable(address.clone(), error, "give an IP address")
             });
-            found?.collect()
+            each_once(found?)
         }
     };
     let (mut sockets, mut missing) = (Vec::new(), io::ErrorKind::AddrNotAvailable.into());
@@ -130,6 +131,13 @@ async fn open(address: &ListenAddress, all: &[ListenAddress]) -> Result<Vec<Sock
         true => Err(failed(address, missing)),
         false => Ok(sockets),
     }
+}
+
+/// Keeps each address once: a hosts file can list a name twice, and the second socket would find the
+/// port in use.
+fn each_once(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let mut known = HashSet::new();
+    found.filter(|address| known.insert(*address)).collect()
 }
 
 fn failed(address: &ListenAddress, error: io::Error) -> BindError {
@@ -290,6 +298,13 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_the_hosts_file_lists_twice_does_not_find_its_own_port_in_use() {
+        let found = ["[::1]:80", "127.0.0.1:80", "127.0.0.1:80", "[::1]:80"];
+        let found = found.map(|address| address.parse().unwrap());
+        assert_eq!(each_once(found.into_iter()), found[..2]);
+    }
 
     #[tokio::test]
     async fn only_the_socket_of_a_dead_process_is_replaced() {

@@ -40,16 +40,17 @@ pub fn gzip(headers: &HeaderMap) -> bool {
     gzip.is_some_and(|(.., quality)| *quality > 0.0)
 }
 
-/// Returns whether the client is a scraper: it names a format of metrics, or sends the header that
-/// Prometheus and its relatives send with every scrape.
+/// Returns whether the client is a scraper: it names a format of metrics, as even simple scrapers
+/// do, sends no `Accept` at all, as Fluent Bit, or has the header that Prometheus and its relatives
+/// send with every scrape. People have browsers, which name HTML, and `curl`, which accepts `*/*`.
 pub fn is_scraper(headers: &HeaderMap) -> bool {
-    let is_metrics = |(name, version, _): &Range| match name.as_str() {
-        OPENMETRICS | "application/vnd.google.protobuf" => true,
-        TEXT => version.as_deref() == Some("0.0.4"),
-        _ => false,
-    };
+    let ranges = ranges(headers, ACCEPT);
+    let names = |wanted| ranges.iter().any(|(name, ..)| name == wanted);
     headers.contains_key("x-prometheus-scrape-timeout-seconds")
-        || ranges(headers, ACCEPT).iter().any(is_metrics)
+        || !headers.contains_key(ACCEPT)
+        || names(OPENMETRICS)
+        || names("application/vnd.google.protobuf")
+        || names(TEXT) && !names("text/html")
 }
 
 /// Splits a header; an element that is invalid is ignored.
@@ -167,14 +168,22 @@ mod tests {
     }
 
     #[test]
-    fn a_scraper_names_a_format_of_metrics_or_its_timeout() {
-        for (name, value, scraper) in [
-            ("accept", "text/plain;version=0.0.4;q=0.5", true),
-            ("accept", "*/*;q=0.1, Application/OpenMetrics-Text", true),
-            ("x-prometheus-scrape-timeout-seconds", "10", true),
-            ("accept", "text/html, text/plain, */*", false),
+    fn a_scraper_names_a_format_of_metrics_or_nothing() {
+        for (value, scraper) in [
+            ("text/plain;version=0.0.4;q=0.5", true),
+            ("*/*;q=0.1, Application/OpenMetrics-Text", true),
+            // Datadog and Vector.
+            ("text/plain", true),
+            ("text/html, text/plain, */*", false),
+            ("*/*", false),
+            ("", false),
         ] {
-            assert_eq!(is_scraper(&headers(name, &[value])), scraper, "{value}");
+            assert_eq!(is_scraper(&headers("accept", &[value])), scraper, "{value}");
         }
+        let mut headers = headers("accept", &["*/*"]);
+        headers.insert("x-prometheus-scrape-timeout-seconds", 10.into());
+        assert!(is_scraper(&headers));
+        // Fluent Bit.
+        assert!(is_scraper(&HeaderMap::new()));
     }
 }

@@ -118,7 +118,7 @@ impl Renderer {
         }
     }
 
-    /// Returns a response with a text. `scraped` is called when a client has taken all of it.
+    /// Returns a response with a text. `scraped` notes when its connection has all of it.
     async fn response(
         &self,
         form: Form,
@@ -183,7 +183,7 @@ impl Renderer {
                 landing::render(&self.state, &self.telemetry_path, self.started).into_bytes(),
             );
         };
-        let text = format.encode(self.state.metrics.registry(), 0);
+        let text = format.encode(self.state.metrics.registry());
         let mut text = text.map_err(io::Error::other)?.into_bytes();
         if gzip {
             // The lowest level takes an eighth of the time of the default and saves most of the size.

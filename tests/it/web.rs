@@ -244,12 +244,29 @@ async fn only_a_complete_response_to_a_scraper_starts_the_hold() {
     let browser = [("accept", "text/html,*/*;q=0.8")];
     for _ in 0..3 {
         assert_eq!(shown(&browser).await, "0");
+        assert_eq!(shown(&[("accept", "*/*")]).await, "0");
         let scraper = [("accept", PROMETHEUS)];
         server.request(Method::HEAD, "/metrics", &scraper).await;
     }
     let timeout = ("x-prometheus-scrape-timeout-seconds", "10");
     assert_eq!(shown(&[timeout]).await, "0");
     assert_eq!(shown(&browser).await, "3");
+}
+
+/// Without a version, or without `Accept`: Datadog and Vector, and Fluent Bit.
+#[tokio::test]
+async fn a_simple_scraper_sees_increases_after_the_hold() {
+    for accept in ["accept: text/plain\r\n", ""] {
+        let hold = Duration::from_nanos(1);
+        let server = Server::showing(Metrics::new(hold), |_| {}).await;
+        server.publish_event(labels("A", "1"), 3);
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nhost: x\r\n{accept}connection: close\r\n\r\n");
+        for shown in ["\"1\"} 0\n", "\"1\"} 3\n"] {
+            let answer = closed(&mut server.send(request.as_bytes()).await).await;
+            assert!(answer.contains(shown), "{accept:?}: no {shown:?}");
+        }
+    }
 }
 
 /// On one thread: if it rendered the metrics, no other request would be answered meanwhile.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use orgdata_api::TicketPage;
+use orgdata_api::{Endpoint, FailureReason, Observer as _, TicketPage};
 use orgdata_exporter::metrics::audit::{Changes, EventLabels, RangeKind, Total, TraceContext};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
+use orgdata_exporter::otlp;
 use orgdata_exporter::tickets::{Aggregate, Settings};
 
 const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
@@ -68,12 +69,12 @@ pub(crate) fn busy() -> Metrics {
     metrics.audit.paused(true);
 
     let api = &metrics.api;
-    api.response("audit-logs", Duration::from_millis(30), 1000);
-    api.response("tickets", Duration::from_secs(40), 7);
-    api.failure("tickets", "key");
+    api.response(Endpoint::AuditLogs, Duration::from_millis(30), 1000);
+    api.response(Endpoint::Tickets, Duration::from_secs(40), 7);
+    api.failure(Endpoint::Tickets, FailureReason::Key);
     api.throttled(Duration::from_millis(1500));
     api.unknown_fields(3);
-    metrics.otlp.failed("timeout");
+    metrics.otlp.failed(otlp::FailureReason::Timeout);
     metrics.otlp.requests.inc_by(4);
     metrics.otlp.acknowledged(512, Duration::from_millis(75));
     metrics.otlp.backlog(17, Some(at("2026-03-10T11:00:00Z")));
@@ -97,11 +98,11 @@ pub(crate) fn busy() -> Metrics {
     for row in page.items() {
         aggregate.add(row);
     }
-    let snapshot = Arc::new(aggregate.finish(Duration::ZERO, None));
+    let snapshot = Arc::new(aggregate.finish(Duration::ZERO, true));
     metrics.tickets.publish(snapshot, Duration::from_secs(900));
     metrics
 }
 
 pub(crate) fn encode(metrics: &Metrics, format: Format) -> String {
-    format.encode(metrics.registry(), 0).expect("encodes")
+    format.encode(metrics.registry()).expect("encodes")
 }

@@ -184,7 +184,7 @@ impl World {
         let Ok(held) = held(state.files.reader()) else {
             return Err("the file cannot be read");
         };
-        let tickets = metrics.tickets.series();
+        let tickets = metrics.tickets.snapshot();
         // Late rows that the service deletes are not missed.
         let mut rows = state.rows.iter().filter(|row| row.live);
         let is_read = rows.all(|row| row.known || row.gone);
@@ -210,7 +210,7 @@ impl World {
 
     fn check_tickets(&self, metrics: &crate::metrics::Metrics) -> Result<(), &'static str> {
         let truth = self.sim.ticket_truth(&["OPEN"]);
-        let shown = metrics.tickets.series().ok_or("no tickets")?;
+        let shown = metrics.tickets.snapshot().ok_or("no tickets")?;
         let mut by_state: BTreeMap<(String, String), (u64, i128)> = BTreeMap::new();
         let mut overdue: BTreeMap<String, u64> = BTreeMap::new();
         for (group, sums) in truth.groups {
@@ -222,18 +222,18 @@ impl World {
                 .or_default();
             *counted = (counted.0 + sums.tickets, counted.1 + sums.cents);
         }
-        let shown_groups = shown.by_state.iter().map(|([state, kind], count)| {
-            let cents = (count.deal_amount * 100.0).round() as i128;
+        let shown_groups = shown.by_state.iter().map(|([state, kind], group)| {
+            let cents = (group.deal_amount() * 100.0).round() as i128;
             (
                 (state.to_string(), kind.to_string()),
-                (count.tickets, cents),
+                (group.tickets, cents),
             )
         });
         let shown_groups: BTreeMap<_, _> = shown_groups.filter(|(_, count)| count.0 > 0).collect();
         let shown_overdue = shown
-            .overdue
+            .times
             .iter()
-            .map(|([kind], count)| (kind.to_string(), *count));
+            .map(|(kind, times)| (kind.to_string(), shown.passed(&times.overdue)));
         let shown_overdue: BTreeMap<_, _> = shown_overdue.filter(|(_, count)| *count > 0).collect();
         overdue.retain(|_, count| *count > 0);
         let certain = self.plan.readings.total_count == TotalCount::Right

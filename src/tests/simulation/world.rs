@@ -574,7 +574,7 @@ impl World {
             return;
         };
         let began = Instant::now();
-        let text = Format::OpenMetrics.encode(metrics.registry(), 1 << 14);
+        let text = Format::OpenMetrics.encode(metrics.registry());
         metrics.audit.scraped(began);
         let mut shown = BTreeMap::new();
         for line in text.unwrap().lines() {

@@ -3,11 +3,10 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::tickets::Scanner;
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{Script, assert_shows, overdue, page_at, settings, slice, snapshot};
+use super::support::{Script, assert_shows, open_amount, page_at, settings, slice, snapshot};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -57,7 +56,7 @@ async fn sums_of_amounts_are_exact_and_never_overflow() {
         ("-9.5e23", 100_000, -7.922_816_251_426_434e28),
     ] {
         let snapshot = snapshot(&rows("dealAmountSum", vec![amount; count])).await;
-        let seen = snapshot.series().open_total().deal_amount;
+        let seen = open_amount(&snapshot);
         assert_eq!((seen, snapshot.malformed), (sum, 0), "{amount}");
     }
     // One that cannot be read is left out and counted.
@@ -70,7 +69,7 @@ async fn sums_of_amounts_are_exact_and_never_overflow() {
     ];
     let snapshot = snapshot(&rows("dealAmountSum", bad.iter().chain(&good))).await;
     assert_eq!((snapshot.tickets, snapshot.malformed), (17, 9));
-    assert_eq!(snapshot.series().open_total().deal_amount, 109.504);
+    assert_eq!(open_amount(&snapshot), 109.504);
 }
 
 #[tokio::test]
@@ -92,8 +91,8 @@ async fn any_row_is_a_ticket() {
         r#"{"id":null,"title":"c"}"#,
     ];
     let without_id = snapshot(&without_id).await;
-    for (seen, expected) in [(malformed, (6, 5, None)), (without_id, (3, 0, None))] {
-        assert_eq!((seen.tickets, seen.malformed, seen.doubt), expected);
+    for (seen, expected) in [(malformed, (6, 5, true)), (without_id, (3, 0, true))] {
+        assert_eq!((seen.tickets, seen.malformed, seen.consistent), expected);
     }
 }
 
@@ -114,11 +113,11 @@ async fn a_due_date_passes_at_midnight_and_not_at_the_next_scan() {
     let script =
         Script::new(move |request| Ok(page_at("2026-03-28T23:59:30Z", &rows, request, Some(9))));
     let mut scanner = Scanner::new(settings(100), Counter::default());
-    let snapshot = scanner.round(&script).await.unwrap();
+    let (snapshot, _) = scanner.round(&script).await.unwrap();
     assert_eq!(snapshot.malformed, 0);
     for (milliseconds, expected) in [(0, 1), (29_999, 1), (1, 3), (1000, 4)] {
         tokio::time::advance(Duration::from_millis(milliseconds)).await;
-        assert_eq!(overdue(&snapshot), expected);
+        assert_eq!(snapshot.overdue_total(), expected);
     }
 }
 
@@ -135,7 +134,7 @@ async fn a_date_that_cannot_be_read_is_counted_and_an_absurd_one_is_a_date() {
         (future, 0, 0),
     ] {
         let snapshot = snapshot(&rows("targetDueDate", dates.split(" | "))).await;
-        let seen = (snapshot.malformed, overdue(&snapshot));
+        let seen = (snapshot.malformed, snapshot.overdue_total());
         assert_eq!(seen, (malformed, late), "{dates}");
     }
 }
@@ -156,14 +155,14 @@ async fn a_clock_that_jumps_moves_no_due_date_within_a_scan() {
         Ok(page)
     });
     let mut scanner = Scanner::new(settings(10), Counter::default());
-    let snapshot = scanner.round(&script).await.unwrap();
+    let (snapshot, _) = scanner.round(&script).await.unwrap();
     assert_eq!(script.requests().len(), 4);
     for (seconds, expected) in [(0, 21), (30, 22), (3600, 30)] {
         tokio::time::advance(Duration::from_secs(seconds)).await;
-        assert_eq!(overdue(&snapshot), expected);
+        assert_eq!(snapshot.overdue_total(), expected);
     }
-    let next = scanner.round(&script).await.unwrap();
-    assert_eq!(overdue(&next), 0);
+    let (next, _) = scanner.round(&script).await.unwrap();
+    assert_eq!(next.overdue_total(), 0);
 }
 
 #[tokio::test]
@@ -176,8 +175,8 @@ async fn the_settings_say_which_states_are_open() {
         let mut all = settings(100);
         all.open_states = states.iter().map(ToString::to_string).collect();
         let mut scanner = Scanner::new(all, Counter::default());
-        let snapshot = scanner.round(&script).await.unwrap();
-        let seen = (snapshot.tickets, snapshot.series().open_total().tickets);
+        let (snapshot, _) = scanner.round(&script).await.unwrap();
+        let seen = (snapshot.tickets, snapshot.open_total());
         assert_eq!(seen, (5, open), "{states:?}");
     }
 }
@@ -199,10 +198,9 @@ async fn a_ticket_grows_older_between_two_scans() {
         (half, [3, 2, 1, 1]),
     ] {
         tokio::time::advance(time).await;
-        let series = snapshot.series().older_than;
-        let older: Vec<u64> = series.iter().map(|(_, tickets)| *tickets).collect();
-        assert_eq!(older, expected);
+        let older = snapshot.times["BUG"].older_than.each_ref();
+        assert_eq!(older.map(|older| snapshot.passed(older)), expected);
     }
     let oldest = "2025-01-01T00:00:00.250Z".parse().unwrap();
-    assert_eq!(snapshot.series().oldest_created, [(["BUG".into()], oldest)]);
+    assert_eq!(snapshot.times["BUG"].oldest_created, Some(oldest));
 }

@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use orgdata_api::{ApiError, FailureReason, TicketPage};
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::metrics::tickets::TicketSource as _;
 use orgdata_exporter::simulator::{Config, Fields, Readings, Simulator, TicketOrder, TotalCount};
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::support::{Request, Script, assert_true, page_at, rows_of, settings};
+use super::support::{Request, Scanned, Script, assert_true, page_at, rows_of, settings};
 use crate::support::cases;
 
 /// Amounts tell tickets apart, a bit each, and a double holds so many.
@@ -193,8 +192,8 @@ impl Model {
 
     /// Returns the tickets of a snapshot.
     fn ids(&self, snapshot: &Snapshot) -> BTreeSet<u64> {
-        let groups = snapshot.series().by_state;
-        let sum: f64 = groups.iter().map(|(_, group)| group.deal_amount).sum();
+        let groups = snapshot.by_state.values();
+        let sum: f64 = groups.map(|group| group.deal_amount()).sum();
         let bits = (0..MOST).filter(|bit| (sum as u64) & (1 << bit) != 0);
         bits.map(|bit| self.base + 1 + bit).collect()
     }
@@ -271,7 +270,7 @@ fn go_through(case: &Case) {
 }
 
 /// What must be true after a scan.
-fn check(case: &Case, model: &Model, result: Result<Arc<Snapshot>, ScanError>, retries: u64) {
+fn check(case: &Case, model: &Model, result: Scanned, retries: u64) {
     let Readings {
         total_count,
         page_cap,
@@ -284,8 +283,8 @@ fn check(case: &Case, model: &Model, result: Result<Arc<Snapshot>, ScanError>, r
     let has_failed = matches!(&result, Err(ScanError::Api(error)) if error.reason() == FailureReason::Unauthorized);
     assert_eq!(has_failed, model.failed, "an error on any page");
     let page = u64::from(case.page_size.max(2)).min(page_cap.unwrap_or(u64::MAX));
-    let snapshot = match result {
-        Ok(snapshot) => snapshot,
+    let (snapshot, doubt) = match result {
+        Ok(scanned) => scanned,
         Err(ScanError::Listing {
             summary: "pages do not advance",
             ..
@@ -294,13 +293,13 @@ fn check(case: &Case, model: &Model, result: Result<Arc<Snapshot>, ScanError>, r
         }
         Err(error) => return assert!(model.touched, "without a reason: {error}"),
     };
-    let groups = snapshot.series().by_state;
-    let tickets: u64 = groups.iter().map(|(_, group)| group.tickets).sum();
+    let groups = snapshot.by_state.values();
+    let tickets: u64 = groups.map(|group| group.tickets).sum();
     assert_eq!(tickets, snapshot.tickets);
     let (seen, steady) = (model.ids(&snapshot), &model.steady);
     assert_eq!(seen.len() as u64, snapshot.tickets, "counted twice");
     assert!(seen.is_subset(&model.ever), "{seen:?}, {:?}", model.ever);
-    if snapshot.doubt.is_none() {
+    if doubt.is_none() {
         let hidden = model.shuffled && model.created && model.deleted
             || model.emptied && total_count != TotalCount::Right;
         assert!(hidden || steady.is_subset(&seen), "{seen:?}, {steady:?}");
@@ -312,7 +311,7 @@ fn check(case: &Case, model: &Model, result: Result<Arc<Snapshot>, ScanError>, r
     // Nothing moved, nothing failed.
     let all = model.sim.ticket_ids().len() as u64;
     if ignore_offset && all > page {
-        return assert!(snapshot.doubt.is_some(), "{tickets} of {all}, no doubt");
+        return assert!(doubt.is_some(), "{tickets} of {all}, no doubt");
     }
     assert_true(&snapshot, &model.sim.ticket_truth(&["OPEN"]));
     let right =
@@ -320,9 +319,9 @@ fn check(case: &Case, model: &Model, result: Result<Arc<Snapshot>, ScanError>, r
     if right {
         // Pages of one row have none to overlap by.
         let expected = (page == 1 && all > 1).then_some(Doubt::NoOverlap);
-        assert_eq!((snapshot.doubt, retries), (expected, 0));
+        assert_eq!((doubt, retries), (expected, 0));
     } else {
-        assert!(snapshot.doubt.is_some(), "the count is wrong");
+        assert!(doubt.is_some(), "the count is wrong");
     }
 }
 
@@ -342,7 +341,7 @@ async fn a_scan_over_http_is_the_truth() {
     let metrics = Metrics::new(Duration::ZERO);
     let client = crate::support::settings::client(&running.base_url(), &metrics);
     let mut scanner = Scanner::new(settings(20), Counter::default());
-    let snapshot = scanner.round(&client).await.unwrap();
+    let (snapshot, doubt) = scanner.round(&client).await.unwrap();
     assert_true(&snapshot, &running.simulator().ticket_truth(&["OPEN"]));
-    assert_eq!((snapshot.tickets, snapshot.doubt), (250, None));
+    assert_eq!((snapshot.tickets, doubt), (250, None));
 }

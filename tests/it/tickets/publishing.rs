@@ -25,7 +25,7 @@ fn start<S: PageSource + Send + 'static>(source: S) -> Metrics {
 }
 
 fn is_shown(metrics: &Metrics) -> bool {
-    metrics.tickets.series().is_some()
+    metrics.tickets.snapshot().is_some()
 }
 
 async fn after(seconds: u64) {
@@ -34,7 +34,7 @@ async fn after(seconds: u64) {
 
 /// Returns the ticket samples of a scrape.
 fn scrape(metrics: &Metrics) -> Vec<String> {
-    let text = Format::OpenMetrics.encode(metrics.registry(), 0).unwrap();
+    let text = Format::OpenMetrics.encode(metrics.registry()).unwrap();
     let names = [
         "orgdata_tickets",
         "orgdata_open_tickets",
@@ -53,7 +53,7 @@ fn sample(lines: &[String], start: &str) -> Option<f64> {
 async fn scrape_of(settings: &Settings, rows: Vec<String>) -> Vec<String> {
     let metrics = Metrics::new(Duration::ZERO);
     let mut scanner = Scanner::new(settings.clone(), metrics.tickets.retries().clone());
-    let snapshot = scanner.round(&Script::listing(rows)).await.unwrap();
+    let (snapshot, _) = scanner.round(&Script::listing(rows)).await.unwrap();
     metrics.tickets.publish(snapshot, Duration::from_secs(900));
     let mut lines = scrape(&metrics);
     assert_eq!(scrape(&metrics), lines, "a scrape is stable");

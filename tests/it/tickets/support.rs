@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orgdata_api::{ApiError, TicketPage};
-use orgdata_exporter::metrics::tickets::TicketSource as _;
+use orgdata_exporter::metrics::snapshot::Group;
 use orgdata_exporter::simulator::TicketTruth;
-use orgdata_exporter::tickets::{PageSource, ScanError, Scanner, Settings, Snapshot};
+use orgdata_exporter::tickets::{Doubt, PageSource, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 
 /// The service's clock in every test that does not set another.
@@ -108,11 +108,11 @@ pub(crate) fn bugs(ids: std::ops::Range<u64>) -> Vec<String> {
     ids.map(bug).collect()
 }
 
+/// What a round returns.
+pub(crate) type Scanned = Result<(Arc<Snapshot>, Option<Doubt>), ScanError>;
+
 /// One round; also how often the scan was repeated.
-pub(crate) async fn round(
-    script: &Script,
-    page_size: u32,
-) -> (Result<Arc<Snapshot>, ScanError>, u64) {
+pub(crate) async fn round(script: &Script, page_size: u32) -> (Scanned, u64) {
     let retries = Counter::default();
     let mut scanner = Scanner::new(settings(page_size), retries.clone());
     let result = scanner.round(script).await;
@@ -122,27 +122,28 @@ pub(crate) async fn round(
 /// The snapshot of rows that do not move.
 pub(crate) async fn snapshot<T: ToString>(rows: &[T]) -> Arc<Snapshot> {
     let script = Script::listing(rows.iter().map(ToString::to_string).collect());
-    round(&script, 100).await.0.unwrap()
+    round(&script, 100).await.0.unwrap().0
 }
 
 /// Every number of a snapshot that is not 0, as in `open BUG/HIGH`; amounts are in cents and times in milliseconds.
 fn numbers(snapshot: &Snapshot) -> BTreeMap<String, f64> {
-    let series = snapshot.series();
-    let mut numbers = BTreeMap::from([("tickets".to_owned(), series.tickets as f64)]);
-    for (name, groups) in [("state", series.by_state), ("open", series.open)] {
+    let mut numbers = BTreeMap::from([("tickets".to_owned(), snapshot.tickets as f64)]);
+    for (name, groups) in [("state", &snapshot.by_state), ("open", &snapshot.open)] {
         for ([a, b], group) in groups {
-            let cents = (group.deal_amount * 100.0).round();
+            let cents = (group.deal_amount() * 100.0).round();
             numbers.insert(format!("{name} {a}/{b}"), group.tickets as f64);
             numbers.insert(format!("{name}-cents {a}/{b}"), cents);
         }
     }
-    for (name, counts) in [("overdue", series.overdue), ("deals", series.deals)] {
-        for ([label], count) in counts {
-            numbers.insert(format!("{name} {label}"), count as f64);
-        }
+    for (priority, count) in &snapshot.deals {
+        numbers.insert(format!("deals {priority}"), *count as f64);
     }
-    for ([kind], at) in series.oldest_created {
-        numbers.insert(format!("oldest {kind}"), at.as_millisecond() as f64);
+    for (kind, times) in &snapshot.times {
+        let overdue = snapshot.passed(&times.overdue);
+        numbers.insert(format!("overdue {kind}"), overdue as f64);
+        if let Some(at) = times.oldest_created {
+            numbers.insert(format!("oldest {kind}"), at.as_millisecond() as f64);
+        }
     }
     numbers.retain(|_, number| *number != 0.0);
     numbers
@@ -160,8 +161,9 @@ pub(crate) fn assert_shows(snapshot: &Snapshot, family: &str, expected: &[(&str,
     assert_eq!(of_family.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
-pub(crate) fn overdue(snapshot: &Snapshot) -> u64 {
-    snapshot.series().overdue_total()
+/// The sum of the amounts of all open tickets.
+pub(crate) fn open_amount(snapshot: &Snapshot) -> f64 {
+    snapshot.open.values().map(Group::deal_amount).sum()
 }
 
 /// Asserts that every number of a snapshot is what the simulator knows.
