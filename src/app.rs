@@ -237,8 +237,19 @@ impl<S: Export + 'static> Parts<S> {
             metrics.tickets.start();
             let (health, token) = (health.clone(), reading.clone());
             let (published, loops) = (metrics.tickets.clone(), metrics.loops.clone());
+            let known = ledger.clone();
+            let organization = move || known.status().organization.map(|(id, _)| id);
             readers.spawn(async move {
-                tickets::run(client, tickets, published, loops, health, token).await;
+                tickets::run(
+                    client,
+                    tickets,
+                    organization,
+                    published,
+                    loops,
+                    health,
+                    token,
+                )
+                .await;
                 Loop::Tickets
             });
         }

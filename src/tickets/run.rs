@@ -23,10 +23,11 @@ struct Logged {
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
 ///
-/// Failures are reported in `orgdata_up{loop="tickets"}`, and the next round tries again.
+/// `organization` returns that of the state file, once it is known. Failures are reported in `orgdata_up{loop="tickets"}`, and the next round tries again.
 pub async fn run<S: PageSource>(
     source: S,
     settings: Settings,
+    organization: impl Fn() -> Option<String> + Send,
     published: Arc<TicketMetrics>,
     loops: Arc<Loops>,
     health: Health,
@@ -41,6 +42,7 @@ pub async fn run<S: PageSource>(
     let rounds = async {
         loop {
             health.waiting(Loop::Tickets, timer.tick()).await;
+            scanner.organization = organization();
             match health.round(Loop::Tickets, scanner.round(&source)).await {
                 Ok((snapshot, doubt)) => {
                     logged.success(&snapshot, doubt);

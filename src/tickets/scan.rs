@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_api::{ApiError, Client, FailureReason, TicketPage};
+use orgdata_api::{ApiError, Client, FailureReason, Ticket, TicketPage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
@@ -92,6 +92,8 @@ impl ScanError {
 #[derive(Debug)]
 pub struct Scanner {
     settings: Settings,
+    /// The organization of the state file, once known.
+    pub(super) organization: Option<String>,
     /// Counts repeated attempts.
     retries: Counter,
     /// The number of tickets requested at once; halved when a page is too large or does not come.
@@ -118,6 +120,7 @@ impl Scanner {
             limit: settings.page_size,
             lowered_at: None,
             settings,
+            organization: None,
             retries,
             last: None,
             doubt: None,
@@ -172,6 +175,7 @@ impl Scanner {
     ) -> Result<Option<(Aggregate, Option<Doubt>)>, ScanError> {
         let attempt_began = Instant::now();
         let mut page = self.page(source, 0).await?;
+        self.check_organization(&page)?;
         let (now, expected) = (page.server_time, page.total_count.unwrap_or(0));
         let mut aggregate = Aggregate::new(&self.settings, self.last.as_deref(), now, expected);
         let mut pass = Pass::new(page.total_count);
@@ -213,6 +217,28 @@ impl Scanner {
             };
             offset = next;
             page = self.page(source, offset).await?;
+        }
+    }
+
+    /// Refuses the tickets of another organization.
+    fn check_organization(&self, page: &TicketPage) -> Result<(), ScanError> {
+        let Some(expected) = &self.organization else {
+            return Ok(());
+        };
+        let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
+        let mut organizations = tickets.filter_map(|(ticket, _)| ticket.organization_id);
+        match organizations.next() {
+            Some(found)
+                if found.as_str() != expected
+                    && organizations.all(|other| other.as_str() != expected) =>
+            {
+                let found = found.as_str();
+                let message = format!(
+                    "the API key belongs to organization {found}, but the state file to {expected}; use a key of organization {expected}, or set --state.path to another file"
+                );
+                Err(ScanError::listing("key of another organization", message))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -47,7 +47,15 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
         let (health, shutdown) = (Health::default(), CancellationToken::new());
         let (source, tickets) = (Source { answers }, metrics.tickets.clone());
         let (loops, health_of_it, stop) = (metrics.loops, health.clone(), shutdown.clone());
-        let run = tickets::run(source, settings, tickets, loops, health_of_it, stop);
+        let run = tickets::run(
+            source,
+            settings,
+            || None,
+            tickets,
+            loops,
+            health_of_it,
+            stop,
+        );
         let task = tokio::spawn(run);
         tokio::time::sleep(LONGEST_ROUND).await;
         assert_eq!(stuck(&health), [""; 0]);

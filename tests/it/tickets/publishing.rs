@@ -16,10 +16,16 @@ use crate::support::captured::Captured;
 
 /// Starts a loop, which ends with the test, and returns what it shows.
 fn start<S: PageSource + Send + 'static>(source: S) -> Metrics {
+    start_of(source, None)
+}
+
+/// The same for a state file of an organization.
+fn start_of<S: PageSource + Send + 'static>(source: S, id: Option<&'static str>) -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
     let (shown, loops) = (metrics.tickets.clone(), metrics.loops.clone());
     let (health, shutdown) = (Health::default(), CancellationToken::new());
-    let run = tickets::run(source, settings(10), shown, loops, health, shutdown);
+    let id = move || id.map(str::to_owned);
+    let run = tickets::run(source, settings(10), id, shown, loops, health, shutdown);
     tokio::spawn(run);
     metrics
 }
@@ -121,6 +127,21 @@ async fn a_snapshot_is_replaced_completely() {
     let lines = scrape(&metrics);
     assert_eq!(sample(&lines, &open("TASK")), Some(60.0));
     assert!(!lines.iter().any(|line| line.contains("BUG")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tickets_of_another_organization_are_not_shown() {
+    let row = |id, organization| format!(r#"{{"id":{id},"organizationId":{organization}}}"#);
+    for (organizations, is_ours) in [([1, 1], true), ([2, 1], true), ([2, 2], false)] {
+        let rows = (0..2).map(|id| row(id, organizations[id])).collect();
+        let metrics = start_of(Script::listing(rows), Some("1"));
+        after(1).await;
+        assert_eq!(is_shown(&metrics), is_ours, "{organizations:?}");
+        let failure = metrics.loops.state(Loop::Tickets).last_failure;
+        let failure = failure.map_or(String::new(), |failure| format!("{failure:?}"));
+        let words = "key belongs to organization 2, but the state file to 1";
+        assert_eq!(failure.contains(words), !is_ours, "{failure}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
