@@ -1,5 +1,7 @@
 //! Log records and requests as wire bytes: the table "Log records" of the public interface.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -241,11 +243,11 @@ fn nanoseconds(time: Timestamp) -> Option<u64> {
 
 impl Envelope {
     /// Returns the envelope of a resource.
-    pub fn new(attributes: &[(String, String)]) -> Self {
-        let attributes = attributes.iter().map(|(key, value)| KeyValue {
-            key: key.clone(),
+    pub fn new(attributes: BTreeMap<String, String>) -> Self {
+        let attributes = attributes.into_iter().map(|(key, value)| KeyValue {
+            key,
             value: Some(AnyValue {
-                value: Some(Value::StringValue(value.clone())),
+                value: Some(Value::StringValue(value)),
             }),
             ..KeyValue::default()
         });

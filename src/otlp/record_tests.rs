@@ -241,7 +241,8 @@ fn a_dead_letter_is_encoded_again_as_the_same_record() {
 
 #[test]
 fn a_request_is_what_the_types_of_the_protocol_write() {
-    let envelope = Envelope::new(&[("service.name".to_owned(), "orgdata-exporter".to_owned())]);
+    let envelope =
+        Envelope::new([("service.name".to_owned(), "orgdata-exporter".to_owned())].into());
     for count in [0, 1, 3, 300] {
         let mut record = Vec::new();
         RecordEncoder::default().encode(&raw(ENTRY), &mut record);

@@ -161,7 +161,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         Self {
             outbox,
             sender: Arc::new(sender),
-            envelope: Envelope::new(&settings.resource(instance_id)),
+            envelope: Envelope::new(settings.resource(instance_id)),
             metrics,
             loops,
             records: Limit::new(settings.batch_size),

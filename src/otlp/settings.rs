@@ -7,6 +7,7 @@
 //! - gRPC has no path. `host:port` without a scheme means TLS unless `OTEL_EXPORTER_OTLP_[signal_]INSECURE` is true.
 //! - Without a protocol, port 4317 means gRPC, which is registered for it, and any other port `http/protobuf`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -73,8 +74,8 @@ pub struct Settings {
     pub target: Target,
     /// The maximum number of records in a request.
     pub batch_size: usize,
-    /// `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`.
-    pub resource: Vec<(String, String)>,
+    /// The resource of records but for the instance.
+    resource: BTreeMap<String, String>,
 }
 
 /// The destination of records.
@@ -162,46 +163,29 @@ impl Settings {
     }
 
     /// Returns the resource of every record.
-    pub fn resource(&self, instance_id: &str) -> Vec<(String, String)> {
-        merged(Some(instance_id), &self.resource)
+    pub fn resource(&self, instance_id: &str) -> BTreeMap<String, String> {
+        let mut resource = self.resource.clone();
+        let id = resource.entry("service.instance.id".to_owned());
+        id.or_insert_with(|| instance_id.to_owned());
+        resource
     }
 }
 
-/// Returns the resource of spans: they are exported before the state file, which has the instance's id, is open.
+/// Returns what the exporter says of itself, and what `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say, which win. It is the resource
+/// of spans: they are exported before the state file, which has the instance's id, is open.
 ///
 /// # Errors
 /// If a variable is wrong.
-pub(super) fn span_resource(
+pub(super) fn resource(
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Vec<(String, String)>, String> {
-    Ok(merged(None, &resource(env)?))
-}
-
-/// Returns what the exporter says of itself, and what the environment says, which wins.
-fn merged(instance_id: Option<&str>, given: &[(String, String)]) -> Vec<(String, String)> {
-    let own = [
-        ("service.name", Some(SERVICE_NAME)),
-        ("service.version", Some(VERSION)),
-        ("service.instance.id", instance_id),
-    ];
-    let own = own
-        .into_iter()
-        .filter_map(|(key, value)| Some((key, value?)));
-    let given = given.iter().map(|(key, value)| (&**key, &**value));
-    let mut resource = Vec::new();
-    for (key, value) in own.chain(given) {
-        set(&mut resource, key, value);
+) -> Result<BTreeMap<String, String>, String> {
+    let own = [("service.name", SERVICE_NAME), ("service.version", VERSION)];
+    let mut resource = BTreeMap::from(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    if let Some(given) = Given::from_env("OTEL_RESOURCE_ATTRIBUTES", env) {
+        resource.extend(given.pairs()?);
     }
-    resource
-}
-
-/// Returns what `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say.
-fn resource(env: &dyn Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>, String> {
-    let attributes = Given::from_env("OTEL_RESOURCE_ATTRIBUTES", env);
-    let attributes = attributes.map(|given| given.pairs()).transpose()?;
-    let mut resource = attributes.unwrap_or_default();
     if let Some(name) = Given::from_env("OTEL_SERVICE_NAME", env) {
-        set(&mut resource, "service.name", &name.value);
+        resource.insert("service.name".to_owned(), name.value);
     }
     Ok(resource)
 }
@@ -281,13 +265,8 @@ impl Connection {
         let client = match (variable("CLIENT_CERTIFICATE"), variable("CLIENT_KEY")) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            (Some(given), None) => {
-                let right =
-                    "a client certificate needs a key; give OTEL_EXPORTER_OTLP_CLIENT_KEY too";
-                return Err(given.wrong(right));
-            }
-            (None, Some(given)) => {
-                let right = "a client key needs a certificate; give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE too";
+            (Some(given), None) | (None, Some(given)) => {
+                let right = "give both OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY";
                 return Err(given.wrong(right));
             }
         };
@@ -402,13 +381,11 @@ impl Given {
 
     /// Returns pairs such as `key=value,…`, percent-decoded. The last of two with one key counts.
     fn pairs(&self) -> Result<Vec<(String, String)>, String> {
-        let mut pairs = Vec::new();
         let texts = self.value.split(',').map(str::trim);
-        for (index, text) in texts.filter(|text| !text.is_empty()).enumerate() {
-            let (key, value) = pair(text).ok_or_else(|| self.wrong_pair(index))?;
-            set(&mut pairs, &key, &value);
-        }
-        Ok(pairs)
+        let texts = texts.filter(|text| !text.is_empty()).enumerate();
+        texts
+            .map(|(index, text)| pair(text).ok_or_else(|| self.wrong_pair(index)))
+            .collect()
     }
 
     fn wrong_pair(&self, index: usize) -> String {
@@ -453,14 +430,6 @@ fn pair(text: &str) -> Option<(String, String)> {
     let (key, value) = text.split_once('=')?;
     let key = decode(key).filter(|key| !key.is_empty())?;
     Some((key, decode(value)?))
-}
-
-/// Sets the value of a key.
-fn set(pairs: &mut Vec<(String, String)>, key: &str, value: &str) {
-    match pairs.iter_mut().find(|(known, _)| known == key) {
-        Some((_, known)) => value.clone_into(known),
-        None => pairs.push((key.to_owned(), value.to_owned())),
-    }
 }
 
 #[cfg(test)]

@@ -256,12 +256,12 @@ fn wrong_values_are_named_with_what_would_be_right() {
         (
             flags(FLAG, None),
             ("CLIENT_CERTIFICATE", "/c.pem"),
-            "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: '/c.pem' is wrong; a client certificate needs a key",
+            "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: '/c.pem' is wrong; give both OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and",
         ),
         (
             flags(FLAG, None),
             ("CLIENT_KEY", "/k.pem"),
-            "OTEL_EXPORTER_OTLP_CLIENT_KEY: '/k.pem' is wrong; a client key needs a certificate",
+            "OTEL_EXPORTER_OTLP_CLIENT_KEY: '/k.pem' is wrong; give both OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and",
         ),
         (
             flags(FLAG, None),
@@ -340,9 +340,9 @@ fn the_environment_wins_over_the_exporters_own_resource() {
     assert_eq!(
         resource(&[]),
         [
+            "service.instance.id=i",
             "service.name=orgdata-exporter",
-            &version,
-            "service.instance.id=i"
+            &version
         ]
     );
     assert_eq!(
@@ -354,11 +354,11 @@ fn the_environment_wins_over_the_exporters_own_resource() {
             ("OTEL_SERVICE_NAME", "audit"),
         ]),
         [
+            "c=d=e",
+            "service.instance.id=i",
             "service.name=audit",
             &version,
-            "service.instance.id=i",
-            "te=am=a b",
-            "c=d=e"
+            "te=am=a b"
         ]
     );
 }

@@ -15,7 +15,7 @@ use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
 use tonic::metadata::MetadataMap;
 
-use super::settings::{Connection, Protocol, TRACES, span_resource};
+use super::settings::{Connection, Protocol, TRACES, resource};
 use super::{grpc, http};
 use crate::util::{error_chain, sanitize};
 
@@ -42,7 +42,7 @@ pub fn span_provider(
     let Some(connection) = Connection::from_env(TRACES, None, None, env)? else {
         return Ok(None);
     };
-    let attributes = span_resource(env)?.into_iter();
+    let attributes = resource(env)?.into_iter();
     let resource = Resource::builder_empty()
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_attributes(attributes.map(|(key, value)| KeyValue::new(key, value)));
