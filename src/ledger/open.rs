@@ -206,7 +206,7 @@ pub(super) fn recreate(
     let aside = set_aside(path).map_err(|error| OpenError::io(path, &error))?;
     tracing::error!(
         file = %path.display(), aside = %aside.display(), %error,
-        "the state file is damaged and was set aside; counters start again at 0, and log records that waited in it are lost"
+        "the state file is damaged and was set aside; the new one has neither its counters nor the log records that waited in it"
     );
     Ok(Opened {
         connection: open_checked(path, settings, true)?,
