@@ -133,9 +133,14 @@ fn base_url(flags: &Flags) -> Result<BaseUrl, SettingsError> {
 
 /// Returns a URL without user, password and query.
 pub(crate) fn without_secrets(text: &str) -> String {
-    let text = text.split(['?', '#']).next().unwrap_or_default();
+    const QUERY: [char; 2] = ['?', '#'];
     let Some((before, host)) = text.rsplit_once('@') else {
-        return text.to_owned();
+        return text.split(QUERY).next().unwrap_or_default().to_owned();
+    };
+    // What is after an @ in a query is not the host.
+    let host = match before.contains(QUERY) {
+        true => "",
+        false => host.split(QUERY).next().unwrap_or_default(),
     };
     match before.split_once("://") {
         Some((scheme, _)) => format!("{scheme}://…@{host}"),

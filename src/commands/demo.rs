@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 
+use clap::parser::ValueSource;
 use orgdata_api::KEY_VARIABLE;
 use tokio_util::sync::CancellationToken;
 
@@ -43,14 +44,24 @@ pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
     flags.api.base_url = Some(simulator.base_url());
     flags.api.key_file = None;
     flags.api.max_requests_per_second = 100.0;
+    // The variable may name the state file of an exporter.
+    if given.origin("state.path") != ValueSource::CommandLine {
+        flags.state.path = ":memory:".to_owned();
+    }
     let any_port = !given.contains("web.listen-address");
-    let (app, note) = match App::bind(settings(&flags)?).await {
+    let mut settings = settings(&flags)?;
+    let records = match settings.otlp.as_ref().map(|otlp| &otlp.target) {
+        Some(otlp::Target::Collector(collector)) => {
+            format!("Each audit event is delivered as a log record to {collector}.")
+        }
+        _ => "Each line below is one audit event, delivered as a log record.".to_owned(),
+    };
+    let (app, note) = match App::bind(settings.clone()).await {
         // Another demo, or an exporter.
         Err(RunError::Bind(BindError::InUse { .. })) if any_port => {
             let address = ListenAddress::Tcp(Ipv4Addr::LOCALHOST.to_string(), 0);
-            flags.web.listen_addresses = vec![address];
-            let app = App::bind(settings(&flags)?).await?;
-            (app, " (port 10917 is in use)")
+            settings.web.listen_addresses = vec![address];
+            (App::bind(settings).await?, " (port 10917 is in use)")
         }
         bound => (bound?, ""),
     };
@@ -64,7 +75,7 @@ pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
          {url}/          what the exporter is doing{note}\n  \
          {url}{path}   what Prometheus scrapes\n  \
          {simulator}/          the simulator: add events, cause failures\n\n\
-         Each line below is one audit event, delivered as a log record. Press Ctrl-C to stop the demo.\n\n",
+         {records} Press Ctrl-C to stop the demo.\n\n",
         path = flags.web.telemetry_path,
         simulator = simulator.base_url(),
     );

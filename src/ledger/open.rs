@@ -142,9 +142,16 @@ impl OpenError {
     }
 
     fn io(path: &Path, error: &io::Error) -> Self {
-        Self::Unwritable {
-            path: path.to_owned(),
-            error: error.to_string(),
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        let (path, said) = (path.to_owned(), error.to_string());
+        match error.kind() {
+            // It may have room later.
+            StorageFull | QuotaExceeded => {
+                let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+                let error = rusqlite::Error::SqliteFailure(full, Some(said));
+                Self::Sqlite { path, error }
+            }
+            _ => Self::Unwritable { path, error: said },
         }
     }
 }

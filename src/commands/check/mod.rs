@@ -120,9 +120,10 @@ pub async fn run(args: &CheckArgs, given: &Given) -> Result<(), Failure> {
             writeln!(out, "{report:#}")
         }
     };
-    match result {
-        Ok(()) if level != Level::Good => Err(Failure::reported(level as u8)),
-        result => printed(result),
+    printed(result)?;
+    match level {
+        Level::Good => Ok(()),
+        level => Err(Failure::reported(level as u8)),
     }
 }
 
