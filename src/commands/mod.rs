@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::app::RunError;
-use crate::cli::{self, Flags, SettingsError};
+use crate::cli::{self, Flags};
 use crate::ledger::OpenError;
 use backfill::BackfillArgs;
 use check::CheckArgs;
@@ -135,20 +135,9 @@ impl Failure {
     }
 }
 
-impl From<SettingsError> for Failure {
-    fn from(error: SettingsError) -> Self {
-        Self::in_settings(error.to_string())
-    }
-}
-
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
-        let status = match error {
-            OpenError::Sqlite { .. } => 1,
-            OpenError::Locked(_) => 3,
-            _ => 2,
-        };
-        Self::new(status, error.to_string())
+        RunError::from(error).into()
     }
 }
 

@@ -69,7 +69,7 @@ impl Plan {
         flags.audit.enabled = true;
         flags.tickets.enabled = false;
         flags.web.config_file = None;
-        let settings = Settings::resolve(&flags, &cli::variable)?;
+        let settings = Settings::resolve(&flags, &cli::variable).map_err(Failure::in_settings)?;
         args.check(settings.otlp.is_some())
             .map_err(Failure::in_settings)?;
         let now = Timestamp::now();
