@@ -38,16 +38,11 @@ pub enum RunError {
     /// Another process has opened the state file.
     #[error("another process uses the state file; stop one of the two")]
     Fenced,
-    /// A loop ended because of a bug.
+    /// A loop, or something else, ended because of a bug.
     #[error(
-        "internal error: the {0} loop ended; please report it. Nothing is lost: a restart continues from the state file"
+        "internal error: {0} panicked; please report it with the lines above. Nothing is lost: a restart continues from the state file"
     )]
     Internal(&'static str),
-    /// The state file could not be opened because of a bug.
-    #[error(
-        "internal error: opening the state file panicked; please report it with the lines above"
-    )]
-    Panicked,
 }
 
 /// An exporter that has its ports, and is not running yet.
@@ -74,7 +69,7 @@ impl RunError {
         match self {
             Self::State(OpenError::Locked(_)) | Self::Fenced => 3,
             // A full disk, for example: the next start may work.
-            Self::State(OpenError::Sqlite { .. }) | Self::Internal(_) | Self::Panicked => 1,
+            Self::State(OpenError::Sqlite { .. }) | Self::Internal(_) => 1,
             Self::State(_) | Self::Bind(_) | Self::Setting(_) => 2,
         }
     }
@@ -177,7 +172,7 @@ impl<S: Export + 'static> Parts<S> {
         let open = util::blocking(|| LedgerHandle::open(open));
         let (ledger, state) = tokio::select! {
             biased;
-            opened = open => opened.map_err(|_| RunError::Panicked)??,
+            opened = open => opened.map_err(|_| RunError::Internal("opening the state file"))??,
             () = shutdown.cancelled() => {
                 tracing::info!("stopped");
                 return Ok(false);

@@ -6,48 +6,14 @@ mod flags;
 mod resolve;
 pub(crate) mod values;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
-use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue};
-use clap::parser::ValueSource;
 
 pub use flags::Flags;
 pub(crate) use flags::{DEFAULT_STATE_PATH, with_variable};
+pub use resolve::Settings;
 pub(crate) use resolve::without_secrets;
-pub use resolve::{Settings, SettingsError};
-
-/// The arguments with their origin: the command line, a variable or a default.
-#[derive(Clone, Debug, Default)]
-pub struct Given(ArgMatches);
-
-// === impl Given ===
-
-impl From<&ArgMatches> for Given {
-    fn from(matches: &ArgMatches) -> Self {
-        Self(matches.clone())
-    }
-}
-
-impl Given {
-    /// Returns whether a flag was given on the command line or as a variable; `name` has no dashes in front.
-    pub fn contains(&self, name: &str) -> bool {
-        self.origin(name) != ValueSource::DefaultValue
-    }
-
-    pub(crate) fn origin(&self, name: &str) -> ValueSource {
-        let known = self.0.ids().any(|id| id == name);
-        let source = known.then(|| self.0.value_source(name)).flatten();
-        source.unwrap_or(ValueSource::DefaultValue)
-    }
-
-    /// Returns the values of a flag as they were written, defaults included.
-    pub(crate) fn values(&self, name: &str) -> Vec<String> {
-        let values = self.0.try_get_raw(name).ok().flatten();
-        let text = |value: &OsStr| value.to_string_lossy().into_owned();
-        values.into_iter().flatten().map(text).collect()
-    }
-}
 
 /// Returns a usage error as one line. If the value came from a variable the line names it.
 pub fn usage_error(error: &clap::Error) -> String {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
-use orgdata_exporter::cli::{self, Flags, Given, Settings};
+use orgdata_exporter::cli::{self, Flags, Settings};
 use orgdata_exporter::commands::{
     self, Cli, Command, Failure, backfill, check, completions, dead_letters, demo, healthcheck,
     simulate,
@@ -45,18 +45,17 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     })?;
     let context = runtime.enter();
     let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
-    let given = Given::from(matches);
     let result = match cli.command {
         None => exporter(&runtime, &cli.flags),
         Some(Command::Demo(flags)) => {
             let _telemetry = telemetry(&flags);
-            runtime.block_on(demo::run(*flags, &given))
+            runtime.block_on(demo::run(*flags, matches))
         }
         Some(Command::Backfill(args)) => {
             let _telemetry = telemetry(&args.flags);
             runtime.block_on(backfill::run(*args, shutdown::on_signal()))
         }
-        Some(Command::Check(args)) => runtime.block_on(check::run(&args, &given)),
+        Some(Command::Check(args)) => runtime.block_on(check::run(&args, matches)),
         Some(Command::Healthcheck(args)) => runtime.block_on(healthcheck::run(&args)),
         Some(Command::Simulate(args)) => runtime.block_on(simulate::run(*args)),
         Some(Command::DeadLetters(args)) => dead_letters::run(args),
@@ -75,7 +74,7 @@ fn threads() -> usize {
 }
 
 fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
-    let settings = Settings::resolve(flags, &cli::variable)?;
+    let settings = Settings::resolve(flags, &cli::variable).map_err(Failure::in_settings)?;
     let _telemetry = telemetry(flags);
     runtime.block_on(async {
         // A signal is noticed from here on, also while the state file is opened.

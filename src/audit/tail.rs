@@ -154,6 +154,8 @@ impl Tail {
     pub fn for_backfill(mut self, until: Option<Timestamp>) -> Self {
         self.ranges.limits.is_backfill = true;
         self.ranges.limits.until = until;
+        // What a damaged file held is read again.
+        self.recreated_at = None;
         self
     }
 

@@ -41,39 +41,19 @@ pub struct Settings {
     pub is_active: bool,
 }
 
-/// A wrong setting: one line with the flag, its value, and what would be right.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct SettingsError(String);
-
-// === impl SettingsError ===
-
-impl SettingsError {
-    fn new(message: impl Display) -> Self {
-        Self(message.to_string())
-    }
-
-    fn in_file(flag: &str, path: &Path, error: impl Display) -> Self {
-        Self(format!("{flag} {:?}: {error}", path.display().to_string()))
-    }
-}
-
 // === impl Settings ===
 
 impl Settings {
     /// Checks everything that can be checked without a connection. `env` reads one variable; an empty one is unset.
     ///
     /// # Errors
-    /// If a setting is wrong or missing.
-    pub fn resolve(
-        flags: &Flags,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
+    /// If a setting is wrong or missing: one line with the flag, its value, and what would be right.
+    pub fn resolve(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let env = &|name: &str| env(name).filter(|value| !value.is_empty());
         let base_url = base_url(flags)?;
         let key = key(flags, env)?;
         let filters = filters(flags)?;
-        let otlp = otlp::Settings::from_env(&flags.otlp, env).map_err(SettingsError::new)?;
+        let otlp = otlp::Settings::from_env(&flags.otlp, env)?;
         let audit = flags.audit.enabled.then_some(audit::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
@@ -83,9 +63,10 @@ impl Settings {
         });
         let tickets = tickets(flags)?;
         if audit.is_none() && tickets.is_none() {
-            return Err(SettingsError::new(
-                "--audit.enabled=false and --tickets.enabled=false leave nothing to do; enable one of them",
-            ));
+            return Err(
+                "--audit.enabled=false and --tickets.enabled=false leave nothing to do; enable one of them"
+                    .to_owned(),
+            );
         }
         Ok(Self {
             audit,
@@ -114,28 +95,35 @@ impl Settings {
     }
 }
 
-fn base_url(flags: &Flags) -> Result<BaseUrl, SettingsError> {
-    let text = flags.api.base_url.as_ref().ok_or_else(|| {
-        SettingsError::new(
-            "--api.base-url is missing; give the API's base URL, like https://api.example.com, or try `orgdata-exporter demo`",
-        )
-    })?;
+fn in_file(flag: &str, path: &Path, error: impl Display) -> String {
+    format!("{flag} {:?}: {error}", path.display().to_string())
+}
+
+fn base_url(flags: &Flags) -> Result<BaseUrl, String> {
+    let text = flags.api.base_url.as_ref().ok_or(
+        "--api.base-url is missing; give the API's base URL, like https://api.example.com, or try `orgdata-exporter demo`",
+    )?;
     let shown = without_secrets(text);
-    let base_url = BaseUrl::parse(text)
-        .map_err(|error| SettingsError(format!("--api.base-url {shown:?}: {error}")))?;
+    let base_url =
+        BaseUrl::parse(text).map_err(|error| format!("--api.base-url {shown:?}: {error}"))?;
     if base_url.is_plain_remote() && !flags.api.allow_plain_http {
-        return Err(SettingsError(format!(
+        return Err(format!(
             "--api.base-url {shown:?} would send the API key unencrypted over the network; use https://, or give --api.allow-plain-http to allow it"
-        )));
+        ));
     }
     Ok(base_url)
 }
 
 /// Returns a URL without user, password and query.
 pub(crate) fn without_secrets(text: &str) -> String {
-    let text = text.split(['?', '#']).next().unwrap_or_default();
+    const QUERY: [char; 2] = ['?', '#'];
     let Some((before, host)) = text.rsplit_once('@') else {
-        return text.to_owned();
+        return text.split(QUERY).next().unwrap_or_default().to_owned();
+    };
+    // What is after an @ in a query is not the host.
+    let host = match before.contains(QUERY) {
+        true => "",
+        false => host.split(QUERY).next().unwrap_or_default(),
     };
     match before.split_once("://") {
         Some((scheme, _)) => format!("{scheme}://…@{host}"),
@@ -143,31 +131,29 @@ pub(crate) fn without_secrets(text: &str) -> String {
     }
 }
 
-fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource, SettingsError> {
+fn key(flags: &Flags, env: &dyn Fn(&str) -> Option<String>) -> Result<KeySource, String> {
     if let Some(path) = &flags.api.key_file {
         let source = KeySource::File(path.clone());
         let checked = source.check();
-        checked.map_err(|error| SettingsError::in_file("--api.key-file", path, error))?;
+        checked.map_err(|error| in_file("--api.key-file", path, error))?;
         return Ok(source);
     }
     let key = env(KEY_VARIABLE).ok_or_else(|| {
-        SettingsError(format!(
-            "there is no API key; give --api.key-file FILE, or set the variable {KEY_VARIABLE}"
-        ))
+        format!("there is no API key; give --api.key-file FILE, or set the variable {KEY_VARIABLE}")
     })?;
     let source = KeySource::Value(SecretString::from(key));
-    source.check().map_err(SettingsError::new)?;
+    source.check()?;
     Ok(source)
 }
 
-fn filters(flags: &Flags) -> Result<Filters, SettingsError> {
+fn filters(flags: &Flags) -> Result<Filters, String> {
     let deal_ids = trimmed(&flags.audit.deal_ids).into_iter();
     let deal_ids = deal_ids.map(|id| match id.parse::<i64>() {
         // As the API writes it.
         Ok(number) => Ok(number.to_string()),
-        Err(_) => Err(SettingsError(format!(
+        Err(_) => Err(format!(
             "--audit.deal-ids {id:?} is not a whole number; give deal ids like 42"
-        ))),
+        )),
     });
     let deal_ids = deal_ids.collect::<Result<_, _>>()?;
     Ok(Filters {
@@ -178,12 +164,12 @@ fn filters(flags: &Flags) -> Result<Filters, SettingsError> {
     })
 }
 
-fn tickets(flags: &Flags) -> Result<Option<tickets::Settings>, SettingsError> {
+fn tickets(flags: &Flags) -> Result<Option<tickets::Settings>, String> {
     let open_states = trimmed(&flags.tickets.open_states);
     if open_states.is_empty() {
-        return Err(SettingsError::new(
-            "--tickets.open-states is empty; name at least one state, like OPEN",
-        ));
+        return Err(
+            "--tickets.open-states is empty; name at least one state, like OPEN".to_owned(),
+        );
     }
     Ok(flags.tickets.enabled.then(|| tickets::Settings {
         scan_interval: flags.tickets.scan_interval,
@@ -203,13 +189,13 @@ fn ledger_settings(
     base_url: &BaseUrl,
     filters: &Filters,
     outbox: bool,
-) -> Result<ledger::Settings, SettingsError> {
+) -> Result<ledger::Settings, String> {
     let paths = trimmed(&flags.otlp.redact);
     let is_wrong = |path: &&String| path.split('.').any(|key| key.trim().is_empty());
     if let Some(path) = paths.iter().find(is_wrong) {
-        return Err(SettingsError::new(format_args!(
+        return Err(format!(
             "--otlp.redact: '{path}' is not a path; give keys of metadata joined by dots, such as contact.email"
-        )));
+        ));
     }
     let encoder = otlp::RecordEncoder::new(otlp::Redaction {
         hide_user_names: !flags.otlp.user_names,
@@ -230,7 +216,7 @@ fn ledger_settings(
     })
 }
 
-fn actor_label(flags: &Flags) -> Result<ActorLabel, SettingsError> {
+fn actor_label(flags: &Flags) -> Result<ActorLabel, String> {
     const FLAG: &str = "--metrics.hash-key-file";
     let path = match (flags.metrics.actor_label, &flags.metrics.hash_key_file) {
         (ActorLabelMode::Id, _) => return Ok(ActorLabel::Id),
@@ -238,19 +224,19 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, SettingsError> {
         (ActorLabelMode::None, _) => return Ok(ActorLabel::None),
         (ActorLabelMode::Hash, Some(path)) => path,
         (ActorLabelMode::Hash, None) => {
-            return Err(SettingsError(format!(
+            return Err(format!(
                 "--metrics.actor-label=hash needs {FLAG} FILE, with a secret of at least {MIN_HASH_KEY} bytes"
-            )));
+            ));
         }
     };
     let secret = std::fs::read(path)
-        .map_err(|error| SettingsError::in_file(FLAG, path, format!("cannot read it: {error}")))?;
+        .map_err(|error| in_file(FLAG, path, format!("cannot read it: {error}")))?;
     let secret = secret.trim_ascii();
     if secret.len() < MIN_HASH_KEY {
         let problem = format!(
             "it holds fewer than {MIN_HASH_KEY} bytes, and ids could be guessed from their hashes; make it longer"
         );
-        return Err(SettingsError::in_file(FLAG, path, problem));
+        return Err(in_file(FLAG, path, problem));
     }
     Ok(ActorLabel::Hash(ring::hmac::Key::new(
         ring::hmac::HMAC_SHA256,
@@ -258,11 +244,11 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, SettingsError> {
     )))
 }
 
-fn web_config(flags: &Flags) -> Result<Option<web::WebConfig>, SettingsError> {
+fn web_config(flags: &Flags) -> Result<Option<web::WebConfig>, String> {
     // As in exporter-toolkit, an empty name means no file.
     let path = flags.web.config_file.as_deref();
     let path = path.filter(|path| !path.as_os_str().is_empty());
-    let in_file = |path, error| SettingsError::in_file("--web.config.file", path, error);
+    let in_file = |path, error| in_file("--web.config.file", path, error);
     let load = |path| web::WebConfig::load(path).map_err(|error| in_file(path, error));
     path.map(load).transpose()
 }

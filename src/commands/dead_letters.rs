@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Failure, print, printed};
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
-use crate::ledger::{DeadLetters, DeadReason, RecordKind, Selection, StatePath, StoredLetter};
+use crate::ledger::{DeadLetters, DeadReason, Selection, StatePath, StoredLetter};
 use crate::util::one_line;
 
 /// The maximum length of a message in the table, in characters.
@@ -69,13 +69,8 @@ enum Format {
 /// A line of `--format json`.
 #[derive(Serialize)]
 struct Line<'a> {
-    id: i64,
-    rejected_at: String,
-    arrived_at: String,
-    reason: &'a str,
-    message: &'a str,
-    kind: &'a str,
-    queued: bool,
+    #[serde(flatten)]
+    stored: &'a StoredLetter,
     /// The record as it is, or a string if it is not JSON.
     record: Box<RawValue>,
 }
@@ -128,13 +123,9 @@ fn select(letters: &DeadLetters, mut args: ChangeArgs) -> Result<Selection, Fail
     }
     args.ids.sort_unstable();
     args.ids.dedup();
-    let (asked, mut found) = (args.ids.len(), 0);
+    let asked = args.ids.len();
     let selection = Selection::Ids(args.ids);
-    let count = |_| {
-        found += 1;
-        true
-    };
-    letters.list(&selection, count)?;
+    let found = letters.ids(&selection)?.len();
     if found < asked {
         return Err(Failure::in_settings(format!(
             "only {found} of these {asked} numbers exist, so nothing was changed; see `orgdata-exporter dead-letters list`"
@@ -145,30 +136,31 @@ fn select(letters: &DeadLetters, mut args: ChangeArgs) -> Result<Selection, Fail
 
 fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let selection = args.reason.map_or(Selection::All, Selection::Reason);
-    let (mut result, mut count) = (Ok(()), 0_u64);
-    let print = |stored: StoredLetter| {
-        count += 1;
-        result = match args.format {
-            Format::Json => json_line(&stored, out),
-            Format::Table => row(&stored, count == 1, out),
-        };
-        result.is_ok()
+    let ids = letters.ids(&selection)?;
+    let mut result = match args.format {
+        Format::Table if ids.is_empty() => writeln!(out, "There are no dead letters."),
+        Format::Table => writeln!(
+            out,
+            "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  MESSAGE",
+            "NUMBER", "KEPT SINCE", "REASON", "QUEUED", "RECORD"
+        ),
+        Format::Json => Ok(()),
     };
-    letters.list(&selection, print)?;
-    if count == 0 && args.format == Format::Table {
-        result = writeln!(out, "There are no dead letters.");
+    let mut ids = ids.into_iter();
+    while result.is_ok()
+        && let Some(id) = ids.next()
+    {
+        if let Some(stored) = letters.letter(id)? {
+            result = match args.format {
+                Format::Json => json_line(&stored, out),
+                Format::Table => row(&stored, out),
+            };
+        }
     }
     printed(result)
 }
 
-fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()> {
-    if first {
-        writeln!(
-            out,
-            "{:>6}  {:<20}  {:<15}  {:<6}  {:<36}  MESSAGE",
-            "NUMBER", "KEPT SINCE", "REASON", "QUEUED", "RECORD"
-        )?;
-    }
+fn row(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
     let letter = &stored.letter;
     let record: serde_json::Value = serde_json::from_str(&letter.raw).unwrap_or_default();
     let id = record["id"].to_string();
@@ -186,24 +178,10 @@ fn row(stored: &StoredLetter, first: bool, out: &mut dyn Write) -> io::Result<()
 }
 
 fn json_line(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
-    let letter = &stored.letter;
+    let raw = &stored.letter.raw;
     // In JSON, a line break can stand only between tokens, where a space does as well.
-    let raw = letter.raw.replace(['\n', '\r'], " ");
-    let record = RawValue::from_string(raw).or_else(|_| to_raw_value(&letter.raw))?;
-    let line = Line {
-        id: stored.id,
-        rejected_at: stored.rejected_at.to_string(),
-        arrived_at: letter.arrived_at.to_string(),
-        reason: letter.reason.as_str(),
-        message: &letter.message,
-        kind: if letter.kind == RecordKind::Gap {
-            "gap"
-        } else {
-            "entry"
-        },
-        queued: stored.queued,
-        record,
-    };
-    serde_json::to_writer(&mut *out, &line)?;
+    let record = RawValue::from_string(raw.replace(['\n', '\r'], " "));
+    let record = record.or_else(|_| to_raw_value(raw))?;
+    serde_json::to_writer(&mut *out, &Line { stored, record })?;
     writeln!(out)
 }

@@ -3,12 +3,14 @@
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 use orgdata_api::KEY_VARIABLE;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use crate::app::{App, RunError};
-use crate::cli::{self, Flags, Given, Settings};
+use crate::cli::{self, Flags, Settings};
 use crate::simulator::{Config, Simulator};
 use crate::web::{BindError, ListenAddress};
 use crate::{otlp, shutdown};
@@ -35,7 +37,7 @@ pub(crate) fn adapted(argument: clap::Arg) -> clap::Arg {
 ///
 /// # Errors
 /// If a setting is wrong, or the exporter fails.
-pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
+pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
     let shutdown = shutdown::on_signal();
     let simulator = Simulator::spawn(Config::default())
         .await
@@ -43,14 +45,24 @@ pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
     flags.api.base_url = Some(simulator.base_url());
     flags.api.key_file = None;
     flags.api.max_requests_per_second = 100.0;
-    let any_port = !given.contains("web.listen-address");
-    let (app, note) = match App::bind(settings(&flags)?).await {
+    // The variable may name the state file of an exporter.
+    if given.value_source("state.path") != Some(ValueSource::CommandLine) {
+        flags.state.path = ":memory:".to_owned();
+    }
+    let any_port = given.value_source("web.listen-address") == Some(ValueSource::DefaultValue);
+    let mut settings = settings(&flags)?;
+    let records = match settings.otlp.as_ref().map(|otlp| &otlp.target) {
+        Some(otlp::Target::Collector(collector)) => {
+            format!("Each audit event is delivered as a log record to {collector}.")
+        }
+        _ => "Each line below is one audit event, delivered as a log record.".to_owned(),
+    };
+    let (app, note) = match App::bind(settings.clone()).await {
         // Another demo, or an exporter.
         Err(RunError::Bind(BindError::InUse { .. })) if any_port => {
             let address = ListenAddress::Tcp(Ipv4Addr::LOCALHOST.to_string(), 0);
-            flags.web.listen_addresses = vec![address];
-            let app = App::bind(settings(&flags)?).await?;
-            (app, " (port 10917 is in use)")
+            settings.web.listen_addresses = vec![address];
+            (App::bind(settings).await?, " (port 10917 is in use)")
         }
         bound => (bound?, ""),
     };
@@ -64,7 +76,7 @@ pub async fn run(mut flags: Flags, given: &Given) -> Result<(), Failure> {
          {url}/          what the exporter is doing{note}\n  \
          {url}{path}   what Prometheus scrapes\n  \
          {simulator}/          the simulator: add events, cause failures\n\n\
-         Each line below is one audit event, delivered as a log record. Press Ctrl-C to stop the demo.\n\n",
+         {records} Press Ctrl-C to stop the demo.\n\n",
         path = flags.web.telemetry_path,
         simulator = simulator.base_url(),
     );
@@ -81,7 +93,7 @@ fn settings(flags: &Flags) -> Result<Settings, Failure> {
         KEY_VARIABLE => Some(KEY.to_owned()),
         _ => cli::variable(name),
     };
-    let mut settings = Settings::resolve(flags, &env)?;
+    let mut settings = Settings::resolve(flags, &env).map_err(Failure::in_settings)?;
     if settings.otlp.is_none() {
         let stdout = otlp::Settings::new(otlp::Target::Stdout, &flags.otlp, &env);
         settings.otlp = Some(stdout.map_err(Failure::in_settings)?);

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::app::RunError;
-use crate::cli::{self, Flags, SettingsError};
+use crate::cli::{self, Flags};
 use crate::ledger::OpenError;
 use backfill::BackfillArgs;
 use check::CheckArgs;
@@ -65,7 +65,7 @@ pub enum Command {
     #[command(
         mut_args = demo::adapted,
         after_help = "Unless given: listens on 127.0.0.1:10917, polls every 1s, prints the log records of the last 10m first, scans tickets \
-                      every 5s. --api.base-url, --api.key-file and --api.max-requests-per-second have no effect."
+                      every 5s. --api.base-url, --api.key-file, --api.max-requests-per-second and the variable ORGDATA_STATE_PATH have no effect."
     )]
     Demo(Box<Flags>),
     /// List, deliver again or delete log records that the collector rejected and audit entries that could not be read
@@ -135,20 +135,9 @@ impl Failure {
     }
 }
 
-impl From<SettingsError> for Failure {
-    fn from(error: SettingsError) -> Self {
-        Self::in_settings(error.to_string())
-    }
-}
-
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
-        let status = match error {
-            OpenError::Sqlite { .. } => 1,
-            OpenError::Locked(_) => 3,
-            _ => 2,
-        };
-        Self::new(status, error.to_string())
+        RunError::from(error).into()
     }
 }
 
@@ -183,11 +172,12 @@ pub fn unknown_variables() -> Vec<String> {
         .map(|name| name.to_string_lossy().into_owned())
         .chain([orgdata_api::KEY_VARIABLE.to_owned()])
         .collect();
-    // Kubernetes sets variables for each Service, by its name.
+    // Kubernetes sets variables for each Service, by its name, and always its host.
+    let has_host = |service: &str| std::env::var_os(format!("{service}_SERVICE_HOST")).is_some();
     let from_kubernetes = |name: &str| {
-        name.starts_with("ORGDATA_EXPORTER_")
-            || name.contains("_SERVICE_")
-            || name.contains("_PORT")
+        let ports = name.match_indices("_PORT");
+        let mut parts = ports.chain(name.match_indices("_SERVICE_"));
+        parts.any(|(at, _)| has_host(&name[..at]))
     };
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let names = variables.map(|(name, _)| name.to_string_lossy().into_owned());

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Transaction, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter};
+use serde::Serialize;
 
 use super::commit::Ledger;
 use super::open::{OpenError, open_beside};
@@ -23,6 +24,8 @@ const MAX_REPLAYED_BYTES: usize = 4 << 20;
 
 labels! {
     /// Why something is a dead letter; as text, its name in the file and in listings.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
     DeadReason {
         /// An entry that cannot be counted.
         Malformed => "malformed",
@@ -36,31 +39,33 @@ labels! {
 }
 
 /// Something that could not be counted or delivered.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeadLetter {
+    /// When its page arrived.
+    pub arrived_at: Timestamp,
     /// Why.
     pub reason: DeadReason,
     /// What the collector or the parser said.
     pub message: String,
     /// What the record stands for.
     pub kind: RecordKind,
-    /// When its page arrived.
-    pub arrived_at: Timestamp,
     /// The JSON, redacted like records.
+    #[serde(skip)]
     pub raw: String,
 }
 
 /// A dead letter in the state file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoredLetter {
     /// Its number.
     pub id: i64,
     /// When it became a dead letter.
     pub rejected_at: Timestamp,
+    /// The letter.
+    #[serde(flatten)]
+    pub letter: DeadLetter,
     /// Whether it will be sent again.
     pub queued: bool,
-    /// The letter.
-    pub letter: DeadLetter,
 }
 
 /// A choice of dead letters.
@@ -114,41 +119,43 @@ impl DeadLetters {
         })
     }
 
-    /// Passes each selected letter to `each`, oldest first, until `each` returns `false`.
+    /// Returns the numbers of the selected letters, oldest first.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn list(
-        &self,
-        selection: &Selection,
-        mut each: impl FnMut(StoredLetter) -> bool,
-    ) -> Result<(), OpenError> {
+    pub fn ids(&self, selection: &Selection) -> Result<Vec<i64>, OpenError> {
         let (condition, values) = selection.condition();
+        let sql = format!("SELECT id FROM dead_letters WHERE {condition} ORDER BY id");
         self.guard(|connection| {
-            let sql = format!("SELECT id, at, arrived, reason, message, kind, raw, queued FROM dead_letters WHERE {condition} ORDER BY id");
-            let mut letters = connection.prepare(&sql)?;
-            let mut rows = letters.query(params_from_iter(values))?;
-            while let Some(row) = rows.next()? {
-                let reason: String = row.get(3)?;
-                let letter = DeadLetter {
-                    arrived_at: timestamp(row.get(2)?),
-                    reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Refused),
-                    message: row.get(4)?,
-                    kind: RecordKind::from_code(row.get(5)?),
-                    raw: row.get(6)?,
-                };
-                let stored = StoredLetter {
-                    id: row.get(0)?,
-                    rejected_at: timestamp(row.get(1)?),
-                    queued: row.get(7)?,
-                    letter,
-                };
-                if !each(stored) {
-                    break;
-                }
-            }
-            Ok(())
+            let mut ids = connection.prepare(&sql)?;
+            ids.query_map(params_from_iter(values), |row| row.get(0))?
+                .collect()
         })
+    }
+
+    /// Returns the letter with this number, unless it is gone. The exporter cannot shorten its log during a query, so that
+    /// a slow reader asks for one letter at a time.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn letter(&self, id: i64) -> Result<Option<StoredLetter>, OpenError> {
+        const SQL: &str = "SELECT at, arrived, reason, message, kind, raw, queued FROM dead_letters WHERE id = ?1";
+        let read = |row: &Row<'_>| {
+            let reason: String = row.get(2)?;
+            Ok(StoredLetter {
+                id,
+                rejected_at: timestamp(row.get(0)?),
+                letter: DeadLetter {
+                    arrived_at: timestamp(row.get(1)?),
+                    reason: DeadReason::parse(&reason).unwrap_or(DeadReason::Refused),
+                    message: row.get(3)?,
+                    kind: RecordKind::from_code(row.get(4)?),
+                    raw: row.get(5)?,
+                },
+                queued: row.get(6)?,
+            })
+        };
+        self.guard(|connection| connection.query_row(SQL, [id], read).optional())
     }
 
     /// Queues the selected letters to be sent again; a running exporter does so within seconds. Returns how many.

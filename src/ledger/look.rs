@@ -4,17 +4,16 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags};
 
-use super::open::{OpenError, check_application, is_unusable, open_beside, with_suffix};
-use super::{BUSY, schema};
+use super::open::{OpenError, check_application, is_unusable, with_suffix};
+use super::{BUSY, TailState, schema};
 
 /// The maximum time for which a file is checked for damage: `check` waits a few seconds for all of it.
 const LONGEST_CHECK: Duration = Duration::from_secs(2);
 
 /// What a state file says, read without changing anything, whether an exporter runs with it or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Look {
     /// An exporter runs with it.
     pub held: bool,
@@ -23,40 +22,33 @@ pub struct Look {
 }
 
 /// What is in a state file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     /// Nothing yet, or the file does not exist.
     Nothing,
     /// It is damaged; with SQLite's message.
     Damaged(String),
     /// An exporter's state.
-    State {
-        /// The service's base address.
-        base_url: String,
-        /// The organization's id, once known.
-        organization: Option<String>,
-        /// The exporter will migrate it when it opens it.
-        older: bool,
-        /// Log records that wait for the collector.
-        waiting: u64,
-        /// Dead letters.
-        dead_letters: u64,
-    },
+    State(Box<Summary>),
 }
 
-/// The point at which the counters of a state file begin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beginning {
+/// What is known of an exporter's state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
     /// The service's base address.
     pub base_url: String,
-    /// The filters' fingerprint.
-    pub filters: String,
-    /// The first response, by the service's clock.
-    pub first_sync_at: Timestamp,
-    /// Creation time of the newest entry that existed before and is not counted.
-    pub newest_uncounted: Option<Timestamp>,
+    /// The organization's id, once known.
+    pub organization: Option<String>,
     /// It took the place of a damaged file, which had counters of its own.
     pub recreated: bool,
+    /// The exporter will migrate it when it opens it.
+    pub older: bool,
+    /// The tail's state; that of a new file if this one is older.
+    pub tail: TailState,
+    /// Log records that wait for the collector.
+    pub waiting: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
 }
 
 // === impl Look ===
@@ -67,6 +59,8 @@ impl Look {
     /// # Errors
     /// If it cannot be read, or is not a state file that this program can use.
     pub fn at(path: &Path) -> Result<Self, OpenError> {
+        // As the exporter does: the lock and the log are beside the target of a symbolic link.
+        let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let held = is_held(path);
         let unreadable = |error: std::io::Error| OpenError::Unwritable {
             path: path.to_owned(),
@@ -90,36 +84,9 @@ impl Look {
     }
 }
 
-// === impl Beginning ===
-
-impl Beginning {
-    /// Reads it from an exporter's state file; `None` if the service has not answered that exporter yet.
-    ///
-    /// # Errors
-    /// If the file is missing, not ours, or cannot be read.
-    pub fn read(path: &Path) -> Result<Option<Self>, OpenError> {
-        let connection = open_beside(path)?;
-        let sqlite = |error| OpenError::sqlite(path, error);
-        let tail = schema::read_tail(&connection).map_err(sqlite)?;
-        let (base_url, recreated): (String, Option<i64>) = connection
-            .query_row("SELECT base_url, recreated_at FROM state", [], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
-            .map_err(sqlite)?;
-        Ok(tail.first_sync.map(|first| Self {
-            base_url,
-            filters: tail.filters,
-            first_sync_at: first.at,
-            newest_uncounted: first.count_floor,
-            recreated: recreated.is_some(),
-        }))
-    }
-}
-
 /// Reports whether an exporter has the lock file.
 fn is_held(path: &Path) -> bool {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let lock = File::open(with_suffix(&path, ".lock")).map(|file| file.try_lock_shared());
+    let lock = File::open(with_suffix(path, ".lock")).map(|file| file.try_lock_shared());
     matches!(lock, Ok(Err(TryLockError::WouldBlock)))
 }
 
@@ -132,7 +99,7 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
     if schema::is_empty(&connection).map_err(sqlite)? {
         return Ok(Content::Nothing);
     }
-    let version = check_application(&connection, path)?;
+    let older = check_application(&connection, path)? < schema::VERSION;
     if !held {
         schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
     }
@@ -147,13 +114,19 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
             .map(i64::unsigned_abs)
             .map_err(sqlite)
     };
-    Ok(Content::State {
+    let tail = match older {
+        true => TailState::default(),
+        false => schema::read_tail(&connection).map_err(sqlite)?,
+    };
+    Ok(Content::State(Box::new(Summary {
         base_url,
         organization,
-        older: version < schema::VERSION,
+        recreated: !older && count("SELECT recreated_at IS NOT NULL FROM state")? > 0,
+        older,
+        tail,
         waiting: count("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox")?,
         dead_letters: count("SELECT count(*) FROM dead_letters")?,
-    })
+    })))
 }
 
 /// Opens a connection that writes nothing. A plain reader creates files beside the database; so without a write-ahead

@@ -166,12 +166,9 @@ async fn everything_in_an_old_file_stays() {
         let ids = settings::entries(&batch);
         assert_eq!(ids.last().map(String::as_str), Some(r#"{"id":"again"}"#));
         let letters = DeadLetters::open(&path).unwrap();
-        let mut left = Vec::new();
-        let listed = letters.list(&Selection::All, |letter| {
-            left.push(letter.letter.raw);
-            true
-        });
-        listed.unwrap();
+        let ids = letters.ids(&Selection::All).unwrap();
+        let left = ids.iter().map(|id| letters.letter(*id).unwrap().unwrap());
+        let left: Vec<String> = left.map(|stored| stored.letter.raw).collect();
         assert_eq!(left, [r#"{"id":"dead"}"#]);
     }
 }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use commit::LedgerState;
 pub use dead_letters::{DeadLetter, DeadLetters, DeadReason, Selection, StoredLetter};
-pub use look::{Beginning, Content, Look};
+pub use look::{Content, Look, Summary};
 pub use open::{OpenError, StatePath};
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
 pub use series::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};

@@ -142,9 +142,16 @@ impl OpenError {
     }
 
     fn io(path: &Path, error: &io::Error) -> Self {
-        Self::Unwritable {
-            path: path.to_owned(),
-            error: error.to_string(),
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        let (path, said) = (path.to_owned(), error.to_string());
+        match error.kind() {
+            // It may have room later.
+            StorageFull | QuotaExceeded => {
+                let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+                let error = rusqlite::Error::SqliteFailure(full, Some(said));
+                Self::Sqlite { path, error }
+            }
+            _ => Self::Unwritable { path, error: said },
         }
     }
 }
@@ -208,7 +215,7 @@ pub(super) fn recreate(
     let aside = set_aside(path).map_err(|error| OpenError::io(path, &error))?;
     tracing::error!(
         file = %path.display(), aside = %aside.display(), %error,
-        "the state file is damaged and was set aside; counters start again at 0, and log records that waited in it are lost"
+        "the state file is damaged and was set aside; the new one has neither its counters nor the log records that waited in it"
     );
     Ok(Opened {
         connection: open_checked(path, settings, true)?,

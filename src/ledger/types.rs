@@ -66,7 +66,8 @@ pub struct NewEntry {
 }
 
 /// What a log record stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RecordKind {
     /// An audit log entry.
     Entry,

@@ -191,13 +191,11 @@ async fn is_used(file: &str) {
     );
     let mut left = Vec::new();
     let letters = DeadLetters::open(&path).unwrap();
-    letters
-        .list(&Selection::All, |letter| {
-            let raw: Value = serde_json::from_str(&letter.letter.raw).unwrap();
-            left.push(files::text(&raw["id"]));
-            true
-        })
-        .unwrap();
+    for id in letters.ids(&Selection::All).unwrap() {
+        let stored = letters.letter(id).unwrap().unwrap();
+        let raw: Value = serde_json::from_str(&stored.letter.raw).unwrap();
+        left.push(files::text(&raw["id"]));
+    }
     let dead = truth.dead.iter().filter(|at| !truth.again.contains(at));
     assert!(left.iter().eq(dead.map(|at| &rows[*at].id)), "{file}");
     drop(letters);

@@ -91,6 +91,17 @@ async fn a_full_disk_pauses_commits_and_heals() {
     assert!(again <= 512, "{again} records came again");
 }
 
+/// systemd starts it again after this status, but not after that of a wrong setting.
+#[tokio::test]
+#[ignore = "needs to be root or user namespaces"]
+async fn a_disk_without_room_for_a_file_ends_the_first_start_with_status_1() {
+    let directory = tempfile::tempdir().unwrap();
+    let launch = exporter("http://127.0.0.1:1").mount(directory.path(), "nr_inodes=1");
+    let launch = launch.state(&directory.path().join("state.db"));
+    let finished = launch.run().await;
+    assert!(finished.refusal_with_log(1).contains("No space left"));
+}
+
 /// Started on a full disk, it shows what it has, says why it pauses, and goes on when there is space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs to be root or user namespaces"]

@@ -85,9 +85,9 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::fault::duration::parse)]
     pub latency: Duration,
 
-    /// What `after=` returns if more entries are new than fit on a page
-    #[arg(long, value_enum, default_value_t)]
-    pub after_reading: AfterReading,
+    /// What `after=` returns if more entries are new than fit on a page (default: adjacent)
+    #[arg(long, value_enum)]
+    pub after_reading: Option<AfterReading>,
 
     /// Other readings of silent spots of the specification, as in `page-cap=50,key=arrival,total-count=missing`
     #[arg(long, value_name = "NAME=VALUE,…", default_value = "no-date=false", value_parser = readings)]
@@ -152,7 +152,7 @@ impl Args {
             ticket_change_rate: self.ticket_change_rate,
             latency: self.latency,
             readings: Readings {
-                after: self.after_reading,
+                after: self.after_reading.unwrap_or(self.readings.after),
                 ..self.readings
             },
             faults: self.faults,
@@ -219,6 +219,8 @@ mod tests {
             ..Readings::default()
         };
         assert_eq!(config.readings, expected);
+        let config_of_readings = parse(&["--readings=after=newest"]).unwrap();
+        assert_eq!(config_of_readings.readings.after, AfterReading::Newest);
         assert_eq!(config.faults[0].times, Some(2));
         assert_eq!(config.faults[1].kind, FaultKind::Hang);
     }

@@ -22,7 +22,8 @@ pub struct BackfillArgs {
     /// The beginning: oldest, a duration ago like 30d, or a time like 2026-01-31T00:00:00Z
     #[arg(long, value_name = "WHEN", default_value = "oldest", value_parser = values::start)]
     pub from: Start,
-    /// The end, excluded: now, a duration ago, a time, or live: the time at which the counters in the state file at --state.path start
+    /// The end, excluded: now, a duration ago, a time, or live: the time at which the counters of the exporter of --state.path start, or with
+    /// --to otlp its log records
     /// [default: live; now with --to otlp if there is no such state file]
     #[arg(long, value_name = "WHEN", value_parser = until)]
     pub until: Option<Until>,
@@ -67,7 +68,7 @@ pub enum Target {
 /// The end of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Where the exporter's own counters begin.
+    /// Where the exporter's own counters or log records begin.
     Live,
     /// An instant.
     At(Start),
@@ -109,16 +110,16 @@ impl BackfillArgs {
         Err(problem.to_owned())
     }
 
-    /// Returns the end of the history; `None` if it is the newest entry. `live` is where the exporter's counters begin.
+    /// Returns the end of the history; `None` if it is the newest entry. `live` is where the exporter begins.
     /// Without a state file, log records end with the newest entry.
     pub(super) fn end(
         &self,
-        live: &Result<Timestamp, String>,
+        live: &Result<(Timestamp, Option<String>), String>,
         has_state_file: bool,
         now: Timestamp,
     ) -> Result<Option<Timestamp>, String> {
         match (self.until, live) {
-            (Some(Until::Live) | None, Ok(live)) => Ok(Some(*live)),
+            (Some(Until::Live) | None, Ok((live, _))) => Ok(Some(*live)),
             (Some(Until::Live), Err(error)) => Err(format!("--until live: {error}")),
             (None, Err(error)) if self.to == Target::Openmetrics || has_state_file => Err(format!(
                 "--until live: {error}; or set --until to a time or a duration ago"

@@ -135,7 +135,9 @@ async fn deliver(
         }
         if let Some(rate) = plan.args.rate {
             let sent = total.saturating_sub(left) as f64;
-            due = due.max(begun + Duration::from_secs_f64(sent / rate));
+            let paced = begun + Duration::from_secs_f64(sent / rate);
+            // Until then it is not the collector that keeps it waiting.
+            (due, since) = (due.max(paced), since.max(paced));
         }
     }
     Ok(())

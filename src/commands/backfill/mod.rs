@@ -24,7 +24,9 @@ use progress::Progress;
 use super::Failure;
 use crate::audit::{self, Tail, TailError};
 use crate::cli::{self, Settings};
-use crate::ledger::{self, BACKFILL, Beginning, LedgerError, LedgerHandle, StatePath};
+use crate::ledger::{
+    self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError, StatePath,
+};
 use crate::metrics::Metrics;
 use crate::util::shown_duration;
 
@@ -37,6 +39,8 @@ struct Plan {
     settings: Settings,
     /// The end; `None` if it is the newest entry.
     until: Option<Timestamp>,
+    /// The organization of the exporter whose beginning is the end.
+    organization: Option<String>,
 }
 
 /// Reads the history and exports it.
@@ -65,11 +69,11 @@ impl Plan {
         flags.audit.enabled = true;
         flags.tickets.enabled = false;
         flags.web.config_file = None;
-        let settings = Settings::resolve(&flags, &cli::variable)?;
+        let settings = Settings::resolve(&flags, &cli::variable).map_err(Failure::in_settings)?;
         args.check(settings.otlp.is_some())
             .map_err(Failure::in_settings)?;
         let now = Timestamp::now();
-        let live = live(&settings);
+        let live = live(&settings, args.to);
         let has_state_file = match &settings.ledger.path {
             StatePath::File(path) => path.exists(),
             StatePath::Memory => false,
@@ -78,7 +82,9 @@ impl Plan {
         let is_begun = || {
             args.to == Target::Otlp
                 && !args.dry_run
-                && Beginning::read(&args.progress).is_ok_and(|beginning| beginning.is_some())
+                && Look::at(&args.progress).is_ok_and(|look| {
+                    matches!(look.content, Content::State(state) if state.tail.first_sync.is_some())
+                })
         };
         let until = match args.end(&live, has_state_file, now) {
             Err(error) if !is_begun() => return Err(Failure::in_settings(error)),
@@ -94,13 +100,16 @@ impl Plan {
         if args.to == Target::Openmetrics && !args.allow_recent {
             check_head(args.until, end, now)?;
         }
-        if let Ok(live) = live {
+        let mut organization = None;
+        if let Ok((live, of_exporter)) = live {
             warn_of_seam(end, live, args.to);
+            organization = of_exporter.filter(|_| end == live);
         }
         Ok(Self {
             args,
             settings,
             until,
+            organization,
         })
     }
 
@@ -117,15 +126,16 @@ impl Plan {
             ),
             // The file holds the whole history before the first record is sent.
             max_size: u64::MAX / 4,
+            max_dead_letters: u32::MAX,
             max_actors: 0,
             ..settings
         };
-        let (ledger, state) = LedgerHandle::open(settings).map_err(|error| {
+        let (ledger, mut state) = LedgerHandle::open(settings).map_err(|error| {
             let mut failure = Failure::from(error);
-            let message = failure.message.replace("--state.path", "--progress");
-            failure.message = message.replace("state file", "progress file");
+            failure.message = of_progress(&failure.message);
             failure
         })?;
+        state.organization = state.organization.or_else(|| self.organization.clone());
         let settings = audit::Settings {
             poll_interval: Duration::from_secs(1),
             start: self.args.from,
@@ -152,11 +162,19 @@ impl Plan {
             let round = shutdown.run_until_cancelled(tail.try_round()).await;
             let wait = match round.ok_or_else(stopped)? {
                 Ok(wait) => {
-                    backoff.reset();
-                    since = Instant::now();
+                    // Pages on the way to one that fails are no progress.
+                    let mut ranges = tail.state().ranges.iter();
+                    if ranges.all(|range| range.failing_since.is_none()) {
+                        backoff.reset();
+                        since = Instant::now();
+                    }
                     wait
                 }
                 Err(error) if is_final(&error, &tail) => {
+                    let error = match self.organization {
+                        Some(_) => error.to_string(),
+                        None => of_progress(&error.to_string()),
+                    };
                     return Err(Failure::at_run_time(format!(
                         "cannot read history: {error}"
                     )));
@@ -195,34 +213,59 @@ fn is_final(error: &TailError, tail: &Tail) -> bool {
     }
 }
 
-/// Returns where the counters of the exporter of `--state.path` begin.
-fn live(settings: &Settings) -> Result<Timestamp, String> {
+/// Returns a message about a state file as one about the file of `--progress`.
+fn of_progress(message: &str) -> String {
+    let message = message.replace("--state.path", "--progress");
+    message.replace("state file", "progress file")
+}
+
+/// Returns where the counters of the exporter of `--state.path` begin, or its log records, and its organization.
+fn live(settings: &Settings, to: Target) -> Result<(Timestamp, Option<String>), String> {
     let path = &settings.ledger.path;
     let StatePath::File(file) = path else {
         return Err("a state file in memory cannot be read".to_owned());
     };
-    let beginning = Beginning::read(file).map_err(|error| error.to_string())?;
-    let beginning = beginning.ok_or_else(|| {
-        format!("the exporter of {path} has had no response yet; run this again when it has")
+    let look = Look::at(file).map_err(|error| error.to_string())?;
+    let state = match look.content {
+        Content::State(state) => state,
+        Content::Damaged(how) => return Err(format!("state file {path} is damaged: {how}")),
+        Content::Nothing => return Err(OpenError::Missing(file.clone()).to_string()),
+    };
+    let first = state.tail.first_sync.ok_or_else(|| match state.older {
+        true => format!("state file {path} was last written by an older version; start this version of the exporter with it first"),
+        false => format!("the exporter of {path} has had no response yet; run this again when it has"),
     })?;
-    let (found, ours) = (&beginning.base_url, &settings.ledger.base_url);
-    match beginning.newest_uncounted {
+    let (found, ours) = (&state.base_url, &settings.ledger.base_url);
+    match first.count_floor {
         _ if found != ours => Err(format!(
             "state file {path} belongs to {found}, not to {ours}"
         )),
-        _ if beginning.filters != settings.ledger.filters => Err(format!(
+        _ if state.tail.filters != settings.ledger.filters => Err(format!(
             "the exporter of {path} has other filters; give the same --audit.* filters here"
         )),
-        _ if beginning.recreated => Err(format!(
+        _ if state.recreated => Err(format!(
             "{path} took the place of a damaged file, which had counters of its own; set --until to the instant at which the first exporter started"
         )),
         None => Err(format!(
             "the organization had no entries when the exporter of {path} started, at {}: it has counted everything",
-            beginning.first_sync_at
+            first.at
         )),
         Some(newest) => {
             let next = newest.checked_add(SignedDuration::from_micros(1));
-            Ok(next.unwrap_or(newest))
+            let next = next.unwrap_or(newest);
+            let live = match (to, first.history_floor) {
+                (Target::Otlp, None) => {
+                    return Err(format!(
+                        "the exporter of {path} itself delivers everything (--audit.start=oldest)"
+                    ));
+                }
+                // It delivers history too.
+                (Target::Otlp, Some(floor)) if floor < first.live_after.unwrap_or(first.at) => {
+                    next.min(floor)
+                }
+                _ => next,
+            };
+            Ok((live, state.organization))
         }
     }
 }
@@ -248,7 +291,7 @@ fn check_head(until: Option<Until>, end: Timestamp, now: Timestamp) -> Result<()
 fn warn_of_seam(end: Timestamp, live: Timestamp, to: Target) {
     let what = match to {
         Target::Otlp if end > live => {
-            "the exporter sends the records since it started; they are delivered again with the same log.record.uid"
+            "the exporter's log records begin before --until; those between the two are delivered again with the same log.record.uid"
         }
         Target::Openmetrics if end > live => {
             "the exporter's counters begin before --until; events between the two are counted twice"

@@ -1,11 +1,13 @@
 //! Which settings were given, and where each one came from.
 
-use clap::CommandFactory as _;
+use std::ffi::OsStr;
+
 use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory as _};
 use orgdata_api::KEY_VARIABLE;
 use serde::Serialize;
 
-use crate::cli::{Given, without_secrets};
+use crate::cli::without_secrets;
 use crate::commands::Cli;
 
 /// Flags that are shown with their defaults too.
@@ -31,14 +33,14 @@ pub(super) struct Setting {
 }
 
 /// Returns the settings that were given, and the important ones. Secrets are not shown.
-pub(super) fn settings(given: &Given) -> Vec<Setting> {
+pub(super) fn settings(given: &ArgMatches) -> Vec<Setting> {
     let command = Cli::command();
     let flags = command
         .get_arguments()
         .filter_map(|argument| of_flag(argument, given));
-    let key = match given.contains("api.key-file") {
-        true => "(not used: --api.key-file is given)",
-        false => "(not shown)",
+    let key = match given.value_source("api.key-file") {
+        Some(_) => "(not used: --api.key-file is given)",
+        None => "(not shown)",
     };
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let variables = variables.filter_map(|(name, _)| {
@@ -63,9 +65,9 @@ pub(super) fn settings(given: &Given) -> Vec<Setting> {
     flags.chain(variables).collect()
 }
 
-fn of_flag(argument: &clap::Arg, given: &Given) -> Option<Setting> {
+fn of_flag(argument: &clap::Arg, given: &ArgMatches) -> Option<Setting> {
     let name = argument.get_long()?;
-    let source = given.origin(name);
+    let source = given.value_source(name)?;
     if source == ValueSource::DefaultValue && !IMPORTANT.contains(&name) {
         return None;
     }
@@ -77,7 +79,8 @@ fn of_flag(argument: &clap::Arg, given: &Given) -> Option<Setting> {
         ValueSource::EnvVariable => ("variable", variable),
         _ => ("default", None),
     };
-    let values = given.values(name).join(",");
+    let values = given.get_raw(name)?.map(OsStr::to_string_lossy);
+    let values = values.collect::<Vec<_>>().join(",");
     let value = match &*values {
         "" => return None,
         url if url.contains("://") || name == "api.base-url" => without_secrets(url),

@@ -36,6 +36,8 @@ pub(super) async fn state(
 }
 
 fn look(path: &Path, settings: &ledger::Settings) -> (Vec<Finding>, Option<Look>) {
+    // What counts is where a symbolic link leads to.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let directory = path.parent().filter(|parent| *parent != Path::new(""));
     let directory = directory.unwrap_or(Path::new("."));
     let unwritable = |error: io::Error| OpenError::Unwritable {
@@ -69,17 +71,12 @@ fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
             format!("{name} is damaged: {how}"),
             "the exporter would rename it and begin with a new one, with counters at 0; restore a copy if there is one",
         ),
-        Content::State {
-            base_url,
-            older,
-            waiting,
-            dead_letters,
-            ..
-        } => {
+        Content::State(state) => {
+            let base_url = &state.base_url;
             if let Err(error) = settings.check_owner(base_url) {
                 return failed(CHECK, error);
             }
-            let used = match (look.held, older) {
+            let used = match (look.held, state.older) {
                 (true, _) => ", and a running exporter uses it",
                 (false, true) => ", and will be migrated from an older version",
                 (false, false) => "",
@@ -88,8 +85,8 @@ fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
                 true => String::new(),
                 false => format!(", though it was written with {base_url}"),
             };
-            let records = counted(*waiting, "log record", "log records");
-            let letters = counted(*dead_letters, "dead letter", "dead letters");
+            let records = counted(state.waiting, "log record", "log records");
+            let letters = counted(state.dead_letters, "dead letter", "dead letters");
             let said =
                 format!("{name} can be used{used}{moved}; not delivered: {records}; {letters}");
             good(CHECK, said)
@@ -125,7 +122,7 @@ fn disk(directory: &Path, path: &Path, max_size: u64) -> Option<Finding> {
 pub(super) fn organization(of_key: String, look: Option<Look>) -> Finding {
     const CHECK: &str = "organization";
     let ours = match look.map(|look| look.content) {
-        Some(Content::State { organization, .. }) => organization,
+        Some(Content::State(state)) => state.organization,
         _ => None,
     };
     match ours {

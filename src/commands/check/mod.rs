@@ -13,11 +13,11 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::builder::styling::AnsiColor;
-use clap::{Args, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum};
 use serde::Serialize;
 
 use super::{Failure, printed};
-use crate::cli::{self, Flags, Given, Settings};
+use crate::cli::{self, Flags, Settings};
 use crate::util::one_line;
 use given::Setting;
 
@@ -102,7 +102,7 @@ fn finding(
 ///
 /// # Errors
 /// If something is not good, with the exit status and without a message.
-pub async fn run(args: &CheckArgs, given: &Given) -> Result<(), Failure> {
+pub async fn run(args: &CheckArgs, given: &ArgMatches) -> Result<(), Failure> {
     let (settings, findings) = (given::settings(given), findings(&args.flags).await);
     let level = findings.iter().map(|finding| finding.level).max();
     let level = level.unwrap_or_default();
@@ -120,9 +120,10 @@ pub async fn run(args: &CheckArgs, given: &Given) -> Result<(), Failure> {
             writeln!(out, "{report:#}")
         }
     };
-    match result {
-        Ok(()) if level != Level::Good => Err(Failure::reported(level as u8)),
-        result => printed(result),
+    printed(result)?;
+    match level {
+        Level::Good => Ok(()),
+        level => Err(Failure::reported(level as u8)),
     }
 }
 
@@ -131,10 +132,7 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     let settings = Settings::resolve(flags, &cli::variable);
     findings.push(match &settings {
         Ok(_) => good("settings", "valid"),
-        Err(error) => {
-            let error = error.to_string();
-            failed("settings", cli::with_origin(&error, &error))
-        }
+        Err(error) => failed("settings", cli::with_origin(error, error)),
     });
     findings.extend(super::unknown_variables().into_iter().map(|name| {
         let said = format!("{name} is unknown and has no effect");

@@ -96,6 +96,14 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
                 ahead = ahead.or(*page_ahead);
                 finding
             }
+            Some(Err(error)) if error.reason() == R::Forbidden && scopes.is_empty() => bad(
+                endpoint.as_str(),
+                error.to_string(),
+                format!(
+                    "give the key that scope in the API's settings, or put the right key into {}",
+                    place_of_key(settings)
+                ),
+            ),
             Some(Err(error)) => advise(endpoint.as_str(), error, settings, limit),
             None => good(endpoint.as_str(), "off"),
         });

@@ -268,17 +268,17 @@ impl World {
         let mut letters: HashMap<String, DeadReason> = HashMap::new();
         let mut gaps = 0;
         let file = DeadLetters::open(&state.files.path).map_err(|error| error.to_string())?;
-        let listed = file.list(&Selection::All, |stored| {
-            let json: serde_json::Value =
-                serde_json::from_str(&stored.letter.raw).unwrap_or_default();
+        let ids = file.ids(&Selection::All);
+        for id in ids.map_err(|error| error.to_string())? {
+            let stored = file.letter(id).map_err(|error| error.to_string())?;
+            let letter = stored.ok_or("a dead letter vanished")?.letter;
+            let json: serde_json::Value = serde_json::from_str(&letter.raw).unwrap_or_default();
             let id = json["id"].as_str().unwrap_or_default().to_owned();
-            match stored.letter.kind {
-                RecordKind::Entry => drop(letters.insert(id, stored.letter.reason)),
+            match letter.kind {
+                RecordKind::Entry => drop(letters.insert(id, letter.reason)),
                 RecordKind::Gap => gaps += 1,
             }
-            true
-        });
-        listed.map_err(|error| error.to_string())?;
+        }
         drop(file);
         let (ledger, restored) =
             LedgerHandle::open(settings.clone()).map_err(|error| error.to_string())?;

@@ -9,6 +9,7 @@ use orgdata_exporter::simulator::{AfterReading, Config, Fields, KeyReading};
 use super::support::{World, done, fails, hours};
 use crate::support::binary::{launch, until};
 use crate::support::collector_peer::{Peer, Reply};
+use crate::support::http_peer;
 
 fn instance(stdout: &str) -> &str {
     let (_, rest) = stdout.split_once("service.instance.id ").expect("its name");
@@ -218,6 +219,62 @@ async fn beside_a_running_exporter_it_sends_what_that_one_does_not() {
     let instance = instance(&stdout);
     assert!(resource(&world.peer).contains(instance) && !own.contains(instance));
     assert_eq!(exporter.value(sent).await, Some(1.0), "it shares nothing");
+}
+
+#[tokio::test]
+async fn beside_an_exporter_that_sends_history_it_sends_what_is_older() {
+    let world = World::new(300).await;
+    let endpoint = format!("--otlp.endpoint=http://{}", world.peer.address);
+    let day = world.entries(|at| at >= world.hours_ago(24)).len();
+    assert!(day > 20);
+    for (start, sent) in [("24h", day), ("oldest", 300)] {
+        let start = format!("--audit.start={start}");
+        let flags = [&*endpoint, "--otlp.protocol=grpc", &start];
+        let exporter = world.exporter(&format!("{sent}.db"), &flags).await;
+        let family = "orgdata_otlp_records_sent_total";
+        exporter.until_value(family, sent as f64).await;
+    }
+    let own = world.peer.taken_ids().len();
+    let beside = |sent| {
+        let state = world.path(&format!("{sent}.db"));
+        world.to_otlp("").state(&state)
+    };
+    let words = ["delivers everything", "--audit.start=oldest", "--until"];
+    fails(beside(300), 2, &words).await;
+    done(beside(day)).await;
+    let (older, taken) = (world.ids(), world.peer.taken_ids());
+    assert_eq!(taken[own..], older[..300 - day]);
+}
+
+#[tokio::test]
+async fn a_rate_slower_than_the_patience_is_kept() {
+    let world = World::new(2).await;
+    done(world.to_otlp("--rate=0.4 --patience=2s")).await;
+    assert_eq!(world.peer.taken_ids(), world.ids());
+}
+
+#[tokio::test]
+async fn a_damaged_progress_file_is_begun_again_and_nothing_is_called_missing() {
+    let world = World::new(300).await;
+    done(world.to_otlp("")).await;
+    let mut bytes = std::fs::read(world.path("p.db")).expect("it is there");
+    bytes[4096..].fill(0x5a);
+    std::fs::write(world.path("p.db"), bytes).expect("it can be written");
+    done(world.to_otlp("")).await;
+    assert_eq!(world.peer.taken_ids(), [world.ids(), world.ids()].concat());
+}
+
+/// An exporter keeps ten thousand.
+#[tokio::test]
+async fn every_dead_letter_of_a_backfill_is_kept() {
+    let entry = r#"{"createdAt":"2026-01-01T00:00:00Z","id":"#;
+    let entries: Vec<String> = (0..10_001).map(|id| format!("{entry}{id}}}")).collect();
+    let page = format!(r#"{{"items":[{}]}}"#, entries.join(","));
+    let api = http_peer::Peer::always(http_peer::json("200 OK", page)).await;
+    let world = World::new(0).await;
+    let launch = world.to_otlp("").env("ORGDATA_API_BASE_URL", &api.url());
+    let stdout = done(launch).await;
+    assert!(stdout.contains("\n10001 could not be"), "{stdout}");
 }
 
 #[tokio::test]

@@ -113,6 +113,53 @@ async fn a_history_with_failing_pages_is_never_called_complete() {
     assert_eq!(world.peer.taken_ids(), world.ids());
 }
 
+/// The pages above it can be read, again and again.
+#[tokio::test]
+async fn a_page_that_is_always_refused_ends_it_after_the_patience() {
+    let world = World::new(500).await;
+    world.service().on_request(Box::new(|request, _| {
+        let is_deep = request.raw_query.contains("before=");
+        is_deep.then(|| "400".parse().expect("a fault"))
+    }));
+    let flags = "--until=4h --api.page-size=100 --patience=1s";
+    for launch in [world.to_otlp(flags), world.to_file(flags)] {
+        fails(launch, 1, &["HTTP 400", "--patience"]).await;
+    }
+}
+
+/// The counters of the state file are not where the history of another organization ends.
+#[tokio::test]
+async fn a_key_of_another_organization_than_the_file_that_sets_the_end_is_refused() {
+    let world = World::new(500).await;
+    let state = world.path("state.db");
+    world.exporter("state.db", &[]).await.stop().await;
+    let belongs_to_another = |file| {
+        let database = rusqlite::Connection::open(file).expect("it opens");
+        let sql = "UPDATE state SET organization = '9'";
+        assert_eq!(database.execute(sql, []), Ok(1));
+    };
+    belongs_to_another(&state);
+    let words = ["organization 4711, but the state file to 9", "--state.path"];
+    let flags = "--allow-recent --api.page-size=100";
+    fails(world.to_file(flags), 1, &words).await;
+    fails(world.to_otlp("").state(&state), 1, &words).await;
+    // With another end it does not matter.
+    done(world.to_file("--until=4h")).await;
+
+    let mut pages = 0;
+    world.service().on_request(Box::new(move |_, _| {
+        pages += 1;
+        (pages > 2).then(|| "500".parse().expect("a fault"))
+    }));
+    let flags = "--until=4h --api.page-size=100 --patience=1s";
+    let other = |arguments| world.to_otlp_with("q.db", arguments);
+    fails(other(flags), 1, &["--patience"]).await;
+    world.service().on_request(Box::new(|_, _| None));
+    belongs_to_another(&world.path("q.db"));
+    let words = ["the progress file to 9", "set --progress to another file"];
+    fails(other(flags), 1, &words).await;
+}
+
 /// Times that are relative are those of the first run.
 #[tokio::test]
 async fn a_backfill_that_began_long_ago_continues() {

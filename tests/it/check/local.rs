@@ -135,6 +135,12 @@ async fn a_running_exporter_is_recognized_and_not_disturbed() {
     };
     let own = expect(at(&file), "").await;
     own.assert_good("state", "a running exporter uses it");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link.db");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let through = expect(at(&link), "").await;
+    through.assert_good("state", "a running exporter uses it");
+    through.assert_good("organization", "the same for the key and the state file");
     let words = format!("the running exporter listens on {address}");
     own.assert_good("listen", &words);
     let words = "bad listen: the port is in use | --web.listen-address";

@@ -21,7 +21,10 @@ async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warni
         .env("ORGDATA_TIMEOUT", "1s")
         // Kubernetes sets these for Services of these names.
         .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
-        .env("ORGDATA_PORT_80_TCP", "tcp://10.0.0.1:80");
+        .env("ORGDATA_EXPORTER_SERVICE_PORT_METRICS", "80")
+        .env("ORGDATA_EXPORTER_PORT_80_TCP", "tcp://10.0.0.1:80")
+        .env("ORGDATA_PORT_SERVICE_HOST", "10.0.0.2")
+        .env("ORGDATA_PORT_PORT", "tcp://10.0.0.2:80");
     let expected = "warning variables: ORGDATA_TIMEOUT | unknown | --help";
     let text = expect(launch, expected).await.0;
     let lines = text.lines().take_while(|line| !line.is_empty());
@@ -43,6 +46,23 @@ async fn settings_are_shown_with_their_origin_and_an_unknown_variable_is_a_warni
     for flag in ["--tickets.scan-interval", "--tickets.max-age", "--format"] {
         assert!(!text.contains(flag), "{text}");
     }
+    for name in [
+        "ORGDATA_EXPORTER_AUDIT_POLL_INTERVAL",
+        "ORGDATA_WEB_LISTEN_PORT",
+    ] {
+        let words = format!("warning variables: {name} | unknown");
+        expect(check(&api.base_url()).env(name, "1"), &words).await;
+    }
+}
+
+#[tokio::test]
+async fn the_status_is_the_same_if_nothing_reads_the_report() {
+    let api = service().await;
+    let (mut check, _dir) = check(&api.base_url()).env("ORGDATA_API_KEY", "x").spawn();
+    drop(check.stdout.take());
+    let ended = check.wait_with_output().await.unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), &*said), (Some(2), ""));
 }
 
 #[tokio::test]
@@ -122,6 +142,8 @@ async fn no_secret_is_in_it() {
         for launch in [
             one,
             check("https://user:hunter2@api.example.com"),
+            check("https://user:hunter2#4@api.example.com"),
+            check("https://api.example.com/?key=3@hunter2"),
             check("https://api.example.com/?key=hunter2"),
             with("http://user:hunter2@127.0.0.1"),
             with("http://user:hunter2@[oops"),

@@ -129,6 +129,11 @@ async fn keys_are_named_by_their_place_and_scopes() {
     both.assert_good("key", "accepted for activity_logs:read");
     let one = expect(check(&url).arg("--tickets.enabled=false"), "").await;
     one.assert_good("tickets", "off");
+    // Not both of the listings can be switched off.
+    let other = check(&url).arg("--audit.enabled=false");
+    let words = "bad tickets: the scope tickets:read | put the right key into ORGDATA_API_KEY";
+    let neither = expect(other, words).await.0;
+    assert!(!neither.contains("do without"), "{neither}");
     let file = check(&url)
         .without_env("ORGDATA_API_KEY")
         .arg("--api.key-file=the-key");

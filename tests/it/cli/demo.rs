@@ -1,6 +1,7 @@
 //! The demo: one command, no configuration, and everything works; also twice on one machine.
 
 use crate::support::binary::{Exporter, client, launch, until};
+use crate::support::collector_peer::Peer;
 
 /// The URL in the line of the introduction that contains this.
 async fn url(demo: &Exporter, what: &str) -> String {
@@ -68,5 +69,23 @@ async fn it_takes_the_exporter_s_flags_and_says_that_the_usual_port_is_in_use() 
     })
     .await;
     assert!(file.exists());
+    assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
+}
+
+#[tokio::test]
+async fn it_leaves_the_state_file_of_an_exporter_alone_and_names_the_collector() {
+    let collector = Peer::grpc(4 << 20).await;
+    let endpoint = format!("http://{}", collector.address);
+    let launch = launch(&["demo", "--web.listen-address=127.0.0.1:0"])
+        .env("ORGDATA_STATE_PATH", "state.db")
+        .otlp("grpc", &endpoint);
+    let file = launch.dir().join("state.db");
+    let mut demo = launch.start();
+    let names = format!("is delivered as a log record to {endpoint}");
+    let is_named = |line: &str| line.contains(&names);
+    demo.stdout().until("the collector", is_named).await;
+    let arrives = async || (!collector.taken_ids().is_empty()).then_some(());
+    until("a log record", arrives).await;
+    assert!(!file.exists());
     assert_eq!(demo.stop().await, Some(0), "{}", demo.stderr().text());
 }

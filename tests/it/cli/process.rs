@@ -183,7 +183,6 @@ async fn a_command_whose_reader_goes_ends_quietly() {
         ("--help", 0),
         ("completions zsh", 1),
         ("man", 1),
-        ("check", 0),
         ("dead-letters list", 0),
         ("dead-letters replay --all", 0),
         (

@@ -140,6 +140,7 @@ async fn the_settings_start_it_and_it_is_ready_without_the_api() {
     for name in SETTINGS {
         let settings = settings(name);
         let mut launch = launch(&["--web.listen-address=127.0.0.1:0"])
+            .env("ORGDATA_EXPORTER_SERVICE_HOST", "10.0.0.1")
             .env("ORGDATA_EXPORTER_PORT", "tcp://10.0.0.1:10917")
             .env("ORGDATA_EXPORTER_SERVICE_PORT_METRICS", "10917");
         let [key, state] = ["api-key", "state.db"].map(|name| launch.dir().join(name));
