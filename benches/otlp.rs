@@ -120,7 +120,8 @@ impl Batches {
     fn new() -> Self {
         let entries: Vec<String> = (1..=5).flat_map(support::entries).collect();
         let encoded: Vec<Bytes> = entries.iter().map(|json| encode(json)).collect();
-        let envelope = Envelope::new(&[("service.name".to_owned(), "orgdata-exporter".to_owned())]);
+        let envelope =
+            Envelope::new([("service.name".to_owned(), "orgdata-exporter".to_owned())].into());
         let request = |records: &[Bytes]| envelope.request(records.iter());
         let requests = encoded
             .chunks_exact(BATCH)

@@ -176,7 +176,10 @@ pub(super) fn open(settings: &Settings) -> Result<Opened, OpenError> {
     let exists = path.exists();
     let lock = lock(path)?;
     let io = |error: io::Error| OpenError::io(path, &error);
-    let is_empty = path.metadata().map_err(io)?.len() == 0;
+    let (is_ours, is_empty) = (
+        is_ours(path).map_err(io)?,
+        path.metadata().map_err(io)?.len() == 0,
+    );
     // The lock file tells a file that was emptied from one whose creation failed.
     let was_used = lock.metadata().map_err(io)?.len() > 0;
     let emptied = exists && was_used && is_empty;
@@ -195,12 +198,10 @@ pub(super) fn open(settings: &Settings) -> Result<Opened, OpenError> {
                 recreated: emptied,
             })
         }
-        Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => {
-            match is_ours(path).map_err(io)? {
-                true => recreate(path, lock, settings, &error),
-                false => Err(OpenError::Foreign(path.to_owned())),
-            }
-        }
+        Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => match is_ours {
+            true => recreate(path, lock, settings, &error),
+            false => Err(OpenError::Foreign(path.to_owned())),
+        },
         Err(error) => Err(error),
     }
 }
