@@ -40,7 +40,7 @@ pub enum RunError {
     Fenced,
     /// A loop, or something else, ended because of a bug.
     #[error(
-        "internal error: {0} panicked; please report it with the lines above. Nothing is lost: a restart continues from the state file"
+        "internal error: {0} failed; please report it with the lines above. Nothing is lost: a restart continues from the state file"
     )]
     Internal(&'static str),
 }
@@ -275,10 +275,13 @@ impl<S: Export + 'static> Parts<S> {
                 outcome = Ok(true);
             }
             ended = readers.join_next(), if !readers.is_empty() => {
-                let which = ended.and_then(Result::ok).map_or("reading", Loop::as_str);
-                outcome = Err(RunError::Internal(which));
+                outcome = Err(RunError::Internal(match ended {
+                    Some(Ok(Loop::Tickets)) => "the ticket loop",
+                    Some(Ok(_)) => "the audit loop",
+                    _ => "a loop that reads",
+                }));
             }
-            _ = &mut relay => outcome = Err(RunError::Internal(Loop::Otlp.as_str())),
+            _ = &mut relay => outcome = Err(RunError::Internal("the relay")),
         }
         reading.cancel();
         while readers.join_next().await.is_some() {}

@@ -163,6 +163,8 @@ pub struct Ranges {
     failing: (i64, u32),
     find: Option<Find>,
     reread: Option<Reread>,
+    /// When a re-read was given up for the first time since one was completed.
+    reread_failing_since: Option<Timestamp>,
     poll_saved: Option<Timestamp>,
 }
 
@@ -216,6 +218,7 @@ impl Ranges {
             failing: (0, 0),
             find: None,
             reread: None,
+            reread_failing_since: None,
         }
     }
 
@@ -245,7 +248,9 @@ impl Ranges {
         if reread_due && !self.state.filters_changed && !self.is_catching_up() {
             return request(Task::Reread, None, range_limit);
         }
-        let range = self.open()?;
+        let range = self
+            .open(RangeKind::CatchUp)
+            .or(self.open(RangeKind::History))?;
         match &self.find {
             Some(find) if find.range == range.id => {
                 let before = find.cursor.as_ref().map(|(cursor, _)| cursor.clone());
@@ -362,6 +367,7 @@ impl Ranges {
                 {
                     self.reread = None;
                     self.failures = 0;
+                    self.reread_failing_since.get_or_insert(now);
                 }
             }
         }
@@ -418,20 +424,9 @@ impl Ranges {
         older >= 2 * self.limits.page_size.max(MIN_LIMIT)
     }
 
-    /// Returns the newest open range, those of history last. One that failed is read in turn with the others, but not while its place is
-    /// looked for.
-    fn open(&self) -> Option<&Range> {
-        let of_kind = |kind| {
-            let ranges = self.state.ranges.iter().rev();
-            ranges.filter(move |range| range.kind == kind)
-        };
-        let mut ranges = of_kind(RangeKind::CatchUp).chain(of_kind(RangeKind::History));
-        let (failing, failures) = self.failing;
-        let is_next = |range: &&Range| match &self.find {
-            Some(find) => find.range == range.id,
-            None => failures == 0 || range.id != failing,
-        };
-        ranges.clone().find(is_next).or_else(|| ranges.next())
+    /// Returns the newest open range of a kind.
+    fn open(&self, kind: RangeKind) -> Option<&Range> {
+        self.state.ranges.iter().rfind(|range| range.kind == kind)
     }
 
     /// Reports whether events since the start or the last poll are still to be read.
@@ -443,16 +438,24 @@ impl Ranges {
         })
     }
 
+    /// Reports whether a range could not be read for so long and so often, whatever was read meanwhile.
+    pub fn has_failed_for(&self, longest: SignedDuration, failures: u32, now: Timestamp) -> bool {
+        let range = self.state.range(self.failing.0);
+        let since = range.and_then(|range| range.failing_since);
+        self.failing.1 >= failures
+            && since.is_some_and(|since| now.duration_since(since) >= longest)
+    }
+
     /// Closes a range that could not be read for too long.
     fn expire(&mut self, id: i64, now: Timestamp) -> Option<Gap> {
         let range = self.state.range_mut(id)?;
-        let since = *range.failing_since.get_or_insert(now);
+        range.failing_since.get_or_insert(now);
         let (failing, failures) = self.failing;
         self.failing = (id, if failing == id { failures + 1 } else { 1 });
-        let is_short = now.duration_since(since) < MAX_FAILING || self.failing.1 < MIN_FAILURES;
-        if self.limits.is_backfill || is_short {
+        if self.limits.is_backfill || !self.has_failed_for(MAX_FAILING, MIN_FAILURES, now) {
             return None;
         }
+        let range = self.state.range(id)?;
         let gap = Gap {
             reason: GapReason::Unreadable,
             from: range.last_contact,

@@ -36,6 +36,9 @@ const NAMED: usize = 10;
 /// Records wait this long for an open range.
 const MAX_HOLD: SignedDuration = SignedDuration::from_mins(10);
 
+/// A backfill gives up only after so many failures of one range.
+const FAILURES: u32 = 5;
+
 /// Tails the audit logs of one organization into a ledger.
 #[derive(Debug)]
 pub struct Tail {
@@ -52,6 +55,8 @@ pub struct Tail {
     /// A range and a re-read take turns.
     reread_turn: bool,
     failures: u32,
+    /// The kind of the failure that was logged last.
+    logged: String,
     backoff: Backoff,
 }
 
@@ -135,6 +140,7 @@ impl Tail {
             next_reread: now,
             reread_turn: false,
             failures: 0,
+            logged: String::new(),
             backoff: Backoff::new(FIRST_WAIT, MAX_WAIT),
         };
         let filters = tail.client.settings().filters.fingerprint();
@@ -193,6 +199,11 @@ impl Tail {
         self.next_reread = Instant::now();
     }
 
+    /// Reports whether a range could not be read for so long, whatever was read meanwhile.
+    pub fn has_failed_for(&self, longest: SignedDuration) -> bool {
+        self.ranges.has_failed_for(longest, FAILURES, util::now())
+    }
+
     /// Makes the next poll due now.
     pub fn hurry_poll(&mut self) {
         self.next_poll = Instant::now();
@@ -206,10 +217,10 @@ impl Tail {
                 self.failures += 1;
                 let longest = self.settings.poll_interval.max(FIRST_WAIT);
                 let wait = self.backoff.next(None).min(longest);
-                self.metrics
-                    .loops
-                    .failure(Loop::Audit, error.summary(), error.to_string());
-                if self.failures.is_power_of_two() {
+                let (summary, loops) = (error.summary(), &self.metrics.loops);
+                loops.failure(Loop::Audit, summary.clone(), error.to_string());
+                if self.failures.is_power_of_two() || self.logged != summary {
+                    self.logged = summary;
                     tracing::warn!(%error, failures = self.failures, retry_in = %shown_duration(wait), "audit poll failed");
                 }
                 wait
@@ -271,7 +282,7 @@ impl Tail {
             let ranges = &self.ranges.state.ranges;
             if self.failures > 0 && ranges.iter().all(|range| range.failing_since.is_none()) {
                 tracing::info!(failures = self.failures, "the audit logs can be read again");
-                self.failures = 0;
+                (self.failures, self.logged) = (0, String::new());
                 self.backoff.reset();
             }
         }

@@ -341,7 +341,6 @@ impl Ledger {
         dead_letters::insert(&transaction, &unusable)?;
         transaction.commit()?;
         self.dead_letters_added(unusable.len());
-        // What was counted since the last commit is in the file already.
         let records = page.map_or(0, |page| page.records().into());
         Ok((records, pruned))
     }

@@ -203,8 +203,9 @@ impl Answer {
                 let partial = answer.partial_success.unwrap_or_default();
                 // 64-bit integers may be strings in the JSON of protobuf, and fractions. All is rejected if the number cannot be read.
                 let rejected = partial.rejected_log_records.map_or(0, |number| {
-                    let number: Result<f64, _> = number.get().trim_matches('"').parse();
-                    number.map_or(i64::MAX, |number| number as i64)
+                    let number: Option<f64> = number.get().trim_matches('"').parse().ok();
+                    let number = number.filter(|number| number.is_finite());
+                    number.map_or(i64::MAX, |number| number.ceil() as i64)
                 });
                 let message = partial.error_message.map(RawValue::get).unwrap_or_default();
                 Some((rejected, serde_json::from_str(message).unwrap_or_default()))

@@ -80,6 +80,12 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
         (
             200,
             JSON,
+            json(r#"{"partialSuccess":{"rejectedLogRecords":"NaN"}}"#),
+            "partly partly_rejected",
+        ),
+        (
+            200,
+            JSON,
             json(r#"{"partialSuccess":null}"#),
             "acknowledged",
         ),

@@ -29,7 +29,7 @@ use super::sender::Export;
 use super::settings::Settings;
 use super::verdict::{FailureReason, Refusal, Verdict};
 use crate::health::Health;
-use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxRecord, Settled};
+use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::{Loop, Loops, OtlpMetrics};
 use crate::util::{self, Backoff, shown_duration};
 
@@ -129,6 +129,8 @@ struct Search {
     is_witnessed: bool,
     /// How often the oldest record was refused alone, with another one accepted.
     strikes: u32,
+    /// The record that these two are about.
+    oldest: Option<OutboxPosition>,
     /// The oldest record was refused alone, and the witness is next.
     refused_alone: Option<Refusal>,
     /// How many records there are between the oldest one and the next witness.
@@ -238,7 +240,8 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         };
         if std::mem::take(&mut self.ledger_failed) {
             tracing::info!("the state file works again");
-            self.loops.success(Loop::Otlp);
+            // Whether the collector does, the next answer says.
+            self.answered_at = None;
         }
         if batch.records.is_empty() {
             return self.idle().await;
@@ -413,6 +416,11 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     /// The oldest record was refused alone.
     fn refused_alone(&mut self, batch: Settled, refusal: Refusal, reason: DeadReason) -> Next {
         self.search.begin_or_continue(1);
+        // Pages of a range that is open may come below it.
+        let oldest = batch.records.first().map(|record| record.position);
+        if std::mem::replace(&mut self.search.oldest, oldest) != oldest {
+            (self.search.strikes, self.search.is_witnessed) = (0, false);
+        }
         if !self.search.accepted && !self.search.is_witnessed {
             self.search.refused_alone = Some(refusal);
             return Next::Now;

@@ -174,14 +174,14 @@ impl Scanner {
         began: Instant,
     ) -> Result<Option<(Aggregate, Option<Doubt>)>, ScanError> {
         let attempt_began = Instant::now();
-        let mut page = self.page(source, 0).await?;
+        let (mut page, mut limit) = self.page(source, 0).await?;
         self.check_organization(&page)?;
         let (now, expected) = (page.server_time, page.total_count.unwrap_or(0));
         let mut aggregate = Aggregate::new(&self.settings, self.last.as_deref(), now, expected);
         let mut pass = Pass::new(page.total_count);
         let mut offset = 0;
         loop {
-            let next = pass.take(&page, self.limit, offset, &mut aggregate)?;
+            let next = pass.take(&page, limit, offset, &mut aggregate)?;
             let moved = pass.doubt.filter(|doubt| doubt.is_movement());
             if moved.is_some() && !last && moved != self.doubt {
                 return Ok(None);
@@ -216,7 +216,7 @@ impl Scanner {
                 return Ok(Some((aggregate, doubt)));
             };
             offset = next;
-            page = self.page(source, offset).await?;
+            (page, limit) = self.page(source, offset).await?;
         }
     }
 
@@ -242,19 +242,26 @@ impl Scanner {
         }
     }
 
-    /// Requests a page, and smaller ones if it is too much for the service. The scan goes on after a pause that the service asks for:
+    /// Requests a page, smaller ones if it is too much for the service, and returns it with its limit. The scan goes on after a pause that the service asks for:
     /// another one would begin with the first page.
     async fn page<S: PageSource>(
         &mut self,
         source: &S,
         offset: u64,
-    ) -> Result<TicketPage, ApiError> {
+    ) -> Result<(TicketPage, u32), ApiError> {
         use FailureReason as R;
         let least = (self.settings.page_size / SMALLEST_PART).max(2);
-        let mut pauses = 0;
+        let (mut limit, mut pauses) = (self.limit, 0);
         loop {
-            let error = match source.page(self.limit, offset).await {
-                Ok(page) => return Ok(page),
+            let error = match source.page(limit, offset).await {
+                Ok(page) => {
+                    if limit < self.limit {
+                        self.limit = (self.limit / 2).max(limit);
+                        self.lowered_at = Some(Instant::now());
+                        tracing::debug!(limit = self.limit, "a page of tickets did not come");
+                    }
+                    return Ok((page, limit));
+                }
                 Err(error) => error,
             };
             match error.reason() {
@@ -269,22 +276,16 @@ impl Scanner {
                     pauses += 1;
                     tokio::time::sleep(wait).await;
                 }
-                R::TooLarge if self.limit > 2 => {
-                    self.limit = (self.limit / 2).max(2);
-                    self.settings.page_size = self.limit;
+                R::TooLarge if limit > 2 => {
+                    limit = (limit / 2).max(2);
+                    (self.limit, self.settings.page_size) = (limit, limit);
                     tracing::warn!(
-                        limit = self.limit,
+                        limit,
                         "a page of tickets is too large; requesting smaller ones"
                     );
                 }
                 // If a small page comes, the size may be the cause.
-                R::Timeout | R::ServerError | R::Truncated if self.limit > least => {
-                    let page = source.page(least, offset).await?;
-                    self.limit = (self.limit / 2).max(least);
-                    self.lowered_at = Some(Instant::now());
-                    tracing::debug!(limit = self.limit, "a page of tickets did not come");
-                    return Ok(page);
-                }
+                R::Timeout | R::ServerError | R::Truncated if limit > least => limit = least,
                 _ => return Err(error),
             }
         }

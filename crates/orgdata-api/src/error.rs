@@ -88,6 +88,7 @@ impl ApiError {
     }
 
     /// Returns the error of a request that is not sent, because the service asked for a pause that lasts this much longer.
+    #[doc(hidden)]
     pub fn paused(left: Duration) -> Self {
         let left_text = seconds(left);
         let message = format!("the API asked for a pause; the next request is in {left_text}");

@@ -389,9 +389,11 @@ impl Step {
 
     fn reread(&mut self, request: &Request, page: &Page) {
         let window = self.next.limits.reread_window;
+        let from = self.next.state.reread_at.unwrap_or(page.server_time);
         // An entry that stays unreadable must not keep the re-read from ever reaching its end.
         let earliest = page.server_time.checked_sub(MAX_FAILING).ok();
-        let from = self.next.state.reread_at.unwrap_or(page.server_time);
+        let failing = self.next.reread_failing_since;
+        let earliest = earliest.filter(|earliest| failing.is_some_and(|since| since <= *earliest));
         let from = from.max(earliest.unwrap_or(from));
         let count_floor = self.next.state.count_floor();
         let floor = from.checked_sub(window).unwrap_or(Timestamp::MIN);
@@ -450,6 +452,7 @@ impl Step {
         };
         if self.next.is_past_floor(reread.older) || (is_end && self.is_confirmed(Task::Reread)) {
             self.next.state.reread_at = Some(reread.started_at);
+            self.next.reread_failing_since = None;
             return;
         }
         if let Some(cursor) = page.end_cursor.as_ref().filter(|_| !is_end) {

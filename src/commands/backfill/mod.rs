@@ -157,17 +157,14 @@ impl Plan {
         let mut progress = Progress::new("reading audit entries", None);
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         let (mut since, patience) = (Instant::now(), self.args.patience);
+        let longest = SignedDuration::try_from(patience).unwrap_or(SignedDuration::MAX);
         while !tail.is_complete() {
             progress.show(ledger.status().backlog);
             let round = shutdown.run_until_cancelled(tail.try_round()).await;
             let wait = match round.ok_or_else(stopped)? {
                 Ok(wait) => {
-                    // Pages on the way to one that fails are no progress.
-                    let mut ranges = tail.state().ranges.iter();
-                    if ranges.all(|range| range.failing_since.is_none()) {
-                        backoff.reset();
-                        since = Instant::now();
-                    }
+                    backoff.reset();
+                    since = Instant::now();
                     wait
                 }
                 Err(error) if is_final(&error, &tail) => {
@@ -179,7 +176,8 @@ impl Plan {
                         "cannot read history: {error}"
                     )));
                 }
-                Err(error) if since.elapsed() >= patience => {
+                // Pages on the way to one that always fails are no progress.
+                Err(error) if since.elapsed() >= patience || tail.has_failed_for(longest) => {
                     return Err(Failure::at_run_time(format!(
                         "cannot read history: {error}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
                         shown_duration(patience)

@@ -171,6 +171,8 @@ async fn pages_that_take_too_long_are_requested_smaller_for_a_while() {
     let rows = bugs(0..2000);
     let script = Script::new(move |request| match request.limit {
         251.. => Err(ApiError::new(FailureReason::Timeout, "no answer")),
+        // A pause ends the scan as little as before any other page.
+        _ if request.number == 3 => Err(ApiError::paused(Duration::from_secs(5))),
         _ => Ok(slice(&rows, request)),
     });
     let mut scanner = Scanner::new(settings(1000), Counter::default());
@@ -179,7 +181,7 @@ async fn pages_that_take_too_long_are_requested_smaller_for_a_while() {
         requests.map(|request| request.limit).collect()
     };
     scanner.round(&script).await.unwrap();
-    assert_eq!(limits(0)[..5], [1000, 125, 500, 125, 250]);
+    assert_eq!(limits(0)[..6], [1000, 125, 500, 125, 125, 250]);
     let (first, is_small) = (limits(0).len(), |limit: &u32| *limit == 250);
     scanner.round(&script).await.unwrap();
     assert!(limits(first).iter().all(is_small));

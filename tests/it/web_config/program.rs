@@ -73,7 +73,12 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
         request.send().await.unwrap().status().as_u16()
     };
     assert_eq!(status("old").await, 200);
-    let write = |config: String| std::fs::write(dir.path().join("web.yml"), config).unwrap();
+    // At once: a part of the file would be another mistake.
+    let write = |config: String| {
+        let (new, file) = (dir.path().join("new.yml"), dir.path().join("web.yml"));
+        std::fs::write(&new, config).unwrap();
+        std::fs::rename(new, file).unwrap();
+    };
     write("tls_server_config: {cert_file: gone.pem, key_file: server.key}\n".to_owned());
     for _ in 0..3 {
         exporter.signal("HUP").await;
