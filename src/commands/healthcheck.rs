@@ -132,18 +132,21 @@ impl Target {
             client = client.unix_socket(path.as_path());
         }
         let client = client.build().map_err(|error| cause(&error))?;
-        let mut answer = client.get(self.url.clone()).send().await;
+        let (mut answer, mut is_tls) = (client.get(self.url.clone()).send().await, false);
         // A TLS server answers plain HTTP with a 400.
         if matches!(&answer, Ok(response) if response.status() == StatusCode::BAD_REQUEST) {
             let mut url = self.url.clone();
             // A change between http and https never fails.
             let _ = url.set_scheme("https");
-            answer = client.get(url).send().await;
+            (answer, is_tls) = (client.get(url).send().await, true);
         }
         match answer {
             Ok(response) => judge(response).await,
-            // A TLS alert is the answer of a living server.
-            Err(error) if format!("{error:?}").contains("AlertReceived") => {
+            // A TLS alert is the answer of a living server. The end of the connection may come first.
+            Err(error)
+                if format!("{error:?}").contains("AlertReceived")
+                    || is_tls && error.is_request() && !error.is_connect() =>
+            {
                 Ok("it requires a client certificate, which counts as healthy".to_owned())
             }
             Err(error) => Err(cause(&error)),
