@@ -490,6 +490,17 @@ impl Ranges {
         floor.map(|floor| ranges.fold(floor, Timestamp::min))
     }
 
+    /// Returns the time that the window of a re-read goes back from. An entry that stays unreadable must not keep the re-read from ever
+    /// reaching its end.
+    fn reread_from(&self, now: Timestamp) -> Timestamp {
+        let from = self.state.reread_at.unwrap_or(now);
+        let earliest = now.checked_sub(MAX_FAILING).unwrap_or(from);
+        match self.reread_failing_since {
+            Some(since) if since <= earliest => from.max(earliest),
+            _ => from,
+        }
+    }
+
     /// Returns the time before which a late row is ignored.
     fn late_floor(&self) -> Option<Timestamp> {
         let counted = self.state.count_floor();

@@ -16,7 +16,7 @@ use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Step
 use crate::health::Health;
 use crate::ledger::{
     Commit, Disposition, EventIds, Gap, LedgerError, LedgerHandle, LedgerState, NewEntry,
-    RangeKind, TailState, label_value,
+    OtherOrganization, RangeKind, TailState, label_value,
 };
 use crate::metrics::{Loop, Metrics};
 use crate::util::{self, shown_duration};
@@ -69,16 +69,9 @@ pub enum TailError {
     /// The state file.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The key belongs to another organization than the state file.
-    #[error(
-        "the API key belongs to organization {found}, but the state file to {expected}; use a key of organization {expected}, or set --state.path to another file"
-    )]
-    OtherOrganization {
-        /// The key's organization.
-        found: String,
-        /// The file's organization.
-        expected: String,
-    },
+    /// The key.
+    #[error(transparent)]
+    OtherOrganization(#[from] OtherOrganization),
 }
 
 impl TailError {
@@ -86,7 +79,7 @@ impl TailError {
         match self {
             Self::Api(error) => error.summary(),
             Self::Ledger(_) => "state file".to_owned(),
-            Self::OtherOrganization { .. } => "key of another organization".to_owned(),
+            Self::OtherOrganization(_) => OtherOrganization::SUMMARY.to_owned(),
         }
     }
 }
@@ -282,7 +275,7 @@ impl Tail {
             let ranges = &self.ranges.state.ranges;
             if self.failures > 0 && ranges.iter().all(|range| range.failing_since.is_none()) {
                 tracing::info!(failures = self.failures, "the audit logs can be read again");
-                (self.failures, self.logged) = (0, String::new());
+                self.failures = 0;
                 self.backoff.reset();
             }
         }
@@ -325,7 +318,7 @@ impl Tail {
             if self.ranges.widen(request.task) {
                 return Ok(Duration::ZERO);
             }
-            return Err(error);
+            return Err(error.into());
         }
         let step = self.ranges.page(request, &fetched.view);
         let wait = step.wait;
@@ -517,7 +510,7 @@ impl Tail {
     }
 
     /// Refuses the pages of another organization. A few odd entries do not make it another organization's.
-    fn check_organization(&self, fetched: &Fetched) -> Result<(), TailError> {
+    fn check_organization(&self, fetched: &Fetched) -> Result<(), OtherOrganization> {
         let Some(expected) = &self.organization else {
             return Ok(());
         };
@@ -527,7 +520,7 @@ impl Tail {
             return Ok(());
         }
         match fetched.organization() {
-            Some(found) => Err(TailError::OtherOrganization {
+            Some(found) => Err(OtherOrganization {
                 found: found.to_string(),
                 expected: expected.clone(),
             }),

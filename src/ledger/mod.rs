@@ -31,7 +31,8 @@ pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
 pub use series::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
 pub use tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
 pub use types::{
-    ActorRef, Commit, Disposition, EventId, Gap, GapReason, NewEntry, NewEvent, RecordKind,
+    ActorRef, Commit, Disposition, EventId, Gap, GapReason, NewEntry, NewEvent, OtherOrganization,
+    RecordKind,
 };
 
 #[cfg(any(test, fuzzing))]

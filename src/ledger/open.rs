@@ -176,13 +176,10 @@ pub(super) fn open(settings: &Settings) -> Result<Opened, OpenError> {
     let exists = path.exists();
     let lock = lock(path)?;
     let io = |error: io::Error| OpenError::io(path, &error);
-    let (is_ours, is_empty) = (
-        is_ours(path).map_err(io)?,
-        path.metadata().map_err(io)?.len() == 0,
-    );
+    let header = header(path).map_err(io)?;
     // The lock file tells a file that was emptied from one whose creation failed.
     let was_used = lock.metadata().map_err(io)?.len() > 0;
-    let emptied = exists && was_used && is_empty;
+    let emptied = exists && was_used && header.is_empty();
     match open_checked(path, settings, emptied) {
         Ok(connection) => {
             if !was_used {
@@ -198,7 +195,7 @@ pub(super) fn open(settings: &Settings) -> Result<Opened, OpenError> {
                 recreated: emptied,
             })
         }
-        Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => match is_ours {
+        Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => match is_ours(&header) {
             true => recreate(path, lock, settings, &error),
             false => Err(OpenError::Foreign(path.to_owned())),
         },
@@ -341,12 +338,17 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Reports whether the first bytes of a file are those of ours.
-fn is_ours(path: &Path) -> io::Result<bool> {
+/// Reads the first bytes of a file, up to the application id.
+fn header(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(72);
     File::open(path)?.take(72).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reports whether a header is that of one of our files.
+fn is_ours(header: &[u8]) -> bool {
     let application = schema::APPLICATION_ID.to_be_bytes();
-    Ok(bytes.starts_with(b"SQLite format 3\0") && bytes.get(68..) == Some(&application[4..]))
+    header.starts_with(b"SQLite format 3\0") && header.get(68..) == Some(&application[4..])
 }
 
 /// Renames the file and what SQLite keeps beside it. An empty file takes its place at once, so that the next start reports the loss

@@ -14,6 +14,12 @@ fn malformed(number: u64, raw: String) -> Commit {
     commit
 }
 
+/// Damages a page of the outbox.
+fn damage(world: &World, page: i64) {
+    let sql = "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = ?1";
+    world.other().execute(sql, [page]).unwrap();
+}
+
 fn rejected(record: &OutboxRecord) -> Settled {
     Settled {
         records: vec![record.clone()],
@@ -250,8 +256,7 @@ async fn a_damaged_page_is_a_gap_and_stops_no_other() {
     for first in [0, 10, 20] {
         world.page(first, 10).await;
     }
-    let sql = "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = ?1";
-    world.other().execute(sql, [2 * STRIDE]).unwrap();
+    damage(&world, 2 * STRIDE);
     assert_eq!(json(&world.batch(100).await), raw(0, 10));
     let mut taken = world.drain().await;
     let gap = taken.pop().unwrap();
@@ -283,8 +288,7 @@ async fn a_damaged_page_hides_no_witness() {
     for first in [0, 1, 2] {
         world.page(first, 1).await;
     }
-    let sql = "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = ?1";
-    world.other().execute(sql, [2 * STRIDE]).unwrap();
+    damage(&world, 2 * STRIDE);
     let witness = world.ledger().outbox_witness(1).await.unwrap().unwrap();
     assert_eq!(json(&[witness]), raw(2, 3));
 }

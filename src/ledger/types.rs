@@ -132,6 +132,25 @@ pub struct Commit {
     pub recovered: bool,
 }
 
+/// The key belongs to another organization than the state file.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the API key belongs to organization {found}, but the state file to {expected}; use a key of organization {expected}, or set --state.path to another file"
+)]
+pub struct OtherOrganization {
+    /// The key's organization.
+    pub found: String,
+    /// The file's organization.
+    pub expected: String,
+}
+
+// === impl OtherOrganization ===
+
+impl OtherOrganization {
+    /// What is wrong, without anything that the service said.
+    pub const SUMMARY: &str = "key of another organization";
+}
+
 // === impl RecordKind ===
 
 impl RecordKind {

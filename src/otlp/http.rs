@@ -1,16 +1,14 @@
 //! Requests over HTTP.
 
 use std::io::Write;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use jiff::fmt::rfc2822;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
-use orgdata_api::parse_retry_after;
+use orgdata_api::retry_after;
 use prost::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -184,12 +182,8 @@ impl Answer {
             }
             _ => (sanitize(&self.text(), secrets), None),
         };
-        let date = self.header(DATE).and_then(|date| rfc2822::parse(date).ok());
-        let now = date.map_or_else(SystemTime::now, |date| date.timestamp().into());
-        let retry_after = self
-            .header(RETRY_AFTER)
-            .and_then(|text| parse_retry_after(text, now));
-        verdict::of_http(self.status.as_u16(), &words, retry_after.or(delay))
+        let delay = retry_after(&self.headers).or(delay);
+        verdict::of_http(self.status.as_u16(), &words, delay)
     }
 
     /// Returns the number of rejected records and the message of a success; `None` if it is not the protocol's answer.

@@ -1,5 +1,7 @@
+use std::time::{Duration, SystemTime};
+
+use http::header::{DATE, RETRY_AFTER};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsPartialSuccess;
-use std::time::Duration;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::*;

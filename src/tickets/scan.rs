@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::Settings;
 use super::aggregate::Aggregate;
 use super::pass::{Doubt, Pass};
+use crate::ledger::OtherOrganization;
 use crate::metrics::snapshot::{Label, Snapshot};
 use crate::util::shown_duration;
 
@@ -232,18 +233,19 @@ impl Scanner {
                 if found.as_str() != expected
                     && organizations.all(|other| other.as_str() != expected) =>
             {
-                let found = found.as_str();
-                let message = format!(
-                    "the API key belongs to organization {found}, but the state file to {expected}; use a key of organization {expected}, or set --state.path to another file"
-                );
-                Err(ScanError::listing("key of another organization", message))
+                let error = OtherOrganization {
+                    found: found.as_str().to_owned(),
+                    expected: expected.clone(),
+                };
+                let message = error.to_string();
+                Err(ScanError::listing(OtherOrganization::SUMMARY, message))
             }
             _ => Ok(()),
         }
     }
 
-    /// Requests a page, smaller ones if it is too much for the service, and returns it with its limit. The scan goes on after a pause that the service asks for:
-    /// another one would begin with the first page.
+    /// Requests a page, smaller ones if it is too much for the service, and returns it with its limit. The scan goes on after
+    /// a pause that the service asks for: another one would begin with the first page.
     async fn page<S: PageSource>(
         &mut self,
         source: &S,

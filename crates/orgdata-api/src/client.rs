@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::HeaderValue;
 use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -266,17 +266,11 @@ impl Client {
     ) -> Result<Page, ApiError> {
         let (status, code) = (response.status, response.status.as_u16());
         let secrets = [key.to_str().unwrap_or_default()];
-        let date = response.header(DATE);
-        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-        // A date is one of the service's clock.
-        let now = date.unwrap_or_else(SystemTime::now);
-        let retry_after = response.header(RETRY_AFTER);
-        let retry_after = retry_after.filter(|_| !status.is_success());
-        let retry_after = retry_after.and_then(|text| parse_retry_after(text, now));
+        let retry_after = retry_after(&response.headers).filter(|_| !status.is_success());
         if let Some(wait) = retry_after {
             self.0.budget.pause(wait);
         }
-        let date = date.and_then(|date| Timestamp::try_from(date).ok());
+        let date = date(&response.headers).and_then(|date| Timestamp::try_from(date).ok());
         if status.is_redirection() {
             let target = response.header(LOCATION);
             let target = target.and_then(|target| response.url.join(target).ok());
@@ -308,8 +302,20 @@ impl Client {
     }
 }
 
-/// Parses `Retry-After` in both forms, at most an hour. `now` is the service's clock; a date in the past is no delay.
-pub fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+/// Returns the delay that a server asks for in `Retry-After`, at most an hour. A date there is one of the server's clock.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    parse_retry_after(text, date(headers).unwrap_or_else(SystemTime::now))
+}
+
+/// Returns a server's clock.
+fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    let text = headers.get(DATE)?.to_str().ok()?;
+    httpdate::parse_http_date(text).ok()
+}
+
+/// Parses `Retry-After` in both forms. A date that is past `now` is no delay.
+fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     let wait = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,

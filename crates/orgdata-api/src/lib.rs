@@ -19,7 +19,7 @@ mod time;
 
 pub use backoff::Backoff;
 pub use bounded::Bounded;
-pub use client::{Client, Settings, parse_retry_after};
+pub use client::{Client, Settings, retry_after};
 pub use error::{ApiError, FailureReason};
 #[doc(hidden)]
 pub use exchange::Transport;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    CONFIRM_AFTER, FRESH, Find, LATE_FIRST_RESPONSE, MAX_FAILING, MIN_LIMIT, NEWEST_LIMIT, Page,
-    Ranges, Request, Reread, Row, Task,
+    CONFIRM_AFTER, FRESH, Find, LATE_FIRST_RESPONSE, MIN_LIMIT, NEWEST_LIMIT, Page, Ranges,
+    Request, Reread, Row, Task,
 };
 use crate::audit::Start;
 use crate::ledger::{Disposition, EventIds, FirstSync, Gap, GapReason, Range, RangeKind};
@@ -293,10 +293,7 @@ impl Step {
             range.place,
             kind == RangeKind::CatchUp || self.take.iter().any(is_live),
         );
-        range.older = match rows.iter().all(is_below) {
-            true => range.older.saturating_add(rows.len() as u32),
-            false => 0,
-        };
+        range.older = in_a_row(range.older, rows.iter().all(is_below), rows.len() as u32);
         let oldest = taken.iter().map(|row| row.created_at).min();
         range.oldest = [range.oldest, oldest].into_iter().flatten().min();
         range.lowest = rows.last().map(|row| row.created_at);
@@ -389,12 +386,7 @@ impl Step {
 
     fn reread(&mut self, request: &Request, page: &Page) {
         let window = self.next.limits.reread_window;
-        let from = self.next.state.reread_at.unwrap_or(page.server_time);
-        // An entry that stays unreadable must not keep the re-read from ever reaching its end.
-        let earliest = page.server_time.checked_sub(MAX_FAILING).ok();
-        let failing = self.next.reread_failing_since;
-        let earliest = earliest.filter(|earliest| failing.is_some_and(|since| since <= *earliest));
-        let from = from.max(earliest.unwrap_or(from));
+        let from = self.next.reread_from(page.server_time);
         let count_floor = self.next.state.count_floor();
         let floor = from.checked_sub(window).unwrap_or(Timestamp::MIN);
         let started = self.next.reread.take();
@@ -440,10 +432,7 @@ impl Step {
         }
         let is_older = page.rows.iter().all(|row| row.created_at < reread.floor);
         // Capped pages may be many: their limit counts.
-        reread.older = match is_older {
-            true => reread.older.saturating_add(self.next.limit.max(MIN_LIMIT)),
-            false => 0,
-        };
+        reread.older = in_a_row(reread.older, is_older, self.next.limit.max(MIN_LIMIT));
         // The end of the listing is an empty page, or with inclusive cursors the same page again.
         let is_end = match &page.end_cursor {
             Some(cursor) if *cursor == reread.before => !self.next.raise_limit_now(),
@@ -509,6 +498,14 @@ fn range(
         older: 0,
         released: false,
         place,
+    }
+}
+
+/// Adds to what was older than a floor in a row, or begins again.
+fn in_a_row(older: u32, is_older: bool, more: u32) -> u32 {
+    match is_older {
+        true => older.saturating_add(more),
+        false => 0,
     }
 }
 

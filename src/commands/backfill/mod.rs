@@ -207,7 +207,7 @@ fn is_final(error: &TailError, tail: &Tail) -> bool {
         },
         // `deliver::run` ends the command for the latter.
         TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull | LedgerError::Fenced),
-        TailError::OtherOrganization { .. } => true,
+        TailError::OtherOrganization(_) => true,
     }
 }
 

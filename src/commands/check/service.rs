@@ -67,9 +67,9 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     if let Some(error) = shared_error(&listings) {
         return (
             match error.reason() {
-                R::Key => vec![advise("key", error, settings, limit)],
-                R::Unauthorized => vec![reached, advise("key", error, settings, limit)],
-                _ => vec![advise("api", error, settings, limit)],
+                R::Key => vec![advise("key", error, settings, limit, false)],
+                R::Unauthorized => vec![reached, advise("key", error, settings, limit, false)],
+                _ => vec![advise("api", error, settings, limit, false)],
             },
             None,
         );
@@ -96,15 +96,10 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
                 ahead = ahead.or(*page_ahead);
                 finding
             }
-            Some(Err(error)) if error.reason() == R::Forbidden && scopes.is_empty() => bad(
-                endpoint.as_str(),
-                error.to_string(),
-                format!(
-                    "give the key that scope in the API's settings, or put the right key into {}",
-                    place_of_key(settings)
-                ),
-            ),
-            Some(Err(error)) => advise(endpoint.as_str(), error, settings, limit),
+            Some(Err(error)) => {
+                let is_dispensable = !scopes.is_empty();
+                advise(endpoint.as_str(), error, settings, limit, is_dispensable)
+            }
             None => good(endpoint.as_str(), "off"),
         });
     }
@@ -132,8 +127,15 @@ fn shared_error(listings: &[(Endpoint, Probe)]) -> Option<&ApiError> {
     (is_shared && first.reason() != R::Forbidden).then_some(first)
 }
 
-/// Returns the finding for a request to the API that failed within a limit.
-fn advise(check: &'static str, error: &ApiError, settings: &Settings, limit: Duration) -> Finding {
+/// Returns the finding for a request to the API that failed within a limit. The exporter can do without a listing if another one can be
+/// read.
+fn advise(
+    check: &'static str,
+    error: &ApiError,
+    settings: &Settings,
+    limit: Duration,
+    is_dispensable: bool,
+) -> Finding {
     let said = error.to_string();
     let loop_name = match check == Endpoint::Tickets.as_str() {
         true => "tickets",
@@ -155,8 +157,12 @@ fn advise(check: &'static str, error: &ApiError, settings: &Settings, limit: Dur
             "create a key in the API's settings, under API keys, and put it into {}",
             place_of_key(settings)
         ),
-        R::Forbidden => format!(
+        R::Forbidden if is_dispensable => format!(
             "give the key that scope in the API's settings, or do without: --{loop_name}.enabled=false"
+        ),
+        R::Forbidden => format!(
+            "give the key that scope in the API's settings, or put the right key into {}",
+            place_of_key(settings)
         ),
         R::NotFound => "--api.base-url is the URL up to /v1, without it".to_owned(),
         R::Validation if !settings.api.filters.is_empty() => {
