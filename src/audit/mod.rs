@@ -33,4 +33,6 @@ pub struct Settings {
 #[cfg(test)]
 mod ranges_tests;
 #[cfg(test)]
+mod requests_tests;
+#[cfg(test)]
 mod tests;
