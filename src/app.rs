@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{self, Tail};
+use crate::audit::Tail;
 use crate::cli::Settings;
 use crate::ledger::{LedgerHandle, LedgerState, OpenError, Status};
 use crate::metrics::certificates::Certificate;
@@ -225,7 +225,7 @@ impl<S: Export + 'static> Parts<S> {
                 Loop::Audit
             });
         } else {
-            audit::restore(&metrics, state.counted, state.events);
+            metrics.audit.restore(state.counted, state.events);
         }
         if let Some(tickets) = settings.tickets.clone() {
             metrics.loops.enable(Loop::Tickets);

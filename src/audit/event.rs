@@ -7,7 +7,9 @@ use std::hash::Hasher as _;
 
 use jiff::Timestamp;
 use orgdata_api::{Filters, Text, parse_time};
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::value::{self, BytesDeserializer};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
@@ -36,12 +38,14 @@ pub(crate) struct Event {
 /// A JSON object, of which only the fields in use are kept, not yet interpreted. Of a repeated field the last one counts.
 #[derive(Default)]
 struct Object<'a> {
-    fields: [Option<&'a RawValue>; Key::Unused as usize],
+    fields: [Option<&'a RawValue>; Key::EvaluationId as usize],
     /// The number of fields that the specification does not document.
     unknown: u64,
 }
 
-#[derive(Clone, Copy)]
+/// The fields that the specification documents, those in use first.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
 enum Key {
     Id,
     Type,
@@ -58,8 +62,18 @@ enum Key {
     Name,
     FirstName,
     LastName,
-    /// Documented and not in use.
-    Unused,
+    EvaluationId,
+    TargetUserId,
+    TargetUser,
+    ModifiedTargetUserId,
+    ModifiedTargetUser,
+    Metadata,
+    Task,
+    Requirement,
+    Meeting,
+    Ticket,
+    TeamRequest,
+    #[serde(other)]
     Other,
 }
 
@@ -81,18 +95,9 @@ impl Event {
 
     /// Reads an entry, which was created at `otherwise` if it has no readable time.
     pub(crate) fn read(raw: &str, otherwise: Timestamp, filters: &Filters) -> Self {
-        let Ok(entry) = serde_json::from_str::<Object<'_>>(raw) else {
-            let problem = "the entry is not a JSON object";
-            return Self {
-                id: identity(b"bytes", raw),
-                created_at: otherwise,
-                event: Err(problem),
-                organization: None,
-                problem: Some(problem),
-                filtered: false,
-                unknown_fields: 0,
-            };
-        };
+        let entry = serde_json::from_str::<Object<'_>>(raw);
+        let is_object = entry.is_ok();
+        let entry = entry.unwrap_or_default();
         let id = entry.get(Key::Id).and_then(id_text);
         let activity_type = entry.text(Key::Type);
         let created_at = [Key::CreatedAt, Key::OccurredAt, Key::UpdatedAt]
@@ -107,6 +112,7 @@ impl Event {
         let organization = organization_id.and_then(whole_number);
         let is_given = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get() != "null");
         let problems = [
+            (!is_object, "the entry is not a JSON object"),
             (activity_type.is_none(), "the entry has no type"),
             (id.is_none(), "the entry has no id"),
             (created_at.is_none(), "the entry has no readable time"),
@@ -121,7 +127,7 @@ impl Event {
         ];
         let problem = problems.into_iter().find(|(is_there, _)| *is_there);
         let problem = problem.map(|(_, problem)| problem);
-        let filtered = !entry.matches(filters, activity_type.as_deref());
+        let filtered = is_object && !entry.matches(filters, activity_type.as_deref());
         // Documented for objects inside of an entry alone.
         let misplaced = [Key::Name, Key::FirstName, Key::LastName]
             .into_iter()
@@ -174,37 +180,9 @@ impl Key {
         }
     }
 
-    /// Patterns of bytes are compared much faster than patterns of strings.
+    /// Bytes are compared much faster than strings.
     fn named(name: &[u8]) -> Self {
-        match name {
-            b"id" => Self::Id,
-            b"type" => Self::Type,
-            b"createdAt" => Self::CreatedAt,
-            b"occurredAt" => Self::OccurredAt,
-            b"updatedAt" => Self::UpdatedAt,
-            b"organizationId" => Self::OrganizationId,
-            b"organization" => Self::Organization,
-            b"actorUserId" => Self::ActorUserId,
-            b"actorUser" => Self::ActorUser,
-            b"dealId" => Self::DealId,
-            b"deal" => Self::Deal,
-            b"evaluation" => Self::Evaluation,
-            b"name" => Self::Name,
-            b"firstName" => Self::FirstName,
-            b"lastName" => Self::LastName,
-            b"evaluationId"
-            | b"targetUserId"
-            | b"targetUser"
-            | b"modifiedTargetUserId"
-            | b"modifiedTargetUser"
-            | b"metadata"
-            | b"task"
-            | b"requirement"
-            | b"meeting"
-            | b"ticket"
-            | b"teamRequest" => Self::Unused,
-            _ => Self::Other,
-        }
+        Self::deserialize(BytesDeserializer::<value::Error>::new(name)).unwrap_or(Self::Other)
     }
 }
 

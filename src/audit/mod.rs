@@ -1,7 +1,6 @@
 //! Tailing the audit logs: [`ranges`] decides, `tail` requests and commits.
 
 mod event;
-mod publish;
 pub mod ranges;
 mod start;
 mod tail;
@@ -11,7 +10,6 @@ use std::time::Duration;
 pub(crate) use event::Event;
 #[cfg(any(test, fuzzing))]
 pub(crate) use event::entry_id;
-pub use publish::restore;
 pub use start::{Start, StartError};
 pub use tail::{Tail, TailError};
 

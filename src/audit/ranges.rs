@@ -174,8 +174,8 @@ struct Find {
     range: i64,
     /// The cursor, and when it was received; `None` to start from the top.
     cursor: Option<(String, Timestamp)>,
-    /// Requests have failed; otherwise the search is a precaution.
-    failed: bool,
+    /// The service refused the cursor; otherwise the search is a precaution.
+    refused: bool,
 }
 
 /// A re-read under way.
@@ -336,27 +336,19 @@ impl Ranges {
             Task::Poll => self.failures = 0,
             Task::Newest => self.newest_limit = (self.newest_limit / 2).max(1),
             Task::FirstSync => self.limit = (self.limit / 2).max(1),
-            Task::Range(id) => {
+            Task::Range(id) | Task::Find(id) => {
                 self.failures += 1;
                 let lost = refused || self.failures.is_multiple_of(FAILURES_BEFORE_FIND);
                 if lost && request.before.is_some() {
-                    self.find = Some(Find {
+                    // The cursor of a search may have expired as well, and that of the range may be valid.
+                    let is_range = request.task == Task::Range(id);
+                    self.find = is_range.then_some(Find {
                         range: id,
                         cursor: None,
-                        failed: true,
+                        refused,
                     });
                 } else {
                     self.limit = (self.limit / 2).max(MIN_LIMIT);
-                }
-                return self.expire(id, now);
-            }
-            Task::Find(id) => {
-                self.limit = (self.limit / 2).max(MIN_LIMIT);
-                self.failures += 1;
-                // The cursor of the search may have expired as well.
-                let lost = refused || self.failures.is_multiple_of(FAILURES_BEFORE_FIND);
-                if lost && request.before.is_some() {
-                    self.find = None;
                 }
                 return self.expire(id, now);
             }

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use opentelemetry::trace::TraceContextExt as _;
 use orgdata_api::{ApiError, AuditPage, Backoff, Client, FailureReason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::Settings;
 use super::event::{Event, entry_id, organization_name};
-use super::publish::{current_trace, restore};
 use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
 use crate::ledger::{
@@ -19,6 +20,7 @@ use crate::ledger::{
     OtherOrganization, RangeKind, TailState, label_value,
 };
 use crate::metrics::{Loop, Metrics};
+use crate::util::changes::TraceContext;
 use crate::util::{self, shown_duration};
 
 /// The first wait after a failure.
@@ -120,7 +122,7 @@ impl Tail {
         let has_known = state.counted.newest.is_some();
         let now = Instant::now();
         let is_new = state.tail.first_sync.is_none();
-        restore(&metrics, state.counted, state.events);
+        metrics.audit.restore(state.counted, state.events);
         let mut tail = Self {
             client,
             ledger,
@@ -290,15 +292,9 @@ impl Tail {
         let page = match requested.await {
             Ok(page) => page,
             Err(error) => {
-                let old = self.ranges.clone();
-                let failed = self.ranges.failed(request, cause(&error), util::now());
-                if let Some(gap) = failed {
-                    let mut commit = Commit::new(util::now());
-                    commit.gaps.push(gap);
-                    if let Err(error) = self.save(commit).await {
-                        self.ranges = old;
-                        return Err(error.into());
-                    }
+                // A pause that the service asks for says nothing about what was requested.
+                if error.reason() != FailureReason::RateLimited {
+                    self.failed(request, &error).await?;
                 }
                 return Err(error.into());
             }
@@ -324,6 +320,22 @@ impl Tail {
         let wait = step.wait;
         self.apply(fetched, step).await?;
         Ok(wait)
+    }
+
+    /// Notes a failed request, and commits the gap that a range may become.
+    async fn failed(&mut self, request: &Request, error: &ApiError) -> Result<(), LedgerError> {
+        let mut next = self.ranges.clone();
+        match next.failed(request, cause(error), util::now()) {
+            Some(gap) => {
+                let mut commit = Commit::new(util::now());
+                commit.gaps.push(gap);
+                self.save(next, commit).await
+            }
+            None => {
+                self.ranges = next;
+                Ok(())
+            }
+        }
     }
 
     /// Reads the entries of a page. One without a readable time is as old as the one above it, which is `above` for the first.
@@ -417,45 +429,41 @@ impl Tail {
         {
             commit.gaps.push(Gap::recreated(at));
         }
-        let old = std::mem::replace(&mut self.ranges, step.next);
-        let is_first_sync = old.state.first_sync != self.ranges.state.first_sync;
+        let (old, new) = (&self.ranges.state, &step.next.state);
+        let is_first_sync = old.first_sync != new.first_sync;
         let has_changes = is_first_sync
             || !commit.entries.is_empty()
             || !commit.gaps.is_empty()
             || commit.recovered
             || commit.organization.is_some()
-            || old.state.ranges != self.ranges.state.ranges
-            || old.state.reread_at != self.ranges.state.reread_at
-            || old.state.filters_changed != self.ranges.state.filters_changed;
-        if !has_changes && !self.ranges.is_poll_unsaved() {
+            || old.ranges != new.ranges
+            || old.reread_at != new.reread_at
+            || old.filters_changed != new.filters_changed;
+        if !has_changes && !step.next.is_poll_unsaved() {
+            self.ranges = step.next;
             return Ok(());
         }
         if is_first_sync && !self.ranges.limits.is_backfill {
             tracing::info!(start = %self.settings.start, entries = commit.entries.len(), "first sync; counters begin at 0");
         }
-        match self.save(commit).await {
-            Ok(()) => {
-                for (id, problem) in odd {
-                    tracing::warn!(id, problem, "an audit log entry is not as documented");
-                }
-                self.recreated_at = self
-                    .recreated_at
-                    .filter(|_| self.ranges.state.first_sync.is_none());
-                Ok(())
-            }
-            Err(error) => {
-                self.ranges = old;
-                Err(error.into())
-            }
+        self.save(step.next, commit).await?;
+        for (id, problem) in odd {
+            tracing::warn!(id, problem, "an audit log entry is not as documented");
         }
+        self.recreated_at = self
+            .recreated_at
+            .filter(|_| self.ranges.state.first_sync.is_none());
+        Ok(())
     }
 
-    /// Commits together with the tail's state, and publishes.
-    async fn save(&mut self, mut commit: Commit) -> Result<(), LedgerError> {
-        commit.tail = Some(self.ranges.state.clone());
+    /// Commits together with the tail's next state, and publishes.
+    async fn save(&mut self, next: Ranges, mut commit: Commit) -> Result<(), LedgerError> {
+        commit.tail = Some(next.state.clone());
         let (gaps, organization) = (commit.gaps.clone(), commit.organization.clone());
         let changes = self.ledger.commit(commit).await?;
-        let changes_floor = changes.prune_floor;
+        self.ranges = next;
+        self.ranges.saved();
+        self.ranges.set_prune_floor(changes.prune_floor);
         for gap in &gaps {
             tracing::error!(
                 reason = gap.reason.as_str(),
@@ -465,8 +473,6 @@ impl Tail {
         }
         self.organization = organization.map(|(id, _)| id).or(self.organization.take());
         self.metrics.audit.publish(changes);
-        self.ranges.saved();
-        self.ranges.set_prune_floor(changes_floor);
         Ok(())
     }
 
@@ -480,13 +486,9 @@ impl Tail {
         } else {
             util::now().checked_sub(MAX_HOLD).unwrap_or(Timestamp::MIN)
         };
-        let mut ranges = self.ranges.clone();
-        if ranges.release(before) > 0 {
-            std::mem::swap(&mut self.ranges, &mut ranges);
-            if let Err(error) = self.save(Commit::new(util::now())).await {
-                self.ranges = ranges;
-                return Err(error);
-            }
+        let mut next = self.ranges.clone();
+        if next.release(before) > 0 {
+            self.save(next, Commit::new(util::now())).await?;
             tracing::warn!(
                 "a range of the audit logs is still open; its records are sent out of order"
             );
@@ -571,10 +573,19 @@ impl Fetched {
 fn cause(error: &ApiError) -> Cause {
     use FailureReason as R;
     match error.reason() {
-        R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::RateLimited | R::Redirect => {
-            Cause::Away
-        }
+        R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::Redirect => Cause::Away,
         R::Validation | R::NotFound | R::UnexpectedStatus => Cause::Refused,
         _ => Cause::Page,
     }
+}
+
+/// Returns the trace and span of the current work, if it is sampled.
+fn current_trace() -> Option<TraceContext> {
+    let context = tracing::Span::current().context();
+    let span = context.span();
+    let span = span.span_context();
+    (span.is_valid() && span.is_sampled()).then(|| TraceContext {
+        trace_id: span.trace_id().to_bytes(),
+        span_id: span.span_id().to_bytes(),
+    })
 }

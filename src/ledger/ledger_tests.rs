@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
 use super::*;
-use crate::audit::restore;
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::telemetry::captured::Captured;
@@ -107,7 +106,8 @@ impl World {
         self.open = None;
         let (ledger, state) = LedgerHandle::open(self.settings.clone()).unwrap();
         self.metrics = Metrics::new(self.zero_hold);
-        restore(&self.metrics, state.counted.clone(), state.events);
+        let held = state.counted.clone();
+        self.metrics.audit.restore(held, state.events);
         self.tail = state.tail.clone();
         self.open = Some((ledger, state));
     }

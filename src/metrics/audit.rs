@@ -144,14 +144,15 @@ impl AuditMetrics {
         table.newest = table.newest.max(changes.newest);
     }
 
-    /// Sets a counter without labels to the value stored by an earlier process.
-    pub fn restore(&self, total: Total, value: u64) {
-        lock(&self.table).totals[total as usize] = Series::introduced(value);
-    }
-
-    /// Sets the number of all events to the value stored by an earlier process.
-    pub fn restore_counted(&self, counted: u64) {
-        lock(&self.table).counted = counted;
+    /// Shows what the ledger held when it was opened, and how many events it has counted.
+    pub fn restore(&self, mut held: Changes, events: u64) {
+        let mut table = lock(&self.table);
+        table.counted = events;
+        for (total, value) in held.totals.drain(..) {
+            table.totals[total as usize] = Series::introduced(value);
+        }
+        drop(table);
+        self.publish(held);
     }
 
     /// Notes that the connection of a scraper has a complete response whose encoding began at `began`.
@@ -335,11 +336,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stored_value_is_shown_before_the_increase() {
         let metrics = metrics(HOLD);
-        metrics.restore(Total::Gaps, 2);
-        metrics.publish(Changes {
+        let held = Changes {
+            totals: vec![(Total::Gaps, 2)],
             introduced: vec![(labels("1"), 5000)],
             ..Changes::default()
-        });
+        };
+        metrics.restore(held, 5000);
         metrics.publish(Changes {
             totals: vec![(Total::Gaps, 1)],
             ..events(40)

@@ -8,7 +8,7 @@ use crate::audit::Start;
 use crate::ledger::StatePath;
 use crate::metrics::audit::Total;
 use crate::simulator::{
-    AfterReading, Config, Fault, FaultKind, Fields, Readings, RequestInfo, Simulator,
+    AfterReading, Config, Fault, FaultKind, Fields, Readings, RequestInfo, RetryAfter, Simulator,
 };
 use crate::telemetry::captured::Captured;
 use http::StatusCode;
@@ -461,6 +461,29 @@ fn an_outage_is_over_when_a_poll_works_again() {
         bench.sim().clear_faults();
         bench.settle().await;
         assert_eq!((count("poll failed"), count("can be read again")), (4, 1));
+    });
+}
+
+/// Each of them halved the pages, and with a quota of some pages a minute a history took days.
+#[test]
+fn a_pause_that_the_service_asks_for_makes_no_page_smaller() {
+    block_on(async {
+        let case = case([], |case| {
+            (case.history, case.page_size, case.start) = (600, 16, Start::Oldest);
+        });
+        let mut bench = Bench::new(&case, StatePath::Memory).await;
+        for _ in 0..5 {
+            bench.round().await;
+            let pause = FaultKind::TooManyRequests(RetryAfter::Seconds(40));
+            bench.sim().fault(Fault::new(pause).times(1));
+            bench.round().await;
+            tokio::time::advance(Duration::from_secs(41)).await;
+        }
+        let requests = bench.sim().requests().last.into_iter();
+        let pages = requests.filter(|request| request.raw_query.contains("before="));
+        let (small, full): (Vec<_>, Vec<_>) =
+            pages.partition(|request| !request.raw_query.contains("limit=16"));
+        assert_eq!((small.len(), full.len() > 5), (0, true), "{small:?}");
     });
 }
 
