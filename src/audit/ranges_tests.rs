@@ -753,7 +753,7 @@ fn a_range_is_a_gap_after_seven_days_of_failures() {
     };
     let new = |state: TailState| Ranges::new(state, limits, None, true);
     let mut ranges = new(state);
-    for at in [0, 1, 167] {
+    for at in [0, 1].into_iter().chain([167; 30]) {
         assert!(
             ranges.failed(&request, Cause::Page, hour(at)).is_none(),
             "{at}"
