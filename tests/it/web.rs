@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
@@ -46,6 +46,15 @@ pub(crate) fn tight() -> Limits {
         idle_timeout: Duration::from_millis(900),
         write_timeout: Duration::from_millis(300),
         shutdown_grace: Duration::from_millis(500),
+    }
+}
+
+/// Limits that close no connection for its time.
+fn patient() -> Limits {
+    Limits {
+        header_timeout: Duration::from_secs(60),
+        write_timeout: Duration::from_secs(60),
+        ..tight()
     }
 }
 
@@ -509,12 +518,7 @@ async fn a_client_that_asks_on_and_reads_nothing_or_a_byte_at_a_time_is_closed()
 
 #[tokio::test]
 async fn clients_without_progress_do_not_keep_a_scraper_out() {
-    let patient = Limits {
-        header_timeout: Duration::from_secs(60),
-        write_timeout: Duration::from_secs(60),
-        ..tight()
-    };
-    let server = Server::limited(patient, None).await;
+    let server = Server::limited(patient(), None).await;
     server.publish_series(20_000);
     for sent in [&b""[..], b"GET /", &GET.repeat(50)] {
         let mut clients = Vec::new();
@@ -530,6 +534,23 @@ async fn clients_without_progress_do_not_keep_a_scraper_out() {
         // The one without progress for longest was closed.
         closed(&mut clients[0]).await;
     }
+}
+
+#[tokio::test]
+async fn a_scrape_that_is_being_computed_is_not_closed_for_new_connections() {
+    let (compute, computed) = mpsc::channel::<()>();
+    let computed = Mutex::new(computed);
+    let wait = move || _ = computed.lock().unwrap().recv();
+    let (server, request) = slow_scrape(patient(), wait).await;
+    let mut clients = Vec::new();
+    for _ in 0..patient().connections * 2 {
+        clients.push(server.connect().await);
+    }
+    closed(&mut clients[0]).await;
+    drop(compute);
+    let response = request.await.unwrap().expect("the scrape was closed");
+    assert_eq!(response.status(), StatusCode::OK);
+    response.bytes().await.expect("the whole scrape");
 }
 
 #[tokio::test]
@@ -570,15 +591,18 @@ async fn idle_clients_are_not_waited_for() {
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
-/// A server whose scrape takes `pause`, and one that is being answered.
-async fn slow_scrape(pause: Duration) -> (Server, JoinHandle<reqwest::Result<Response>>) {
+/// A server whose scrape waits, and one that is being answered.
+async fn slow_scrape(
+    limits: Limits,
+    wait: impl Fn() + Send + Sync + 'static,
+) -> (Server, JoinHandle<reqwest::Result<Response>>) {
     let begun = Arc::new(AtomicBool::new(false));
-    let server = Server::limited(tight(), None).await;
+    let server = Server::limited(limits, None).await;
     // It is asked for by each scrape.
     let has_begun = begun.clone();
     let certificate = move || {
         has_begun.store(true, Ordering::SeqCst);
-        std::thread::sleep(pause);
+        wait();
         None
     };
     let certificates = &server.metrics.certificates;
@@ -593,13 +617,14 @@ async fn slow_scrape(pause: Duration) -> (Server, JoinHandle<reqwest::Result<Res
 
 #[tokio::test]
 async fn a_response_under_way_is_finished_unless_it_takes_too_long() {
-    let (mut server, request) = slow_scrape(Duration::from_millis(200)).await;
+    let pause = |millis| move || std::thread::sleep(Duration::from_millis(millis));
+    let (mut server, request) = slow_scrape(tight(), pause(200)).await;
     server.stop().await;
     assert_eq!(request.await.unwrap().unwrap().status(), StatusCode::OK);
     let connected = TcpStream::connect(server.addresses[0]).await;
     assert!(connected.is_err(), "still listening");
 
-    let (mut server, request) = slow_scrape(Duration::from_millis(1500)).await;
+    let (mut server, request) = slow_scrape(tight(), pause(1500)).await;
     let took = server.stop().await;
     assert!(took < Duration::from_millis(1200), "{took:?}");
     assert!(request.await.unwrap().is_err());
