@@ -197,20 +197,10 @@ impl<S: Export + 'static> Parts<S> {
             metrics.loops.enable(Loop::Tickets);
             metrics.tickets.start();
             let (health, token) = (health.clone(), reading.clone());
-            let (published, loops) = (metrics.tickets.clone(), metrics.loops.clone());
-            let known = ledger.clone();
+            let (known, shown) = (ledger.clone(), metrics.clone());
             let organization = move || known.status().organization.map(|(id, _)| id);
             readers.spawn(async move {
-                tickets::run(
-                    client,
-                    tickets,
-                    organization,
-                    published,
-                    loops,
-                    health,
-                    token,
-                )
-                .await;
+                tickets::run(client, tickets, organization, shown, health, token).await;
                 Loop::Tickets
             });
         }
