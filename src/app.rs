@@ -86,7 +86,7 @@ impl App {
                 parts.work(&settings, &addresses, &health, &shutdown).await
             } else {
                 metrics.exporter.idle();
-                health.set_ready(true);
+                health.set_ready();
                 report::idle(&addresses);
                 shutdown.cancelled().await;
                 Ok(false)
@@ -216,7 +216,7 @@ impl<S: Export + 'static> Parts<S> {
             }
             _ => tokio::spawn(sending.clone().cancelled_owned()),
         };
-        health.set_ready(true);
+        health.set_ready();
         report::begin(settings, addresses, ledger.backlog());
 
         let mut outcome = Ok(false);

@@ -78,6 +78,12 @@ impl Server {
     }
 
     async fn showing(metrics: Metrics, change: impl FnOnce(&mut Settings)) -> Self {
+        let server = Self::starting(metrics, change).await;
+        server.health.set_ready();
+        server
+    }
+
+    async fn starting(metrics: Metrics, change: impl FnOnce(&mut Settings)) -> Self {
         // It fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut settings = Settings {
@@ -91,7 +97,6 @@ impl Server {
         let bound = web::bind(&settings).await.unwrap();
         let (addresses, url) = (bound.addresses(), bound.url().unwrap());
         let (health, shutdown) = (Health::default(), CancellationToken::new());
-        health.set_ready(true);
         let state = WebState {
             metrics: metrics.clone(),
             health: health.clone(),
@@ -343,16 +348,22 @@ async fn another_method_is_refused_and_every_response_has_the_security_headers()
     }
 }
 
+/// The last beat of a loop that is stuck.
+fn an_hour_ago() -> tokio::time::Instant {
+    tokio::time::Instant::now() - Duration::from_secs(3600)
+}
+
 #[tokio::test]
 async fn probes_follow_the_application() {
-    let server = Server::start().await;
-    for (is_ready, status) in [(false, 503), (true, 200)] {
-        server.health.set_ready(is_ready);
-        assert_eq!(server.status("/-/ready").await, status);
-    }
-    server.health.watch(Loop::Audit, Duration::from_secs(3600));
+    let server = Server::starting(Metrics::new(Duration::ZERO), |_| {}).await;
+    assert_eq!(server.status("/-/ready").await, 503);
+    server.health.set_ready();
+    assert_eq!(server.status("/-/ready").await, 200);
+    server
+        .health
+        .watch(Loop::Audit, tokio::time::Instant::now());
     assert_eq!(server.status("/-/healthy").await, 200);
-    server.health.watch(Loop::Tickets, Duration::ZERO);
+    server.health.watch(Loop::Tickets, an_hour_ago());
     assert_eq!(server.status("/-/healthy").await, 503);
     let stuck = server.text("/-/healthy").await;
     let is_named = stuck.contains("tickets") && !stuck.contains("audit");
@@ -382,9 +393,9 @@ async fn the_page_says_what_the_exporter_is_doing() {
     ] {
         assert!(text.contains(expected), "no {expected:?} in {text}");
     }
-    server.health.watch(Loop::Audit, Duration::ZERO);
+    server.health.watch(Loop::Audit, an_hour_ago());
     let page = server.text("/").await;
-    assert!(page.contains("<title>Stuck") && page.contains("No progress for 0s."));
+    assert!(page.contains("<title>Stuck") && page.contains("No progress for 1h."));
 }
 
 #[tokio::test]
