@@ -168,14 +168,13 @@ impl<S: Export + 'static> Parts<S> {
             sender,
         } = self;
         let shown = ledger.status();
-        show_status(&metrics, &Status::default(), &shown);
-        let max_size = i64::try_from(settings.ledger.max_size).unwrap_or(i64::MAX);
-        metrics.state.max_size_bytes.set(max_size);
+        show_status(&metrics, 0, &shown);
+        metrics.state.max_size_bytes.set(settings.ledger.max_size);
         metrics.state.created(state.created_at);
 
         // It goes on while the relay sends its last records.
         let mut follower = JoinSet::new();
-        follower.spawn(follow_status(metrics.clone(), ledger.watch(), shown));
+        follower.spawn(follow_status(metrics.clone(), ledger.watch(), shown.gaps));
 
         // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
@@ -286,33 +285,33 @@ async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible 
 }
 
 /// Shows each change of the state file in the metrics, until the file is closed.
-async fn follow_status(metrics: Metrics, mut status: watch::Receiver<Status>, mut shown: Status) {
+async fn follow_status(metrics: Metrics, mut status: watch::Receiver<Status>, mut gaps: u64) {
     while status.changed().await.is_ok() {
         let now = status.borrow_and_update().clone();
-        show_status(&metrics, &shown, &now);
-        shown = now;
+        show_status(&metrics, gaps, &now);
+        gaps = now.gaps;
     }
 }
 
-/// Shows in the metrics what changed in the state file.
-pub fn show_status(metrics: &Metrics, before: &Status, now: &Status) {
+/// Shows the state of the file in the metrics. `gaps` is the number of its gaps that are shown already.
+fn show_status(metrics: &Metrics, gaps: u64, now: &Status) {
     let (state, otlp) = (&metrics.state, &metrics.otlp);
-    let gauge = |value| i64::try_from(value).unwrap_or(i64::MAX);
-    state.commits.inc_by(now.commits - before.commits);
-    let failures = now.commit_failures - before.commit_failures;
-    state.commit_failures.inc_by(failures);
-    state.size_bytes.set(gauge(now.size_bytes));
-    let dead_lettered = now.dead_lettered - before.dead_lettered;
-    otlp.records_dead_lettered.inc_by(dead_lettered);
-    otlp.dead_letters.set(gauge(now.dead_letters));
-    let evicted = now.evicted - before.evicted;
-    otlp.dead_letters_evicted.inc_by(evicted);
-    otlp.records_replayed.inc_by(now.replayed - before.replayed);
+    for (counter, count) in [
+        (&state.commits, now.commits),
+        (&state.commit_failures, now.commit_failures),
+        (&otlp.records_dead_lettered, now.dead_lettered),
+        (&otlp.dead_letters_evicted, now.evicted),
+        (&otlp.records_replayed, now.replayed),
+    ] {
+        counter.inc_by(count - counter.get());
+    }
+    state.size_bytes.set(now.size_bytes);
+    otlp.dead_letters.set(now.dead_letters);
     otlp.backlog(now.backlog, now.oldest);
-    if now.gaps > before.gaps {
-        let totals = vec![(Total::Gaps, now.gaps - before.gaps)];
+    // The audit loop counts other gaps.
+    if now.gaps > gaps {
         metrics.audit.publish(Changes {
-            totals,
+            totals: vec![(Total::Gaps, now.gaps - gaps)],
             ..Changes::default()
         });
     }

@@ -181,7 +181,7 @@ fn tickets(state: &WebState) -> Markup {
 
 fn delivery(state: &WebState) -> Markup {
     let (otlp, file) = (&state.metrics.otlp, &state.metrics.state);
-    let mib = |bytes: i64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     html! {
         section {
             h2 { "Delivery and state" }
