@@ -222,7 +222,7 @@ async fn over_http(series: usize) {
     let bound = web::bind(&settings).await.expect("a port");
     let url = format!("{}/metrics", bound.url().expect("an address"));
     let health = Health::default();
-    health.set_ready(true);
+    health.set_ready();
     let state = WebState {
         metrics: metrics.clone(),
         health,

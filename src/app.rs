@@ -1,5 +1,6 @@
 //! Connects the parts, starts the loops, and stops them in order: readers first, then the relay, then the web surface.
 
+mod failure;
 mod report;
 
 use std::time::Duration;
@@ -11,39 +12,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::Tail;
 use crate::cli::Settings;
-use crate::ledger::{LedgerHandle, LedgerState, OpenError, Status};
+use crate::ledger::{LedgerError, LedgerHandle, LedgerState, Status};
 use crate::metrics::certificates::Certificate;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Export, Relay, Sender};
 use crate::tickets;
 use crate::util;
 use crate::util::changes::{Changes, Total};
-use crate::web::{self, BindError, Bound, Health, WebState};
+use crate::web::{self, Bound, Health, WebState};
+pub use failure::Failure;
 
 /// How often queued dead letters are looked for.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Why the exporter did not start, or stopped by itself.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The state file cannot be opened.
-    #[error(transparent)]
-    State(#[from] OpenError),
-    /// A listen address cannot be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// A certificate or another file cannot be used.
-    #[error("{0}")]
-    Setting(String),
-    /// Another process has opened the state file.
-    #[error("another process uses the state file; stop one of the two")]
-    Fenced,
-    /// A loop, or something else, ended because of a bug.
-    #[error(
-        "internal error: {0} failed; please report it with the lines above. Nothing is lost: a restart continues from the state file"
-    )]
-    Internal(&'static str),
-}
 
 /// An exporter that has its ports, and is not running yet.
 #[derive(Debug)]
@@ -61,20 +41,6 @@ pub(crate) struct Parts<S = Sender> {
     pub(crate) sender: Option<S>,
 }
 
-// === impl RunError ===
-
-impl RunError {
-    /// Returns the process's exit status.
-    pub fn exit_status(&self) -> u8 {
-        match self {
-            Self::State(OpenError::Locked(_)) | Self::Fenced => 3,
-            // A full disk, for example: the next start may work.
-            Self::State(OpenError::Sqlite { .. }) | Self::Internal(_) => 1,
-            Self::State(_) | Self::Bind(_) | Self::Setting(_) => 2,
-        }
-    }
-}
-
 // === impl App ===
 
 impl App {
@@ -82,7 +48,7 @@ impl App {
     ///
     /// # Errors
     /// If one of them cannot be used.
-    pub async fn bind(settings: Settings) -> Result<Self, RunError> {
+    pub async fn bind(settings: Settings) -> Result<Self, Failure> {
         Ok(Self {
             parts: Parts::new(&settings)?,
             bound: web::bind(&settings.web).await?,
@@ -100,7 +66,7 @@ impl App {
     ///
     /// # Errors
     /// If the state file cannot be used, a loop ends by itself, or another process takes over the state file.
-    pub async fn run(self, shutdown: CancellationToken) -> Result<(), RunError> {
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), Failure> {
         let Self {
             settings,
             bound,
@@ -120,7 +86,7 @@ impl App {
                 parts.work(&settings, &addresses, &health, &shutdown).await
             } else {
                 metrics.exporter.idle();
-                health.set_ready(true);
+                health.set_ready();
                 report::idle(&addresses);
                 shutdown.cancelled().await;
                 Ok(false)
@@ -141,12 +107,12 @@ impl App {
 // === impl Parts ===
 
 impl Parts {
-    fn new(settings: &Settings) -> Result<Self, RunError> {
+    fn new(settings: &Settings) -> Result<Self, Failure> {
         let metrics = Metrics::new(settings.zero_hold);
         let client = Client::new(settings.api.clone(), metrics.api.clone())
-            .map_err(|error| RunError::Setting(format!("--api.ca-file: {error}")))?;
+            .map_err(|error| Failure::in_settings(format!("--api.ca-file: {error}")))?;
         let sender = settings.otlp.as_ref().map(Sender::new).transpose();
-        let sender = sender.map_err(RunError::Setting)?;
+        let sender = sender.map_err(Failure::in_settings)?;
         metrics.certificates.set(certificates(settings));
         Ok(Self {
             metrics,
@@ -164,7 +130,7 @@ impl<S: Export + 'static> Parts<S> {
         addresses: &str,
         health: &Health,
         shutdown: &CancellationToken,
-    ) -> Result<bool, RunError> {
+    ) -> Result<bool, Failure> {
         let started = util::now();
         tracing::debug!(state = %settings.ledger.path, "opening the state file");
         // Checking a large file takes a while, in which probes are answered.
@@ -172,7 +138,7 @@ impl<S: Export + 'static> Parts<S> {
         let open = util::blocking(|| LedgerHandle::open(open));
         let (ledger, state) = tokio::select! {
             biased;
-            opened = open => opened.map_err(|_| RunError::Internal("opening the state file"))??,
+            opened = open => opened.map_err(|_| Failure::internal("opening the state file"))??,
             () = shutdown.cancelled() => {
                 tracing::info!("stopped");
                 return Ok(false);
@@ -195,21 +161,20 @@ impl<S: Export + 'static> Parts<S> {
         addresses: &str,
         health: &Health,
         shutdown: &CancellationToken,
-    ) -> Result<bool, RunError> {
+    ) -> Result<bool, Failure> {
         let Self {
             metrics,
             client,
             sender,
         } = self;
         let shown = ledger.status();
-        show_status(&metrics, &Status::default(), &shown);
-        let max_size = i64::try_from(settings.ledger.max_size).unwrap_or(i64::MAX);
-        metrics.state.max_size_bytes.set(max_size);
+        show_status(&metrics, 0, &shown);
+        metrics.state.max_size_bytes.set(settings.ledger.max_size);
         metrics.state.created(state.created_at);
 
         // It goes on while the relay sends its last records.
         let mut follower = JoinSet::new();
-        follower.spawn(follow_status(metrics.clone(), ledger.watch(), shown));
+        follower.spawn(follow_status(metrics.clone(), ledger.watch(), shown.gaps));
 
         // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
@@ -231,20 +196,10 @@ impl<S: Export + 'static> Parts<S> {
             metrics.loops.enable(Loop::Tickets);
             metrics.tickets.start();
             let (health, token) = (health.clone(), reading.clone());
-            let (published, loops) = (metrics.tickets.clone(), metrics.loops.clone());
-            let known = ledger.clone();
+            let (known, shown) = (ledger.clone(), metrics.clone());
             let organization = move || known.status().organization.map(|(id, _)| id);
             readers.spawn(async move {
-                tickets::run(
-                    client,
-                    tickets,
-                    organization,
-                    published,
-                    loops,
-                    health,
-                    token,
-                )
-                .await;
+                tickets::run(client, tickets, organization, shown, health, token).await;
                 Loop::Tickets
             });
         }
@@ -260,29 +215,31 @@ impl<S: Export + 'static> Parts<S> {
             }
             _ => tokio::spawn(sending.clone().cancelled_owned()),
         };
-        health.set_ready(true);
+        health.set_ready();
         report::begin(settings, addresses, ledger.backlog());
 
         let mut outcome = Ok(false);
         tokio::select! {
-            biased;
-            () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = report::follow(&metrics, || ledger.backlog()) => match never {},
-            never = replay_dead_letters(&ledger) => match never {},
-            () = ledger.fenced() => outcome = Err(RunError::Fenced),
-            () = ledger.damaged() => {
-                tracing::error!("the state file is damaged; the exporter starts again with a new one");
-                outcome = Ok(true);
-            }
-            ended = readers.join_next(), if !readers.is_empty() => {
-                outcome = Err(RunError::Internal(match ended {
-                    Some(Ok(Loop::Tickets)) => "the ticket loop",
-                    Some(Ok(_)) => "the audit loop",
-                    _ => "a loop that reads",
-                }));
-            }
-            _ = &mut relay => outcome = Err(RunError::Internal("the relay")),
+                    biased;
+                    () = shutdown.cancelled() => tracing::info!("stopping"),
+                    never = report::follow(&metrics, || ledger.backlog()) => match never {},
+                    never = replay_dead_letters(&ledger) => match never {},
+                    () = ledger.fenced() => {
+         outcome = Err(Failure::new(3, LedgerError::Fenced.to_string()));
         }
+                    () = ledger.damaged() => {
+                        tracing::error!("the state file is damaged; the exporter starts again with a new one");
+                        outcome = Ok(true);
+                    }
+                    ended = readers.join_next(), if !readers.is_empty() => {
+                        outcome = Err(Failure::internal(match ended {
+                            Some(Ok(Loop::Tickets)) => "the ticket loop",
+                            Some(Ok(_)) => "the audit loop",
+                            _ => "a loop that reads",
+                        }));
+                    }
+                    _ = &mut relay => outcome = Err(Failure::internal("the relay")),
+                }
         reading.cancel();
         while readers.join_next().await.is_some() {}
         sending.cancel();
@@ -328,33 +285,33 @@ async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible 
 }
 
 /// Shows each change of the state file in the metrics, until the file is closed.
-async fn follow_status(metrics: Metrics, mut status: watch::Receiver<Status>, mut shown: Status) {
+async fn follow_status(metrics: Metrics, mut status: watch::Receiver<Status>, mut gaps: u64) {
     while status.changed().await.is_ok() {
         let now = status.borrow_and_update().clone();
-        show_status(&metrics, &shown, &now);
-        shown = now;
+        show_status(&metrics, gaps, &now);
+        gaps = now.gaps;
     }
 }
 
-/// Shows in the metrics what changed in the state file.
-pub fn show_status(metrics: &Metrics, before: &Status, now: &Status) {
+/// Shows the state of the file in the metrics. `gaps` is the number of its gaps that are shown already.
+fn show_status(metrics: &Metrics, gaps: u64, now: &Status) {
     let (state, otlp) = (&metrics.state, &metrics.otlp);
-    let gauge = |value| i64::try_from(value).unwrap_or(i64::MAX);
-    state.commits.inc_by(now.commits - before.commits);
-    let failures = now.commit_failures - before.commit_failures;
-    state.commit_failures.inc_by(failures);
-    state.size_bytes.set(gauge(now.size_bytes));
-    let dead_lettered = now.dead_lettered - before.dead_lettered;
-    otlp.records_dead_lettered.inc_by(dead_lettered);
-    otlp.dead_letters.set(gauge(now.dead_letters));
-    let evicted = now.evicted - before.evicted;
-    otlp.dead_letters_evicted.inc_by(evicted);
-    otlp.records_replayed.inc_by(now.replayed - before.replayed);
+    for (counter, count) in [
+        (&state.commits, now.commits),
+        (&state.commit_failures, now.commit_failures),
+        (&otlp.records_dead_lettered, now.dead_lettered),
+        (&otlp.dead_letters_evicted, now.evicted),
+        (&otlp.records_replayed, now.replayed),
+    ] {
+        counter.inc_by(count - counter.get());
+    }
+    state.size_bytes.set(now.size_bytes);
+    otlp.dead_letters.set(now.dead_letters);
     otlp.backlog(now.backlog, now.oldest);
-    if now.gaps > before.gaps {
-        let totals = vec![(Total::Gaps, now.gaps - before.gaps)];
+    // The audit loop counts other gaps.
+    if now.gaps > gaps {
         metrics.audit.publish(Changes {
-            totals,
+            totals: vec![(Total::Gaps, now.gaps - gaps)],
             ..Changes::default()
         });
     }

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Loop;
 use crate::util::lock;
@@ -30,16 +30,13 @@ pub struct Health(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    is_ready: watch::Sender<bool>,
-    beats: Mutex<[Option<Beat>; Loop::ALL.len()]>,
+    /// Cancelled when the exporter is ready.
+    ready: CancellationToken,
+    beats: Mutex<Beats>,
 }
 
-/// The last beat of a watched loop, and the maximum time until the next one.
-#[derive(Clone, Copy, Debug)]
-struct Beat {
-    last: Instant,
-    deadline: Duration,
-}
+/// The last beat of each loop that is watched.
+type Beats = [Option<Instant>; Loop::ALL.len()];
 
 /// A loop that has not beaten in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +57,13 @@ impl Health {
     /// Watches a loop until the guard is dropped, which means that the loop ended normally.
     #[must_use]
     pub fn watched(&self, which: Loop) -> Watched {
-        self.watch(which, SILENCE);
+        self.watch(which, Instant::now());
         Watched(self.clone(), which)
     }
 
-    /// Watches a loop that has to beat at least once in `deadline`.
-    pub fn watch(&self, which: Loop, deadline: Duration) {
-        self.beats()[which as usize] = Some(Beat {
-            last: Instant::now(),
-            deadline,
-        });
+    /// Watches a loop whose last beat was at `last`.
+    pub fn watch(&self, which: Loop, last: Instant) {
+        self.beats()[which as usize] = Some(last);
     }
 
     /// Beats for a loop while it waits. Only for waits such as a sleep: work that hangs would look alive.
@@ -112,37 +106,35 @@ impl Health {
     pub fn stuck(&self) -> Vec<Stuck> {
         let beats = *self.beats();
         let stuck = |which: Loop| {
-            let beat = beats[which as usize]?;
-            let silent = beat.last.elapsed();
-            (silent > beat.deadline).then_some(Stuck { which, silent })
+            let silent = beats[which as usize]?.elapsed();
+            (silent > SILENCE).then_some(Stuck { which, silent })
         };
         Loop::ALL.into_iter().filter_map(stuck).collect()
     }
 
-    /// Sets readiness: the settings are valid, the state file is open and the port is bound.
-    pub fn set_ready(&self, is_ready: bool) {
-        self.0.is_ready.send_replace(is_ready);
+    /// Reports that the settings are valid, the state file is open and the port is bound.
+    pub fn set_ready(&self) {
+        self.0.ready.cancel();
     }
 
     /// Returns whether the exporter is ready.
     pub fn is_ready(&self) -> bool {
-        *self.0.is_ready.borrow()
+        self.0.ready.is_cancelled()
     }
 
     /// Waits until the exporter is ready, for at most `longest`; returns whether it is.
     pub async fn ready_within(&self, longest: Duration) -> bool {
-        let mut is_ready = self.0.is_ready.subscribe();
-        let ready = is_ready.wait_for(|is_ready| *is_ready);
-        matches!(tokio::time::timeout(longest, ready).await, Ok(Ok(_)))
+        let ready = tokio::time::timeout(longest, self.0.ready.cancelled());
+        ready.await.is_ok()
     }
 
     fn beat(&self, which: Loop) {
-        if let Some(beat) = &mut self.beats()[which as usize] {
-            beat.last = Instant::now();
+        if let Some(last) = &mut self.beats()[which as usize] {
+            *last = Instant::now();
         }
     }
 
-    fn beats(&self) -> MutexGuard<'_, [Option<Beat>; Loop::ALL.len()]> {
+    fn beats(&self) -> MutexGuard<'_, Beats> {
         lock(&self.0.beats)
     }
 }

@@ -81,7 +81,7 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
         let shutdown = shutdown::on_signal();
         let web = settings.web.config.clone().unwrap_or_default();
         shutdown::on_hangup(move || web.reload());
-        Ok(app::App::bind(settings).await?.run(shutdown).await?)
+        app::App::bind(settings).await?.run(shutdown).await
     })
 }
 

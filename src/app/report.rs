@@ -18,17 +18,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// How often it is checked whether everything works, until it does.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Totals whose increase is in the summary.
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    events: u64,
-    late_events: u64,
-    gaps: u64,
-    api_requests: u64,
-    api_failures: u64,
-    records_sent: u64,
-}
-
 /// Logs what the exporter will do and with which settings, and warns of records that it will not deliver.
 pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) {
     let audit_logs = settings.audit.as_ref().map(|audit| {
@@ -88,7 +77,7 @@ pub(super) fn idle(addresses: &str) {
 
 /// Logs once that everything works, and a summary every hour.
 pub(super) async fn follow(metrics: &Metrics, backlog: impl Fn() -> u64) -> Infallible {
-    let (mut before, mut works) = (Totals::read(metrics), false);
+    let (mut before, mut works) = (totals(metrics), false);
     let mut next = Instant::now() + HOUR;
     loop {
         let check = Instant::now() + CHECK_INTERVAL;
@@ -116,17 +105,25 @@ fn log_if_working(metrics: &Metrics) -> bool {
 }
 
 /// Logs what happened in the last hour, and which loops fail. Returns the new totals.
-fn log_summary(metrics: &Metrics, before: Totals, backlog_records: u64) -> Totals {
-    let now = Totals::read(metrics);
+fn log_summary(metrics: &Metrics, before: [u64; 6], backlog_records: u64) -> [u64; 6] {
+    let now = totals(metrics);
     // A new state file begins its counts at 0.
-    let increase = |total: fn(&Totals) -> u64| total(&now).saturating_sub(total(&before));
+    let increase = |index| u64::saturating_sub(now[index], before[index]);
+    let [
+        events,
+        late_events,
+        gaps,
+        api_requests,
+        api_failures,
+        records_sent,
+    ] = std::array::from_fn(increase);
     tracing::info!(
-        events = increase(|totals| totals.events),
-        late_events = increase(|totals| totals.late_events),
-        gaps = increase(|totals| totals.gaps),
-        api_requests = increase(|totals| totals.api_requests),
-        api_failures = increase(|totals| totals.api_failures),
-        records_sent = increase(|totals| totals.records_sent),
+        events,
+        late_events,
+        gaps,
+        api_requests,
+        api_failures,
+        records_sent,
         backlog_records,
         dead_letters = metrics.otlp.dead_letters.get(),
         open_tickets = metrics.tickets.snapshot().map(|shown| shown.open_total()),
@@ -141,26 +138,24 @@ fn log_summary(metrics: &Metrics, before: Totals, backlog_records: u64) -> Total
     now
 }
 
-// === impl Totals ===
-
-impl Totals {
-    fn read(metrics: &Metrics) -> Self {
-        let (api_requests, api_failures) = metrics.api.totals();
-        Self {
-            events: metrics.audit.counted(),
-            late_events: metrics.audit.total(Total::Late),
-            gaps: metrics.audit.total(Total::Gaps),
-            api_requests,
-            api_failures,
-            records_sent: metrics.otlp.records_sent.get(),
-        }
-    }
+/// Returns the totals whose increase is in the summary, in its order.
+fn totals(metrics: &Metrics) -> [u64; 6] {
+    let (api_requests, api_failures) = metrics.api.totals();
+    [
+        metrics.audit.counted(),
+        metrics.audit.total(Total::Late),
+        metrics.audit.total(Total::Gaps),
+        api_requests,
+        api_failures,
+        metrics.otlp.records_sent.get(),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::telemetry::captured::Captured;
+    use crate::util::{Endpoint, FailureReason, Observer as _};
 
     #[tokio::test(start_paused = true)]
     async fn the_log_says_when_it_works_and_what_happened_each_hour() {
@@ -168,11 +163,15 @@ mod tests {
         let metrics = Metrics::new(Duration::ZERO);
         metrics.loops.enable(Loop::Audit);
         let run = async |time| {
-            let follow = follow(&metrics, || 3);
-            assert!(tokio::time::timeout(time, follow).await.is_err());
+            let sends = async {
+                sleep_until(Instant::now() + HOUR / 2).await;
+                metrics.otlp.records_sent.inc_by(7);
+                metrics.api.failure(Endpoint::Tickets, FailureReason::Key);
+            };
+            let both = async { tokio::join!(follow(&metrics, || 3), sends) };
+            assert!(tokio::time::timeout(time, both).await.is_err());
             log.lines()
         };
-        metrics.otlp.records_sent.inc_by(7);
         metrics
             .loops
             .failure(Loop::Audit, "unauthorized, HTTP 401", "HTTP 401");
@@ -180,9 +179,13 @@ mod tests {
         assert_eq!(lines.len(), 2, "{lines:?}");
         for part in [
             "the last hour",
-            "records_sent=0",
-            "backlog_records=3",
+            " events=0",
+            "late_events=0",
             "gaps=0",
+            "api_requests=0",
+            "api_failures=1",
+            "records_sent=7",
+            "backlog_records=3",
         ] {
             assert!(lines[0].contains(part), "{part}: {lines:?}");
         }

@@ -9,10 +9,10 @@ use orgdata_api::KEY_VARIABLE;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use crate::app::{App, RunError};
+use crate::app::App;
 use crate::cli::{self, Flags, Settings};
 use crate::simulator::{Config, Simulator};
-use crate::web::{BindError, ListenAddress};
+use crate::web::ListenAddress;
 use crate::{otlp, shutdown};
 
 /// The key that the simulator accepts.
@@ -58,8 +58,8 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
         _ => "Each line below is one audit event, delivered as a log record.".to_owned(),
     };
     let (app, note) = match App::bind(settings.clone()).await {
-        // Another demo, or an exporter.
-        Err(RunError::Bind(BindError::InUse { .. })) if any_port => {
+        // Another demo or an exporter has the port. A failure for another reason comes again.
+        Err(_) if any_port => {
             let address = ListenAddress::Tcp(Ipv4Addr::LOCALHOST.to_string(), 0);
             settings.web.listen_addresses = vec![address];
             (App::bind(settings).await?, " (port 10917 is in use)")
@@ -84,7 +84,7 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
         return Ok(());
     }
     tokio::spawn(stop_without_reader(shutdown.clone()));
-    Ok(app.run(shutdown).await?)
+    app.run(shutdown).await
 }
 
 /// Resolves the settings with the simulator's key, and with standard output unless there is a collector.

@@ -10,13 +10,11 @@ pub mod healthcheck;
 pub mod simulate;
 
 use std::io::{self, Write as _};
-use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::app::RunError;
-use crate::cli::{self, Flags};
-use crate::ledger::OpenError;
+pub use crate::app::Failure;
+use crate::cli::Flags;
 use backfill::BackfillArgs;
 use check::CheckArgs;
 use completions::{CompletionsArgs, ManArgs};
@@ -76,75 +74,6 @@ pub enum Command {
     Man(ManArgs),
     /// Run the simulator of the Organization Data API alone, with control endpoints for events and faults
     Simulate(Box<crate::simulator::Args>),
-}
-
-/// Why a command failed: the line for standard error and the exit status.
-#[derive(Debug)]
-pub struct Failure {
-    message: String,
-    status: u8,
-}
-
-// === impl Failure ===
-
-impl Failure {
-    fn new(status: u8, message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            status,
-        }
-    }
-
-    /// A failure at run time.
-    pub fn at_run_time(message: impl Into<String>) -> Self {
-        Self::new(1, message)
-    }
-
-    /// A wrong flag or setting.
-    pub fn in_settings(message: impl Into<String>) -> Self {
-        Self::new(2, message)
-    }
-
-    /// A failure whose reasons are in a report on standard output.
-    pub(crate) fn reported(status: u8) -> Self {
-        Self::new(status, "")
-    }
-
-    /// Adds to the message.
-    #[must_use]
-    pub(crate) fn and(mut self, more: &str) -> Self {
-        self.message = format!("{}; {more}", self.message);
-        self
-    }
-
-    /// Names the variable that a wrong value came from, if it came from one.
-    #[must_use]
-    pub fn with_origin(self) -> Self {
-        Self {
-            message: cli::with_origin(&self.message, &self.message),
-            ..self
-        }
-    }
-
-    /// Prints the message, unless a report has said why, and returns the exit status.
-    pub fn exit(&self) -> ExitCode {
-        if !self.message.is_empty() {
-            let _ = writeln!(io::stderr(), "orgdata-exporter: {}", self.message);
-        }
-        ExitCode::from(self.status)
-    }
-}
-
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Self {
-        RunError::from(error).into()
-    }
-}
-
-impl From<RunError> for Failure {
-    fn from(error: RunError) -> Self {
-        Self::new(error.exit_status(), error.to_string())
-    }
 }
 
 /// Turns the result of printing into that of the command. A reader that has gone, as in `| head`, is not an error.

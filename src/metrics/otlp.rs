@@ -1,5 +1,6 @@
 //! Delivery of log records: what was sent, rejected or kept as dead letters, and what waits.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -57,7 +58,7 @@ families! {
         /// be read.
         "orgdata_otlp_records_dead_lettered" => pub records_dead_lettered: Counter,
         /// Dead letters in the state file. The command orgdata-exporter dead-letters lists, replays or drops them.
-        "orgdata_otlp_dead_letters" => pub dead_letters: Gauge,
+        "orgdata_otlp_dead_letters" => pub dead_letters: Gauge<u64, AtomicU64>,
         /// Dead letters deleted, oldest first, because there were too many. These records are lost.
         "orgdata_otlp_dead_letters_evicted" => pub dead_letters_evicted: Counter,
         /// Dead letters returned to the outbox by orgdata-exporter dead-letters replay.
@@ -68,7 +69,7 @@ families! {
         "orgdata_otlp_request_failures" => failures: Family<[(&'static str, &'static str); 1], Counter>
             = Family::new(FailureReason::ALL.map(reason), Counter::default),
         /// Log records in the outbox, not yet acknowledged by the collector.
-        "orgdata_otlp_backlog_records" => pub backlog: Gauge,
+        "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64>,
         /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
         "orgdata_otlp_oldest_unsent_timestamp_seconds" => oldest_unsent: OptionalTime,
         /// Time from the arrival of a page of audit log entries to the acknowledgement of its records by the collector.
@@ -92,7 +93,7 @@ impl OtlpMetrics {
 
     /// Reports the number of records in the outbox and when the oldest of them arrived.
     pub fn backlog(&self, records: u64, oldest: Option<Timestamp>) {
-        self.backlog.set(i64::try_from(records).unwrap_or(i64::MAX));
+        self.backlog.set(records);
         self.oldest_unsent.set(oldest);
     }
 }

@@ -22,9 +22,9 @@ families! {
         /// When the state file was created, in seconds since the epoch. The counters of events count from this time.
         "orgdata_state_created_timestamp_seconds" => created_at: Gauge<f64, AtomicU64>,
         /// Bytes in use by the state file.
-        "orgdata_state_size_bytes" => pub size_bytes: Gauge,
+        "orgdata_state_size_bytes" => pub size_bytes: Gauge<u64, AtomicU64>,
         /// The limit set by --state.max-size. Reading audit logs pauses when the state file has reached it.
-        "orgdata_state_max_size_bytes" => pub max_size_bytes: Gauge,
+        "orgdata_state_max_size_bytes" => pub max_size_bytes: Gauge<u64, AtomicU64>,
     }
 }
 

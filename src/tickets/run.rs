@@ -1,6 +1,5 @@
 //! The loop: scans on a timer, publishes snapshots, and logs when scans start to fail and work again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
@@ -10,7 +9,7 @@ use super::scan::{PageSource, ScanError, Scanner};
 use super::{Doubt, Settings};
 use crate::health::Health;
 use crate::metrics::snapshot::Snapshot;
-use crate::metrics::{Loop, Loops, TicketMetrics};
+use crate::metrics::{Loop, Metrics, TicketMetrics};
 
 /// What was logged, so that only changes are logged.
 #[derive(Debug, Default)]
@@ -28,11 +27,11 @@ pub async fn run<S: PageSource>(
     source: S,
     settings: Settings,
     organization: impl Fn() -> Option<String> + Send,
-    published: Arc<TicketMetrics>,
-    loops: Arc<Loops>,
+    metrics: Metrics,
     health: Health,
     shutdown: CancellationToken,
 ) {
+    let (published, loops) = (&metrics.tickets, &metrics.loops);
     let _watched = health.watched(Loop::Tickets);
     let max_age = settings.max_age;
     let mut timer = interval(settings.scan_interval.max(Duration::from_millis(1)));
@@ -50,7 +49,7 @@ pub async fn run<S: PageSource>(
                     loops.success(Loop::Tickets);
                 }
                 Err(error) => {
-                    let message = message(&error, &published);
+                    let message = message(&error, published);
                     logged.failure(&error, &message);
                     loops.failure(Loop::Tickets, error.summary(), message);
                 }

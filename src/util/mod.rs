@@ -2,16 +2,12 @@
 //! values of flags, and what the API client says of its requests.
 
 pub mod changes;
-#[cfg(test)]
-pub(crate) mod simulated;
 pub mod throttle;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use humantime::FormattedDuration;
-use jiff::Timestamp;
-use tokio::task::JoinHandle;
 
 pub use orgdata_api::{
     Backoff, Endpoint, FailureReason, MAX_SHOWN, Observer, error_chain, labels, location, one_line,
@@ -27,31 +23,22 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns the present by this machine's clock.
-pub(crate) fn now() -> Timestamp {
-    #[cfg(test)]
-    if let Some(now) = simulated::now() {
-        return now;
-    }
-    Timestamp::now()
+#[cfg(not(test))]
+pub(crate) fn now() -> jiff::Timestamp {
+    jiff::Timestamp::now()
 }
 
 /// Returns the present for durations.
+#[cfg(not(test))]
 pub(crate) fn instant() -> std::time::Instant {
-    #[cfg(test)]
-    if simulated::now().is_some() {
-        return tokio::time::Instant::now().into_std();
-    }
     std::time::Instant::now()
 }
 
 /// Runs what blocks, such as a call of SQLite, outside of the runtime's threads. It runs to its end even if the caller is dropped.
+#[cfg(not(test))]
 pub(crate) fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
-) -> JoinHandle<T> {
-    #[cfg(test)]
-    if let Some(disk) = simulated::disk() {
-        return tokio::spawn(simulated::call(disk, call));
-    }
+) -> tokio::task::JoinHandle<T> {
     tokio::task::spawn_blocking(call)
 }
 
@@ -89,6 +76,13 @@ pub(crate) fn refuse_months(text: &str) -> Result<(), String> {
     }
     Ok(())
 }
+
+// What a simulation replaces.
+#[cfg(test)]
+#[path = "../tests/simulation/clock.rs"]
+pub(crate) mod simulated;
+#[cfg(test)]
+pub(crate) use simulated::{blocking, instant, now};
 
 #[cfg(test)]
 mod tests {

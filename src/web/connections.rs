@@ -1,8 +1,9 @@
 //! The open connections: a bounded number, of which the one without progress for longest is closed
 //! for a new one, and a deadline for each.
 //!
-//! "Progress" is a new connection, a request, and bytes of a response that the client took. What a
-//! client sends of a request is not: a slow request must not hold a connection open.
+//! "Progress" is a new connection, a request, its response as soon as it is computed, and bytes of
+//! it that the client took. What a client sends of a request is not: a slow request must not hold a
+//! connection open.
 
 use std::io;
 use std::pin::Pin;
@@ -55,11 +56,16 @@ struct State {
     deadline: Instant,
     /// The number of responses that are not complete.
     responses: usize,
+    /// The number of those that are not computed yet.
+    computing: usize,
 }
 
 /// A response from its request to the last byte of its body; dropped at its end.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Connection>);
+pub(super) struct UnderWay {
+    connection: Arc<Connection>,
+    is_computed: bool,
+}
 
 /// The stream of one connection. It ends when the pool closes the connection.
 pub(super) struct Stream {
@@ -94,6 +100,7 @@ impl Pool {
                 progress: now,
                 deadline: now + self.limits.header_timeout,
                 responses: 0,
+                computing: 0,
             }),
         });
         lock(&self.open).push(Arc::downgrade(&connection));
@@ -106,10 +113,15 @@ impl Pool {
         }
     }
 
-    /// Closes the connection that made no progress for longest.
+    /// Closes the connection that made no progress for longest, and one that waits for the exporter
+    /// only if all do.
     pub(super) fn close_stalest(&self) {
         let open = self.open();
-        if let Some(stalest) = open.iter().min_by_key(|open| lock(&open.state).progress) {
+        let stalest = open.iter().min_by_key(|open| {
+            let state = lock(&open.state);
+            (state.computing > 0, state.progress)
+        });
+        if let Some(stalest) = stalest {
             stalest.closed.cancel();
         }
     }
@@ -163,7 +175,11 @@ impl Connection {
         }
         state.progress = now;
         state.responses += 1;
-        UnderWay(self.clone())
+        state.computing += 1;
+        UnderWay {
+            connection: self.clone(),
+            is_computed: false,
+        }
     }
 }
 
@@ -171,12 +187,15 @@ impl Connection {
 
 impl UnderWay {
     /// Ties the response to its body: hyper drops it after the last byte.
-    pub(super) fn attach(self, body: Body) -> Body {
+    pub(super) fn attach(mut self, body: Body) -> Body {
+        let (mut state, now) = (lock(&self.connection.state), Instant::now());
         // A client can take a few bytes now and then to keep the connection.
-        let latest = Instant::now() + self.0.limits.write_timeout * 2;
-        let mut state = lock(&self.0.state);
+        let latest = now + self.connection.limits.write_timeout * 2;
         state.deadline = state.deadline.min(latest);
+        state.progress = now;
+        state.computing -= 1;
         drop(state);
+        self.is_computed = true;
         Body::new(body.map_err(move |error| {
             let _held = &self;
             error
@@ -186,10 +205,11 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let (mut state, now) = (lock(&self.0.state), Instant::now());
+        let (mut state, now) = (lock(&self.connection.state), Instant::now());
         state.responses -= 1;
+        state.computing -= usize::from(!self.is_computed);
         if state.responses == 0 {
-            state.deadline = now + self.0.limits.idle_timeout;
+            state.deadline = now + self.connection.limits.idle_timeout;
         }
     }
 }

@@ -181,7 +181,7 @@ fn tickets(state: &WebState) -> Markup {
 
 fn delivery(state: &WebState) -> Markup {
     let (otlp, file) = (&state.metrics.otlp, &state.metrics.state);
-    let mib = |bytes: i64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     html! {
         section {
             h2 { "Delivery and state" }
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(summary(), "Starting");
         state.metrics.loops.enable(Loop::Audit);
         state.metrics.loops.enable(Loop::Tickets);
-        state.health.set_ready(true);
+        state.health.set_ready();
         for which in [Loop::Audit, Loop::Tickets] {
             assert_eq!(summary(), "Starting");
             state.metrics.loops.success(which);
@@ -270,10 +270,11 @@ mod tests {
             .loops
             .failure(Loop::Otlp, "connect", "refused");
         let summary = |words: &str| render(&state, "/metrics", started).contains(words);
-        state.health.set_ready(true);
+        state.health.set_ready();
         assert!(summary("<strong>Failing</strong> for 2h"));
         state.metrics.loops.enable(Loop::Audit);
-        state.health.watch(Loop::Audit, Default::default());
-        assert!(summary("<strong>Stuck</strong> for 0s. Running for 2h"));
+        let last = tokio::time::Instant::now() - std::time::Duration::from_secs(3600);
+        state.health.watch(Loop::Audit, last);
+        assert!(summary("<strong>Stuck</strong> for 1h. Running for 2h"));
     }
 }

@@ -45,17 +45,9 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
             page_size: 1000,
         };
         let (health, shutdown) = (Health::default(), CancellationToken::new());
-        let (source, tickets) = (Source { answers }, metrics.tickets.clone());
-        let (loops, health_of_it, stop) = (metrics.loops, health.clone(), shutdown.clone());
-        let run = tickets::run(
-            source,
-            settings,
-            || None,
-            tickets,
-            loops,
-            health_of_it,
-            stop,
-        );
+        let (of_run, stop) = (health.clone(), shutdown.clone());
+        let source = Source { answers };
+        let run = tickets::run(source, settings, || None, metrics, of_run, stop);
         let task = tokio::spawn(run);
         tokio::time::sleep(LONGEST_ROUND).await;
         assert_eq!(stuck(&health), [""; 0]);

@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
@@ -49,6 +49,15 @@ pub(crate) fn tight() -> Limits {
     }
 }
 
+/// Limits that close no connection for its time.
+fn patient() -> Limits {
+    Limits {
+        header_timeout: Duration::from_secs(60),
+        write_timeout: Duration::from_secs(60),
+        ..tight()
+    }
+}
+
 // === impl Server ===
 
 impl Server {
@@ -69,6 +78,12 @@ impl Server {
     }
 
     async fn showing(metrics: Metrics, change: impl FnOnce(&mut Settings)) -> Self {
+        let server = Self::starting(metrics, change).await;
+        server.health.set_ready();
+        server
+    }
+
+    async fn starting(metrics: Metrics, change: impl FnOnce(&mut Settings)) -> Self {
         // It fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut settings = Settings {
@@ -82,7 +97,6 @@ impl Server {
         let bound = web::bind(&settings).await.unwrap();
         let (addresses, url) = (bound.addresses(), bound.url().unwrap());
         let (health, shutdown) = (Health::default(), CancellationToken::new());
-        health.set_ready(true);
         let state = WebState {
             metrics: metrics.clone(),
             health: health.clone(),
@@ -334,16 +348,22 @@ async fn another_method_is_refused_and_every_response_has_the_security_headers()
     }
 }
 
+/// The last beat of a loop that is stuck.
+fn an_hour_ago() -> tokio::time::Instant {
+    tokio::time::Instant::now() - Duration::from_secs(3600)
+}
+
 #[tokio::test]
 async fn probes_follow_the_application() {
-    let server = Server::start().await;
-    for (is_ready, status) in [(false, 503), (true, 200)] {
-        server.health.set_ready(is_ready);
-        assert_eq!(server.status("/-/ready").await, status);
-    }
-    server.health.watch(Loop::Audit, Duration::from_secs(3600));
+    let server = Server::starting(Metrics::new(Duration::ZERO), |_| {}).await;
+    assert_eq!(server.status("/-/ready").await, 503);
+    server.health.set_ready();
+    assert_eq!(server.status("/-/ready").await, 200);
+    server
+        .health
+        .watch(Loop::Audit, tokio::time::Instant::now());
     assert_eq!(server.status("/-/healthy").await, 200);
-    server.health.watch(Loop::Tickets, Duration::ZERO);
+    server.health.watch(Loop::Tickets, an_hour_ago());
     assert_eq!(server.status("/-/healthy").await, 503);
     let stuck = server.text("/-/healthy").await;
     let is_named = stuck.contains("tickets") && !stuck.contains("audit");
@@ -373,9 +393,9 @@ async fn the_page_says_what_the_exporter_is_doing() {
     ] {
         assert!(text.contains(expected), "no {expected:?} in {text}");
     }
-    server.health.watch(Loop::Audit, Duration::ZERO);
+    server.health.watch(Loop::Audit, an_hour_ago());
     let page = server.text("/").await;
-    assert!(page.contains("<title>Stuck") && page.contains("No progress for 0s."));
+    assert!(page.contains("<title>Stuck") && page.contains("No progress for 1h."));
 }
 
 #[tokio::test]
@@ -509,12 +529,7 @@ async fn a_client_that_asks_on_and_reads_nothing_or_a_byte_at_a_time_is_closed()
 
 #[tokio::test]
 async fn clients_without_progress_do_not_keep_a_scraper_out() {
-    let patient = Limits {
-        header_timeout: Duration::from_secs(60),
-        write_timeout: Duration::from_secs(60),
-        ..tight()
-    };
-    let server = Server::limited(patient, None).await;
+    let server = Server::limited(patient(), None).await;
     server.publish_series(20_000);
     for sent in [&b""[..], b"GET /", &GET.repeat(50)] {
         let mut clients = Vec::new();
@@ -530,6 +545,23 @@ async fn clients_without_progress_do_not_keep_a_scraper_out() {
         // The one without progress for longest was closed.
         closed(&mut clients[0]).await;
     }
+}
+
+#[tokio::test]
+async fn a_scrape_that_is_being_computed_is_not_closed_for_new_connections() {
+    let (compute, computed) = mpsc::channel::<()>();
+    let computed = Mutex::new(computed);
+    let wait = move || _ = computed.lock().unwrap().recv();
+    let (server, request) = slow_scrape(patient(), wait).await;
+    let mut clients = Vec::new();
+    for _ in 0..patient().connections * 2 {
+        clients.push(server.connect().await);
+    }
+    closed(&mut clients[0]).await;
+    drop(compute);
+    let response = request.await.unwrap().expect("the scrape was closed");
+    assert_eq!(response.status(), StatusCode::OK);
+    response.bytes().await.expect("the whole scrape");
 }
 
 #[tokio::test]
@@ -570,15 +602,18 @@ async fn idle_clients_are_not_waited_for() {
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
-/// A server whose scrape takes `pause`, and one that is being answered.
-async fn slow_scrape(pause: Duration) -> (Server, JoinHandle<reqwest::Result<Response>>) {
+/// A server whose scrape waits, and one that is being answered.
+async fn slow_scrape(
+    limits: Limits,
+    wait: impl Fn() + Send + Sync + 'static,
+) -> (Server, JoinHandle<reqwest::Result<Response>>) {
     let begun = Arc::new(AtomicBool::new(false));
-    let server = Server::limited(tight(), None).await;
+    let server = Server::limited(limits, None).await;
     // It is asked for by each scrape.
     let has_begun = begun.clone();
     let certificate = move || {
         has_begun.store(true, Ordering::SeqCst);
-        std::thread::sleep(pause);
+        wait();
         None
     };
     let certificates = &server.metrics.certificates;
@@ -593,13 +628,14 @@ async fn slow_scrape(pause: Duration) -> (Server, JoinHandle<reqwest::Result<Res
 
 #[tokio::test]
 async fn a_response_under_way_is_finished_unless_it_takes_too_long() {
-    let (mut server, request) = slow_scrape(Duration::from_millis(200)).await;
+    let pause = |millis| move || std::thread::sleep(Duration::from_millis(millis));
+    let (mut server, request) = slow_scrape(tight(), pause(200)).await;
     server.stop().await;
     assert_eq!(request.await.unwrap().unwrap().status(), StatusCode::OK);
     let connected = TcpStream::connect(server.addresses[0]).await;
     assert!(connected.is_err(), "still listening");
 
-    let (mut server, request) = slow_scrape(Duration::from_millis(1500)).await;
+    let (mut server, request) = slow_scrape(tight(), pause(1500)).await;
     let took = server.stop().await;
     assert!(took < Duration::from_millis(1200), "{took:?}");
     assert!(request.await.unwrap().is_err());

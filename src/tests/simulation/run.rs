@@ -16,7 +16,7 @@ use super::plan::{End, Plan};
 use super::service::transport;
 use super::world::World;
 use crate::api::{self, Client};
-use crate::app::{Parts, RunError};
+use crate::app::{Failure, Parts};
 use crate::cli::{Flags, Settings};
 use crate::health::Health;
 use crate::ledger::{LedgerHandle, StatePath};
@@ -159,7 +159,7 @@ async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
         () = world.crashed.notified() => return Ended::Crash,
         outcome = &mut run => {
             let state = &mut *world.state();
-            if !(state.files.is_taken && matches!(outcome, Err(RunError::Fenced))) {
+            if !(state.files.is_taken && outcome.as_ref().is_err_and(is_fenced)) {
                 world.fail(state, format!("the exporter ended: {outcome:?}"));
             }
             state.note("ended", 0, 0);
@@ -186,7 +186,7 @@ async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
     let state = &mut *world.state();
     match stopped {
         Ok(Ok(false)) => {}
-        Ok(Err(RunError::Fenced)) if state.files.is_taken => {}
+        Ok(Err(failure)) if state.files.is_taken && is_fenced(&failure) => {}
         other => world.fail(
             state,
             format!("asked to stop: {other:?} after {:?}", asked.elapsed()),
@@ -194,6 +194,11 @@ async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
     }
     state.note("stopped", 0, 0);
     if is_done { Ended::Done } else { Ended::Itself }
+}
+
+/// Whether an exporter ended because another process opened its file.
+fn is_fenced(failure: &Failure) -> bool {
+    failure.status == 3
 }
 
 /// A client of the world's service. To make the first one takes longer than many histories.

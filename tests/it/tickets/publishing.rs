@@ -22,10 +22,9 @@ fn start<S: PageSource + Send + 'static>(source: S) -> Metrics {
 /// The same for a state file of an organization.
 fn start_of<S: PageSource + Send + 'static>(source: S, id: Option<&'static str>) -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
-    let (shown, loops) = (metrics.tickets.clone(), metrics.loops.clone());
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let id = move || id.map(str::to_owned);
-    let run = tickets::run(source, settings(10), id, shown, loops, health, shutdown);
+    let run = tickets::run(source, settings(10), id, metrics.clone(), health, shutdown);
     tokio::spawn(run);
     metrics
 }

@@ -1,10 +1,11 @@
-//! The clock and the disk of a simulation, which a test sets on its thread; everything else uses the machine's.
+//! The clock and the calls of the disk in tests: those that a simulation sets on its thread, otherwise the machine's.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 /// Makes each call that blocks, and says how long the disk takes before and after it.
@@ -24,15 +25,31 @@ pub(crate) fn set(clock: Option<Timestamp>, disk: Option<Arc<dyn Disk>>) {
     DISK.set(disk);
 }
 
-pub(super) fn disk() -> Option<Arc<dyn Disk>> {
-    DISK.with_borrow(Clone::clone)
+pub(crate) fn now() -> Timestamp {
+    simulated_now().unwrap_or_else(Timestamp::now)
 }
 
-pub(crate) fn now() -> Option<Timestamp> {
+pub(crate) fn instant() -> std::time::Instant {
+    match simulated_now() {
+        Some(_) => Instant::now().into_std(),
+        None => std::time::Instant::now(),
+    }
+}
+
+pub(crate) fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    match DISK.with_borrow(Clone::clone) {
+        Some(disk) => tokio::spawn(made_by(disk, call)),
+        None => tokio::task::spawn_blocking(call),
+    }
+}
+
+fn simulated_now() -> Option<Timestamp> {
     CLOCK.get().map(|(begun, at)| at + begun.elapsed())
 }
 
-pub(super) async fn call<T>(disk: Arc<dyn Disk>, call: impl FnOnce() -> T) -> T {
+async fn made_by<T>(disk: Arc<dyn Disk>, call: impl FnOnce() -> T) -> T {
     sleep(disk.before()).await;
     let (mut call, mut value) = (Some(call), None);
     let after = disk.make(&mut || value = call.take().map(|call| call()));

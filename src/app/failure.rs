@@ -1,0 +1,90 @@
+//! The outcome of the exporter or a command that failed.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use crate::cli;
+use crate::ledger::OpenError;
+use crate::web::BindError;
+
+/// Why the exporter or a command failed: the line for standard error and the exit status.
+#[derive(Debug)]
+pub struct Failure {
+    pub(crate) message: String,
+    pub(crate) status: u8,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            status,
+        }
+    }
+
+    /// A failure at run time.
+    pub fn at_run_time(message: impl Into<String>) -> Self {
+        Self::new(1, message)
+    }
+
+    /// A wrong flag or setting.
+    pub fn in_settings(message: impl Into<String>) -> Self {
+        Self::new(2, message)
+    }
+
+    /// A failure whose reasons are in a report on standard output.
+    pub(crate) fn reported(status: u8) -> Self {
+        Self::new(status, "")
+    }
+
+    /// A part ended because of a bug.
+    pub(super) fn internal(part: &str) -> Self {
+        Self::at_run_time(format!(
+            "internal error: {part} failed; please report it with the lines above. Nothing is lost: a restart continues from the state file"
+        ))
+    }
+
+    /// Adds to the message.
+    #[must_use]
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.message = format!("{}; {more}", self.message);
+        self
+    }
+
+    /// Names the variable that a wrong value came from, if it came from one.
+    #[must_use]
+    pub fn with_origin(self) -> Self {
+        Self {
+            message: cli::with_origin(&self.message, &self.message),
+            ..self
+        }
+    }
+
+    /// Prints the message, unless a report has said why, and returns the exit status.
+    pub fn exit(&self) -> ExitCode {
+        if !self.message.is_empty() {
+            let _ = writeln!(io::stderr(), "orgdata-exporter: {}", self.message);
+        }
+        ExitCode::from(self.status)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let status = match error {
+            OpenError::Locked(_) => 3,
+            // A full disk, for example: the next start may work.
+            OpenError::Sqlite { .. } => 1,
+            _ => 2,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<BindError> for Failure {
+    fn from(error: BindError) -> Self {
+        Self::in_settings(error.to_string())
+    }
+}
