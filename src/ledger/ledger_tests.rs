@@ -433,6 +433,22 @@ async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
 }
 
 #[tokio::test]
+async fn a_damaged_file_stays_until_another_one_can_take_its_place() {
+    let mut world = World::new();
+    world.change("DROP TABLE state");
+    let in_the_way = world.path().with_file_name("state.db.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    for _ in 0..2 {
+        world.refused();
+        assert_eq!((world.path().exists(), world.asides()), (true, 0));
+    }
+    std::fs::remove_dir(in_the_way).unwrap();
+    world.restart();
+    assert!(world.opened().recreated_at.is_some());
+    assert_eq!(world.asides(), 1);
+}
+
+#[tokio::test]
 async fn a_large_file_is_checked_in_part() {
     let mut world = World::new();
     world.page(0, 5000).await;

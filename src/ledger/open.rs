@@ -131,11 +131,10 @@ impl OpenError {
     pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match error.sqlite_error_code() {
+            // SQLite does not say why it cannot create a file beside this one.
             Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-                Self::Unwritable {
-                    path,
-                    error: error.to_string(),
-                }
+                let why = probe(&path).err();
+                Self::io(&path, &why.unwrap_or_else(|| io::Error::other(error)))
             }
             _ => Self::Sqlite { path, error },
         }
@@ -263,7 +262,8 @@ fn connect(path: &Path) -> rusqlite::Result<(Connection, bool)> {
 
 /// Opens the state file of an exporter, running or not, from another process. Nothing is created.
 pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
-    if !path.exists() {
+    // A directory of another user tells nothing about its files.
+    if !path.try_exists().unwrap_or(true) {
         return Err(OpenError::Missing(path.to_owned()));
     }
     // A reader of a file with a write-ahead log writes too.
@@ -338,6 +338,13 @@ fn private() -> OpenOptions {
     options
 }
 
+/// Creates a file beside the state file, and deletes it again.
+fn probe(path: &Path) -> io::Result<()> {
+    let beside = with_suffix(path, ".probe");
+    private().open(&beside)?;
+    std::fs::remove_file(beside)
+}
+
 /// Reads the first bytes of a file, up to the application id.
 fn header(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(72);
@@ -363,10 +370,11 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
         .into_iter()
         .find(|name| !name.exists())
         .unwrap_or_else(|| with_suffix(path, ".damaged"));
-    // Some file systems have no links.
-    std::fs::hard_link(path, &aside).or_else(|_| std::fs::rename(path, &aside))?;
+    // First, because there may be no room for it.
     let empty = with_suffix(path, ".new");
     private().open(&empty)?;
+    // Some file systems have no links.
+    std::fs::hard_link(path, &aside).or_else(|_| std::fs::rename(path, &aside))?;
     std::fs::rename(empty, path)?;
     for suffix in ["-wal", "-shm"] {
         match std::fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
