@@ -156,12 +156,13 @@ impl Settings {
         if found == self.base_url || !urls.iter().any(|url| url.starts_with(BACKFILL)) {
             return Ok(());
         }
-        Err(OpenError::OtherOwner {
-            path: self.path.clone(),
-            // The filters of a backfill may be e-mail addresses.
-            found: sanitize(found, &[]),
-            expected: sanitize(&self.base_url, &[]),
-        })
+        // The filters of a backfill may be e-mail addresses.
+        Err(OpenError::Unusable(format!(
+            "state file {} belongs to {}, not to {}; set --state.path to another file",
+            self.path,
+            sanitize(found, &[]),
+            sanitize(&self.base_url, &[]),
+        )))
     }
 }
 
@@ -236,8 +237,7 @@ impl LedgerHandle {
         self.inner.size.page()
     }
 
-    /// Completes when the file was found damaged. It can be used again after [`set_aside`](Self::set_aside) and a new
-    /// [`open`](Self::open).
+    /// Completes when the file was found damaged, which ends with [`set_aside`](Self::set_aside).
     pub async fn damaged(&self) {
         self.inner.damaged.cancelled().await;
     }
@@ -247,10 +247,10 @@ impl LedgerHandle {
         self.inner.fenced.cancelled().await;
     }
 
-    /// Sets a damaged file aside, creates a new one, and closes both.
+    /// Closes a damaged file and sets it aside. The next [`open`](Self::open) creates a new one, which says so.
     ///
     /// # Errors
-    /// If the file cannot be renamed, or no new one can be created.
+    /// If the file cannot be renamed.
     pub async fn set_aside(&self) -> Result<(), OpenError> {
         let this = self.clone();
         let why = self.inner.damage.get().cloned().unwrap_or_default();

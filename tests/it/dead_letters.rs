@@ -209,7 +209,11 @@ async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
     let hidden = other.join("state.db");
     for (file, arguments, words) in [
         (&*missing, &["list"][..], "does not exist"),
-        (&hidden, &["list"], "cannot open state file | Not a directory"),
+        (
+            &hidden,
+            &["list"],
+            "cannot open state file | Not a directory",
+        ),
         (&other, &["replay", "--all"], not_ours),
         (Path::new(":memory:"), &["list"], ":memory:"),
         (&missing, &["drop", "--all", "7"], "--all"),
