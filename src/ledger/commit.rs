@@ -404,10 +404,9 @@ impl Ledger {
         }
         self.status.send_modify(|status| {
             change(status);
-            status.size_bytes = self.size.used();
             status.oldest = oldest.unwrap_or(status.oldest);
         });
-        if self.size.is_log_large() {
+        if self.size.is_log_large(&self.status.borrow()) {
             self.truncate_log();
         }
     }

@@ -163,7 +163,7 @@ impl World {
 
     /// Commits pages until the file is full. Returns the number of the next entry.
     pub(super) async fn fill(&mut self, mut count: u64) -> u64 {
-        while !self.ledger().is_full() {
+        while !self.ledger().is_full().await {
             self.page(count, 1000).await;
             count += 1000;
             assert!(count < 3_000_000, "it never fills");

@@ -85,8 +85,12 @@ pub struct Status {
     pub commits: u64,
     /// Transactions that failed.
     pub commit_failures: u64,
-    /// Bytes in use.
+    /// Bytes of the file that are in use.
     pub size_bytes: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of its write-ahead log.
+    pub log_bytes: u64,
     /// Log records that wait for the collector.
     pub backlog: u64,
     /// When the oldest of them arrived.
@@ -219,17 +223,14 @@ impl LedgerHandle {
         ids.into_iter().map(|id| known.contains(&id)).collect()
     }
 
-    /// Reports whether one more page might not fit below `--state.max-size`. Does not touch the disk.
-    pub fn is_full(&self) -> bool {
-        let full = self.inner.size.is_full(self.status().backlog);
-        if full && self.inner.size.start_tidying() {
-            let this = self.clone();
-            blocking(move || {
-                this.lock().tidy();
-                this.inner.size.end_tidying();
-            });
-        }
-        full
+    /// Reports whether one more page might not fit below `--state.max-size`, although the file was made as short as possible.
+    pub async fn is_full(&self) -> bool {
+        let looks_full = || self.inner.size.is_full(&self.inner.status.borrow());
+        let tidy = |ledger: &mut Ledger| {
+            ledger.tidy();
+            Ok(())
+        };
+        looks_full() && (self.call(tidy).await.is_err() || looks_full())
     }
 
     /// Returns the size of the largest page that is sure to fit below `--state.max-size`, in bytes.
