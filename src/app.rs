@@ -248,10 +248,7 @@ impl<S: Export + 'static> Parts<S> {
             let _ = tokio::time::timeout(settings.shutdown_grace * 2, relay).await;
         }
         match outcome {
-            Ok(true) => {
-                ledger.set_aside().await?;
-                metrics.state.recreated(util::now(), true);
-            }
+            Ok(true) => ledger.set_aside().await?,
             Ok(false) => tracing::info!(unsent = ledger.backlog(), "stopped"),
             Err(_) => {}
         }

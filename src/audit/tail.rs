@@ -228,7 +228,7 @@ impl Tail {
     /// # Errors
     /// If the request or the commit fails; the next round repeats it.
     pub async fn try_round(&mut self) -> Result<Duration, TailError> {
-        let full = self.ledger.is_full();
+        let full = self.ledger.is_full().await;
         self.release(full).await?;
         if full != self.metrics.audit.is_paused() {
             if full {

@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::dead_letters::{self, DeadLetter, DeadReason};
-use super::open::{self, OpenError, StatePath};
+use super::open::{self, Claim, OpenError, StatePath};
 use super::outbox::{self, PageWriter, RawRecord};
 use super::prune::Pruned;
 use super::series::{Labels, Undo};
@@ -70,58 +70,45 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn open(mut settings: Settings) -> Result<(Self, LedgerState), OpenError> {
-        let opened = open::open(&settings)?;
-        // A symbolic link stays when the file is set aside.
-        if let StatePath::File(path) = &mut settings.path
-            && let Ok(target) = path.canonicalize()
-        {
-            *path = target;
-        }
-        let path = settings.path.clone();
-        let sql = "SELECT base_url FROM state";
-        let found: rusqlite::Result<String> =
-            opened.connection.query_row(sql, [], |row| row.get(0));
-        // A file that cannot be read is recreated below.
-        if let Ok(found) = found {
-            settings.check_owner(&found)?;
-            if found != settings.base_url {
-                tracing::info!(
-                    from = found,
-                    to = settings.base_url,
-                    "the base address has changed"
-                );
+        let StatePath::File(path) = &settings.path else {
+            return Self::read(settings, false);
+        };
+        let claim = Claim::new(path)?;
+        let path = claim.path.clone();
+        settings.path = StatePath::File(path.clone());
+        let (mut ledger, state) = match Self::read(settings.clone(), claim.was_used) {
+            Err(OpenError::Sqlite { error, .. }) if open::is_unusable(&error) => {
+                if !open::is_ours(&path) {
+                    return Err(OpenError::foreign(&path));
+                }
+                open::set_aside(&path, &error)?;
+                Self::read(settings, true)?
             }
-        }
-        let recreated = opened.recreated;
-        let mut ledger = Self::new(opened, settings);
-        let error = match ledger.load() {
-            Ok(state) => return Ok((ledger, state)),
-            Err(error) => error,
+            opened => opened?,
         };
-        let (StatePath::File(path), Some(lock)) = (&path, ledger.lock.take()) else {
-            return Err(OpenError::sqlite(path.to_string().as_ref(), error));
-        };
-        if recreated || !open::is_unusable(&error) {
-            return Err(OpenError::sqlite(path, error));
-        }
-        let Self {
-            connection,
-            settings,
-            ..
-        } = ledger;
-        drop(connection);
-        let opened = open::recreate(path, lock, &settings, &error)?;
-        let mut ledger = Self::new(opened, settings);
-        let state = ledger
-            .load()
-            .map_err(|error| OpenError::sqlite(path, error))?;
+        ledger.lock = Some(claim.mark());
         Ok((ledger, state))
     }
 
-    fn new(opened: open::Opened, settings: Settings) -> Self {
-        Self {
-            connection: opened.connection,
-            lock: opened.lock,
+    /// Reads a file that may be empty, although it `was_used`.
+    fn read(settings: Settings, was_used: bool) -> Result<(Self, LedgerState), OpenError> {
+        let path = settings.path.clone();
+        let sqlite = |error| OpenError::sqlite(path.name(), error);
+        let connection = open::open(&settings, was_used)?;
+        let found: String = connection
+            .query_row("SELECT base_url FROM state", [], |row| row.get(0))
+            .map_err(sqlite)?;
+        settings.check_owner(&found)?;
+        if found != settings.base_url {
+            tracing::info!(
+                from = found,
+                to = settings.base_url,
+                "the base address has changed"
+            );
+        }
+        let mut ledger = Self {
+            connection,
+            lock: None,
             labels: Labels::new(&settings),
             size: Arc::new(Size::new(&settings)),
             settings,
@@ -133,7 +120,9 @@ impl Ledger {
             fence: 0,
             reread_at: None,
             prune_floor: None,
-        }
+        };
+        let state = ledger.load().map_err(sqlite)?;
+        Ok((ledger, state))
     }
 
     /// Reads everything into memory, and writes a new fencing token.
@@ -171,28 +160,12 @@ impl Ledger {
         drop(rows);
         drop(pages);
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
-        let backlog: i64 = self.connection.query_row(
-            "SELECT coalesce(sum(records - acknowledged), 0) FROM outbox",
-            [],
-            |row| row.get(0),
-        )?;
-        let organization = self.connection.query_row(
-            "SELECT organization, organization_name FROM state",
-            [],
-            |row| {
-                let (id, name): (Option<String>, Option<String>) = (row.get(0)?, row.get(1)?);
-                Ok(id.map(|id| (id, name)))
-            },
-        )?;
-        self.status.send_modify(|status| {
-            status.backlog = backlog.cast_unsigned();
-            status.organization = organization;
-        });
         self.count_dead_letters();
         self.update_status(|_| {});
         Ok(state)
     }
 
+    /// Reads what the tail needs, and shows the rest in the status.
     pub(super) fn read_state(&self) -> rusqlite::Result<LedgerState> {
         let mut counted = Changes::default();
         let mut totals = self.connection.prepare("SELECT name, value FROM totals")?;
@@ -207,16 +180,23 @@ impl Ledger {
         let tail = schema::read_tail(&self.connection)?;
         self.connection.query_row(
             "SELECT instance_id, organization, created_at, recreated_at, prune_floor, newest_at,
-                    (SELECT coalesce(sum(count), 0) FROM events) FROM state",
+                    (SELECT coalesce(sum(count), 0) FROM events), organization_name,
+                    (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox) FROM state",
             [],
             |row| {
                 let time = |column| -> rusqlite::Result<_> {
                     Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
                 };
                 counted.newest = time(5)?;
+                let organization: Option<String> = row.get(1)?;
+                let (name, backlog) = (row.get(7)?, row.get::<_, i64>(8)?);
+                self.status.send_modify(|status| {
+                    status.organization = organization.clone().map(|id| (id, name));
+                    status.backlog = backlog.cast_unsigned();
+                });
                 Ok(LedgerState {
                     instance_id: row.get(0)?,
-                    organization: row.get(1)?,
+                    organization,
                     created_at: timestamp(row.get(2)?),
                     recreated_at: time(3)?,
                     prune_floor: time(4)?,
@@ -228,17 +208,15 @@ impl Ledger {
         )
     }
 
-    /// Sets the file aside and creates a new one, which the next process, or the next `open`, goes on with.
+    /// Closes the file and sets it aside, for the next [`open`](Self::open) to create a new one.
     pub(super) fn set_aside(&mut self, why: &str) -> Result<(), OpenError> {
-        let (StatePath::File(path), Some(lock)) = (self.settings.path.clone(), self.lock.take())
-        else {
+        let (StatePath::File(path), Some(_lock)) = (&self.settings.path, self.lock.take()) else {
             return Ok(());
         };
-        let sqlite = |error| OpenError::sqlite(&path, error);
         // Closed before it is renamed: SQLite finds what it keeps beside the file by name.
-        self.connection = Connection::open_in_memory().map_err(sqlite)?;
-        open::recreate(&path, lock, &self.settings, &why)?;
-        Ok(())
+        self.connection =
+            Connection::open_in_memory().map_err(|error| OpenError::sqlite(path, error))?;
+        open::set_aside(path, &why)
     }
 
     /// Writes one commit.
@@ -426,10 +404,9 @@ impl Ledger {
         }
         self.status.send_modify(|status| {
             change(status);
-            status.size_bytes = self.size.used();
             status.oldest = oldest.unwrap_or(status.oldest);
         });
-        if self.size.is_log_large() {
+        if self.size.is_log_large(&self.status.borrow()) {
             self.truncate_log();
         }
     }

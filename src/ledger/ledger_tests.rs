@@ -163,7 +163,7 @@ impl World {
 
     /// Commits pages until the file is full. Returns the number of the next entry.
     pub(super) async fn fill(&mut self, mut count: u64) -> u64 {
-        while !self.ledger().is_full() {
+        while !self.ledger().is_full().await {
             self.page(count, 1000).await;
             count += 1000;
             assert!(count < 3_000_000, "it never fills");
@@ -433,6 +433,22 @@ async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
 }
 
 #[tokio::test]
+async fn a_damaged_file_stays_until_another_one_can_take_its_place() {
+    let mut world = World::new();
+    world.change("DROP TABLE state");
+    let in_the_way = world.path().with_file_name("state.db.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    for _ in 0..2 {
+        world.refused();
+        assert_eq!((world.path().exists(), world.asides()), (true, 0));
+    }
+    std::fs::remove_dir(in_the_way).unwrap();
+    world.restart();
+    assert!(world.opened().recreated_at.is_some());
+    assert_eq!(world.asides(), 1);
+}
+
+#[tokio::test]
 async fn a_large_file_is_checked_in_part() {
     let mut world = World::new();
     world.page(0, 5000).await;
@@ -449,26 +465,50 @@ async fn a_large_file_is_checked_in_part() {
         .expect("the time limit ends with the check");
 }
 
+/// SQLite takes it for a file of another program then.
 #[tokio::test]
-async fn a_file_cut_to_nothing_is_created_again_with_a_warning() {
-    let mut world = World::new();
-    world.page(0, 10).await;
-    // As if it was killed while a damaged file was set aside.
-    let log = world.path().with_file_name("state.db-wal");
-    let left = std::fs::read(&log).unwrap();
-    world.open = None;
-    std::fs::File::create(world.path()).unwrap();
-    std::fs::write(log, left).unwrap();
-    let log = Captured::begin();
-    world.restart();
-    assert!(
-        log.lines().concat().contains("was empty"),
-        "{:?}",
-        log.lines()
-    );
-    assert!(world.opened().recreated_at.is_some());
-    world.page(0, 10).await;
-    assert_eq!(world.counted(), 10);
+async fn a_file_whose_beginning_is_damaged_is_set_aside() {
+    for bytes in [72, 4096] {
+        let mut world = World::new();
+        world.page(0, 10).await;
+        world.open = None;
+        let mut file = std::fs::read(world.path()).unwrap();
+        file[..bytes].fill(0);
+        std::fs::write(world.path(), file).unwrap();
+        let content = Look::at(&world.path()).unwrap().content;
+        assert!(matches!(content, Content::Damaged(_)), "{content:?}");
+        world.restart();
+        assert!(world.opened().recreated_at.is_some());
+        assert_eq!((world.asides(), world.counted()), (1, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_lost_its_content_is_created_again_with_a_warning() {
+    for keeps_page in [false, true] {
+        let mut world = World::new();
+        world.page(0, 10).await;
+        // As if it was killed while a damaged file was set aside.
+        let log = world.path().with_file_name("state.db-wal");
+        let left = std::fs::read(&log).unwrap();
+        // Until the log is written back for the first time, everything is in it.
+        let page = std::fs::read(world.path()).unwrap();
+        assert_eq!(page.len(), 4096);
+        world.open = None;
+        if keeps_page {
+            std::fs::write(world.path(), page).unwrap();
+        } else {
+            std::fs::File::create(world.path()).unwrap();
+            std::fs::write(log, left).unwrap();
+        }
+        let log = Captured::begin();
+        world.restart();
+        let lines = log.lines();
+        assert!(lines.concat().contains("was empty"), "{lines:?}");
+        assert!(world.opened().recreated_at.is_some());
+        world.page(0, 10).await;
+        assert_eq!(world.counted(), 10);
+    }
 }
 
 /// On a full disk, for example.
@@ -544,7 +584,7 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
         std::fs::read(&path).unwrap()
     });
     for content in [
-        with_table,
+        with_table.clone(),
         with_version,
         with_id,
         text.to_vec(),
@@ -552,11 +592,19 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
     ] {
         std::fs::write(&path, &content).unwrap();
         let error = world.refused();
-        assert!(matches!(error, OpenError::Foreign(_)), "{error}");
-        assert!(error.to_string().contains("--state.path"), "{error}");
+        let words = "is not a state file of this program; set --state.path";
+        assert!(error.to_string().contains(words), "{error}");
+        let looked = Look::at(&path).unwrap_err().to_string();
+        assert!(looked.contains(words), "{looked}");
         assert!(std::fs::read(&path).unwrap() == content);
         assert_eq!(world.asides(), 0);
     }
+    // In the place of ours.
+    std::fs::write(&path, with_table).unwrap();
+    std::fs::write(world.directory.path().join("theirs.db.lock"), "used").unwrap();
+    let error = world.refused().to_string();
+    assert!(error.contains("not a state file"), "{error}");
+    assert_eq!(world.asides(), 0);
 }
 
 #[tokio::test]
@@ -570,11 +618,8 @@ async fn a_newer_file_is_used_if_it_allows_it() {
     world.page(10, 10).await;
     assert_eq!((world.counted(), world.backlog()), (20, 20));
     world.change("UPDATE state SET oldest_reader = 9");
-    let error = world.refused();
-    assert!(
-        matches!(error, OpenError::Newer { version: 9, .. }),
-        "{error}"
-    );
+    let error = world.refused().to_string();
+    assert!(error.contains("newer version (schema 9)"), "{error}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::open::{OpenError, check_application, is_unusable, with_suffix};
+use super::open::{OpenError, check_application, is_ours, is_unusable, with_suffix};
 use super::{BUSY, TailState, schema};
 
 /// The maximum time for which a file is checked for damage: `check` waits a few seconds for all of it.
@@ -62,10 +62,7 @@ impl Look {
         // As the exporter does: the lock and the log are beside the target of a symbolic link.
         let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let held = is_held(path);
-        let unreadable = |error: std::io::Error| OpenError::Unwritable {
-            path: path.to_owned(),
-            error: error.to_string(),
-        };
+        let unreadable = |error: std::io::Error| OpenError::unwritable(path, &error);
         let content = match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::Nothing,
             Err(error) => return Err(unreadable(error)),
@@ -75,6 +72,9 @@ impl Look {
             Ok(_) => match read(path, held) {
                 Ok(content) => content,
                 Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => {
+                    if !is_ours(path) {
+                        return Err(OpenError::foreign(path));
+                    }
                     Content::Damaged(error.to_string())
                 }
                 Err(error) => return Err(error),

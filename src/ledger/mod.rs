@@ -85,8 +85,12 @@ pub struct Status {
     pub commits: u64,
     /// Transactions that failed.
     pub commit_failures: u64,
-    /// Bytes in use.
+    /// Bytes of the file that are in use.
     pub size_bytes: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of its write-ahead log.
+    pub log_bytes: u64,
     /// Log records that wait for the collector.
     pub backlog: u64,
     /// When the oldest of them arrived.
@@ -156,12 +160,13 @@ impl Settings {
         if found == self.base_url || !urls.iter().any(|url| url.starts_with(BACKFILL)) {
             return Ok(());
         }
-        Err(OpenError::OtherOwner {
-            path: self.path.clone(),
-            // The filters of a backfill may be e-mail addresses.
-            found: sanitize(found, &[]),
-            expected: sanitize(&self.base_url, &[]),
-        })
+        // The filters of a backfill may be e-mail addresses.
+        Err(OpenError::Unusable(format!(
+            "state file {} belongs to {}, not to {}; set --state.path to another file",
+            self.path,
+            sanitize(found, &[]),
+            sanitize(&self.base_url, &[]),
+        )))
     }
 }
 
@@ -218,17 +223,14 @@ impl LedgerHandle {
         ids.into_iter().map(|id| known.contains(&id)).collect()
     }
 
-    /// Reports whether one more page might not fit below `--state.max-size`. Does not touch the disk.
-    pub fn is_full(&self) -> bool {
-        let full = self.inner.size.is_full(self.status().backlog);
-        if full && self.inner.size.start_tidying() {
-            let this = self.clone();
-            blocking(move || {
-                this.lock().tidy();
-                this.inner.size.end_tidying();
-            });
-        }
-        full
+    /// Reports whether one more page might not fit below `--state.max-size`, although the file was made as short as possible.
+    pub async fn is_full(&self) -> bool {
+        let looks_full = || self.inner.size.is_full(&self.inner.status.borrow());
+        let tidy = |ledger: &mut Ledger| {
+            ledger.tidy();
+            Ok(())
+        };
+        looks_full() && (self.call(tidy).await.is_err() || looks_full())
     }
 
     /// Returns the size of the largest page that is sure to fit below `--state.max-size`, in bytes.
@@ -236,8 +238,7 @@ impl LedgerHandle {
         self.inner.size.page()
     }
 
-    /// Completes when the file was found damaged. It can be used again after [`set_aside`](Self::set_aside) and a new
-    /// [`open`](Self::open).
+    /// Completes when the file was found damaged, which ends with [`set_aside`](Self::set_aside).
     pub async fn damaged(&self) {
         self.inner.damaged.cancelled().await;
     }
@@ -247,10 +248,10 @@ impl LedgerHandle {
         self.inner.fenced.cancelled().await;
     }
 
-    /// Sets a damaged file aside, creates a new one, and closes both.
+    /// Closes a damaged file and sets it aside. The next [`open`](Self::open) creates a new one, which says so.
     ///
     /// # Errors
-    /// If the file cannot be renamed, or no new one can be created.
+    /// If the file cannot be renamed.
     pub async fn set_aside(&self) -> Result<(), OpenError> {
         let this = self.clone();
         let why = self.inner.damage.get().cloned().unwrap_or_default();

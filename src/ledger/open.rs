@@ -33,56 +33,9 @@ pub enum OpenError {
         "state file {0} is in use by another process; stop that one, or set --state.path to another file"
     )]
     Locked(PathBuf),
-    /// The file or its directory cannot be written.
-    #[error(
-        "cannot open state file {path}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:"
-    )]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: String,
-    },
-    /// It is a file of another program.
-    #[error("{0} is not a state file of this program; set --state.path to another file")]
-    Foreign(PathBuf),
-    /// It belongs to a backfill, or is not that of this backfill.
-    #[error(
-        "state file {path} belongs to {found}, not to {expected}; set --state.path to another file"
-    )]
-    OtherOwner {
-        /// The file.
-        path: StatePath,
-        /// Its owner.
-        found: String,
-        /// The owner in the settings.
-        expected: String,
-    },
-    /// It does not exist.
-    #[error(
-        "state file {0} does not exist; set --state.path to the exporter's own, or run this in the exporter's directory"
-    )]
-    Missing(PathBuf),
-    /// An exporter of this version has not opened it yet.
-    #[error(
-        "state file {path} was last written by an older version (schema {version}); start this version of the exporter with it first"
-    )]
-    Older {
-        /// The file.
-        path: PathBuf,
-        /// Its schema.
-        version: i64,
-    },
-    /// A newer program wrote it in a way that this one cannot read.
-    #[error(
-        "state file {path} was written by a newer version (schema {version}); run that version, or set --state.path to another file"
-    )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its schema.
-        version: i64,
-    },
+    /// It cannot be used as it is; the text says why, and what to do.
+    #[error("{0}")]
+    Unusable(String),
     /// SQLite failed in another way.
     #[error("cannot use state file {path}: {error}")]
     Sqlite {
@@ -93,14 +46,14 @@ pub enum OpenError {
     },
 }
 
-/// An open file that is ours.
+/// A state file that no other process may open.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) connection: Connection,
-    /// Held until the process ends.
-    pub(super) lock: Option<File>,
-    /// A damaged file was set aside.
-    pub(super) recreated: bool,
+pub(super) struct Claim {
+    /// Where it is: not a symbolic link to it.
+    pub(super) path: PathBuf,
+    lock: File,
+    /// It was in use before: if it is empty now, its content is lost.
+    pub(super) was_used: bool,
 }
 
 // === impl StatePath ===
@@ -114,14 +67,19 @@ impl StatePath {
             Self::File(PathBuf::from(text))
         }
     }
+
+    /// Returns the name that SQLite opens.
+    pub(super) fn name(&self) -> &Path {
+        match self {
+            Self::Memory => Path::new(":memory:"),
+            Self::File(path) => path,
+        }
+    }
 }
 
 impl std::fmt::Display for StatePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Memory => f.write_str(":memory:"),
-            Self::File(path) => path.display().fmt(f),
-        }
+        self.name().display().fmt(f)
     }
 }
 
@@ -131,11 +89,10 @@ impl OpenError {
     pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match error.sqlite_error_code() {
+            // SQLite does not say why it cannot create a file beside this one.
             Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-                Self::Unwritable {
-                    path,
-                    error: error.to_string(),
-                }
+                let why = probe(&path).err();
+                Self::io(&path, &why.unwrap_or_else(|| io::Error::other(error)))
             }
             _ => Self::Sqlite { path, error },
         }
@@ -143,95 +100,84 @@ impl OpenError {
 
     fn io(path: &Path, error: &io::Error) -> Self {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
-        let (path, said) = (path.to_owned(), error.to_string());
         match error.kind() {
             // It may have room later.
             StorageFull | QuotaExceeded => {
                 let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-                let error = rusqlite::Error::SqliteFailure(full, Some(said));
+                let error = rusqlite::Error::SqliteFailure(full, Some(error.to_string()));
+                let path = path.to_owned();
                 Self::Sqlite { path, error }
             }
-            _ => Self::Unwritable { path, error: said },
+            _ => Self::unwritable(path, error),
         }
+    }
+
+    /// The file or its directory cannot be written.
+    pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Self {
+        Self::Unusable(format!(
+            "cannot open state file {}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:",
+            path.display()
+        ))
+    }
+
+    /// It is a file of another program.
+    pub(super) fn foreign(path: &Path) -> Self {
+        Self::Unusable(format!(
+            "{} is not a state file of this program; set --state.path to another file",
+            path.display()
+        ))
+    }
+
+    /// It does not exist.
+    pub(crate) fn missing(path: &Path) -> Self {
+        Self::Unusable(format!(
+            "state file {} does not exist; set --state.path to the exporter's own, or run this in the exporter's directory",
+            path.display()
+        ))
     }
 }
 
-/// Opens the file, creates it if it is missing, and checks that it is whole and ours.
-pub(super) fn open(settings: &Settings) -> Result<Opened, OpenError> {
-    let StatePath::File(path) = &settings.path else {
-        let connection = Connection::open_in_memory()
-            .and_then(|connection| {
-                schema::create(&connection, settings, false)?;
-                Ok(connection)
-            })
-            .map_err(|error| OpenError::sqlite(Path::new(":memory:"), error))?;
-        return Ok(Opened {
-            connection,
-            lock: None,
-            recreated: false,
-        });
-    };
-    // A symbolic link and its target are one file, and so have one lock.
-    let path = &path.canonicalize().unwrap_or_else(|_| path.clone());
-    let exists = path.exists();
-    let lock = lock(path)?;
-    let io = |error: io::Error| OpenError::io(path, &error);
-    let header = header(path).map_err(io)?;
-    // The lock file tells a file that was emptied from one whose creation failed.
-    let was_used = lock.metadata().map_err(io)?.len() > 0;
-    let emptied = exists && was_used && header.is_empty();
-    match open_checked(path, settings, emptied) {
-        Ok(connection) => {
-            if !was_used {
-                // A full disk must not keep it from starting.
-                let _ = (&lock).write_all(USED);
-            }
-            if emptied {
-                tracing::warn!(file = %path.display(), "the state file was empty; counters start again at 0");
-            }
-            Ok(Opened {
-                connection,
-                lock: Some(lock),
-                recreated: emptied,
-            })
-        }
-        Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => match is_ours(&header) {
-            true => recreate(path, lock, settings, &error),
-            false => Err(OpenError::Foreign(path.to_owned())),
-        },
-        Err(error) => Err(error),
+// === impl Claim ===
+
+impl Claim {
+    /// Locks the file, and creates it if it is missing.
+    pub(super) fn new(path: &Path) -> Result<Self, OpenError> {
+        // A symbolic link and its target are one file, and so have one lock.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        // The lock file tells a file that was emptied from one whose creation failed.
+        let was_used = path.exists() && is_marked(&path);
+        let lock = lock(&path)?;
+        // A link stays when the file is set aside, also one whose target was missing.
+        let path = path.canonicalize().unwrap_or(path);
+        Ok(Self {
+            path,
+            lock,
+            was_used,
+        })
+    }
+
+    /// Marks the file as one that was in use. Returns what has to be held until the process ends.
+    pub(super) fn mark(mut self) -> File {
+        // A full disk must not keep it from starting.
+        let _ = self.lock.write_all(USED);
+        self.lock
     }
 }
 
-/// Sets a damaged file aside and creates a new one. No connection to the file may be open.
-pub(super) fn recreate(
-    path: &Path,
-    lock: File,
-    settings: &Settings,
-    error: &dyn std::fmt::Display,
-) -> Result<Opened, OpenError> {
-    let aside = set_aside(path).map_err(|error| OpenError::io(path, &error))?;
-    tracing::error!(
-        file = %path.display(), aside = %aside.display(), %error,
-        "the state file is damaged and was set aside; the new one has neither its counters nor the log records that waited in it"
-    );
-    Ok(Opened {
-        connection: open_checked(path, settings, true)?,
-        lock: Some(lock),
-        recreated: true,
-    })
-}
-
-/// Opens a file that may be empty, in place of another one if it is `recreated`. Nothing is written before the file is known to be ours.
-fn open_checked(
-    path: &Path,
-    settings: &Settings,
-    recreated: bool,
-) -> Result<Connection, OpenError> {
+/// Opens the file, creates what is in it if it is empty, and checks that it is whole. Nothing is written before it is known to be
+/// ours.
+pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, OpenError> {
+    let path = settings.path.name();
     let sqlite = |error| OpenError::sqlite(path, error);
     let (mut connection, is_empty) = connect(path).map_err(sqlite)?;
     if is_empty {
-        schema::create(&connection, settings, recreated).map_err(sqlite)?;
+        schema::create(&connection, settings, was_used).map_err(sqlite)?;
+        if was_used {
+            tracing::warn!(
+                file = %path.display(),
+                "the state file was empty; counters start again at 0, and log records that waited are not sent"
+            );
+        }
         return Ok(connection);
     }
     check_application(&connection, path)?;
@@ -263,8 +209,9 @@ fn connect(path: &Path) -> rusqlite::Result<(Connection, bool)> {
 
 /// Opens the state file of an exporter, running or not, from another process. Nothing is created.
 pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
-    if !path.exists() {
-        return Err(OpenError::Missing(path.to_owned()));
+    // A directory of another user tells nothing about its files.
+    if !path.try_exists().unwrap_or(true) {
+        return Err(OpenError::missing(path));
     }
     // A reader of a file with a write-ahead log writes too.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -276,10 +223,10 @@ pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
         .map_err(|error| OpenError::sqlite(path, error))?;
     let version = check_application(&connection, path)?;
     if version < schema::VERSION {
-        return Err(OpenError::Older {
-            path: path.to_owned(),
-            version,
-        });
+        return Err(OpenError::Unusable(format!(
+            "state file {} was last written by an older version (schema {version}); start this version of the exporter with it first",
+            path.display()
+        )));
     }
     Ok(connection)
 }
@@ -291,7 +238,7 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
         .pragma_query_value(None, "application_id", |row| row.get(0))
         .map_err(sqlite)?;
     if application != schema::APPLICATION_ID {
-        return Err(OpenError::Foreign(path.to_owned()));
+        return Err(OpenError::foreign(path));
     }
     let (version, oldest_reader): (i64, i64) = connection
         .query_row(
@@ -301,10 +248,10 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
         )
         .map_err(sqlite)?;
     if oldest_reader > schema::VERSION {
-        return Err(OpenError::Newer {
-            path: path.to_owned(),
-            version,
-        });
+        return Err(OpenError::Unusable(format!(
+            "state file {} was written by a newer version (schema {version}); run that version, or set --state.path to another file",
+            path.display()
+        )));
     }
     Ok(version)
 }
@@ -338,22 +285,41 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Reads the first bytes of a file, up to the application id.
-fn header(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(72);
-    File::open(path)?.take(72).read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// Creates a file beside the state file, and deletes it again.
+fn probe(path: &Path) -> io::Result<()> {
+    let beside = with_suffix(path, ".probe");
+    private().open(&beside)?;
+    std::fs::remove_file(beside)
 }
 
-/// Reports whether a header is that of one of our files.
-fn is_ours(header: &[u8]) -> bool {
+/// Reports whether a file that SQLite cannot read is one of ours, by its lock file or its first bytes.
+pub(super) fn is_ours(path: &Path) -> bool {
+    let mut header = [0; 72];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
     let application = schema::APPLICATION_ID.to_be_bytes();
-    header.starts_with(b"SQLite format 3\0") && header.get(68..) == Some(&application[4..])
+    let has_header = header.starts_with(b"SQLite format 3\0") && header[68..] == application[4..];
+    is_marked(path) || (read.is_ok() && has_header)
+}
+
+/// Reports whether a state file was created beside the lock file.
+fn is_marked(path: &Path) -> bool {
+    let lock = with_suffix(path, ".lock").metadata();
+    lock.is_ok_and(|lock| lock.len() > 0)
+}
+
+/// Sets a damaged file aside, and leaves an empty one. No connection to the file may be open.
+pub(super) fn set_aside(path: &Path, error: &dyn std::fmt::Display) -> Result<(), OpenError> {
+    let aside = replace(path).map_err(|error| OpenError::io(path, &error))?;
+    tracing::error!(
+        file = %path.display(), aside = %aside.display(), %error,
+        "the state file is damaged and was set aside"
+    );
+    Ok(())
 }
 
 /// Renames the file and what SQLite keeps beside it. An empty file takes its place at once, so that the next start reports the loss
 /// even if the process is killed on the way.
-fn set_aside(path: &Path) -> io::Result<PathBuf> {
+fn replace(path: &Path) -> io::Result<PathBuf> {
     let second = Timestamp::now().as_second();
     let names = (1..).map(|number| match number {
         1 => with_suffix(path, &format!(".damaged-{second}")),
@@ -363,10 +329,11 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
         .into_iter()
         .find(|name| !name.exists())
         .unwrap_or_else(|| with_suffix(path, ".damaged"));
-    // Some file systems have no links.
-    std::fs::hard_link(path, &aside).or_else(|_| std::fs::rename(path, &aside))?;
+    // First, because there may be no room for it.
     let empty = with_suffix(path, ".new");
     private().open(&empty)?;
+    // Some file systems have no links.
+    std::fs::hard_link(path, &aside).or_else(|_| std::fs::rename(path, &aside))?;
     std::fs::rename(empty, path)?;
     for suffix in ["-wal", "-shm"] {
         match std::fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {

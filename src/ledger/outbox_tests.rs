@@ -39,13 +39,13 @@ async fn a_backlog_stops_at_the_limit_and_drains_oldest_first() {
         world.settings.outbox = outbox;
         world.restart();
         assert_eq!(
-            (world.backlog(), world.ledger().is_full()),
+            (world.backlog(), world.ledger().is_full().await),
             (committed, full)
         );
     }
     assert_eq!(world.drain().await, raw(0, committed));
     let status = world.ledger().status();
-    assert!(!world.ledger().is_full() && status.oldest.is_none());
+    assert!(!world.ledger().is_full().await && status.oldest.is_none());
     let (left, used) = (world.path().metadata().unwrap().len(), status.size_bytes);
     assert!(left < used + MIB, "{left} bytes for {used}");
 }
@@ -62,9 +62,9 @@ async fn what_a_large_page_took_is_given_back() {
     let log = world.path().with_file_name("state.db-wal");
     let (log, all) = (log.metadata().unwrap().len(), world.bytes());
     assert!(log < MIB && all > 6 * MIB, "{log} of {all}");
-    assert!(world.ledger().is_full());
+    assert!(world.ledger().is_full().await);
     assert_eq!(world.drain().await.len(), 1000);
-    assert!(!world.ledger().is_full());
+    assert!(!world.ledger().is_full().await);
     assert!(world.bytes() < MIB, "{} bytes", world.bytes());
 }
 
@@ -208,7 +208,7 @@ async fn dead_letters_that_an_operator_deletes_make_room() {
     let letters = DeadLetters::open(&world.path()).unwrap();
     assert_eq!(letters.drop_letters(&Selection::All).unwrap(), 1);
     assert_eq!(world.ledger().replay_dead_letters().await.unwrap(), 0);
-    assert!(!world.ledger().is_full());
+    assert!(!world.ledger().is_full().await);
 }
 
 #[tokio::test]
@@ -336,7 +336,7 @@ async fn a_reader_that_prevents_truncation_stops_the_file_at_the_limit() {
     assert!(world.bytes() < 9 * MIB, "{} bytes", world.bytes());
     reader.execute_batch("COMMIT").unwrap();
     for look in 0.. {
-        if !world.ledger().is_full() {
+        if !world.ledger().is_full().await {
             break;
         }
         assert!(look < 1000, "it stays full");

@@ -1,11 +1,10 @@
 //! How full the state file is, known without asking the file.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::commit::Ledger;
 use super::schema::WAL_BYTES;
-use super::{Settings, StatePath, open};
+use super::{Settings, StatePath, Status, open};
 
 /// A page of entries is at most this part of the limit.
 const PAGE_SHARE: u64 = 64;
@@ -13,7 +12,7 @@ const PAGE_SHARE: u64 = 64;
 /// A page of entries need not be smaller than this, in bytes.
 const MIN_PAGE: u64 = 512 * 1024;
 
-/// The size of the file against `--state.max-size`.
+/// The limits that follow from `--state.max-size`.
 #[derive(Debug)]
 pub(super) struct Size {
     max: u64,
@@ -21,11 +20,6 @@ pub(super) struct Size {
     /// Whether the records that wait are delivered.
     outbox: bool,
     wal: Option<PathBuf>,
-    /// Bytes of the file, those of them in use, and bytes of the write-ahead log.
-    bytes: AtomicU64,
-    used: AtomicU64,
-    wal_bytes: AtomicU64,
-    tidying: AtomicBool,
 }
 
 // === impl Size ===
@@ -40,10 +34,6 @@ impl Size {
                 StatePath::Memory => None,
                 StatePath::File(path) => Some(open::with_suffix(path, "-wal")),
             },
-            bytes: AtomicU64::new(0),
-            used: AtomicU64::new(0),
-            wal_bytes: AtomicU64::new(0),
-            tidying: AtomicBool::new(false),
         }
     }
 
@@ -51,47 +41,18 @@ impl Size {
         usize::try_from(self.page).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// Returns the bytes of the file that are not in use.
-    pub(super) fn unused(&self) -> u64 {
-        self.bytes
-            .load(Ordering::Relaxed)
-            .saturating_sub(self.used())
-    }
-
-    /// Notes the size of the file, and reads the size of the write-ahead log.
-    pub(super) fn update(&self, bytes: u64, used: u64) {
-        let wal = self.wal.as_ref().and_then(|wal| wal.metadata().ok());
-        self.wal_bytes
-            .store(wal.map_or(0, |wal| wal.len()), Ordering::Relaxed);
-        self.bytes.store(bytes, Ordering::Relaxed);
-        self.used.store(used, Ordering::Relaxed);
-    }
-
     /// Reports whether the write-ahead log is larger than the space reserved for it.
-    pub(super) fn is_log_large(&self) -> bool {
-        self.wal_bytes.load(Ordering::Relaxed) > self.log()
+    pub(super) fn is_log_large(&self, status: &Status) -> bool {
+        status.log_bytes > self.log()
     }
 
-    /// Reports whether one more page might not fit while `waiting` records wait. Known ids alone do not fill the file,
-    /// because they are pruned: only what goes away again may pause the tail. A single record does not: if it is bad, the relay needs
-    /// another one to tell that from a collector that is broken.
-    pub(super) fn is_full(&self, waiting: u64) -> bool {
-        let file = (self.used.load(Ordering::Relaxed) + 2 * self.page)
-            .max(self.bytes.load(Ordering::Relaxed));
-        let log = self.wal_bytes.load(Ordering::Relaxed).max(self.log());
-        ((self.outbox && waiting > 1) || self.is_log_large()) && file + log > self.max
-    }
-
-    pub(super) fn start_tidying(&self) -> bool {
-        !self.tidying.swap(true, Ordering::Relaxed)
-    }
-
-    pub(super) fn end_tidying(&self) {
-        self.tidying.store(false, Ordering::Relaxed);
+    /// Reports whether one more page might not fit. Known ids alone do not fill the file, because they are pruned: only what goes
+    /// away again may pause the tail. A single record does not: if it is bad, the relay needs another one to tell that from a
+    /// collector that is broken.
+    pub(super) fn is_full(&self, status: &Status) -> bool {
+        let file = (status.size_bytes + 2 * self.page).max(status.file_bytes);
+        let log = status.log_bytes.max(self.log());
+        ((self.outbox && status.backlog > 1) || self.is_log_large(status)) && file + log > self.max
     }
 
     /// Space reserved for the write-ahead log: it exceeds the size at which it is written back by one transaction.
@@ -105,7 +66,11 @@ impl Size {
 impl Ledger {
     /// Makes the file shorter where possible.
     pub(super) fn tidy(&self) {
-        let is_loose = self.size.unused() > self.size.page() as u64;
+        let (is_loose, is_log_large) = {
+            let status = self.status.borrow();
+            let unused = status.file_bytes.saturating_sub(status.size_bytes);
+            (unused > self.size.page, self.size.is_log_large(&status))
+        };
         let shrink = || -> rusqlite::Result<()> {
             // A part at a time, so that no caller waits for long.
             let mut step = self
@@ -119,11 +84,12 @@ impl Ledger {
             tracing::debug!(%error, "cannot shrink the state file yet");
         }
         // The file becomes shorter when the log is written back.
-        if is_loose || self.size.is_log_large() {
+        if is_loose || is_log_large {
             self.truncate_log();
         }
     }
 
+    /// Reads the sizes of the file and of its write-ahead log.
     pub(super) fn update_sizes(&self) -> rusqlite::Result<()> {
         let pragma = |name| {
             self.connection
@@ -132,7 +98,12 @@ impl Ledger {
         };
         let (pages, free) = (pragma("page_count")?, pragma("freelist_count")?);
         let size = pragma("page_size")?;
-        self.size.update(pages * size, (pages - free) * size);
+        let wal = self.size.wal.as_ref().and_then(|wal| wal.metadata().ok());
+        self.status.send_modify(|status| {
+            status.file_bytes = pages * size;
+            status.size_bytes = (pages - free) * size;
+            status.log_bytes = wal.map_or(0, |wal| wal.len());
+        });
         Ok(())
     }
 

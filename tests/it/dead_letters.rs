@@ -205,8 +205,15 @@ async fn wrong_files_and_arguments_are_refused_and_nothing_is_created() {
     let sql = "CREATE TABLE theirs (x)";
     database.execute_batch(sql).unwrap();
     let not_ours = "not a state file of this program";
+    // As for the user of another directory: whether there is a file is not known.
+    let hidden = other.join("state.db");
     for (file, arguments, words) in [
         (&*missing, &["list"][..], "does not exist"),
+        (
+            &hidden,
+            &["list"],
+            "cannot open state file | Not a directory",
+        ),
         (&other, &["replay", "--all"], not_ours),
         (Path::new(":memory:"), &["list"], ":memory:"),
         (&missing, &["drop", "--all", "7"], "--all"),

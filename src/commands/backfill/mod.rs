@@ -227,7 +227,7 @@ fn live(settings: &Settings, to: Target) -> Result<(Timestamp, Option<String>), 
     let state = match look.content {
         Content::State(state) => state,
         Content::Damaged(how) => return Err(format!("state file {path} is damaged: {how}")),
-        Content::Nothing => return Err(OpenError::Missing(file.clone()).to_string()),
+        Content::Nothing => return Err(OpenError::missing(file).to_string()),
     };
     let first = state.tail.first_sync.ok_or_else(|| match state.older {
         true => format!("state file {path} was last written by an older version; start this version of the exporter with it first"),

@@ -40,11 +40,7 @@ fn look(path: &Path, settings: &ledger::Settings) -> (Vec<Finding>, Option<Look>
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let directory = path.parent().filter(|parent| *parent != Path::new(""));
     let directory = directory.unwrap_or(Path::new("."));
-    let unwritable = |error: io::Error| OpenError::Unwritable {
-        path: path.to_owned(),
-        error: error.to_string(),
-    };
-    let look = writable(directory, path).map_err(unwritable);
+    let look = writable(directory, path).map_err(|error| OpenError::unwritable(path, &error));
     match look.and_then(|()| Look::at(path)) {
         Ok(look) => {
             let mut findings = vec![content(path, &look, settings)];
