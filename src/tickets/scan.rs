@@ -223,19 +223,18 @@ impl Scanner {
 
     /// Refuses the tickets of another organization.
     fn check_organization(&self, page: &TicketPage) -> Result<(), ScanError> {
-        let Some(expected) = &self.organization else {
+        let expected = self.organization.as_ref();
+        let Some(expected) = expected.and_then(|id| id.parse::<u64>().ok()) else {
             return Ok(());
         };
         let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
-        let mut organizations = tickets.filter_map(|(ticket, _)| ticket.organization_id);
+        let mut organizations =
+            tickets.filter_map(|(ticket, _)| ticket.organization_id?.as_count());
         match organizations.next() {
-            Some(found)
-                if found.as_str() != expected
-                    && organizations.all(|other| other.as_str() != expected) =>
-            {
+            Some(found) if found != expected && organizations.all(|other| other != expected) => {
                 let error = OtherOrganization {
-                    found: found.as_str().to_owned(),
-                    expected: expected.clone(),
+                    found: found.to_string(),
+                    expected: expected.to_string(),
                 };
                 let message = error.to_string();
                 Err(ScanError::listing(OtherOrganization::SUMMARY, message))

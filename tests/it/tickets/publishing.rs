@@ -132,7 +132,12 @@ async fn a_snapshot_is_replaced_completely() {
 #[tokio::test(start_paused = true)]
 async fn the_tickets_of_another_organization_are_not_shown() {
     let row = |id, organization| format!(r#"{{"id":{id},"organizationId":{organization}}}"#);
-    for (organizations, is_ours) in [([1, 1], true), ([2, 1], true), ([2, 2], false)] {
+    for (organizations, is_ours) in [
+        (["1", "1"], true),
+        (["1.0", "1e0"], true),
+        (["2", "1"], true),
+        (["2", "2.0"], false),
+    ] {
         let rows = (0..2).map(|id| row(id, organizations[id])).collect();
         let metrics = start_of(Script::listing(rows), Some("1"));
         after(1).await;
