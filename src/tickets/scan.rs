@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_api::{ApiError, Client, FailureReason, Ticket, TicketPage};
+use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, Ticket, TicketPage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
@@ -265,14 +265,24 @@ impl Scanner {
                 }
                 Err(error) => error,
             };
+            // The client would not send another request now, so the error would be that of the pause.
+            let is_paused = error.retry_after() > Some(LONGEST_WAIT);
             match error.reason() {
-                R::RateLimited if offset > 0 && pauses < MAX_PAUSES => {
+                // If a small page comes, the size may be the cause.
+                R::Timeout | R::ServerError | R::Truncated if limit > least && !is_paused => {
+                    limit = least;
+                }
+                reason
+                    if (reason == R::RateLimited || is_paused)
+                        && offset > 0
+                        && pauses < MAX_PAUSES =>
+                {
                     let wait = error.retry_after().unwrap_or(PAUSE);
                     if wait > self.settings.max_age {
                         return Err(error);
                     }
                     if wait > PAUSE {
-                        tracing::warn!(wait = %shown_duration(wait), "the API limits the rate; the ticket scan pauses");
+                        tracing::warn!(wait = %shown_duration(wait), "the API asks for a pause; the ticket scan waits");
                     }
                     pauses += 1;
                     tokio::time::sleep(wait).await;
@@ -285,8 +295,6 @@ impl Scanner {
                         "a page of tickets is too large; requesting smaller ones"
                     );
                 }
-                // If a small page comes, the size may be the cause.
-                R::Timeout | R::ServerError | R::Truncated if limit > least => limit = least,
                 _ => return Err(error),
             }
         }
