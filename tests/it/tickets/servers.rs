@@ -73,7 +73,7 @@ async fn what_servers_do_is_read_and_doubted_where_it_should_be() {
 #[tokio::test]
 async fn a_count_that_is_always_wrong_is_read_once_per_scan() {
     let counts: [fn(usize) -> u64; 2] = [|_| 51, |rows_on_the_page| rows_on_the_page as u64];
-    for (count, retries_at_first) in counts.into_iter().zip([1, 2]) {
+    for count in counts {
         let rows = bugs(0..50);
         let script = Script::new(move |request| {
             let rows = rows_of(&rows, request);
@@ -84,7 +84,7 @@ async fn a_count_that_is_always_wrong_is_read_once_per_scan() {
         for scan in 0..4 {
             let (snapshot, doubt) = scanner.round(&script).await.unwrap();
             assert!(snapshot.tickets == 50 && doubt.is_some());
-            assert_eq!(retries.get(), retries_at_first, "scan {scan}");
+            assert_eq!(retries.get(), 1, "scan {scan}");
         }
     }
 }
@@ -118,7 +118,7 @@ async fn a_listing_without_end_ends() {
         ("new ones for ever", invented),
     ] {
         let message = match what {
-            "new ones for ever" => "there are more than 2000000 tickets",
+            "new ones for ever" => "there are more than 2 million tickets",
             _ => "repeat the same tickets; the API may ignore the parameter offset",
         };
         let error = round(&script, 10).await.0.expect_err(what);
