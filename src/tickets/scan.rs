@@ -218,8 +218,7 @@ impl Scanner {
             return Ok(());
         };
         let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
-        let mut organizations =
-            tickets.filter_map(|(ticket, _)| ticket.organization_id?.as_count());
+        let mut organizations = tickets.filter_map(|(ticket, _)| ticket.organization());
         match organizations.next() {
             Some(found) if found != expected && organizations.all(|other| other != expected) => {
                 Err(OtherOrganization {
