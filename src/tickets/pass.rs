@@ -103,10 +103,9 @@ impl Pass {
         self.widest = self.widest.max(rows);
         // With the overlap, each ticket is read at most twice.
         if self.rows > 3 * aggregate.tickets() + MAX_REPEATED_PAGES * self.widest {
-            let message = format!(
-                "the pages up to offset {offset} repeat the same tickets; the API may ignore the parameter offset"
-            );
-            return Err(ScanError::listing("pages do not advance", message));
+            return Err(ScanError::Listing(
+                "the pages repeat the same tickets; the API may ignore the parameter offset",
+            ));
         }
         let end = offset.saturating_add(rows);
         // A full page at the end is followed by one more request, because totalCount may be too low.

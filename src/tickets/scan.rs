@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orgdata_api::{ApiError, Client, FailureReason, Ticket, TicketPage};
+use orgdata_api::{ApiError, Client, FailureReason, LONGEST_WAIT, Ticket, TicketPage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
@@ -63,25 +63,20 @@ pub enum ScanError {
     #[error(transparent)]
     Api(#[from] ApiError),
     /// The listing cannot be counted.
-    #[error("{message}")]
-    Listing {
-        /// What is wrong, without anything that the service said.
-        summary: &'static str,
-        /// The same in full.
-        message: String,
-    },
+    #[error("{0}")]
+    Listing(&'static str),
+    /// The key.
+    #[error(transparent)]
+    OtherOrganization(#[from] OtherOrganization),
 }
 
 impl ScanError {
-    pub(super) fn listing(summary: &'static str, message: String) -> Self {
-        Self::Listing { summary, message }
-    }
-
     /// Returns the kind of failure, and nothing that the service said.
     pub fn summary(&self) -> String {
         match self {
             Self::Api(error) => error.summary(),
-            Self::Listing { summary, .. } => (*summary).to_owned(),
+            Self::Listing(text) => (*text).to_owned(),
+            Self::OtherOrganization(_) => OtherOrganization::SUMMARY.to_owned(),
         }
     }
 }
@@ -102,7 +97,7 @@ pub struct Scanner {
     /// When a page did not come.
     lowered_at: Option<Instant>,
     last: Option<Arc<Snapshot>>,
-    /// The doubt of the last complete attempt.
+    /// The doubt of the last attempt in which no rows moved.
     doubt: Option<Doubt>,
     /// States that were announced in the log.
     announced: BTreeSet<Label>,
@@ -151,29 +146,30 @@ impl Scanner {
         let mut attempt = 1;
         loop {
             let last = attempt == MAX_ATTEMPTS;
-            if let Some((aggregate, doubt)) = self.attempt(source, last, began).await? {
-                // The doubt of the attempt before is a habit of the API: another attempt would not remove it.
-                let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || doubt == self.doubt;
-                // Rows that moved are no habit.
-                self.doubt = doubt.filter(|doubt| !matches!(doubt, Doubt::RowsMoved { .. }));
-                if last || settled {
-                    source.unknown_fields(aggregate.unknown_fields);
-                    let snapshot = self.finish(aggregate, began.elapsed(), doubt.is_none());
-                    return Ok((snapshot, doubt));
-                }
+            let (aggregate, doubt) = self.attempt(source, last, began).await?;
+            // The doubt of the attempt before is a habit of the API: another attempt would not remove it.
+            let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || doubt == self.doubt;
+            // Rows that moved are no habit.
+            if !matches!(doubt, Some(Doubt::RowsMoved { .. })) {
+                self.doubt = doubt;
+            }
+            if last || settled {
+                source.unknown_fields(aggregate.unknown_fields);
+                let snapshot = self.finish(aggregate, began.elapsed(), doubt.is_none());
+                return Ok((snapshot, doubt));
             }
             self.retries.inc();
             attempt += 1;
         }
     }
 
-    /// Reads the listing once. Returns `None` if something moved, unless this is the `last` attempt.
+    /// Reads the listing once, to its end unless something moved and this is not the `last` attempt.
     async fn attempt<S: PageSource>(
         &mut self,
         source: &S,
         last: bool,
         began: Instant,
-    ) -> Result<Option<(Aggregate, Option<Doubt>)>, ScanError> {
+    ) -> Result<(Aggregate, Option<Doubt>), ScanError> {
         let attempt_began = Instant::now();
         let (mut page, mut limit) = self.page(source, 0).await?;
         self.check_organization(&page)?;
@@ -185,24 +181,18 @@ impl Scanner {
             let next = pass.take(&page, limit, offset, &mut aggregate)?;
             let moved = pass.doubt.filter(|doubt| doubt.is_movement());
             if moved.is_some() && !last && moved != self.doubt {
-                return Ok(None);
+                return Ok((aggregate, moved));
             }
-            for (what, count, limit) in [
-                ("tickets", aggregate.tickets(), MAX_TICKETS),
-                ("deals", aggregate.deals(), MAX_DEALS),
-            ] {
-                if count > limit {
-                    let message = format!(
-                        "there are more than {limit} {what}, the maximum that can be counted"
-                    );
-                    return Err(ScanError::listing("too many tickets", message));
-                }
+            if aggregate.tickets() > MAX_TICKETS || aggregate.deals() > MAX_DEALS {
+                return Err(ScanError::Listing(
+                    "there are more than 2 million tickets or 1 million deals, the maximum that can be counted",
+                ));
             }
             if attempt_began.elapsed() > MAX_SCAN {
                 self.limit = self.settings.page_size;
-                let longest = shown_duration(MAX_SCAN);
-                let message = format!("reading all tickets once took longer than {longest}");
-                return Err(ScanError::listing("too slow", message));
+                return Err(ScanError::Listing(
+                    "reading all tickets once took longer than 6 hours",
+                ));
             }
             if !self.slow_logged && began.elapsed() > self.settings.max_age {
                 self.slow_logged = true;
@@ -214,7 +204,7 @@ impl Scanner {
             }
             let Some(next) = next else {
                 let doubt = pass.verdict(aggregate.tickets());
-                return Ok(Some((aggregate, doubt)));
+                return Ok((aggregate, doubt));
             };
             offset = next;
             (page, limit) = self.page(source, offset).await?;
@@ -222,23 +212,19 @@ impl Scanner {
     }
 
     /// Refuses the tickets of another organization.
-    fn check_organization(&self, page: &TicketPage) -> Result<(), ScanError> {
-        let Some(expected) = &self.organization else {
+    fn check_organization(&self, page: &TicketPage) -> Result<(), OtherOrganization> {
+        let expected = self.organization.as_ref();
+        let Some(expected) = expected.and_then(|id| id.parse::<u64>().ok()) else {
             return Ok(());
         };
         let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
-        let mut organizations = tickets.filter_map(|(ticket, _)| ticket.organization_id);
+        let mut organizations = tickets.filter_map(|(ticket, _)| ticket.organization());
         match organizations.next() {
-            Some(found)
-                if found.as_str() != expected
-                    && organizations.all(|other| other.as_str() != expected) =>
-            {
-                let error = OtherOrganization {
-                    found: found.as_str().to_owned(),
-                    expected: expected.clone(),
-                };
-                let message = error.to_string();
-                Err(ScanError::listing(OtherOrganization::SUMMARY, message))
+            Some(found) if found != expected && organizations.all(|other| other != expected) => {
+                Err(OtherOrganization {
+                    found: found.to_string(),
+                    expected: expected.to_string(),
+                })
             }
             _ => Ok(()),
         }
@@ -266,28 +252,29 @@ impl Scanner {
                 }
                 Err(error) => error,
             };
+            // The client would not send another request now, so the error would be that of the pause.
+            let is_paused = error.retry_after() > Some(LONGEST_WAIT);
             match error.reason() {
-                R::RateLimited if offset > 0 && pauses < MAX_PAUSES => {
+                // If a small page comes, the size may be the cause.
+                R::Timeout | R::ServerError | R::Truncated if limit > least && !is_paused => {
+                    limit = least;
+                }
+                reason
+                    if (reason == R::RateLimited || is_paused)
+                        && offset > 0
+                        && pauses < MAX_PAUSES =>
+                {
                     let wait = error.retry_after().unwrap_or(PAUSE);
                     if wait > self.settings.max_age {
                         return Err(error);
                     }
                     if wait > PAUSE {
-                        tracing::warn!(wait = %shown_duration(wait), "the API limits the rate; the ticket scan pauses");
+                        tracing::warn!(wait = %shown_duration(wait), "the API asks for a pause; the ticket scan waits");
                     }
                     pauses += 1;
                     tokio::time::sleep(wait).await;
                 }
-                R::TooLarge if limit > 2 => {
-                    limit = (limit / 2).max(2);
-                    (self.limit, self.settings.page_size) = (limit, limit);
-                    tracing::warn!(
-                        limit,
-                        "a page of tickets is too large; requesting smaller ones"
-                    );
-                }
-                // If a small page comes, the size may be the cause.
-                R::Timeout | R::ServerError | R::Truncated if limit > least => limit = least,
+                R::TooLarge if limit > 2 => limit = (limit / 2).max(2),
                 _ => return Err(error),
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The longest time that a request waits for a pause to end. A longer pause is an error at once.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
+pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A token bucket of at most one second's requests. No loop starves the other: each has one request at a time, and so
 /// at most one request of the other loop is served before it.

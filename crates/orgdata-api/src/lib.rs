@@ -19,6 +19,7 @@ mod time;
 
 pub use backoff::Backoff;
 pub use bounded::Bounded;
+pub use budget::LONGEST_WAIT;
 pub use client::{Client, Settings, retry_after};
 pub use error::{ApiError, FailureReason};
 #[doc(hidden)]

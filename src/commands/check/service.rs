@@ -10,6 +10,7 @@ use super::{Finding, bad, failed, good, warning};
 use crate::audit::Event;
 use crate::cli::Settings;
 use crate::metrics::Metrics;
+use crate::tickets::{self, Aggregate};
 use crate::util::shown_duration;
 
 /// The largest difference between two clocks that needs no warning.
@@ -90,7 +91,7 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
             Some(Ok((page, page_ahead))) => {
                 let (finding, of_page) = match endpoint {
                     Endpoint::AuditLogs => audit_logs(page, size, &settings.api.filters),
-                    Endpoint::Tickets => self::tickets(page, size),
+                    Endpoint::Tickets => self::tickets(page, size, settings.tickets.as_ref()),
                 };
                 organization = organization.or(of_page);
                 ahead = ahead.or(*page_ahead);
@@ -239,15 +240,24 @@ fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Option<Str
 }
 
 /// Returns a finding, and the organization of the tickets.
-fn tickets(page: &Page, size: u32) -> (Finding, Option<String>) {
+fn tickets(
+    page: &Page,
+    size: u32,
+    settings: Option<&tickets::Settings>,
+) -> (Finding, Option<String>) {
     const CHECK: &str = "tickets";
     const ADVICE: &str =
         "tell the API's operators; the exporter reports such a snapshot as inconsistent";
     let items = page.len();
-    let tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
-    let tickets: Vec<Ticket<'_>> = tickets.map(|(ticket, _)| ticket).collect();
+    let malformed = settings.map_or(0, |settings| {
+        let mut aggregate = Aggregate::new(settings, None, page.server_time, 0);
+        for item in page.items() {
+            aggregate.add(item);
+        }
+        aggregate.finish(Duration::ZERO, true).malformed as usize
+    });
     let finding = match page.total_count {
-        _ if tickets.len() < items => as_undocumented(CHECK, items - tickets.len(), items),
+        _ if malformed > 0 => as_undocumented(CHECK, malformed, items),
         None => warning(CHECK, "the API does not send the number of tickets", ADVICE),
         Some(total) if items as u64 > total || (items == 0 && total > 0) => {
             let said = format!("the API counts {total} tickets and sends {items}");
@@ -258,8 +268,9 @@ fn tickets(page: &Page, size: u32) -> (Finding, Option<String>) {
             good(CHECK, said)
         }
     };
-    let mut ids = tickets.iter().filter_map(|t| t.organization_id.as_ref());
-    (finding, ids.next().map(|id| id.as_str().to_owned()))
+    let mut tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
+    let organization = tickets.find_map(|(ticket, _)| ticket.organization());
+    (finding, organization.map(|id| id.to_string()))
 }
 
 fn as_undocumented(check: &'static str, malformed: usize, items: usize) -> Finding {

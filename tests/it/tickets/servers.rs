@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use orgdata_api::{ApiError, FailureReason};
+use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, Scanner};
 use prometheus_client::metrics::counter::Counter;
 
 use super::support::{Request, Script, bug, bugs, page, round, rows_of, settings, slice};
+use crate::support::settings::client;
 
 #[tokio::test]
 async fn pages_overlap_by_one_row() {
@@ -71,7 +73,7 @@ async fn what_servers_do_is_read_and_doubted_where_it_should_be() {
 #[tokio::test]
 async fn a_count_that_is_always_wrong_is_read_once_per_scan() {
     let counts: [fn(usize) -> u64; 2] = [|_| 51, |rows_on_the_page| rows_on_the_page as u64];
-    for (count, retries_at_first) in counts.into_iter().zip([1, 2]) {
+    for count in counts {
         let rows = bugs(0..50);
         let script = Script::new(move |request| {
             let rows = rows_of(&rows, request);
@@ -82,7 +84,7 @@ async fn a_count_that_is_always_wrong_is_read_once_per_scan() {
         for scan in 0..4 {
             let (snapshot, doubt) = scanner.round(&script).await.unwrap();
             assert!(snapshot.tickets == 50 && doubt.is_some());
-            assert_eq!(retries.get(), retries_at_first, "scan {scan}");
+            assert_eq!(retries.get(), 1, "scan {scan}");
         }
     }
 }
@@ -116,7 +118,7 @@ async fn a_listing_without_end_ends() {
         ("new ones for ever", invented),
     ] {
         let message = match what {
-            "new ones for ever" => "there are more than 2000000 tickets",
+            "new ones for ever" => "there are more than 2 million tickets",
             _ => "repeat the same tickets; the API may ignore the parameter offset",
         };
         let error = round(&script, 10).await.0.expect_err(what);
@@ -164,6 +166,49 @@ async fn a_pause_that_outlasts_the_snapshot_ends_the_scan() {
     });
     round(&script, 10).await.0.expect_err("no page");
     assert_eq!(script.requests().len(), 2);
+}
+
+/// Returns the error of a response with status 503 that asks for a pause.
+fn unavailable(seconds: u64) -> ApiError {
+    let response = http::Response::builder().status(503);
+    let response = response.header("retry-after", seconds);
+    let client = client("http://127.0.0.1:1", &Metrics::new(Duration::ZERO));
+    let key = http::HeaderValue::from_static("k");
+    let page = client.read_response(response.body(Vec::new()).unwrap(), &key);
+    page.expect_err("no page")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_asks_for_a_pause_is_not_reported_as_a_rate_limit() {
+    let error = unavailable(120);
+    let script = Script::new(move |request| match request.number {
+        0 => Err(error.clone()),
+        _ => Err(ApiError::paused(Duration::from_secs(120))),
+    });
+    let error = round(&script, 1000).await.0.expect_err("no page");
+    assert_eq!(error.summary(), "server_error, HTTP 503");
+    // In the middle of a scan, the pause is kept and the scan continues with pages of the same size.
+    let (error, rows) = (unavailable(120), bugs(0..2000));
+    let script = Script::new(move |request| match request.number {
+        1 => Err(error.clone()),
+        _ => Ok(slice(&rows, request)),
+    });
+    let started = tokio::time::Instant::now();
+    round(&script, 1000).await.0.unwrap();
+    assert_eq!(started.elapsed().as_secs(), 120);
+    assert!(
+        script
+            .requests()
+            .iter()
+            .all(|request| request.limit == 1000)
+    );
+    // A short one is over when the client has tried for the last time: the size may be the cause.
+    let error = unavailable(1);
+    let script = Script::new(move |request| match request.limit {
+        1000 => Err(error.clone()),
+        _ => Ok(slice(&bugs(0..50), request)),
+    });
+    round(&script, 1000).await.0.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
