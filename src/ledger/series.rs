@@ -123,16 +123,16 @@ impl Labels {
     /// Reads the series of an earlier process: the most recently active actors, and all activity types.
     pub(super) fn restore(&mut self, connection: &Connection) -> rusqlite::Result<Changes> {
         let mut changes = Changes::default();
+        // Earlier builds stored a name with labels of every kind.
         let mut actors = connection.prepare(
-            "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
+            "SELECT actor, CASE scheme WHEN 'id' THEN name END, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
         )?;
         let mut rows = actors.query(params![self.scheme, to_i64(self.max_actors)])?;
         while let Some(row) = rows.next()? {
             let (actor, name): (String, Option<String>) = (row.get(0)?, row.get(1)?);
             let (actor, last_at): (Arc<str>, _) = (actor.into(), timestamp(row.get(2)?));
-            if let (Some(name), "id") = (name, self.scheme.as_str()) {
-                changes.names.push((actor.clone(), label_value(&name)));
-            }
+            let name = name.map(|name| (actor.clone(), label_value(&name)));
+            changes.names.extend(name);
             self.actors.insert(actor, last_at);
         }
         let mut events = connection.prepare(
@@ -175,6 +175,7 @@ impl Labels {
         undo: &mut Undo,
     ) -> rusqlite::Result<()> {
         let now = commit.server_time;
+        let keeps_names = matches!(self.actor_label, ActorLabel::Id);
         let mut counts: BTreeMap<EventLabels, u64> = BTreeMap::new();
         let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
         let mut folded = 0;
@@ -185,8 +186,10 @@ impl Labels {
                         Some(label) => {
                             let name = names.entry(label.clone()).or_default();
                             // A late entry may have an old name.
-                            let current = actor.name.as_deref().filter(|_| !is_late);
-                            if let Some(current) = current {
+                            if keeps_names
+                                && !is_late
+                                && let Some(current) = &actor.name
+                            {
                                 *name = Some(label_value(current));
                             }
                             Some(label)
@@ -212,9 +215,7 @@ impl Labels {
         )?;
         for (actor, name) in names {
             upsert.execute(params![self.scheme, &*actor, name, micros(now)])?;
-            if let (Some(name), "id") = (name, self.scheme.as_str()) {
-                changes.names.push((actor, name));
-            }
+            changes.names.extend(name.map(|name| (actor, name)));
         }
         let mut upsert = transaction.prepare_cached(
             "INSERT INTO events (scheme, activity_type, actor, count) VALUES (?1, ?2, ?3, ?4)
@@ -286,8 +287,9 @@ impl Labels {
         actor: &Arc<str>,
         changes: &mut Changes,
     ) -> rusqlite::Result<()> {
+        // A name only with ids, as in `restore`.
         let name: Option<Option<String>> = transaction
-            .prepare_cached("SELECT name FROM actors WHERE scheme = ?1 AND actor = ?2")?
+            .prepare_cached("SELECT CASE scheme WHEN 'id' THEN name END FROM actors WHERE scheme = ?1 AND actor = ?2")?
             .query_row(params![self.scheme, &**actor], |row| row.get(0))
             .optional()?;
         let Some(name) = name else { return Ok(()) };

@@ -253,6 +253,39 @@ async fn an_idle_actor_leaves_and_comes_back_with_its_value_first() {
 }
 
 #[tokio::test]
+async fn an_actor_who_comes_back_has_no_name_unless_the_label_is_the_id() {
+    let secret = b"one secret of some length";
+    let hash = ActorLabel::Hash(hmac::Key::new(hmac::HMAC_SHA256, secret));
+    for actor_label in [hash, ActorLabel::Name] {
+        let mut world = world(1);
+        world.settings.actor_label = actor_label;
+        world.settings.actor_idle = Duration::from_secs(60);
+        world.restart();
+        let begun = Timestamp::now() - 10 * HOUR;
+        for (hour, actor) in [(0, 7), (1, 8), (2, 7), (3, 8)] {
+            let page = [named("A", actor, Some("Ada L"))];
+            world.events(begun + HOUR * hour, page).await;
+            assert_eq!(world.infos(), Vec::<String>::new());
+        }
+        let sql = "SELECT count(*) FROM actors WHERE name IS NOT NULL";
+        assert_eq!(
+            world.query(sql),
+            0,
+            "the file has no names that nothing needs"
+        );
+
+        // Earlier builds stored some.
+        let sql = "UPDATE actors SET name = 'Ada L'";
+        world.other().execute(sql, []).unwrap();
+        world.restart();
+        for (hour, actor) in [(4, 7), (5, 8)] {
+            world.events(begun + HOUR * hour, [event("A", actor)]).await;
+            assert_eq!(world.infos(), Vec::<String>::new());
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_page_that_cannot_be_written_changes_no_slot() {
     let mut world = world(1);
     let begun = Timestamp::now() - 31 * DAY;
