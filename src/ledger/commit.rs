@@ -11,11 +11,11 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
-use super::dead_letters::{self, DeadLetter, DeadReason};
+use super::dead_letters::{DeadLetter, DeadReason};
 use super::open::{self, OpenError, StatePath};
 use super::outbox::{self, PageWriter, RawRecord};
 use super::prune::Pruned;
-use super::series::{Labels, Undo};
+use super::series::Labels;
 use super::tail_state::TailState;
 use super::types::{Commit, Disposition, EventId, EventIds, NewEntry, RecordKind};
 use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
@@ -52,7 +52,8 @@ pub(super) struct Ledger {
     lock: Option<std::fs::File>,
     pub(super) settings: Settings,
     pub(super) known: Arc<RwLock<EventIds>>,
-    labels: Labels,
+    /// `None` after a transaction that failed: the next one reads them again.
+    labels: Option<Labels>,
     pub(super) status: watch::Sender<Status>,
     pub(super) size: Arc<Size>,
     /// Records at places above this one wait until their range is closed or released.
@@ -122,7 +123,7 @@ impl Ledger {
         Self {
             connection: opened.connection,
             lock: opened.lock,
-            labels: Labels::new(&settings),
+            labels: None,
             size: Arc::new(Size::new(&settings)),
             settings,
             known: Arc::default(),
@@ -154,7 +155,8 @@ impl Ledger {
                     .query_row("SELECT fence FROM state", [], |row| row.get(0))?
             }
         };
-        let counted = self.labels.restore(&self.connection)?;
+        let (labels, counted) = Labels::restore(&self.settings, &self.connection)?;
+        self.labels = Some(labels);
         let mut state = self.read_state()?;
         state.counted.introduced = counted.introduced;
         state.counted.names = counted.names;
@@ -243,8 +245,8 @@ impl Ledger {
 
     /// Writes one commit.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
-        let (mut changes, mut undo) = (self.changes(&commit), Undo::default());
-        match self.write(&commit, &mut changes, &mut undo) {
+        let mut changes = self.changes(&commit);
+        match self.write(&commit, &mut changes) {
             Ok((records, pruned)) => {
                 self.committed(commit, records);
                 self.forget(pruned);
@@ -252,7 +254,6 @@ impl Ledger {
                 Ok(changes)
             }
             Err(error) => {
-                self.labels.undo(undo);
                 self.status
                     .send_modify(|status| status.commit_failures += 1);
                 Err(error)
@@ -301,7 +302,6 @@ impl Ledger {
         &mut self,
         commit: &Commit,
         changes: &mut Changes,
-        undo: &mut Undo,
     ) -> Result<(u64, Pruned), LedgerError> {
         let page = self.encode(commit);
         let transaction = begin(&self.connection, self.fence)?;
@@ -314,8 +314,12 @@ impl Ledger {
                 .execute(params![id, name])?;
         }
         write_ids(&transaction, commit)?;
-        let pruned = self.prune_history(&transaction, commit)?;
-        self.labels.count(&transaction, commit, changes, undo)?;
+        let pruned = self.prune(&transaction, commit)?;
+        let mut labels = match self.labels.take() {
+            Some(labels) => labels,
+            None => Labels::restore(&self.settings, &transaction)?.0,
+        };
+        labels.count(&transaction, commit, changes)?;
         add_totals(&transaction, &changes.totals)?;
         if let Some(page) = page.as_ref().filter(|page| page.records() > 0) {
             // A gap alone comes after everything that waits.
@@ -338,9 +342,10 @@ impl Ledger {
                 raw: self.settings.encoder.redact(&entry.raw),
             })
             .collect();
-        dead_letters::insert(&transaction, &unusable)?;
+        let evicted = self.insert_letters(&transaction, &unusable)?;
         transaction.commit()?;
-        self.dead_letters_added(unusable.len());
+        self.labels = Some(labels);
+        self.letters_inserted(unusable.len(), evicted);
         let records = page.map_or(0, |page| page.records().into());
         Ok((records, pruned))
     }
@@ -378,14 +383,9 @@ impl Ledger {
     fn committed(&mut self, commit: Commit, records: u64) {
         let ids = commit.entries.iter().map(|entry| entry.id);
         self.known_mut().extend(ids);
-        let mut prune = false;
         if let Some(tail) = &commit.tail {
             self.held_above = tail.held_above();
-            prune = tail.ranges.is_empty() && tail.reread_at != self.reread_at;
             self.reread_at = tail.reread_at;
-        }
-        if prune && let Err(error) = self.prune() {
-            tracing::warn!(%error, "cannot prune old ids");
         }
         self.update_status(|status| {
             status.commits += 1;

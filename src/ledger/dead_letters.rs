@@ -192,15 +192,46 @@ impl DeadLetters {
 // === impl Ledger ===
 
 impl Ledger {
-    /// After a commit that added `count` dead letters: deletes the oldest if there are too many.
-    pub(super) fn dead_letters_added(&self, count: usize) {
+    /// Adds dead letters to a transaction, and deletes the oldest if there are too many; the newest one always stays. Returns how many were
+    /// deleted.
+    pub(super) fn insert_letters(
+        &self,
+        transaction: &Transaction<'_>,
+        letters: &[DeadLetter],
+    ) -> rusqlite::Result<usize> {
+        if letters.is_empty() {
+            return Ok(0);
+        }
+        for letter in letters {
+            transaction
+                .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+                .execute(params![
+                    micros(util::now()),
+                    micros(letter.arrived_at),
+                    letter.reason.as_str(),
+                    letter.message,
+                    letter.kind as i64,
+                    letter.raw
+                ])?;
+        }
+        let max_bytes = i64::try_from(self.settings.max_size / SHARE).unwrap_or(i64::MAX);
+        transaction
+            .prepare_cached(
+                "DELETE FROM dead_letters WHERE id IN (
+                    SELECT id FROM (
+                        SELECT id, row_number() OVER newest_first AS place,
+                               sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
+                        FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
+                    ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
+            )?
+            .execute(params![self.settings.max_dead_letters, max_bytes])
+    }
+
+    /// After a transaction that added dead letters.
+    pub(super) fn letters_inserted(&self, count: usize, evicted: usize) {
         if count == 0 {
             return;
         }
-        let evicted = self.evict().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot delete the oldest dead letters");
-            0
-        });
         if evicted > 0 {
             tracing::error!(
                 dead_letters = evicted,
@@ -226,21 +257,6 @@ impl Ledger {
                 .send_modify(|status| status.dead_letters = count.cast_unsigned()),
             Err(error) => tracing::debug!(%error, "cannot count the dead letters"),
         }
-    }
-
-    /// Returns how many were deleted; the newest one always stays.
-    fn evict(&self) -> rusqlite::Result<usize> {
-        let max_bytes = i64::try_from(self.settings.max_size / SHARE).unwrap_or(i64::MAX);
-        self.connection
-            .prepare_cached(
-                "DELETE FROM dead_letters WHERE id IN (
-                    SELECT id FROM (
-                        SELECT id, row_number() OVER newest_first AS place,
-                               sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
-                        FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
-                    ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
-            )?
-            .execute(params![self.settings.max_dead_letters, max_bytes])
     }
 
     /// Moves queued letters to the end of the outbox.
@@ -320,24 +336,4 @@ impl Ledger {
         transaction.commit()?;
         Ok(letters.len())
     }
-}
-
-/// Adds dead letters to a transaction.
-pub(super) fn insert(
-    transaction: &Transaction<'_>,
-    letters: &[DeadLetter],
-) -> rusqlite::Result<()> {
-    for letter in letters {
-        transaction
-            .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .execute(params![
-                micros(util::now()),
-                micros(letter.arrived_at),
-                letter.reason.as_str(),
-                letter.message,
-                letter.kind as i64,
-                letter.raw
-            ])?;
-    }
-    Ok(())
 }

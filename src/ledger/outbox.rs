@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::commit::{Ledger, add_totals};
-use super::dead_letters::{self, DeadLetter, DeadReason};
+use super::dead_letters::{DeadLetter, DeadReason};
 use super::types::{Gap, GapReason, RecordKind};
 use super::{LedgerError, micros, timestamp};
 use crate::util;
@@ -363,10 +363,10 @@ impl Ledger {
             self.open_page = None;
         }
         match &result {
-            Ok(()) => {
+            Ok(evicted) => {
                 let left = settled.records.len();
                 if settled.rejected.is_some() {
-                    self.dead_letters_added(left);
+                    self.letters_inserted(left, *evicted);
                 }
                 self.update_status(|status| {
                     status.commits += 1;
@@ -378,10 +378,11 @@ impl Ledger {
                 .status
                 .send_modify(|status| status.commit_failures += 1),
         }
-        result
+        result.map(drop)
     }
 
-    fn write_settled(&self, settled: &Settled) -> Result<(), LedgerError> {
+    /// Returns how many dead letters were deleted to make room.
+    fn write_settled(&self, settled: &Settled) -> Result<usize, LedgerError> {
         let transaction = self.begin()?;
         let pages = settled
             .records
@@ -401,6 +402,7 @@ impl Ledger {
                 .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= ?2")?
                 .execute(position)?;
         }
+        let mut evicted = 0;
         if let Some((reason, message)) = &settled.rejected {
             let letters: Vec<DeadLetter> = settled
                 .records
@@ -416,10 +418,10 @@ impl Ledger {
                     }
                 })
                 .collect();
-            dead_letters::insert(&transaction, &letters)?;
+            evicted = self.insert_letters(&transaction, &letters)?;
         }
         transaction.commit()?;
-        Ok(())
+        Ok(evicted)
     }
 }
 
