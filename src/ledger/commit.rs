@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::dead_letters::{DeadLetter, DeadReason};
 use super::open::{self, OpenError, StatePath};
-use super::outbox::{self, PageWriter, RawRecord};
+use super::outbox::{self, PageWriter};
 use super::prune::Pruned;
 use super::series::Labels;
 use super::tail_state::TailState;
@@ -327,7 +327,7 @@ impl Ledger {
                 0 => outbox::end(&transaction)?,
                 place => place,
             };
-            page.write(&transaction, place, commit.arrived_at)?;
+            page.write(&transaction, place)?;
         }
         let unusable: Vec<DeadLetter> = commit
             .entries
@@ -354,27 +354,14 @@ impl Ledger {
         if !self.settings.outbox {
             return None;
         }
-        let encoder = &*self.settings.encoder;
-        let json = commit.entries.iter().map(|entry| entry.raw.len());
-        let mut page = PageWriter::for_json(json.sum());
-        let mut push = |kind, json: &str| {
-            page.push(
-                encoder,
-                &RawRecord {
-                    kind,
-                    json,
-                    arrived_at: commit.arrived_at,
-                    trace: commit.trace,
-                },
-            );
-        };
+        let mut page = PageWriter::new(&self.settings, commit.arrived_at, commit.trace);
         for entry in &commit.entries {
             if entry.is_taken() && entry.event.is_ok() {
-                push(RecordKind::Entry, &entry.raw);
+                page.push(RecordKind::Entry, &entry.raw);
             }
         }
         for gap in &commit.gaps {
-            push(RecordKind::Gap, &gap.to_json(commit.server_time));
+            page.push(RecordKind::Gap, &gap.to_json(commit.server_time));
         }
         Some(page)
     }
