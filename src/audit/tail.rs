@@ -233,10 +233,11 @@ impl Tail {
         if full != self.metrics.audit.is_paused() {
             if full {
                 tracing::warn!(
-                    "the state file is full of log records that the collector has not accepted; the audit loop pauses"
+                    "the state file is full: the collector has not accepted the log records in it, or a reader prevents WAL truncation; the audit loop pauses"
                 );
             } else {
-                tracing::info!("the state file has room again; the audit loop continues");
+                // While a full file drains, it is full again after a few pages.
+                tracing::debug!("the state file has room again; the audit loop continues");
             }
             self.metrics.audit.paused(full);
         }

@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Failure, print, printed};
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
-use crate::ledger::{DeadLetters, DeadReason, Selection, StatePath, StoredLetter};
+use crate::ledger::{DeadLetters, DeadReason, StatePath, StoredLetter};
 use crate::util::one_line;
 
 /// The maximum length of a message in the table, in characters.
@@ -108,13 +108,11 @@ fn reason() -> impl clap::builder::TypedValueParser<Value = DeadReason> {
         .try_map(|word| DeadReason::parse(&word).ok_or("unknown reason"))
 }
 
-/// Returns the selection. A number that does not exist is an error, so that a typing error does not go unnoticed.
-fn select(letters: &DeadLetters, mut args: ChangeArgs) -> Result<Selection, Failure> {
-    if let Some(reason) = args.reason {
-        return Ok(Selection::Reason(reason));
-    }
-    if args.all {
-        return Ok(Selection::All);
+/// Returns the numbers. One that does not exist is an error, so that a typing error does not go unnoticed.
+fn select(letters: &DeadLetters, mut args: ChangeArgs) -> Result<Vec<i64>, Failure> {
+    let existing = letters.ids(args.reason)?;
+    if args.all || args.reason.is_some() {
+        return Ok(existing);
     }
     if args.ids.is_empty() {
         return Err(Failure::in_settings(
@@ -123,20 +121,18 @@ fn select(letters: &DeadLetters, mut args: ChangeArgs) -> Result<Selection, Fail
     }
     args.ids.sort_unstable();
     args.ids.dedup();
-    let asked = args.ids.len();
-    let selection = Selection::Ids(args.ids);
-    let found = letters.ids(&selection)?.len();
+    let exists = |id: &&i64| existing.binary_search(id).is_ok();
+    let (asked, found) = (args.ids.len(), args.ids.iter().filter(exists).count());
     if found < asked {
         return Err(Failure::in_settings(format!(
             "only {found} of these {asked} numbers exist, so nothing was changed; see `orgdata-exporter dead-letters list`"
         )));
     }
-    Ok(selection)
+    Ok(args.ids)
 }
 
 fn list(letters: &DeadLetters, args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let selection = args.reason.map_or(Selection::All, Selection::Reason);
-    let ids = letters.ids(&selection)?;
+    let ids = letters.ids(args.reason)?;
     let mut result = match args.format {
         Format::Table if ids.is_empty() => writeln!(out, "There are no dead letters."),
         Format::Table => writeln!(

@@ -11,11 +11,11 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
-use super::dead_letters::{self, DeadLetter, DeadReason};
+use super::dead_letters::{DeadLetter, DeadReason};
 use super::open::{self, Claim, OpenError, StatePath};
-use super::outbox::{self, PageWriter, RawRecord};
+use super::outbox::{self, PageWriter};
 use super::prune::Pruned;
-use super::series::{Labels, Undo};
+use super::series::Labels;
 use super::tail_state::TailState;
 use super::types::{Commit, Disposition, EventId, EventIds, NewEntry, RecordKind};
 use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
@@ -52,7 +52,8 @@ pub(super) struct Ledger {
     lock: Option<std::fs::File>,
     pub(super) settings: Settings,
     pub(super) known: Arc<RwLock<EventIds>>,
-    labels: Labels,
+    /// `None` after a transaction that failed: the next one reads them again.
+    labels: Option<Labels>,
     pub(super) status: watch::Sender<Status>,
     pub(super) size: Arc<Size>,
     /// Records at places above this one wait until their range is closed or released.
@@ -109,7 +110,7 @@ impl Ledger {
         let mut ledger = Self {
             connection,
             lock: None,
-            labels: Labels::new(&settings),
+            labels: None,
             size: Arc::new(Size::new(&settings)),
             settings,
             known: Arc::default(),
@@ -143,7 +144,8 @@ impl Ledger {
                     .query_row("SELECT fence FROM state", [], |row| row.get(0))?
             }
         };
-        let counted = self.labels.restore(&self.connection)?;
+        let (labels, counted) = Labels::restore(&self.settings, &self.connection)?;
+        self.labels = Some(labels);
         let mut state = self.read_state()?;
         state.counted.introduced = counted.introduced;
         state.counted.names = counted.names;
@@ -221,8 +223,8 @@ impl Ledger {
 
     /// Writes one commit.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
-        let (mut changes, mut undo) = (self.changes(&commit), Undo::default());
-        match self.write(&commit, &mut changes, &mut undo) {
+        let mut changes = self.changes(&commit);
+        match self.write(&commit, &mut changes) {
             Ok((records, pruned)) => {
                 self.committed(commit, records);
                 self.forget(pruned);
@@ -230,7 +232,6 @@ impl Ledger {
                 Ok(changes)
             }
             Err(error) => {
-                self.labels.undo(undo);
                 self.status
                     .send_modify(|status| status.commit_failures += 1);
                 Err(error)
@@ -279,7 +280,6 @@ impl Ledger {
         &mut self,
         commit: &Commit,
         changes: &mut Changes,
-        undo: &mut Undo,
     ) -> Result<(u64, Pruned), LedgerError> {
         let page = self.encode(commit);
         let transaction = begin(&self.connection, self.fence)?;
@@ -292,8 +292,12 @@ impl Ledger {
                 .execute(params![id, name])?;
         }
         write_ids(&transaction, commit)?;
-        let pruned = self.prune_history(&transaction, commit)?;
-        self.labels.count(&transaction, commit, changes, undo)?;
+        let pruned = self.prune(&transaction, commit)?;
+        let mut labels = match self.labels.take() {
+            Some(labels) => labels,
+            None => Labels::restore(&self.settings, &transaction)?.0,
+        };
+        labels.count(&transaction, commit, changes)?;
         add_totals(&transaction, &changes.totals)?;
         if let Some(page) = page.as_ref().filter(|page| page.records() > 0) {
             // A gap alone comes after everything that waits.
@@ -301,7 +305,7 @@ impl Ledger {
                 0 => outbox::end(&transaction)?,
                 place => place,
             };
-            page.write(&transaction, place, commit.arrived_at)?;
+            page.write(&transaction, place)?;
         }
         let unusable: Vec<DeadLetter> = commit
             .entries
@@ -316,9 +320,10 @@ impl Ledger {
                 raw: self.settings.encoder.redact(&entry.raw),
             })
             .collect();
-        dead_letters::insert(&transaction, &unusable)?;
+        let evicted = self.insert_letters(&transaction, &unusable)?;
         transaction.commit()?;
-        self.dead_letters_added(unusable.len());
+        self.labels = Some(labels);
+        self.letters_inserted(unusable.len(), evicted);
         let records = page.map_or(0, |page| page.records().into());
         Ok((records, pruned))
     }
@@ -327,27 +332,14 @@ impl Ledger {
         if !self.settings.outbox {
             return None;
         }
-        let encoder = &*self.settings.encoder;
-        let json = commit.entries.iter().map(|entry| entry.raw.len());
-        let mut page = PageWriter::for_json(json.sum());
-        let mut push = |kind, json: &str| {
-            page.push(
-                encoder,
-                &RawRecord {
-                    kind,
-                    json,
-                    arrived_at: commit.arrived_at,
-                    trace: commit.trace,
-                },
-            );
-        };
+        let mut page = PageWriter::new(&self.settings, commit.arrived_at, commit.trace);
         for entry in &commit.entries {
             if entry.is_taken() && entry.event.is_ok() {
-                push(RecordKind::Entry, &entry.raw);
+                page.push(RecordKind::Entry, &entry.raw);
             }
         }
         for gap in &commit.gaps {
-            push(RecordKind::Gap, &gap.to_json(commit.server_time));
+            page.push(RecordKind::Gap, &gap.to_json(commit.server_time));
         }
         Some(page)
     }
@@ -356,14 +348,9 @@ impl Ledger {
     fn committed(&mut self, commit: Commit, records: u64) {
         let ids = commit.entries.iter().map(|entry| entry.id);
         self.known_mut().extend(ids);
-        let mut prune = false;
         if let Some(tail) = &commit.tail {
             self.held_above = tail.held_above();
-            prune = tail.ranges.is_empty() && tail.reread_at != self.reread_at;
             self.reread_at = tail.reread_at;
-        }
-        if prune && let Err(error) = self.prune() {
-            tracing::warn!(%error, "cannot prune old ids");
         }
         self.update_status(|status| {
             status.commits += 1;

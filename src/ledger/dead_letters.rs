@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 
 use super::commit::Ledger;
 use super::open::{OpenError, open_beside};
-use super::outbox::{self, PageWriter, RawRecord};
+use super::outbox::{self, PageWriter};
 use super::types::RecordKind;
 use super::{LedgerError, micros, timestamp};
 use crate::util::{self, labels};
@@ -68,41 +68,11 @@ pub struct StoredLetter {
     pub queued: bool,
 }
 
-/// A choice of dead letters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selection {
-    /// All of them.
-    All,
-    /// Those with these numbers.
-    Ids(Vec<i64>),
-    /// Those with this reason.
-    Reason(DeadReason),
-}
-
 /// The dead letters of a state file that another process may have open.
 #[derive(Debug)]
 pub struct DeadLetters {
     connection: Connection,
     path: PathBuf,
-}
-
-// === impl Selection ===
-
-impl Selection {
-    /// Returns an SQL condition and its values.
-    fn condition(&self) -> (String, Vec<rusqlite::types::Value>) {
-        match self {
-            Self::All => ("1".to_owned(), Vec::new()),
-            Self::Reason(reason) => (
-                "reason = ?".to_owned(),
-                vec![reason.as_str().to_owned().into()],
-            ),
-            Self::Ids(ids) => (
-                format!("id IN ({})", vec!["?"; ids.len()].join(",")),
-                ids.iter().map(|id| (*id).into()).collect(),
-            ),
-        }
-    }
 }
 
 // === impl DeadLetters ===
@@ -119,16 +89,15 @@ impl DeadLetters {
         })
     }
 
-    /// Returns the numbers of the selected letters, oldest first.
+    /// Returns the numbers of the letters with this reason, or of all, oldest first.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn ids(&self, selection: &Selection) -> Result<Vec<i64>, OpenError> {
-        let (condition, values) = selection.condition();
-        let sql = format!("SELECT id FROM dead_letters WHERE {condition} ORDER BY id");
+    pub fn ids(&self, reason: Option<DeadReason>) -> Result<Vec<i64>, OpenError> {
+        const SQL: &str = "SELECT id FROM dead_letters WHERE ?1 IS NULL OR reason = ?1 ORDER BY id";
         self.guard(|connection| {
-            let mut ids = connection.prepare(&sql)?;
-            ids.query_map(params_from_iter(values), |row| row.get(0))?
+            let mut ids = connection.prepare(SQL)?;
+            ids.query_map([reason.map(DeadReason::as_str)], |row| row.get(0))?
                 .collect()
         })
     }
@@ -158,29 +127,31 @@ impl DeadLetters {
         self.guard(|connection| connection.query_row(SQL, [id], read).optional())
     }
 
-    /// Queues the selected letters to be sent again; a running exporter does so within seconds. Returns how many.
+    /// Queues the letters with these numbers to be sent again; a running exporter does so within seconds. Returns how many exist.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn replay(&self, selection: &Selection) -> Result<usize, OpenError> {
-        self.change("UPDATE dead_letters SET queued = 1", selection)
+    pub fn replay(&self, ids: &[i64]) -> Result<usize, OpenError> {
+        self.change("UPDATE dead_letters SET queued = 1 WHERE id = ?1", ids)
     }
 
-    /// Deletes the selected letters. Returns how many.
+    /// Deletes the letters with these numbers. Returns how many existed.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn drop_letters(&self, selection: &Selection) -> Result<usize, OpenError> {
-        self.change("DELETE FROM dead_letters", selection)
+    pub fn drop_letters(&self, ids: &[i64]) -> Result<usize, OpenError> {
+        self.change("DELETE FROM dead_letters WHERE id = ?1", ids)
     }
 
-    fn change(&self, statement: &str, selection: &Selection) -> Result<usize, OpenError> {
-        let (condition, values) = selection.condition();
+    fn change(&self, sql: &str, ids: &[i64]) -> Result<usize, OpenError> {
         self.guard(|connection| {
-            connection.execute(
-                &format!("{statement} WHERE {condition}"),
-                params_from_iter(values),
-            )
+            let transaction = connection.unchecked_transaction()?;
+            let mut change = transaction.prepare(sql)?;
+            let changed = ids.iter().map(|id| change.execute([id]));
+            let changed = changed.sum::<rusqlite::Result<usize>>()?;
+            drop(change);
+            transaction.commit()?;
+            Ok(changed)
         })
     }
 
@@ -192,15 +163,46 @@ impl DeadLetters {
 // === impl Ledger ===
 
 impl Ledger {
-    /// After a commit that added `count` dead letters: deletes the oldest if there are too many.
-    pub(super) fn dead_letters_added(&self, count: usize) {
+    /// Adds dead letters to a transaction, and deletes the oldest if there are too many; the newest one always stays. Returns how many were
+    /// deleted.
+    pub(super) fn insert_letters(
+        &self,
+        transaction: &Transaction<'_>,
+        letters: &[DeadLetter],
+    ) -> rusqlite::Result<usize> {
+        if letters.is_empty() {
+            return Ok(0);
+        }
+        for letter in letters {
+            transaction
+                .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+                .execute(params![
+                    micros(util::now()),
+                    micros(letter.arrived_at),
+                    letter.reason.as_str(),
+                    letter.message,
+                    letter.kind as i64,
+                    letter.raw
+                ])?;
+        }
+        let max_bytes = i64::try_from(self.settings.max_size / SHARE).unwrap_or(i64::MAX);
+        transaction
+            .prepare_cached(
+                "DELETE FROM dead_letters WHERE id IN (
+                    SELECT id FROM (
+                        SELECT id, row_number() OVER newest_first AS place,
+                               sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
+                        FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
+                    ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
+            )?
+            .execute(params![self.settings.max_dead_letters, max_bytes])
+    }
+
+    /// After a transaction that added dead letters.
+    pub(super) fn letters_inserted(&self, count: usize, evicted: usize) {
         if count == 0 {
             return;
         }
-        let evicted = self.evict().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot delete the oldest dead letters");
-            0
-        });
         if evicted > 0 {
             tracing::error!(
                 dead_letters = evicted,
@@ -226,21 +228,6 @@ impl Ledger {
                 .send_modify(|status| status.dead_letters = count.cast_unsigned()),
             Err(error) => tracing::debug!(%error, "cannot count the dead letters"),
         }
-    }
-
-    /// Returns how many were deleted; the newest one always stays.
-    fn evict(&self) -> rusqlite::Result<usize> {
-        let max_bytes = i64::try_from(self.settings.max_size / SHARE).unwrap_or(i64::MAX);
-        self.connection
-            .prepare_cached(
-                "DELETE FROM dead_letters WHERE id IN (
-                    SELECT id FROM (
-                        SELECT id, row_number() OVER newest_first AS place,
-                               sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
-                        FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
-                    ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
-            )?
-            .execute(params![self.settings.max_dead_letters, max_bytes])
     }
 
     /// Moves queued letters to the end of the outbox.
@@ -303,41 +290,13 @@ impl Ledger {
         // A page has one time of arrival.
         for page in letters.chunk_by(|(one, ..), (other, ..)| one == other) {
             let arrived_at = timestamp(page[0].0);
-            let mut writer = PageWriter::default();
+            let mut writer = PageWriter::new(&self.settings, arrived_at, None);
             for (_, kind, json) in page {
-                writer.push(
-                    &*self.settings.encoder,
-                    &RawRecord {
-                        kind: RecordKind::from_code(*kind),
-                        json,
-                        arrived_at,
-                        trace: None,
-                    },
-                );
+                writer.push(RecordKind::from_code(*kind), json);
             }
-            writer.write(&transaction, outbox::end(&transaction)?, arrived_at)?;
+            writer.write(&transaction, outbox::end(&transaction)?)?;
         }
         transaction.commit()?;
         Ok(letters.len())
     }
-}
-
-/// Adds dead letters to a transaction.
-pub(super) fn insert(
-    transaction: &Transaction<'_>,
-    letters: &[DeadLetter],
-) -> rusqlite::Result<()> {
-    for letter in letters {
-        transaction
-            .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .execute(params![
-                micros(util::now()),
-                micros(letter.arrived_at),
-                letter.reason.as_str(),
-                letter.message,
-                letter.kind as i64,
-                letter.raw
-            ])?;
-    }
-    Ok(())
 }

@@ -677,3 +677,28 @@ async fn damage_found_while_running_sets_the_file_aside_and_counts_nothing_twice
     world.page(300_000, 10).await;
     assert_eq!((world.counted(), world.backlog()), (10, 10));
 }
+
+#[tokio::test]
+async fn damage_among_old_ids_is_found_when_they_are_deleted() {
+    let mut world = World::with(|settings| settings.outbox = false);
+    for number in 0..40 {
+        world.page(1 + number * 100, 100).await;
+    }
+    world.restart();
+    let mut file = std::fs::read(world.path()).unwrap();
+    let id = entry(1, Timestamp::MIN).id.0.to_le_bytes();
+    // The first copy is left over from when the table was one page.
+    let found = file.windows(8).rposition(|bytes| bytes == id).unwrap();
+    let start = found / 4096 * 4096;
+    file[start..start + 4096].fill(0x5a);
+    std::fs::write(world.path(), &file).unwrap();
+    // After a change by another program, SQLite reads everything again.
+    let sql = "UPDATE state SET newest_at = 0";
+    world.other().execute(sql, []).unwrap();
+    world.page(10_000, 1).await;
+    let now = Timestamp::now();
+    world.tail.reread_at = Some(now);
+    let error = world.commit(page(10_001, 1, now)).await.unwrap_err();
+    assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
+    world.ledger().damaged().await;
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::audit::{Settings, Start, Tail};
-use crate::ledger::{Commit, DeadLetters, EventId, LedgerHandle, Selection, Settled, StatePath};
+use crate::ledger::{Commit, DeadLetters, EventId, LedgerHandle, Settled, StatePath};
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::simulator::{Config, Simulator};
@@ -163,7 +163,7 @@ async fn everything_in_an_old_file_stays() {
         let ids = settings::entries(&batch);
         assert_eq!(ids.last().map(String::as_str), Some(r#"{"id":"again"}"#));
         let letters = DeadLetters::open(&path).unwrap();
-        let ids = letters.ids(&Selection::All).unwrap();
+        let ids = letters.ids(None).unwrap();
         let left = ids.iter().map(|id| letters.letter(*id).unwrap().unwrap());
         let left: Vec<String> = left.map(|stored| stored.letter.raw).collect();
         assert_eq!(left, [r#"{"id":"dead"}"#]);

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use commit::LedgerState;
-pub use dead_letters::{DeadLetter, DeadLetters, DeadReason, Selection, StoredLetter};
+pub use dead_letters::{DeadLetter, DeadLetters, DeadReason, StoredLetter};
 pub use look::{Content, Look, Summary};
 pub use open::{OpenError, StatePath};
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};

@@ -4,14 +4,16 @@
 //! deleted when all of its records are delivered or rejected, and otherwise remembers how many were. While a range is
 //! open, rows above its lowest place wait, so that records leave in order of creation.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::commit::{Ledger, add_totals};
-use super::dead_letters::{self, DeadLetter, DeadReason};
+use super::dead_letters::{DeadLetter, DeadReason};
 use super::types::{Gap, GapReason, RecordKind};
-use super::{LedgerError, micros, timestamp};
+use super::{LedgerError, Settings, micros, timestamp};
 use crate::util;
 use crate::util::changes::{Total, TraceContext};
 
@@ -82,8 +84,10 @@ pub struct Settled {
 }
 
 /// The records of one page.
-#[derive(Debug, Default)]
 pub(super) struct PageWriter {
+    encoder: Arc<dyn Encode>,
+    arrived_at: Timestamp,
+    trace: Option<TraceContext>,
     bytes: Vec<u8>,
     records: u32,
 }
@@ -98,16 +102,28 @@ struct DamagedPage {
 // === impl PageWriter ===
 
 impl PageWriter {
-    /// Returns a writer with room for the records of so many bytes of JSON, which take a little more than that.
-    pub(super) fn for_json(bytes: usize) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        arrived_at: Timestamp,
+        trace: Option<TraceContext>,
+    ) -> Self {
         Self {
-            bytes: Vec::with_capacity(bytes + bytes / 2),
+            encoder: settings.encoder.clone(),
+            arrived_at,
+            trace,
+            bytes: Vec::new(),
             records: 0,
         }
     }
 
-    pub(super) fn push(&mut self, encoder: &dyn Encode, record: &RawRecord<'_>) {
-        encoder.encode(record, &mut self.bytes);
+    pub(super) fn push(&mut self, kind: RecordKind, json: &str) {
+        let record = RawRecord {
+            kind,
+            json,
+            arrived_at: self.arrived_at,
+            trace: self.trace,
+        };
+        self.encoder.encode(&record, &mut self.bytes);
         self.records += 1;
     }
 
@@ -115,19 +131,14 @@ impl PageWriter {
         self.records
     }
 
-    pub(super) fn write(
-        &self,
-        transaction: &Transaction<'_>,
-        place: i64,
-        arrived_at: Timestamp,
-    ) -> rusqlite::Result<()> {
+    pub(super) fn write(&self, transaction: &Transaction<'_>, place: i64) -> rusqlite::Result<()> {
         transaction
             .prepare_cached(
                 "INSERT INTO outbox (page, arrived, records, block) VALUES (?1, ?2, ?3, ?4)",
             )?
             .execute(params![
                 place,
-                micros(arrived_at),
+                micros(self.arrived_at),
                 self.records,
                 lz4_flex::compress_prepend_size(&self.bytes)
             ])?;
@@ -329,17 +340,9 @@ impl Ledger {
             ),
         };
         let now = util::now();
-        let mut page = PageWriter::default();
-        page.push(
-            &*self.settings.encoder,
-            &RawRecord {
-                kind: RecordKind::Gap,
-                json: &gap.to_json(now),
-                arrived_at: now,
-                trace: None,
-            },
-        );
-        page.write(&transaction, end(&transaction)?, now)?;
+        let mut page = PageWriter::new(&self.settings, now, None);
+        page.push(RecordKind::Gap, &gap.to_json(now));
+        page.write(&transaction, end(&transaction)?)?;
         add_totals(&transaction, &[(Total::Gaps, 1)])?;
         transaction.commit()?;
         tracing::error!(
@@ -363,10 +366,10 @@ impl Ledger {
             self.open_page = None;
         }
         match &result {
-            Ok(()) => {
+            Ok(evicted) => {
                 let left = settled.records.len();
                 if settled.rejected.is_some() {
-                    self.dead_letters_added(left);
+                    self.letters_inserted(left, *evicted);
                 }
                 self.update_status(|status| {
                     status.commits += 1;
@@ -378,10 +381,11 @@ impl Ledger {
                 .status
                 .send_modify(|status| status.commit_failures += 1),
         }
-        result
+        result.map(drop)
     }
 
-    fn write_settled(&self, settled: &Settled) -> Result<(), LedgerError> {
+    /// Returns how many dead letters were deleted to make room.
+    fn write_settled(&self, settled: &Settled) -> Result<usize, LedgerError> {
         let transaction = self.begin()?;
         let pages = settled
             .records
@@ -401,6 +405,7 @@ impl Ledger {
                 .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= ?2")?
                 .execute(position)?;
         }
+        let mut evicted = 0;
         if let Some((reason, message)) = &settled.rejected {
             let letters: Vec<DeadLetter> = settled
                 .records
@@ -416,10 +421,10 @@ impl Ledger {
                     }
                 })
                 .collect();
-            dead_letters::insert(&transaction, &letters)?;
+            evicted = self.insert_letters(&transaction, &letters)?;
         }
         transaction.commit()?;
-        Ok(())
+        Ok(evicted)
     }
 }
 

@@ -32,40 +32,32 @@ impl Ledger {
         micros(reread_at.checked_sub(window).unwrap_or(Timestamp::MIN))
     }
 
-    /// Deletes ids that no re-read can meet again: older than its window, and not at the top of the listing.
-    pub(super) fn prune(&mut self) -> rusqlite::Result<()> {
-        let Some(reread_at) = self.reread_at else {
-            return Ok(());
-        };
-        let top: Option<i64> = self
-            .connection
-            .prepare_cached(
-                "SELECT place FROM (SELECT place, sum(length(ids) / 8) OVER (ORDER BY place DESC) AS ids FROM pages WHERE top = 1)
-                 WHERE ids >= ?1 ORDER BY place DESC LIMIT 1",
-            )?
-            .query_row([MIN_IDS], |row| row.get(0))
-            .optional()?;
-        let transaction = self.connection.unchecked_transaction()?;
-        let pruned = delete_ids(
-            &transaction,
-            "at < ?1 AND newest < ?1 AND (top = 0 OR place < ?2)",
-            (self.cutoff(reread_at), top.unwrap_or(i64::MIN)),
-        )?;
-        transaction.commit()?;
-        if !pruned.ids.is_empty() {
-            self.forget(pruned);
-            self.known_mut().shrink_to_fit();
-        }
-        Ok(())
-    }
-
-    /// Deletes ids in the middle of a history that is being read, so that a long one takes no more memory than a short one. A re-read may
-    /// meet its first pages, and an inclusive cursor the last ones.
-    pub(super) fn prune_history(
+    /// Deletes ids that no re-read can meet again: older than its window, and not at the top of the listing. While a long history is
+    /// read, deletes the ids in its middle, so that it takes no more memory than a short one: a re-read may meet its first pages, and an
+    /// inclusive cursor the last ones.
+    pub(super) fn prune(
         &self,
         transaction: &Transaction<'_>,
         commit: &Commit,
     ) -> rusqlite::Result<Pruned> {
+        let tail = commit.tail.as_ref();
+        let reread_at = tail
+            .filter(|tail| tail.ranges.is_empty())
+            .and_then(|tail| tail.reread_at);
+        if let Some(reread_at) = reread_at.filter(|at| Some(*at) != self.reread_at) {
+            let top: Option<i64> = transaction
+                .prepare_cached(
+                    "SELECT place FROM (SELECT place, sum(length(ids) / 8) OVER (ORDER BY place DESC) AS ids FROM pages WHERE top = 1)
+                     WHERE ids >= ?1 ORDER BY place DESC LIMIT 1",
+                )?
+                .query_row([MIN_IDS], |row| row.get(0))
+                .optional()?;
+            return delete_ids(
+                transaction,
+                "at < ?1 AND newest < ?1 AND (top = 0 OR place < ?2)",
+                (self.cutoff(reread_at), top.unwrap_or(i64::MIN)),
+            );
+        }
         // The number of pages that were read, less than a stride for a range.
         let read = STRIDE - commit.place.rem_euclid(STRIDE);
         let is_long = !commit.top && (2 * MIN_PAGES + 1..STRIDE).contains(&read);
@@ -86,6 +78,7 @@ impl Ledger {
         for id in pruned.ids {
             known.remove(&id);
         }
+        known.shrink_to_fit();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Under which label an event is counted. What was counted under a label stays there.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -61,13 +62,6 @@ pub(super) struct Labels {
     none_idle_at: Option<Timestamp>,
 }
 
-/// What a transaction changed in [`Labels`], to be undone if it fails.
-#[derive(Debug, Default)]
-pub(super) struct Undo {
-    added: Vec<Arc<str>>,
-    removed: Vec<(Arc<str>, Timestamp)>,
-}
-
 // === impl ActorLabel ===
 
 impl ActorLabel {
@@ -105,8 +99,12 @@ impl ActorLabel {
 // === impl Labels ===
 
 impl Labels {
-    pub(super) fn new(settings: &Settings) -> Self {
-        Self {
+    /// Reads the series of an earlier transaction or process: the most recently active actors, and all activity types.
+    pub(super) fn restore(
+        settings: &Settings,
+        connection: &Connection,
+    ) -> rusqlite::Result<(Self, Changes)> {
+        let mut labels = Self {
             scheme: settings.actor_label.scheme(),
             actor_label: settings.actor_label.clone(),
             max_actors: settings.max_actors,
@@ -117,36 +115,32 @@ impl Labels {
             actors: HashMap::new(),
             activity_types: HashSet::new(),
             none_idle_at: None,
-        }
-    }
-
-    /// Reads the series of an earlier process: the most recently active actors, and all activity types.
-    pub(super) fn restore(&mut self, connection: &Connection) -> rusqlite::Result<Changes> {
+        };
         let mut changes = Changes::default();
+        // Earlier builds stored a name with labels of every kind.
         let mut actors = connection.prepare(
-            "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
+            "SELECT actor, CASE scheme WHEN 'id' THEN name END, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
         )?;
-        let mut rows = actors.query(params![self.scheme, to_i64(self.max_actors)])?;
+        let mut rows = actors.query(params![labels.scheme, to_i64(labels.max_actors)])?;
         while let Some(row) = rows.next()? {
             let (actor, name): (String, Option<String>) = (row.get(0)?, row.get(1)?);
             let (actor, last_at): (Arc<str>, _) = (actor.into(), timestamp(row.get(2)?));
-            if let (Some(name), "id") = (name, self.scheme.as_str()) {
-                changes.names.push((actor.clone(), label_value(&name)));
-            }
-            self.actors.insert(actor, last_at);
+            let name = name.map(|name| (actor.clone(), label_value(&name)));
+            changes.names.extend(name);
+            labels.actors.insert(actor, last_at);
         }
         let mut events = connection.prepare(
             "SELECT activity_type, actor, count FROM events WHERE scheme = ?1 ORDER BY activity_type, actor",
         )?;
-        let mut rows = events.query([&self.scheme])?;
+        let mut rows = events.query([&labels.scheme])?;
         while let Some(row) = rows.next()? {
             let (activity_type, actor): (String, String) = (row.get(0)?, row.get(1)?);
             let activity_type: Arc<str> = activity_type.into();
-            let is_shown = self.actors.contains_key(actor.as_str()) || is_reserved(&actor);
+            let is_shown = labels.actors.contains_key(actor.as_str()) || is_reserved(&actor);
             // Also types of actors without a series: they are introduced when the actor comes back.
-            let is_known = &*activity_type == OTHER_ACTORS || self.learn(&activity_type);
+            let is_known = &*activity_type == OTHER_ACTORS || labels.learn(&activity_type);
             if is_shown && is_known {
-                let actor = (self.scheme != "none").then(|| actor.into());
+                let actor = (labels.scheme != "none").then(|| actor.into());
                 let count: i64 = row.get(2)?;
                 let series = EventLabels {
                     activity_type,
@@ -155,15 +149,7 @@ impl Labels {
                 changes.introduced.push((series, count.cast_unsigned()));
             }
         }
-        Ok(changes)
-    }
-
-    /// Undoes the changes of a transaction that failed.
-    pub(super) fn undo(&mut self, undo: Undo) {
-        for actor in undo.added {
-            self.actors.remove(&actor);
-        }
-        self.actors.extend(undo.removed);
+        Ok((labels, changes))
     }
 
     /// Adds the events of a commit to the counts. A series seen for the first time is introduced with its stored value.
@@ -172,21 +158,24 @@ impl Labels {
         transaction: &Transaction<'_>,
         commit: &Commit,
         changes: &mut Changes,
-        undo: &mut Undo,
     ) -> rusqlite::Result<()> {
         let now = commit.server_time;
+        let keeps_names = matches!(self.actor_label, ActorLabel::Id);
         let mut counts: BTreeMap<EventLabels, u64> = BTreeMap::new();
         let mut names: BTreeMap<Arc<str>, Option<String>> = BTreeMap::new();
-        let mut folded = 0;
+        let (mut folded, mut may_be_new) = (0, false);
         for (event, is_late, number) in alike(commit) {
             let actor = match (self.actor_label.label(event.actor.as_ref()), &event.actor) {
                 (Some(label), Some(actor)) if !is_reserved(&label) => {
-                    match self.slot(transaction, &label, now, changes, undo)? {
+                    may_be_new |= !self.actors.contains_key(label.as_str());
+                    match self.slot(transaction, &label, now, changes)? {
                         Some(label) => {
                             let name = names.entry(label.clone()).or_default();
                             // A late entry may have an old name.
-                            let current = actor.name.as_deref().filter(|_| !is_late);
-                            if let Some(current) = current {
+                            if keeps_names
+                                && !is_late
+                                && let Some(current) = &actor.name
+                            {
                                 *name = Some(label_value(current));
                             }
                             Some(label)
@@ -212,9 +201,7 @@ impl Labels {
         )?;
         for (actor, name) in names {
             upsert.execute(params![self.scheme, &*actor, name, micros(now)])?;
-            if let (Some(name), "id") = (name, self.scheme.as_str()) {
-                changes.names.push((actor, name));
-            }
+            changes.names.extend(name.map(|name| (actor, name)));
         }
         let mut upsert = transaction.prepare_cached(
             "INSERT INTO events (scheme, activity_type, actor, count) VALUES (?1, ?2, ?3, ?4)
@@ -236,7 +223,7 @@ impl Labels {
             .introduced
             .extend(counts.keys().map(|series| (series.clone(), 0)));
         changes.events.extend(counts);
-        if !undo.added.is_empty() {
+        if may_be_new {
             self.forget(transaction)?;
         }
         Ok(())
@@ -249,32 +236,32 @@ impl Labels {
         label: &str,
         now: Timestamp,
         changes: &mut Changes,
-        undo: &mut Undo,
     ) -> rusqlite::Result<Option<Arc<str>>> {
-        if let Some((label, _)) = self.actors.get_key_value(label) {
-            let label = label.clone();
-            self.actors.insert(label.clone(), now);
+        if let Some((label, last_at)) = self.actors.get_key_value(label) {
+            let (label, last_at) = (label.clone(), now.max(*last_at));
+            self.actors.insert(label.clone(), last_at);
             return Ok(Some(label));
         }
         if self.actors.len() >= self.max_actors {
             if self.none_idle_at == Some(now) {
                 return Ok(None);
             }
-            let longest_idle = self.actors.iter().min_by_key(|(_, last_at)| **last_at);
-            let Some((idle, last_at)) = longest_idle
+            // Of several, the one that `restore` would leave out.
+            let longest_idle = self.actors.iter();
+            let longest_idle =
+                longest_idle.min_by_key(|&(actor, last_at)| (last_at, Reverse(actor)));
+            let Some(idle) = longest_idle
                 .filter(|(_, last_at)| now.duration_since(**last_at) > self.idle)
-                .map(|(actor, last_at)| (actor.clone(), *last_at))
+                .map(|(actor, _)| actor.clone())
             else {
                 self.none_idle_at = Some(now);
                 return Ok(None);
             };
             self.actors.remove(&idle);
-            changes.retired.push(idle.clone());
-            undo.removed.push((idle, last_at));
+            changes.retired.push(idle);
         }
         let label: Arc<str> = label.into();
         self.actors.insert(label.clone(), now);
-        undo.added.push(label.clone());
         self.introduce(transaction, &label, changes)?;
         Ok(Some(label))
     }
@@ -286,8 +273,9 @@ impl Labels {
         actor: &Arc<str>,
         changes: &mut Changes,
     ) -> rusqlite::Result<()> {
+        // A name only with ids, as in `restore`.
         let name: Option<Option<String>> = transaction
-            .prepare_cached("SELECT name FROM actors WHERE scheme = ?1 AND actor = ?2")?
+            .prepare_cached("SELECT CASE scheme WHEN 'id' THEN name END FROM actors WHERE scheme = ?1 AND actor = ?2")?
             .query_row(params![self.scheme, &**actor], |row| row.get(0))
             .optional()?;
         let Some(name) = name else { return Ok(()) };
@@ -329,19 +317,11 @@ impl Labels {
         }
         // A tenth more than needed, so that a flood does not repeat this for every page.
         let excess = stored - limit + limit / 10;
-        let mut oldest = transaction.prepare_cached(
-            "SELECT actor FROM actors WHERE scheme = ?1 ORDER BY last_at LIMIT ?2",
+        // Those with a series are among the others.
+        transaction.execute(
+            "DELETE FROM actors WHERE scheme = ?1 AND actor IN (SELECT actor FROM actors WHERE scheme = ?1 ORDER BY last_at, actor DESC LIMIT ?2)",
+            params![self.scheme, excess],
         )?;
-        let oldest = oldest.query_map(params![self.scheme, excess], |row| row.get(0))?;
-        let oldest: Vec<String> = oldest.collect::<Result<_, _>>()?;
-        for actor in oldest
-            .iter()
-            .filter(|actor| !self.actors.contains_key(actor.as_str()))
-        {
-            transaction
-                .prepare_cached("DELETE FROM actors WHERE scheme = ?1 AND actor = ?2")?
-                .execute(params![self.scheme, actor])?;
-        }
         transaction.execute(
             "DELETE FROM events WHERE scheme = ?1 AND actor NOT IN (SELECT actor FROM actors WHERE scheme = ?1) AND actor NOT IN ('none', 'other', '')",
             [&self.scheme],

@@ -253,6 +253,39 @@ async fn an_idle_actor_leaves_and_comes_back_with_its_value_first() {
 }
 
 #[tokio::test]
+async fn an_actor_who_comes_back_has_no_name_unless_the_label_is_the_id() {
+    let secret = b"one secret of some length";
+    let hash = ActorLabel::Hash(hmac::Key::new(hmac::HMAC_SHA256, secret));
+    for actor_label in [hash, ActorLabel::Name] {
+        let mut world = world(1);
+        world.settings.actor_label = actor_label;
+        world.settings.actor_idle = Duration::from_secs(60);
+        world.restart();
+        let begun = Timestamp::now() - 10 * HOUR;
+        for (hour, actor) in [(0, 7), (1, 8), (2, 7), (3, 8)] {
+            let page = [named("A", actor, Some("Ada L"))];
+            world.events(begun + HOUR * hour, page).await;
+            assert_eq!(world.infos(), Vec::<String>::new());
+        }
+        let sql = "SELECT count(*) FROM actors WHERE name IS NOT NULL";
+        assert_eq!(
+            world.query(sql),
+            0,
+            "the file has no names that nothing needs"
+        );
+
+        // Earlier builds stored some.
+        let sql = "UPDATE actors SET name = 'Ada L'";
+        world.other().execute(sql, []).unwrap();
+        world.restart();
+        for (hour, actor) in [(4, 7), (5, 8)] {
+            world.events(begun + HOUR * hour, [event("A", actor)]).await;
+            assert_eq!(world.infos(), Vec::<String>::new());
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_page_that_cannot_be_written_changes_no_slot() {
     let mut world = world(1);
     let begun = Timestamp::now() - 31 * DAY;
@@ -264,10 +297,32 @@ async fn a_page_that_cannot_be_written_changes_no_slot() {
     assert!(refused.is_err());
     world.ledger().pretend_full(false).await.unwrap();
     assert_eq!(world.series(), before);
-    let page = [event("A", 1), event("A", 3)];
+    let page = [event("A", 1), event("B", 1), event("A", 3)];
     world.events(begun + 30 * DAY, page).await;
-    let expected = [(label("A", "1"), 2), (label("A", "other"), 1)];
+    let expected = [("A", "1", 2), ("B", "1", 1), ("A", "other", 1)];
+    let expected = expected.map(|(kind, actor, count)| (label(kind, actor), count));
     assert_eq!(world.series(), expected.into());
+}
+
+#[tokio::test]
+async fn after_a_page_that_cannot_be_written_the_same_actors_have_series() {
+    let mut world = world(50);
+    let begun = Timestamp::now() - 31 * DAY;
+    world.events(begun, (0..50).map(|n| event("A", n))).await;
+    // Half of those that were active last at the same time leave.
+    let now = begun + 31 * DAY;
+    world.events(now, (50..75).map(|n| event("A", n))).await;
+    let mut expected = world.series();
+    world.ledger().pretend_full(true).await.unwrap();
+    let many = (0..2_000).map(|number| event(number.to_string(), 60));
+    assert!(world.commit(events(now, many)).await.is_err());
+    world.ledger().pretend_full(false).await.unwrap();
+    let is_shown = |n: &i32| expected.contains_key(&label("A", &n.to_string()));
+    let page: Vec<_> = (0..75).filter(is_shown).map(|n| event("A", n)).collect();
+    assert_eq!(page.len(), 50);
+    world.events(now, page).await;
+    expected.values_mut().for_each(|value| *value += 1);
+    assert_eq!(world.series(), expected);
 }
 
 #[tokio::test]

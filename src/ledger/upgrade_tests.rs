@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::audit::{Settings, Start, Tail};
-use crate::ledger::{DeadLetters, LedgerHandle, Selection, Settled, StatePath};
+use crate::ledger::{DeadLetters, LedgerHandle, Settled, StatePath};
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::simulator::{ClockSource, Config, Fields, Running, Simulator};
@@ -191,7 +191,7 @@ async fn is_used(file: &str) {
     );
     let mut left = Vec::new();
     let letters = DeadLetters::open(&path).unwrap();
-    for id in letters.ids(&Selection::All).unwrap() {
+    for id in letters.ids(None).unwrap() {
         let stored = letters.letter(id).unwrap().unwrap();
         let raw: Value = serde_json::from_str(&stored.letter.raw).unwrap();
         left.push(files::text(&raw["id"]));

@@ -55,7 +55,7 @@ descriptors! {
     OPEN_RANGES = "orgdata_audit_open_ranges" ["kind"];
     /// Time since the oldest open range of a kind was opened; absent if none is open.
     OPEN_RANGE_AGE = "orgdata_audit_open_range_age_seconds" ["kind"];
-    /// 1 while the state file is full and reading pauses until the collector accepts log records; otherwise 0.
+    /// 1 while the state file is full and reading pauses until the collector accepts log records, or another program stops reading the file; otherwise 0.
     PAUSED = "orgdata_audit_paused";
     /// The organization whose audit logs are read; always 1. Absent before the first page.
     ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name"];

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use http::StatusCode;
-use orgdata_exporter::ledger::{DeadLetters, Selection};
+use orgdata_exporter::ledger::DeadLetters;
 use orgdata_exporter::simulator::{
     Config, Endpoint, Fault, FaultKind, Fields, RetryAfter, Running, Simulator, TotalCount,
 };
@@ -285,7 +285,7 @@ async fn the_collector() -> Moved {
     watch.moves(names, away).await;
     let replay = || {
         let letters = DeadLetters::open(&state).unwrap();
-        letters.replay(&Selection::All).unwrap();
+        letters.replay(&letters.ids(None).unwrap()).unwrap();
     };
     let names = "orgdata_otlp_records_replayed_total";
     watch.moves(names, replay).await;

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::world::{Row, State, World};
 use crate::ledger::{
-    DeadLetters, DeadReason, EventId, LedgerHandle, RecordKind, Selection, Settings, TailState,
+    DeadLetters, DeadReason, EventId, LedgerHandle, RecordKind, Settings, TailState,
 };
 use crate::metrics::audit::{EventLabels, Total};
 use crate::simulator::{KeyReading, Scope, TotalCount};
@@ -268,7 +268,7 @@ impl World {
         let mut letters: HashMap<String, DeadReason> = HashMap::new();
         let mut gaps = 0;
         let file = DeadLetters::open(&state.files.path).map_err(|error| error.to_string())?;
-        let ids = file.ids(&Selection::All);
+        let ids = file.ids(None);
         for id in ids.map_err(|error| error.to_string())? {
             let stored = file.letter(id).map_err(|error| error.to_string())?;
             let letter = stored.ok_or("a dead letter vanished")?.letter;
