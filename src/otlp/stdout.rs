@@ -33,7 +33,7 @@ pub(super) fn print(body: Bytes) -> Verdict {
         Ok(()) => Verdict::Acknowledged { warning: None },
         Err(error) => {
             let message = format!("cannot write to standard output: {error}");
-            Verdict::Hold(Refusal::new(FailureReason::Other, message))
+            Verdict::Refused(Refusal::new(FailureReason::Other, message))
         }
     }
 }

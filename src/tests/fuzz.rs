@@ -264,7 +264,7 @@ pub fn collector_answer(data: &[u8]) {
                 assert!(rejected > 0);
                 message
             }
-            Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) | Verdict::Hold(refusal) => {
+            Verdict::Refused(refusal) => {
                 assert!(refusal.retry_after.is_none_or(|delay| delay <= MAX_DELAY));
                 refusal.message
             }
