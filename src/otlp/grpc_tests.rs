@@ -57,6 +57,7 @@ async fn verdict((status, headers, body, trailers): Parts) -> Verdict {
     let connection = Connection {
         endpoint: format!("http://{address}").parse().expect("an address"),
         protocol: Protocol::Grpc,
+        query: Vec::new(),
         headers: http::HeaderMap::new(),
         timeout: Duration::from_secs(20),
         gzip: false,
