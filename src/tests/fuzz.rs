@@ -66,7 +66,7 @@ pub fn audit_page(data: &[u8]) {
     let Ok(page) = AuditPage::parse(body, None) else {
         return;
     };
-    let encoder = RecordEncoder::new(Redaction {
+    let encoder = RecordEncoder(Redaction {
         hide_user_names: true,
         paths: vec!["email".to_owned()],
     });
