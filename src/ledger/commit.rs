@@ -352,12 +352,13 @@ impl Ledger {
         let encoder = &*self.settings.encoder;
         let json = commit.entries.iter().map(|entry| entry.raw.len());
         let mut page = PageWriter::for_json(json.sum());
-        let mut push = |kind, json: &str| {
+        let mut push = |kind, json: &str, created_at| {
             page.push(
                 encoder,
                 &RawRecord {
                     kind,
                     json,
+                    created_at,
                     arrived_at: commit.arrived_at,
                     trace: commit.trace,
                 },
@@ -365,11 +366,15 @@ impl Ledger {
         };
         for entry in &commit.entries {
             if entry.is_taken() && entry.event.is_ok() {
-                push(RecordKind::Entry, &entry.raw);
+                push(RecordKind::Entry, &entry.raw, entry.created_at);
             }
         }
         for gap in &commit.gaps {
-            push(RecordKind::Gap, &gap.to_json(commit.server_time));
+            push(
+                RecordKind::Gap,
+                &gap.to_json(commit.server_time),
+                commit.server_time,
+            );
         }
         Some(page)
     }

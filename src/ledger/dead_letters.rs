@@ -310,6 +310,7 @@ impl Ledger {
                     &RawRecord {
                         kind: RecordKind::from_code(*kind),
                         json,
+                        created_at: arrived_at,
                         arrived_at,
                         trace: None,
                     },

@@ -44,6 +44,8 @@ pub struct RawRecord<'a> {
     pub kind: RecordKind,
     /// The entry as the service wrote it, or the JSON of a gap.
     pub json: &'a str,
+    /// When the entry was created. One without a readable time is as old as the one above it, if that is still known.
+    pub created_at: Timestamp,
     /// When its page arrived.
     pub arrived_at: Timestamp,
     /// The poll that fetched it.
@@ -294,6 +296,7 @@ impl Ledger {
                     let record = RawRecord {
                         kind,
                         json,
+                        created_at: arrived_at,
                         arrived_at,
                         trace: trace.as_deref().and_then(trace_context),
                     };
@@ -335,6 +338,7 @@ impl Ledger {
             &RawRecord {
                 kind: RecordKind::Gap,
                 json: &gap.to_json(now),
+                created_at: now,
                 arrived_at: now,
                 trace: None,
             },

@@ -13,6 +13,7 @@ fn raw(json: &str) -> RawRecord<'_> {
     RawRecord {
         kind: RecordKind::Entry,
         json,
+        created_at: Timestamp::UNIX_EPOCH,
         arrived_at: "2026-03-01T10:00:05Z".parse().expect("a time"),
         trace: Some(TraceContext {
             trace_id: [7; 16],

@@ -61,6 +61,7 @@ fn encoded(json: &str) -> Bytes {
     let record = RawRecord {
         kind: RecordKind::Entry,
         json,
+        created_at: Timestamp::UNIX_EPOCH,
         arrived_at: Timestamp::now(),
         trace: None,
     };

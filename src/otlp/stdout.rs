@@ -94,6 +94,7 @@ mod tests {
         let record = RawRecord {
             kind: RecordKind::Entry,
             json: &json,
+            created_at: Timestamp::UNIX_EPOCH,
             arrived_at: Timestamp::UNIX_EPOCH,
             trace: None,
         };

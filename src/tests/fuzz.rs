@@ -107,6 +107,7 @@ fn log_record(encoder: &RecordEncoder, json: &str) -> LogRecord {
     let record = RawRecord {
         kind: RecordKind::Entry,
         json,
+        created_at: Timestamp::UNIX_EPOCH,
         arrived_at: Timestamp::UNIX_EPOCH,
         trace: None,
     };
@@ -335,6 +336,7 @@ pub fn state_file_block(data: &[u8]) {
             let record = RawRecord {
                 kind,
                 json,
+                created_at: Timestamp::UNIX_EPOCH,
                 arrived_at: Timestamp::UNIX_EPOCH,
                 trace: None,
             };
