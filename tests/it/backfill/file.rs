@@ -90,6 +90,21 @@ async fn nothing_is_in_both(quiet: u32, start: &str) {
     fails(filtered, 2, &["other filters"]).await;
 }
 
+/// What only the new filters match is counted from the change on.
+#[tokio::test]
+async fn filters_that_the_exporter_changed_to_are_a_warning() {
+    let world = World::new(100).await;
+    world.exporter("state.db", &[]).await.stop().await;
+    let filters = "--audit.activity-types=DEAL_UPDATED";
+    world.exporter("state.db", &[filters]).await.stop().await;
+    for (until, warnings) in [("live", 1), ("4h", 0)] {
+        let flags = format!("{filters} --allow-recent --until={until}");
+        let stderr = world.to_file(&flags).run().await.stderr;
+        let words = "filters were changed after it had started";
+        assert_eq!(stderr.matches(words).count(), warnings, "{stderr}");
+    }
+}
+
 #[tokio::test]
 async fn soon_after_the_exporter_began_it_says_when_it_will_work() {
     let world = World::new(100).await;
