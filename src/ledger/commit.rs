@@ -369,12 +369,9 @@ impl Ledger {
                 push(RecordKind::Entry, &entry.raw, entry.created_at);
             }
         }
+        let now = commit.server_time;
         for gap in &commit.gaps {
-            push(
-                RecordKind::Gap,
-                &gap.to_json(commit.server_time),
-                commit.server_time,
-            );
+            push(RecordKind::Gap, &gap.to_json(now), now);
         }
         Some(page)
     }

@@ -169,22 +169,19 @@ impl Plan {
                     wait
                 }
                 Err(error) if is_final(&error, &tail) => {
-                    return Err(Failure::at_run_time(format!(
-                        "cannot read history: {}",
-                        self.message(&error)
-                    )));
+                    return Err(Failure::at_run_time(self.message(&error)));
                 }
                 // Pages on the way to one that always fails are no progress.
                 Err(error) if since.elapsed() >= patience || tail.has_failed_for(longest) => {
                     return Err(Failure::at_run_time(format!(
-                        "cannot read history: {}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
+                        "{}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
                         self.message(&error),
                         shown_duration(patience)
                     )));
                 }
                 Err(error) => {
                     let wait = backoff.next(None).min(patience);
-                    let error = self.message(&error);
+                    let error = of_progress(&error.to_string());
                     tracing::warn!(error, retry_in = %shown_duration(wait), "cannot read history");
                     wait
                 }
@@ -197,9 +194,10 @@ impl Plan {
 
     /// Returns the message of an error. Only the organization may be that of the exporter's state file.
     fn message(&self, error: &TailError) -> String {
+        let message = format!("cannot read history: {error}");
         match error {
-            TailError::OtherOrganization(_) if self.organization.is_some() => error.to_string(),
-            _ => of_progress(&error.to_string()),
+            TailError::OtherOrganization(_) if self.organization.is_some() => message,
+            _ => of_progress(&message),
         }
     }
 }
