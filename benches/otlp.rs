@@ -191,6 +191,7 @@ fn encode(json: &str) -> Bytes {
     let record = RawRecord {
         kind: RecordKind::Entry,
         json,
+        created_at: jiff::Timestamp::UNIX_EPOCH,
         arrived_at: jiff::Timestamp::now(),
         trace: None,
     };

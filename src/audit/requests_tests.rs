@@ -315,7 +315,9 @@ fn only_a_week_of_failed_re_reads_cuts_one_short() {
         assert!(ranges.failed(&request, Cause::Page, at(now)).is_none());
     }
     let top = known(20, now);
-    let hours = (2..22).rev().map(|hour| known(20 + hour, hour.cast_signed() * HOUR));
+    let hours = (2..22)
+        .rev()
+        .map(|hour| known(20 + hour, hour.cast_signed() * HOUR));
     reread(&mut ranges, &page([top], now + 10));
     for (id, row) in hours.enumerate() {
         assert!(ranges.is_rereading(), "ended at {id}");

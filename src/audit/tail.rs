@@ -157,6 +157,10 @@ impl Tail {
         self.ranges.limits.until = until;
         // What a damaged file held is read again.
         self.recreated_at = None;
+        // Each run has its own patience.
+        for range in &mut self.ranges.state.ranges {
+            range.failing_since = None;
+        }
         self
     }
 

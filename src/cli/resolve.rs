@@ -197,7 +197,7 @@ fn ledger_settings(
             "--otlp.redact: '{path}' is not a path; give keys of metadata joined by dots, such as contact.email"
         ));
     }
-    let encoder = otlp::RecordEncoder::new(otlp::Redaction {
+    let encoder = otlp::RecordEncoder(otlp::Redaction {
         hide_user_names: !flags.otlp.user_names,
         paths,
     });

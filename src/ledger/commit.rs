@@ -333,13 +333,15 @@ impl Ledger {
             return None;
         }
         let mut page = PageWriter::new(&self.settings, commit.arrived_at, commit.trace);
+        page.reserve(commit.entries.iter().map(|entry| entry.raw.len()).sum());
         for entry in &commit.entries {
             if entry.is_taken() && entry.event.is_ok() {
-                page.push(RecordKind::Entry, &entry.raw);
+                page.push(RecordKind::Entry, &entry.raw, entry.created_at);
             }
         }
+        let now = commit.server_time;
         for gap in &commit.gaps {
-            page.push(RecordKind::Gap, &gap.to_json(commit.server_time));
+            page.push(RecordKind::Gap, &gap.to_json(now), now);
         }
         Some(page)
     }

@@ -292,7 +292,7 @@ impl Ledger {
             let arrived_at = timestamp(page[0].0);
             let mut writer = PageWriter::new(&self.settings, arrived_at, None);
             for (_, kind, json) in page {
-                writer.push(RecordKind::from_code(*kind), json);
+                writer.push(RecordKind::from_code(*kind), json, arrived_at);
             }
             writer.write(&transaction, outbox::end(&transaction)?)?;
         }

@@ -46,6 +46,8 @@ pub struct RawRecord<'a> {
     pub kind: RecordKind,
     /// The entry as the service wrote it, or the JSON of a gap.
     pub json: &'a str,
+    /// When the entry was created. One without a readable time is as old as the one above it, if that is still known.
+    pub created_at: Timestamp,
     /// When its page arrived.
     pub arrived_at: Timestamp,
     /// The poll that fetched it.
@@ -116,10 +118,16 @@ impl PageWriter {
         }
     }
 
-    pub(super) fn push(&mut self, kind: RecordKind, json: &str) {
+    /// Makes room for the records of so many bytes of JSON, which take a little more than that.
+    pub(super) fn reserve(&mut self, json: usize) {
+        self.bytes.reserve_exact(json + json / 2);
+    }
+
+    pub(super) fn push(&mut self, kind: RecordKind, json: &str, created_at: Timestamp) {
         let record = RawRecord {
             kind,
             json,
+            created_at,
             arrived_at: self.arrived_at,
             trace: self.trace,
         };
@@ -305,6 +313,7 @@ impl Ledger {
                     let record = RawRecord {
                         kind,
                         json,
+                        created_at: arrived_at,
                         arrived_at,
                         trace: trace.as_deref().and_then(trace_context),
                     };
@@ -341,7 +350,7 @@ impl Ledger {
         };
         let now = util::now();
         let mut page = PageWriter::new(&self.settings, now, None);
-        page.push(RecordKind::Gap, &gap.to_json(now));
+        page.push(RecordKind::Gap, &gap.to_json(now), now);
         page.write(&transaction, end(&transaction)?)?;
         add_totals(&transaction, &[(Total::Gaps, 1)])?;
         transaction.commit()?;

@@ -45,10 +45,6 @@ pub struct Redaction {
     pub paths: Vec<String>,
 }
 
-/// The JSON cannot be written without loss.
-#[derive(Debug)]
-pub(super) struct Lossy;
-
 /// What one pass has to know and finds.
 struct Pass<'a, 'r> {
     out: &'r mut Vec<u8>,
@@ -85,16 +81,14 @@ mod field {
     pub(super) const VALUE: u8 = 2;
 }
 
-/// Appends JSON as an `AnyValue` and returns the members that become attributes. An error leaves `out` unchanged.
-///
-/// # Errors
-/// If `json` is not JSON or, unless it was repaired, contains a number that a double changes.
+/// Appends JSON as an `AnyValue` and returns the members that become attributes. Returns `None`, with `out` unchanged, if `json` is not
+/// JSON or, unless it was repaired, contains a number that a double changes.
 pub(super) fn json<'a>(
     json: &'a str,
     is_repaired: bool,
     redaction: Option<&Redaction>,
     out: &mut Vec<u8>,
-) -> Result<Fields<'a>, Lossy> {
+) -> Option<Fields<'a>> {
     let start = out.len();
     let mut pass = Pass {
         end: start + MAX_BYTES,
@@ -114,10 +108,10 @@ pub(super) fn json<'a>(
         .deserialize(&mut deserializer)
         .and_then(|()| deserializer.end());
     if written.is_ok() && (is_repaired || !pass.inexact) {
-        return Ok(pass.fields);
+        return Some(pass.fields);
     }
     out.truncate(start);
-    Err(Lossy)
+    None
 }
 
 /// Appends a text as an `AnyValue`, cut if it is too long.

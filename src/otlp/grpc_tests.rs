@@ -57,6 +57,7 @@ async fn verdict((status, headers, body, trailers): Parts) -> Verdict {
     let connection = Connection {
         endpoint: format!("http://{address}").parse().expect("an address"),
         protocol: Protocol::Grpc,
+        query: Vec::new(),
         headers: http::HeaderMap::new(),
         timeout: Duration::from_secs(20),
         gzip: false,
@@ -70,14 +71,14 @@ async fn verdict((status, headers, body, trailers): Parts) -> Verdict {
 #[tokio::test]
 async fn a_proxy_in_front_of_the_collector_is_judged_by_its_http_status() {
     for (status, expected) in [
-        (400, "suspect bad_record"),
-        (401, "hold unauthorized"),
-        (404, "hold not_found"),
-        (413, "split too_large"),
-        (429, "hold rate_limited"),
-        (502, "hold unavailable"),
-        (503, "hold unavailable"),
-        (200, "hold not_otlp"),
+        (400, "bad_record"),
+        (401, "unauthorized"),
+        (404, "not_found"),
+        (413, "too_large"),
+        (429, "rate_limited"),
+        (502, "unavailable"),
+        (503, "unavailable"),
+        (200, "not_otlp"),
     ] {
         for body in [&b"<html>no</html>"[..], b""] {
             let found = verdict((status, &[HTML], body, &[])).await;
@@ -98,14 +99,11 @@ async fn a_status_in_headers_or_trailers_is_a_status() {
             (200, &[GRPC][..], &[0; 5][..], &[("grpc-status", "0")][..]),
             "acknowledged",
         ),
-        ((200, unavailable, b"", &[]), "hold unavailable"),
-        (
-            (200, &[GRPC], b"", &[("grpc-status", "3")]),
-            "suspect bad_record",
-        ),
+        ((200, unavailable, b"", &[]), "unavailable"),
+        ((200, &[GRPC], b"", &[("grpc-status", "3")]), "bad_record"),
         (
             (200, &[GRPC], b"\0\0\0\0\x01\xff", &[("grpc-status", "0")]),
-            "hold not_otlp",
+            "not_otlp",
         ),
     ] {
         let found = verdict(parts).await;
@@ -124,8 +122,8 @@ fn a_status_with_a_source_was_made_here() {
     ] {
         let mut status = Status::internal("h2 protocol error: transport error");
         status.set_source(source.clone());
-        let Verdict::Hold(refusal) = refused(&status, &[]) else {
-            panic!("held")
+        let Verdict::Refused(refusal) = refused(&status, &[]) else {
+            panic!("refused")
         };
         assert_eq!(refusal.reason, FailureReason::Connect);
         assert!(refusal.message.contains(&source.to_string()), "{refusal:?}");
@@ -133,8 +131,8 @@ fn a_status_with_a_source_was_made_here() {
     }
     let mut status = Status::unknown("closed");
     status.set_source(Arc::new(ConnectError("go away, t0p-s3cret".into())));
-    let Verdict::Hold(refusal) = refused(&status, &["t0p-s3cret"]) else {
-        panic!("held")
+    let Verdict::Refused(refusal) = refused(&status, &["t0p-s3cret"]) else {
+        panic!("refused")
     };
     assert!(refusal.message.contains("go away, [secret]"), "{refusal:?}");
 }
@@ -144,8 +142,8 @@ fn a_status_says_when_to_come_again_and_shows_no_secret() {
     let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
     let words = "bad token t0p-s3cret\nand more";
     let status = Status::with_error_details(tonic::Code::ResourceExhausted, words, details);
-    let Verdict::Hold(refusal) = refused(&status, &["t0p-s3cret"]) else {
-        panic!("held")
+    let Verdict::Refused(refusal) = refused(&status, &["t0p-s3cret"]) else {
+        panic!("refused")
     };
     assert_eq!(refusal.reason, FailureReason::RateLimited);
     assert_eq!(refusal.retry_after, Some(Duration::from_secs(3)));

@@ -161,7 +161,7 @@ impl Answer {
                     && !self.content_type().starts_with("text/") =>
                 {
                     let message = "the answer is larger than 4 MiB";
-                    Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, message))
+                    Verdict::Refused(Refusal::new(FailureReason::TooLarge, message))
                 }
                 None => self.not_otlp(secrets),
             };
@@ -221,7 +221,7 @@ impl Answer {
             "HTTP {}: {kind}, not an OTLP answer: is the endpoint a collector's? It begins: {start}",
             self.status.as_u16()
         );
-        Verdict::Hold(Refusal::new(FailureReason::NotOtlp, message))
+        Verdict::Refused(Refusal::new(FailureReason::NotOtlp, message))
     }
 
     fn text(&self) -> String {

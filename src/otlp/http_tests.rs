@@ -21,7 +21,7 @@ fn answer(status: u16, kind: &str, body: impl Into<Vec<u8>>) -> Answer {
 
 fn refusal(answer: &Answer) -> Refusal {
     match answer.verdict(&["t0p-s3cret"]) {
-        Verdict::TooLarge(r) | Verdict::Suspect(r) | Verdict::Hold(r) => r,
+        Verdict::Refused(refusal) => refusal,
         other => panic!("not a refusal: {other:?}"),
     }
 }
@@ -39,51 +39,46 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
     for (status, kind, body, expected) in [
         (200, PROTOBUF, vec![], "acknowledged"),
         (204, "text/html", vec![], "acknowledged"),
-        (200, PROTOBUF, partial.clone(), "partly partly_rejected"),
-        (
-            200,
-            "application/octet-stream",
-            partial,
-            "partly partly_rejected",
-        ),
+        (200, PROTOBUF, partial.clone(), "partly_rejected"),
+        (200, "application/octet-stream", partial, "partly_rejected"),
         (200, JSON, json("{}"), "acknowledged"),
         (200, JSON, json(r#"{"partialSuccess":{}}"#), "acknowledged"),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":"3"}}"#),
-            "partly partly_rejected",
+            "partly_rejected",
         ),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":3}}"#),
-            "partly partly_rejected",
+            "partly_rejected",
         ),
         // The JSON of protobuf allows these, and what cannot be read was not accepted.
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":3.0}}"#),
-            "partly partly_rejected",
+            "partly_rejected",
         ),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":"3e0","errorMessage":7}}"#),
-            "partly partly_rejected",
+            "partly_rejected",
         ),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":"many"}}"#),
-            "partly partly_rejected",
+            "partly_rejected",
         ),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":"NaN"}}"#),
-            "partly partly_rejected",
+            "partly_rejected",
         ),
         (
             200,
@@ -91,16 +86,11 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
             json(r#"{"partialSuccess":null}"#),
             "acknowledged",
         ),
-        (200, JSON, json(r#"{"error":"no tenant"}"#), "hold not_otlp"),
-        (200, JSON, json("[]"), "hold not_otlp"),
-        (
-            200,
-            "text/html",
-            json("<html>Sign in</html>"),
-            "hold not_otlp",
-        ),
-        (200, "text/plain", json("ok"), "hold not_otlp"),
-        (200, PROTOBUF, json("<html>Sign in</html>"), "hold not_otlp"),
+        (200, JSON, json(r#"{"error":"no tenant"}"#), "not_otlp"),
+        (200, JSON, json("[]"), "not_otlp"),
+        (200, "text/html", json("<html>Sign in</html>"), "not_otlp"),
+        (200, "text/plain", json("ok"), "not_otlp"),
+        (200, PROTOBUF, json("<html>Sign in</html>"), "not_otlp"),
     ] {
         let answer = answer(status, kind, body);
         assert_eq!(row(&answer.verdict(&[])), expected, "{answer:?}");
@@ -111,7 +101,7 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
 #[test]
 fn an_answer_that_is_too_large_is_for_too_many_records() {
     let answer = answer(200, PROTOBUF, vec![0; MAX_ANSWER]);
-    assert_eq!(row(&answer.verdict(&[])), "split too_large");
+    assert_eq!(row(&answer.verdict(&[])), "too_large");
 }
 
 #[test]

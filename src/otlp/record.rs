@@ -51,11 +51,9 @@ mod field {
     pub(super) const EVENT_NAME: u8 = 12;
 }
 
-/// Turns entries and gaps into log records.
+/// Turns entries and gaps into log records, without what the redaction names.
 #[derive(Clone, Debug, Default)]
-pub struct RecordEncoder {
-    redaction: Redaction,
-}
+pub struct RecordEncoder(pub Redaction);
 
 /// What surrounds the records of every request: resource and scope.
 #[derive(Clone, Debug)]
@@ -69,11 +67,6 @@ pub struct Envelope {
 // === impl RecordEncoder ===
 
 impl RecordEncoder {
-    /// Returns an encoder that removes what `redaction` names.
-    pub fn new(redaction: Redaction) -> Self {
-        Self { redaction }
-    }
-
     /// Appends the rest of a record: everything that follows from the members of its body.
     fn finish(&self, record: &RawRecord<'_>, fields: &Fields<'_>, out: &mut Vec<u8>) {
         let is_gap = record.kind == RecordKind::Gap;
@@ -121,13 +114,13 @@ impl RecordEncoder {
         repaired: &'a mut String,
         out: &mut Vec<u8>,
     ) -> Fields<'a> {
-        let is_redacted = kind == RecordKind::Entry && !self.redaction.is_empty();
-        let redaction = is_redacted.then_some(&self.redaction);
-        if let Ok(fields) = encode::json(json, false, redaction, out) {
+        let is_redacted = kind == RecordKind::Entry && !self.0.is_empty();
+        let redaction = is_redacted.then_some(&self.0);
+        if let Some(fields) = encode::json(json, false, redaction, out) {
             return fields;
         }
         *repaired = encode::repair(json);
-        encode::json(repaired, true, redaction, out).unwrap_or_else(|_| {
+        encode::json(repaired, true, redaction, out).unwrap_or_else(|| {
             // What cannot be searched is not shown.
             if is_redacted {
                 let text = format!("{REDACTED} {} bytes that are not JSON", json.len());
@@ -170,7 +163,7 @@ impl Encode for RecordEncoder {
     }
 
     fn redact(&self, json: &str) -> String {
-        if self.redaction.is_empty() {
+        if self.0.is_empty() {
             return json.to_owned();
         }
         let mut value = Vec::new();

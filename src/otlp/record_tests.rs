@@ -13,6 +13,7 @@ fn raw(json: &str) -> RawRecord<'_> {
     RawRecord {
         kind: RecordKind::Entry,
         json,
+        created_at: Timestamp::UNIX_EPOCH,
         arrived_at: "2026-03-01T10:00:05Z".parse().expect("a time"),
         trace: Some(TraceContext {
             trace_id: [7; 16],
@@ -162,7 +163,7 @@ fn a_full_entry_is_the_table_of_the_interface() {
 
 #[test]
 fn without_user_names_none_is_left_anywhere() {
-    let encoder = RecordEncoder::new(Redaction {
+    let encoder = RecordEncoder(Redaction {
         hide_user_names: true,
         paths: vec!["a.x".to_owned(), "text".to_owned()],
     });
@@ -191,7 +192,7 @@ fn without_user_names_none_is_left_anywhere() {
             hide_user_names,
             paths,
         };
-        RecordEncoder::new(redaction).redact(r#"{ "actorUser": {"firstName": "Ada"} }"#)
+        RecordEncoder(redaction).redact(r#"{ "actorUser": {"firstName": "Ada"} }"#)
     };
     assert_eq!(redacted(true, &[]), r#"{"actorUser":{"firstName":null}}"#);
     assert_eq!(

@@ -27,7 +27,7 @@ use tracing::Instrument;
 use super::record::Envelope;
 use super::sender::Export;
 use super::settings::Settings;
-use super::verdict::{FailureReason, Refusal, Verdict};
+use super::verdict::{FailureReason as R, Refusal, Verdict};
 use crate::health::Health;
 use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
 use crate::metrics::{Loop, Loops, OtlpMetrics};
@@ -107,7 +107,7 @@ pub struct Relay<O, S> {
     in_doubt: bool,
     backoff: Backoff,
     /// Why the last request failed.
-    failure: Option<FailureReason>,
+    failure: Option<R>,
     /// The state file cannot be read or written.
     ledger_failed: bool,
     /// Partial rejections since the last acceptance.
@@ -294,7 +294,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         let request = AbortOnDropHandle::new(tokio::spawn(request.in_current_span()));
         let verdict = request.await.unwrap_or_else(|_| {
             let message = "the OTLP client panicked, probably on a malformed answer";
-            Verdict::Hold(Refusal::new(FailureReason::Other, message))
+            Verdict::Refused(Refusal::new(R::Other, message))
         });
         if let Some(reason) = verdict.reason() {
             self.metrics.failed(reason);
@@ -309,8 +309,10 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             return Next::Idle;
         }
         match self.send(Bytes::new()).await {
-            Verdict::Hold(refusal) => self.hold(&refusal),
             // Some collectors refuse a request without records: it was an answer.
+            Verdict::Refused(refusal) if !matches!(refusal.reason, R::TooLarge | R::BadRecord) => {
+                self.hold(&refusal)
+            }
             _ => {
                 self.answered();
                 Next::Idle
@@ -320,7 +322,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
 
     fn act(&mut self, batch: Settled, verdict: Verdict) -> Next {
         let count = batch.records.len();
-        if batch.is_witness && !matches!(verdict, Verdict::Hold(_)) {
+        if batch.is_witness && verdict.reason().is_none_or(R::is_about_records) {
             self.search.refused_alone = None;
         }
         match verdict {
@@ -328,30 +330,8 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             Verdict::PartlyRejected { rejected, message } => {
                 self.partly_rejected(batch, rejected, &message)
             }
-            // The witness is refused like the oldest record: the collector is probably broken.
-            Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) if batch.is_witness => {
-                self.search.next_witness();
-                self.hold(&refusal)
-            }
-            Verdict::TooLarge(refusal) if count == 1 => {
-                self.bytes = Limit::new(MAX_REQUEST);
-                self.refused_alone(batch, refusal, DeadReason::TooLarge)
-            }
-            Verdict::TooLarge(_) => {
-                let size = batch.records.iter().map(|record| record.bytes.len());
-                self.bytes.exceeded(size.sum());
-                Next::Now
-            }
-            Verdict::Suspect(refusal) if count == 1 => {
-                self.refused_alone(batch, refusal, DeadReason::Refused)
-            }
-            Verdict::Suspect(_) => {
-                self.search.begin_or_continue(count);
-                self.records.shrink(count / 2);
-                Next::Now
-            }
-            Verdict::Hold(refusal) => {
-                if refusal.reason == FailureReason::Timeout && !batch.is_witness {
+            Verdict::Refused(refusal) if !refusal.reason.is_about_records() => {
+                if refusal.reason == R::Timeout && !batch.is_witness {
                     // A collector that is slow answers half of the records in time. A silent one does not answer to one
                     // record either, which says nothing about larger requests.
                     self.records.exceeded(count);
@@ -359,6 +339,22 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
                 // What was accepted before says nothing about later refusals.
                 self.search.accepted = false;
                 self.hold(&refusal)
+            }
+            // The witness is refused like the oldest record: the collector is probably broken.
+            Verdict::Refused(refusal) if batch.is_witness => {
+                self.search.next_witness();
+                self.hold(&refusal)
+            }
+            Verdict::Refused(refusal) if count == 1 => self.refused_alone(batch, refusal),
+            Verdict::Refused(refusal) if refusal.reason == R::TooLarge => {
+                let size = batch.records.iter().map(|record| record.bytes.len());
+                self.bytes.exceeded(size.sum());
+                Next::Now
+            }
+            Verdict::Refused(_) => {
+                self.search.begin_or_continue(count);
+                self.records.shrink(count / 2);
+                Next::Now
             }
         }
     }
@@ -410,11 +406,17 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             return Next::Now;
         }
         let message = format!("the collector rejects log records again and again: {message}");
-        self.hold(&Refusal::new(FailureReason::PartlyRejected, message))
+        self.hold(&Refusal::new(R::PartlyRejected, message))
     }
 
     /// The oldest record was refused alone.
-    fn refused_alone(&mut self, batch: Settled, refusal: Refusal, reason: DeadReason) -> Next {
+    fn refused_alone(&mut self, batch: Settled, refusal: Refusal) -> Next {
+        let reason = if refusal.reason == R::TooLarge {
+            self.bytes = Limit::new(MAX_REQUEST);
+            DeadReason::TooLarge
+        } else {
+            DeadReason::Refused
+        };
         self.search.begin_or_continue(1);
         // Pages of a range that is open may come below it.
         let oldest = batch.records.first().map(|record| record.position);
@@ -426,7 +428,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             return Next::Now;
         }
         self.search.strikes += 1;
-        if refusal.reason == FailureReason::ServerError && self.search.strikes < STRIKES {
+        if refusal.reason == R::ServerError && self.search.strikes < STRIKES {
             // The collector may have begun to fail: the last refusal needs an acceptance of its own, if there is another record.
             let is_last = self.search.strikes + 1 == STRIKES;
             self.search.accepted = !is_last || self.outbox.backlog() == 1;

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
 use crate::ledger::{Encode, OutboxPosition, RawRecord, RecordKind};
-use crate::otlp::{Flags, RecordEncoder, Target};
+use crate::otlp::{FailureReason, Flags, RecordEncoder, Target};
 use crate::telemetry::captured::Captured;
 
 /// Records by their number, which is also their id and their index in page 1.
@@ -61,6 +61,7 @@ fn encoded(json: &str) -> Bytes {
     let record = RawRecord {
         kind: RecordKind::Entry,
         json,
+        created_at: Timestamp::UNIX_EPOCH,
         arrived_at: Timestamp::now(),
         trace: None,
     };
@@ -168,7 +169,7 @@ impl Export for Arc<Collector> {
         let (number, limits) = (requests.len(), *self.limits.lock().expect("lock"));
         drop(requests);
         if limits.is_some_and(|limits| number.is_multiple_of(limits)) {
-            return hold(FailureReason::Unavailable);
+            return refused(FailureReason::Unavailable);
         }
         assert!(!*self.panics.lock().expect("lock"), "a library panics");
         let is_at_least = |limit: &Mutex<Option<usize>>, value| {
@@ -181,21 +182,21 @@ impl Export for Arc<Collector> {
             return verdict;
         }
         if is_at_least(&self.largest, bytes) && !is_probe {
-            return Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, "HTTP 413"));
+            return refused(FailureReason::TooLarge);
         }
         if is_at_least(&self.slow, ids.len()) && !is_probe {
-            return hold(FailureReason::Timeout);
+            return refused(FailureReason::Timeout);
         }
         let newest = self.received.lock().expect("lock").iter().copied().max();
         let window = self.window.lock().expect("lock").unwrap_or(usize::MAX);
         let oldest = newest.unwrap_or(0).saturating_sub(window);
         let bad = self.bad.lock().expect("lock");
         if ids.iter().any(|id| *id < oldest) {
-            return suspect(FailureReason::BadRecord);
+            return refused(FailureReason::BadRecord);
         }
         if ids.iter().any(|id| bad.contains(id)) {
             let refusal = self.refusal.lock().expect("lock").clone();
-            return refusal.unwrap_or(suspect(FailureReason::BadRecord));
+            return refusal.unwrap_or(refused(FailureReason::BadRecord));
         }
         self.received.lock().expect("lock").extend(ids);
         Verdict::Acknowledged { warning: None }
@@ -299,12 +300,8 @@ impl Bench {
     }
 }
 
-fn suspect(reason: FailureReason) -> Verdict {
-    Verdict::Suspect(Refusal::new(reason, "refused"))
-}
-
-fn hold(reason: FailureReason) -> Verdict {
-    Verdict::Hold(Refusal::new(reason, "HTTP 503: try later"))
+fn refused(reason: FailureReason) -> Verdict {
+    Verdict::Refused(Refusal::new(reason, "HTTP 503: try later"))
 }
 
 fn partly(rejected: u64) -> Verdict {
@@ -350,11 +347,9 @@ async fn a_bad_record_is_rejected_with_few_requests_and_no_other() {
         // The last record of all has no witness, and needs none if others of its request were accepted.
         let last = (reason != FailureReason::TooLarge).then_some(1023);
         for position in [0, 1, 255, 300, 510, 511].into_iter().chain(last) {
-            let refusal = match reason {
-                FailureReason::TooLarge => Verdict::TooLarge(Refusal::new(reason, "HTTP 413")),
-                reason => suspect(reason),
-            };
-            let mut bench = Bench::new(1024, 512).bad([position]).refuses_with(refusal);
+            let mut bench = Bench::new(1024, 512)
+                .bad([position])
+                .refuses_with(refused(reason));
             bench.until_idle().await;
             assert_eq!(bench.outbox.dead_ids(), [position]);
             assert_eq!(bench.outbox.dead.lock().expect("lock")[0].0, dead);
@@ -418,9 +413,9 @@ async fn a_bad_record_is_found_if_requests_have_one_record_each() {
 #[tokio::test(start_paused = true)]
 async fn a_single_refused_record_waits_for_a_witness() {
     for verdict in [
-        suspect(FailureReason::BadRecord),
-        suspect(FailureReason::ServerError),
-        Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, "HTTP 413")),
+        refused(FailureReason::BadRecord),
+        refused(FailureReason::ServerError),
+        refused(FailureReason::TooLarge),
     ] {
         let mut bench = Bench::new(1, 512).bad([0]).refuses_with(verdict);
         bench.run_for(600).await;
@@ -459,11 +454,11 @@ async fn records_that_are_too_old_take_few_others_with_them() {
 async fn a_collector_that_fails_after_an_acceptance_rejects_nothing() {
     let mut bench = Bench::new(8, 8)
         .bad([3])
-        .refuses_with(suspect(FailureReason::ServerError));
+        .refuses_with(refused(FailureReason::ServerError));
     while bench.received().is_empty() {
         bench.relay.round().await;
     }
-    let mut bench = bench.always(suspect(FailureReason::ServerError));
+    let mut bench = bench.always(refused(FailureReason::ServerError));
     bench.run_for(3600).await;
     assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
     bench.heal();
@@ -474,9 +469,9 @@ async fn a_collector_that_fails_after_an_acceptance_rejects_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_refuses_everything_rejects_nothing() {
     for verdict in [
-        suspect(FailureReason::BadRecord),
-        suspect(FailureReason::ServerError),
-        Verdict::TooLarge(Refusal::new(FailureReason::TooLarge, "HTTP 413")),
+        refused(FailureReason::BadRecord),
+        refused(FailureReason::ServerError),
+        refused(FailureReason::TooLarge),
     ] {
         let mut bench = Bench::new(1000, 512).always(verdict);
         let first = bench.run_for(1).await;
@@ -502,7 +497,7 @@ async fn a_hold_during_a_search_rejects_nothing_else() {
     for _ in 0..4 {
         bench.relay.round().await;
     }
-    let mut bench = bench.always(hold(FailureReason::Connect));
+    let mut bench = bench.always(refused(FailureReason::Connect));
     bench.run_for(60).await;
     bench.heal();
     bench.until_idle().await;
@@ -516,7 +511,7 @@ async fn a_bad_record_is_found_although_requests_fail_regularly() {
         for every in 2..6 {
             let mut bench = Bench::new(40, 8)
                 .bad([0, 17])
-                .refuses_with(suspect(refusal));
+                .refuses_with(refused(refusal));
             *bench.collector.limits.lock().expect("lock") = Some(every);
             bench.until_idle().await;
             assert_eq!(bench.outbox.dead_ids(), [0, 17], "{refusal:?}, {every}");
@@ -532,11 +527,11 @@ async fn what_was_accepted_before_an_outage_or_a_search_condemns_nothing() {
         bench.relay.round().await;
         if is_search {
             bench.relay.round().await;
-            bench = bench.always(hold(FailureReason::Connect));
+            bench = bench.always(refused(FailureReason::Connect));
             bench.relay.round().await;
         }
         assert!(!bench.received().is_empty(), "some were accepted");
-        let mut bench = bench.always(suspect(FailureReason::BadRecord));
+        let mut bench = bench.always(refused(FailureReason::BadRecord));
         bench.run_for(3600).await;
         assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
         bench.heal();
@@ -598,7 +593,7 @@ async fn after_silence_or_a_quota_requests_are_full_again() {
         if silent {
             *bench.collector.slow.lock().expect("lock") = Some(0);
         } else {
-            bench = bench.always(hold(FailureReason::RateLimited));
+            bench = bench.always(refused(FailureReason::RateLimited));
         }
         bench.run_for(3600).await;
         *bench.collector.slow.lock().expect("lock") = None;
@@ -652,7 +647,7 @@ async fn a_collector_that_always_rejects_a_part_makes_few_dead_letters() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_retried_forever_and_nothing_is_lost() {
     let log = Captured::begin();
-    let mut bench = Bench::new(30, 20).always(hold(FailureReason::Unavailable));
+    let mut bench = Bench::new(30, 20).always(refused(FailureReason::Unavailable));
     let day = bench.run_for(86_400).await;
     assert!((2800..6000).contains(&day), "{day} requests in a day");
     let shown = bench.loops.state(Loop::Otlp).last_failure.expect("failed");
@@ -685,7 +680,7 @@ async fn a_panic_in_a_library_is_a_failed_request() {
 async fn the_delay_of_the_server_wins() {
     let mut busy = Refusal::new(FailureReason::RateLimited, "HTTP 429");
     busy.retry_after = Some(Duration::from_secs(300));
-    let mut bench = Bench::new(1, 512).always(Verdict::Hold(busy));
+    let mut bench = Bench::new(1, 512).always(Verdict::Refused(busy));
     bench.run_for(3000).await;
     for pair in bench.requests().windows(2) {
         let delay = (pair[1].0 - pair[0].0).as_secs();
@@ -697,8 +692,11 @@ async fn the_delay_of_the_server_wins() {
 async fn an_empty_request_shows_whether_the_collector_answers() {
     for (verdict, up) in [
         (None, true),
-        (Some(suspect(FailureReason::BadRecord)), true),
-        (Some(hold(FailureReason::Connect)), false),
+        (Some(refused(FailureReason::BadRecord)), true),
+        (Some(refused(FailureReason::TooLarge)), true),
+        (Some(refused(FailureReason::Connect)), false),
+        // It would answer a request with records like this, too.
+        (Some(refused(FailureReason::ServerError)), false),
     ] {
         let mut bench = Bench::new(0, 512).always(verdict);
         bench.relay.round().await;
@@ -757,7 +755,7 @@ async fn shutdown_sends_what_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_does_not_wait_for_a_collector_that_is_down() {
-    let bench = Bench::new(1000, 100).always(hold(FailureReason::Connect));
+    let bench = Bench::new(1000, 100).always(refused(FailureReason::Connect));
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let run = bench
         .relay
@@ -773,7 +771,7 @@ async fn shutdown_does_not_wait_for_a_collector_that_is_down() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_relay_and_an_outage_are_healthy() {
-    for always in [None, Some(hold(FailureReason::Connect))] {
+    for always in [None, Some(refused(FailureReason::Connect))] {
         let bench = Bench::new(10, 100).always(always);
         let (health, shutdown) = (Health::default(), CancellationToken::new());
         let grace = Duration::from_secs(10);

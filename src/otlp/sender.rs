@@ -80,7 +80,7 @@ impl Export for Sender {
         let verdict = request.await.unwrap_or_else(|_| {
             let limit = shown_duration(connection.timeout);
             let message = format!("no answer within {limit}");
-            Verdict::Hold(Refusal::new(FailureReason::Timeout, message))
+            Verdict::Refused(Refusal::new(FailureReason::Timeout, message))
         });
         if let Some(reason) = verdict.reason() {
             span.record("error.type", reason.as_str());

@@ -94,6 +94,8 @@ pub struct Connection {
     pub endpoint: Url,
     /// gRPC or HTTP.
     pub protocol: Protocol,
+    /// The decoded values of the endpoint's query. They may be tokens.
+    pub query: Vec<String>,
     /// Headers of every request. They may contain tokens and are never shown.
     pub headers: HeaderMap,
     /// The maximum duration of a request.
@@ -270,7 +272,11 @@ impl Connection {
                 return Err(given.wrong(right));
             }
         };
+        let pairs = endpoint.query().unwrap_or_default().split('&');
+        let values = pairs.filter_map(|pair| Some(pair.split_once('=')?.1));
+        let decoded = |value| percent_decode_str(value).decode_utf8_lossy().into_owned();
         Ok(Some(Self {
+            query: values.map(decoded).collect(),
             endpoint,
             protocol,
             headers: headers.transpose()?.unwrap_or_default(),
@@ -292,9 +298,7 @@ impl Connection {
     pub(super) fn secrets(&self) -> Vec<&str> {
         let headers = self.headers.values().filter_map(|v| v.to_str().ok());
         let headers = headers.flat_map(|v| [v, v.rsplit(' ').next().unwrap_or(v)]);
-        let query = self.endpoint.query().into_iter().flat_map(|q| q.split('&'));
-        let query = query.filter_map(|pair| Some(pair.split_once('=')?.1));
-        headers.chain(query).collect()
+        headers.chain(self.query.iter().map(|v| &**v)).collect()
     }
 
     /// Returns a function that reads when the certificate of the exporter ends; `None` without one.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::util::sanitize;
 
 fn flags(endpoint: Option<&str>, protocol: Option<&str>) -> Flags {
     Flags {
@@ -325,6 +326,19 @@ fn secrets_are_never_shown() {
         let flag = FLAG.filter(|_| !variable.0.ends_with("ENDPOINT"));
         let error = read(&flags(flag, None), &[variable]).expect_err("wrong");
         assert!(!error.contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn a_token_in_the_address_is_hidden_however_the_collector_repeats_it() {
+    let flags = flags(Some("https://c/v1/logs?token=t0p%2Bs3cret"), None);
+    let settings = read(&flags, &[]).expect("right").expect("an endpoint");
+    let Target::Collector(connection) = settings.target else {
+        panic!("a collector");
+    };
+    for said in ["no token t0p+s3cret", "POST /v1/logs?token=t0p%2Bs3cret"] {
+        let shown = sanitize(said, &connection.secrets());
+        assert!(shown.ends_with("[secret]"), "{shown}");
     }
 }
 

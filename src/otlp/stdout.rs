@@ -33,7 +33,7 @@ pub(super) fn print(body: Bytes) -> Verdict {
         Ok(()) => Verdict::Acknowledged { warning: None },
         Err(error) => {
             let message = format!("cannot write to standard output: {error}");
-            Verdict::Hold(Refusal::new(FailureReason::Other, message))
+            Verdict::Refused(Refusal::new(FailureReason::Other, message))
         }
     }
 }
@@ -94,6 +94,7 @@ mod tests {
         let record = RawRecord {
             kind: RecordKind::Entry,
             json: &json,
+            created_at: Timestamp::UNIX_EPOCH,
             arrived_at: Timestamp::UNIX_EPOCH,
             trace: None,
         };

@@ -26,12 +26,8 @@ pub enum Verdict {
         /// What the collector said.
         message: String,
     },
-    /// The request is larger than the collector accepts.
-    TooLarge(Refusal),
-    /// The request may contain a record that the collector cannot accept.
-    Suspect(Refusal),
-    /// The records are not the cause: the request is repeated later.
-    Hold(Refusal),
+    /// The request was not accepted.
+    Refused(Refusal),
 }
 
 /// Why a request was not accepted.
@@ -105,19 +101,14 @@ fn refused(
     words: &str,
     retry_after: Option<Duration>,
 ) -> Verdict {
-    let refusal = Refusal {
+    Verdict::Refused(Refusal {
         reason,
         message: match words {
             "" => status,
             words => format!("{status}: {words}"),
         },
         retry_after: retry_after.map(|delay| delay.min(MAX_DELAY)),
-    };
-    match reason {
-        FailureReason::TooLarge => Verdict::TooLarge(refusal),
-        FailureReason::BadRecord | FailureReason::ServerError => Verdict::Suspect(refusal),
-        _ => Verdict::Hold(refusal),
-    }
+    })
 }
 
 /// Returns the verdict for a connection that failed, before or after it was made.
@@ -135,7 +126,7 @@ pub(super) fn disconnected(
         message +=
             &format!("; does this port speak {protocol}, and does it want a client certificate?");
     }
-    Verdict::Hold(Refusal::new(FailureReason::Connect, message))
+    Verdict::Refused(Refusal::new(FailureReason::Connect, message))
 }
 
 /// Returns the HTTP status that tonic names if an answer has no gRPC status.
@@ -190,9 +181,7 @@ impl Verdict {
         match self {
             Self::Acknowledged { .. } => None,
             Self::PartlyRejected { .. } => Some(FailureReason::PartlyRejected),
-            Self::TooLarge(refusal) | Self::Suspect(refusal) | Self::Hold(refusal) => {
-                Some(refusal.reason)
-            }
+            Self::Refused(refusal) => Some(refusal.reason),
         }
     }
 }
@@ -221,6 +210,15 @@ impl FailureReason {
     /// Returns whether a setting here or at the collector has to change.
     pub(super) fn is_configuration(self) -> bool {
         matches!(self, Self::Unauthorized | Self::NotFound | Self::NotOtlp)
+    }
+
+    /// Returns whether the records of the request may be the cause.
+    pub(crate) fn is_about_records(self) -> bool {
+        use FailureReason as R;
+        matches!(
+            self,
+            R::TooLarge | R::BadRecord | R::ServerError | R::PartlyRejected
+        )
     }
 }
 

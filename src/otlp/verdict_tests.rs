@@ -1,31 +1,24 @@
 use super::*;
 
-/// The kind and label of a verdict, as in "hold not_found".
-pub(crate) fn row(verdict: &Verdict) -> String {
-    let kind = match verdict {
-        Verdict::Acknowledged { .. } => "acknowledged",
-        Verdict::PartlyRejected { .. } => "partly",
-        Verdict::TooLarge(_) => "split",
-        Verdict::Suspect(_) => "suspect",
-        Verdict::Hold(_) => "hold",
-    };
-    let reason = verdict.reason().map_or("", FailureReason::as_str);
-    format!("{kind} {reason}").trim_end().to_owned()
+/// The value of the label `reason`, or "acknowledged".
+pub(crate) fn row(verdict: &Verdict) -> &'static str {
+    let reason = verdict.reason();
+    reason.map_or("acknowledged", FailureReason::as_str)
 }
 
 #[test]
 fn every_http_status_has_a_verdict() {
     for (statuses, expected) in [
-        (&[413][..], "split too_large"),
-        (&[400, 422], "suspect bad_record"),
-        (&[500], "suspect server_error"),
-        (&[401, 403, 407], "hold unauthorized"),
-        (&[301, 302, 307, 308, 404, 405, 410], "hold not_found"),
-        (&[408], "hold timeout"),
-        (&[429], "hold rate_limited"),
-        (&[200, 204, 415, 421, 426, 501, 505], "hold not_otlp"),
-        (&[502, 503, 504, 507, 599], "hold unavailable"),
-        (&[100, 402, 418, 451, 600, 999], "hold other"),
+        (&[413][..], "too_large"),
+        (&[400, 422], "bad_record"),
+        (&[500], "server_error"),
+        (&[401, 403, 407], "unauthorized"),
+        (&[301, 302, 307, 308, 404, 405, 410], "not_found"),
+        (&[408], "timeout"),
+        (&[429], "rate_limited"),
+        (&[200, 204, 415, 421, 426, 501, 505], "not_otlp"),
+        (&[502, 503, 504, 507, 599], "unavailable"),
+        (&[100, 402, 418, 451, 600, 999], "other"),
     ] {
         for status in statuses {
             assert_eq!(
@@ -36,94 +29,90 @@ fn every_http_status_has_a_verdict() {
         }
     }
     let verdict = of_http(400, "http: request body too large", None);
-    assert_eq!(row(&verdict), "split too_large");
+    assert_eq!(row(&verdict), "too_large");
 }
 
 #[test]
 fn every_grpc_status_has_a_verdict() {
     use Code as C;
     for (codes, words, expected) in [
-        (&[C::InvalidArgument][..], "", "suspect bad_record"),
-        (&[C::Internal], "", "suspect server_error"),
-        (
-            &[C::Internal],
-            "h2 protocol error: http2 error",
-            "hold connect",
-        ),
-        (&[C::ResourceExhausted], "", "hold rate_limited"),
+        (&[C::InvalidArgument][..], "", "bad_record"),
+        (&[C::Internal], "", "server_error"),
+        (&[C::Internal], "h2 protocol error: http2 error", "connect"),
+        (&[C::ResourceExhausted], "", "rate_limited"),
         (
             &[C::ResourceExhausted],
             "rate limit exceeded",
-            "hold rate_limited",
+            "rate_limited",
         ),
         (
             &[C::ResourceExhausted],
             "ingestion limit exceeded",
-            "hold rate_limited",
+            "rate_limited",
         ),
         (
             &[C::ResourceExhausted],
             "ingestion rate limit (local: 15000000 bytes, global: 0 bytes) exceeded while adding 137994 bytes",
-            "hold rate_limited",
+            "rate_limited",
         ),
         (
             &[C::ResourceExhausted],
             "Quota exceeded: 1000000 bytes",
-            "hold rate_limited",
+            "rate_limited",
         ),
         (
             &[C::ResourceExhausted],
             "received message larger than max (5 vs. 4)",
-            "split too_large",
+            "too_large",
         ),
         (
             &[C::ResourceExhausted],
             "message exceeds maximum size 4: 5",
-            "split too_large",
+            "too_large",
         ),
         (
             &[C::OutOfRange],
             "decoded message length too large",
-            "split too_large",
+            "too_large",
         ),
-        (&[C::Unknown], "Payload Too Large", "split too_large"),
-        (&[C::Cancelled, C::DeadlineExceeded], "", "hold timeout"),
+        (&[C::Unknown], "Payload Too Large", "too_large"),
+        (&[C::Cancelled, C::DeadlineExceeded], "", "timeout"),
         (
             &[C::Unavailable, C::Aborted, C::DataLoss],
             "",
-            "hold unavailable",
+            "unavailable",
         ),
         (
             &[C::Unauthenticated, C::PermissionDenied],
             "",
-            "hold unauthorized",
+            "unauthorized",
         ),
-        (&[C::Unimplemented, C::NotFound], "", "hold not_found"),
+        (&[C::Unimplemented, C::NotFound], "", "not_found"),
         (
             &[C::Unknown],
             "protocol error: missing grpc-status trailer",
-            "hold not_otlp",
+            "not_otlp",
         ),
         // Proxies that answer without a gRPC status.
         (
             &[C::Unknown, C::Internal],
             "grpc-status header missing, mapped from HTTP status code 413",
-            "split too_large",
+            "too_large",
         ),
         (
             &[C::Internal],
             "protocol error: while receiving response with status: 401 Unauthorized",
-            "hold unauthorized",
+            "unauthorized",
         ),
         (
             &[C::OutOfRange, C::FailedPrecondition, C::AlreadyExists],
             "",
-            "hold other",
+            "other",
         ),
         (
             &[C::Unknown, C::Internal],
             "Exception calling application: 'id'",
-            "suspect server_error",
+            "server_error",
         ),
     ] {
         for code in codes {
@@ -139,7 +128,7 @@ fn every_grpc_status_has_a_verdict() {
 #[test]
 fn a_status_of_a_proxy_or_a_timeout_says_so() {
     let message = |words| match of_grpc(Code::DeadlineExceeded, words, None) {
-        Verdict::Hold(refusal) => refusal.message,
+        Verdict::Refused(refusal) => refusal.message,
         other => panic!("{other:?}"),
     };
     assert_eq!(message(""), "no answer in time: DeadlineExceeded");
@@ -185,7 +174,7 @@ fn the_summary_has_nothing_that_the_collector_said() {
     }
     let verdict = of_http(503, "", Some(Duration::MAX));
     let is_bounded = |refusal: &Refusal| refusal.retry_after == Some(MAX_DELAY);
-    assert!(matches!(verdict, Verdict::Hold(refusal) if is_bounded(&refusal)));
+    assert!(matches!(verdict, Verdict::Refused(refusal) if is_bounded(&refusal)));
 }
 
 #[test]

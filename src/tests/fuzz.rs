@@ -66,7 +66,7 @@ pub fn audit_page(data: &[u8]) {
     let Ok(page) = AuditPage::parse(body, None) else {
         return;
     };
-    let encoder = RecordEncoder::new(Redaction {
+    let encoder = RecordEncoder(Redaction {
         hide_user_names: true,
         paths: vec!["email".to_owned()],
     });
@@ -107,6 +107,7 @@ fn log_record(encoder: &RecordEncoder, json: &str) -> LogRecord {
     let record = RawRecord {
         kind: RecordKind::Entry,
         json,
+        created_at: Timestamp::UNIX_EPOCH,
         arrived_at: Timestamp::UNIX_EPOCH,
         trace: None,
     };
@@ -264,7 +265,7 @@ pub fn collector_answer(data: &[u8]) {
                 assert!(rejected > 0);
                 message
             }
-            Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) | Verdict::Hold(refusal) => {
+            Verdict::Refused(refusal) => {
                 assert!(refusal.retry_after.is_none_or(|delay| delay <= MAX_DELAY));
                 refusal.message
             }
@@ -335,6 +336,7 @@ pub fn state_file_block(data: &[u8]) {
             let record = RawRecord {
                 kind,
                 json,
+                created_at: Timestamp::UNIX_EPOCH,
                 arrived_at: Timestamp::UNIX_EPOCH,
                 trace: None,
             };

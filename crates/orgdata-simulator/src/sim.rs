@@ -127,10 +127,13 @@ impl Simulator {
         self.clock.advance(clock::millis(by));
     }
 
-    /// Sets the clock, forward or back. Live entries and ticket changes that were due stay.
+    /// Sets the clock, forward or back. Live entries and ticket changes that were due stay, and none are due for the time between the two.
     pub fn set_clock(&self, at: Timestamp) {
-        drop(self.state());
+        let mut state = self.state();
         self.clock.set(at.as_millisecond());
+        let (now, rates) = (self.millis(), (state.world.rate, state.tickets.rate));
+        state.world.set_rate(now, rates.0);
+        state.tickets.set_rate(now, rates.1);
     }
 
     /// Returns how silent spots are read at present.

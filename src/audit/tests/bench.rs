@@ -141,7 +141,7 @@ impl Bench {
 
     /// Another tail on the same ledger; a file is opened anew. A commit that the dead one left to the disk comes first: the runtime has
     /// one thread for these.
-    async fn restart(&mut self) {
+    pub(super) async fn restart(&mut self) {
         let state = self.ledger().state().await.unwrap();
         let (ledger, tail) = self.parts.take().unwrap();
         drop(tail);
@@ -164,6 +164,13 @@ impl Bench {
         };
         self.client = Client::new(api, self.metrics.api.clone()).unwrap();
         self.restart().await;
+    }
+
+    /// Another tail on the same ledger, that of a backfill.
+    pub(super) async fn into_backfill(mut self) -> Tail {
+        self.restart().await;
+        let (_, tail) = self.parts.take().unwrap();
+        tail.for_backfill(None)
     }
 
     /// Rounds while every commit fails that changes a table.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::api::Filters;
-use crate::audit::Start;
+use crate::audit::{Start, Tail};
 use crate::ledger::StatePath;
 use crate::metrics::audit::Total;
 use crate::simulator::{
@@ -438,6 +438,35 @@ fn an_entry_that_cannot_be_read_keeps_its_range_open_until_it_can() {
         bench.settle().await;
         assert_eq!((counted(&bench), bench.delivered.len()), (7, 7));
         assert_eq!(bench.total(Total::Gaps), 0);
+    });
+}
+
+/// A backfill that is continued gave up at once, because it had failed for longer than `--patience` before.
+#[test]
+fn a_backfill_that_is_continued_has_not_failed_yet() {
+    block_on(async {
+        let case = case([], |case| case.page_size = 3);
+        let mut bench = Bench::new(&case, StatePath::Memory).await;
+        bench.settle().await;
+        bench.sim().advance(SILENCE);
+        bench.sim().add_events(1);
+        let bad = bench.sim().add_entry(&Fields::new()).unwrap();
+        bench.sim().fault(Fault::new(FaultKind::Poison(bad)));
+        for events in [4, 1, 1] {
+            bench.sim().advance(SILENCE);
+            bench.sim().add_events(events);
+            bench.tail().hurry_poll();
+            for _ in 0..20 {
+                bench.round().await;
+            }
+        }
+        let is_failing = |tail: &Tail| {
+            let mut ranges = tail.state().ranges.iter();
+            ranges.any(|range| range.failing_since.is_some())
+        };
+        bench.restart().await;
+        assert!(is_failing(bench.tail()), "it is stored");
+        assert!(!is_failing(&bench.into_backfill().await));
     });
 }
 

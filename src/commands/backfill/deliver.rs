@@ -11,6 +11,7 @@ use super::progress::Progress;
 use super::{Failure, Plan, stopped};
 use crate::commands::print;
 use crate::ledger::{self, LedgerHandle, StatePath};
+use crate::metrics::audit::Total;
 use crate::otlp::{self, Next, Relay, Sender};
 use crate::util::{counted, shown_duration};
 
@@ -31,6 +32,12 @@ pub(super) async fn run(
     let replayed = ledger.replay_dead_letters().await;
     replayed.map_err(|error| Failure::at_run_time(error.to_string()))?;
     let done = |said: String| {
+        // A gap record says so to the collector alone.
+        if ledger.status().gaps + metrics.audit.total(Total::Gaps) > 0 {
+            return Err(Failure::at_run_time(format!(
+                "{path} was damaged, and log records are lost; run the command again with --progress set to another file, which delivers all of them, with the same log.record.uid"
+            )));
+        }
         let dead_letters = match ledger.status().dead_letters {
             0 => String::new(),
             count => format!(

@@ -73,9 +73,10 @@ impl Plan {
         args.check(settings.otlp.is_some())
             .map_err(Failure::in_settings)?;
         let now = Timestamp::now();
-        let live = live(&settings, args.to);
+        let live = live(&settings, &args);
         let has_state_file = match &settings.ledger.path {
-            StatePath::File(path) => path.exists(),
+            // One that this user cannot look at is there.
+            StatePath::File(path) => path.try_exists().unwrap_or(true),
             StatePath::Memory => false,
         };
         // A file that was begun holds the times of its first run.
@@ -168,24 +169,20 @@ impl Plan {
                     wait
                 }
                 Err(error) if is_final(&error, &tail) => {
-                    let error = match self.organization {
-                        Some(_) => error.to_string(),
-                        None => of_progress(&error.to_string()),
-                    };
-                    return Err(Failure::at_run_time(format!(
-                        "cannot read history: {error}"
-                    )));
+                    return Err(Failure::at_run_time(self.message(&error)));
                 }
                 // Pages on the way to one that always fails are no progress.
                 Err(error) if since.elapsed() >= patience || tail.has_failed_for(longest) => {
                     return Err(Failure::at_run_time(format!(
-                        "cannot read history: {error}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
+                        "{}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
+                        self.message(&error),
                         shown_duration(patience)
                     )));
                 }
                 Err(error) => {
                     let wait = backoff.next(None).min(patience);
-                    tracing::warn!(%error, retry_in = %shown_duration(wait), "cannot read history");
+                    let error = of_progress(&error.to_string());
+                    tracing::warn!(error, retry_in = %shown_duration(wait), "cannot read history");
                     wait
                 }
             };
@@ -193,6 +190,15 @@ impl Plan {
             waited.ok_or_else(stopped)?;
         }
         Ok(())
+    }
+
+    /// Returns the message of an error. Only the organization may be that of the exporter's state file.
+    fn message(&self, error: &TailError) -> String {
+        let message = format!("cannot read history: {error}");
+        match error {
+            TailError::OtherOrganization(_) if self.organization.is_some() => message,
+            _ => of_progress(&message),
+        }
     }
 }
 
@@ -218,7 +224,7 @@ fn of_progress(message: &str) -> String {
 }
 
 /// Returns where the counters of the exporter of `--state.path` begin, or its log records, and its organization.
-fn live(settings: &Settings, to: Target) -> Result<(Timestamp, Option<String>), String> {
+fn live(settings: &Settings, args: &BackfillArgs) -> Result<(Timestamp, Option<String>), String> {
     let path = &settings.ledger.path;
     let StatePath::File(file) = path else {
         return Err("a state file in memory cannot be read".to_owned());
@@ -251,7 +257,7 @@ fn live(settings: &Settings, to: Target) -> Result<(Timestamp, Option<String>), 
         Some(newest) => {
             let next = newest.checked_add(SignedDuration::from_micros(1));
             let next = next.unwrap_or(newest);
-            let live = match (to, first.history_floor) {
+            let live = match (args.to, first.history_floor) {
                 (Target::Otlp, None) => {
                     return Err(format!(
                         "the exporter of {path} itself delivers everything (--audit.start=oldest)"
@@ -263,6 +269,14 @@ fn live(settings: &Settings, to: Target) -> Result<(Timestamp, Option<String>), 
                 }
                 _ => next,
             };
+            if let Some(changed) = state.tail.filter_floor
+                && args.until.is_none_or(|until| until == Until::Live)
+            {
+                tracing::warn!(
+                    until = %live, %changed,
+                    "the exporter's --audit.* filters were changed after it had started; events between the two that only the new filters match are in neither"
+                );
+            }
             Ok((live, state.organization))
         }
     }

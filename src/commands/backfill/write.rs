@@ -86,7 +86,7 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
 
 impl Encode for Counter {
     fn encode(&self, record: &RawRecord<'_>, _: &mut Vec<u8>) {
-        let entry = Event::read(record.json, record.arrived_at, &Filters::default());
+        let entry = Event::read(record.json, record.created_at, &Filters::default());
         let (RecordKind::Entry, Ok(event)) = (record.kind, entry.event) else {
             return;
         };
@@ -94,11 +94,10 @@ impl Encode for Counter {
         let mut counts = lock(&self.counts);
         let actor = self.label.label(event.actor.as_ref());
         let actor = actor.map(|actor| counts.actor(actor, self.max_actors));
-        let at = self.grid.place(entry.created_at);
+        let at = record.created_at;
         let series = counts.series.entry((activity_type, actor)).or_default();
-        *series.entry(at).or_default() += 1;
+        *series.entry(self.grid.place(at)).or_default() += 1;
         counts.events += 1;
-        let at = entry.created_at;
         let (first, last) = counts.times.unwrap_or((at, at));
         counts.times = Some((first.min(at), last.max(at)));
     }

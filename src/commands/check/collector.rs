@@ -43,9 +43,7 @@ pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Findi
             let said = format!("{place} accepts log records, with a warning: {message}");
             warning(CHECK, said, "look it up in the collector's manual")
         }
-        Verdict::TooLarge(refusal) | Verdict::Suspect(refusal) | Verdict::Hold(refusal) => {
-            refused(&refusal, &place, &connection)
-        }
+        Verdict::Refused(refusal) => refused(&refusal, &place, &connection),
     }
 }
 

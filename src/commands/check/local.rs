@@ -114,25 +114,26 @@ fn disk(directory: &Path, path: &Path, max_size: u64) -> Option<Finding> {
     Some(warning("disk", said, advice))
 }
 
-/// Compares the organization of the key with that of the state file.
-pub(super) fn organization(of_key: String, look: Option<Look>) -> Finding {
+/// Compares the organizations of what the key can read with that of the state file. `None` if nothing names one.
+pub(super) fn organization(of_key: &[String], look: Option<Look>) -> Option<Finding> {
     const CHECK: &str = "organization";
     let ours = match look.map(|look| look.content) {
         Some(Content::State(state)) => state.organization,
         _ => None,
     };
-    match ours {
-        Some(ours) if ours != of_key => bad(
+    let first = of_key.first()?;
+    Some(match ours {
+        Some(ours) if !of_key.contains(&ours) => bad(
             CHECK,
-            format!("the API key belongs to organization {of_key}, but the state file to {ours}"),
+            format!("the API key belongs to organization {first}, but the state file to {ours}"),
             format!("use a key of organization {ours}, or give --state.path another file"),
         ),
-        Some(_) => {
-            let said = format!("organization {of_key}, the same for the key and the state file");
+        Some(ours) => {
+            let said = format!("organization {ours}, the same for the key and the state file");
             good(CHECK, said)
         }
-        None => good(CHECK, of_key),
-    }
+        None => good(CHECK, first),
+    })
 }
 
 /// Tries each address. `held` says that an exporter runs with the state file of these settings.

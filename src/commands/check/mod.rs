@@ -148,11 +148,11 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
         local::state(&settings.ledger, limit),
         collector::check(settings.otlp.as_ref(), limit),
     );
-    let ((service, organization), (state, look)) = (service, state);
+    let ((service, organizations), (state, look)) = (service, state);
     let held = look.as_ref().is_some_and(|look| look.held);
     let listen = local::listen(&settings.web, held, limit).await;
     findings.extend(service);
-    findings.extend(organization.map(|of_key| local::organization(of_key, look)));
+    findings.extend(local::organization(&organizations, look));
     findings.push(collector);
     findings.extend(state);
     findings.extend(listen);

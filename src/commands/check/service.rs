@@ -35,8 +35,8 @@ reset|closed|eof|Broken pipe|IncompleteMessage => the connection was accepted an
 /// The newest page of a listing, and how far this machine's clock is ahead of the API's; `None` if the listing is off.
 type Probe = Option<Result<(Page, Option<SignedDuration>), ApiError>>;
 
-/// Requests a page of each listing that is on. Returns also the organization that the key belongs to.
-pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Option<String>) {
+/// Requests a page of each listing that is on. Returns also the organizations of their items.
+pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Vec<String>) {
     let mut api = settings.api.clone();
     api.timeout = limit;
     // The observer is not read.
@@ -45,7 +45,7 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
         Err(error) => {
             let said = format!("--api.ca-file: {error}");
             let advice = "give a file with certificates (PEM)";
-            return (vec![bad("api", said, advice)], None);
+            return (vec![bad("api", said, advice)], Vec::new());
         }
     };
     let audit = settings.audit.as_ref().map(|audit| audit.page_size);
@@ -72,7 +72,7 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
                 R::Unauthorized => vec![reached, advise("key", error, settings, limit, false)],
                 _ => vec![advise("api", error, settings, limit, false)],
             },
-            None,
+            Vec::new(),
         );
     }
     let accepted = listings
@@ -85,7 +85,7 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     };
     let key = good("key", format!("from {}{accepted}", place_of_key(settings)));
     let mut findings = vec![reached, key];
-    let (mut organization, mut ahead) = (None, None);
+    let (mut organizations, mut ahead) = (Vec::new(), None);
     for (endpoint, probe) in &listings {
         findings.push(match probe {
             Some(Ok((page, page_ahead))) => {
@@ -93,7 +93,7 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
                     Endpoint::AuditLogs => audit_logs(page, size, &settings.api.filters),
                     Endpoint::Tickets => self::tickets(page, size, settings.tickets.as_ref()),
                 };
-                organization = organization.or(of_page);
+                organizations.extend(of_page);
                 ahead = ahead.or(*page_ahead);
                 finding
             }
@@ -105,7 +105,7 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
         });
     }
     findings.extend(ahead.map(clock));
-    (findings, organization)
+    (findings, organizations)
 }
 
 async fn probe(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Probe {
@@ -214,8 +214,8 @@ fn clock(ahead: SignedDuration) -> Finding {
     warning("clock", said, advice)
 }
 
-/// Returns a finding, and the organization of the entries.
-fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Option<String>) {
+/// Returns a finding, and the organizations of the entries.
+fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Vec<String>) {
     const CHECK: &str = "audit-logs";
     let read = |item| Event::read(item, page.server_time, filters);
     let events: Vec<Event> = page.items().map(read).collect();
@@ -233,18 +233,12 @@ fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Option<Str
             "check that the key is one of the right organization, and that the --audit filters match anything",
         ),
     };
-    let organization = events
-        .into_iter()
-        .find_map(|event| Some(event.organization?.to_string()));
-    (finding, organization)
+    let organizations = events.iter().filter_map(|event| event.organization);
+    (finding, organizations.map(|id| id.to_string()).collect())
 }
 
-/// Returns a finding, and the organization of the tickets.
-fn tickets(
-    page: &Page,
-    size: u32,
-    settings: Option<&tickets::Settings>,
-) -> (Finding, Option<String>) {
+/// Returns a finding, and the organizations of the tickets.
+fn tickets(page: &Page, size: u32, settings: Option<&tickets::Settings>) -> (Finding, Vec<String>) {
     const CHECK: &str = "tickets";
     const ADVICE: &str =
         "tell the API's operators; the exporter reports such a snapshot as inconsistent";
@@ -268,9 +262,9 @@ fn tickets(
             good(CHECK, said)
         }
     };
-    let mut tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
-    let organization = tickets.find_map(|(ticket, _)| ticket.organization());
-    (finding, organization.map(|id| id.to_string()))
+    let tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
+    let ids = tickets.filter_map(|(ticket, _)| ticket.organization());
+    (finding, ids.map(|id| id.to_string()).collect())
 }
 
 fn as_undocumented(check: &'static str, malformed: usize, items: usize) -> Finding {

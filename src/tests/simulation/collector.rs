@@ -142,8 +142,8 @@ impl Collector {
             verdict: Verdict::Acknowledged { warning: None },
             wait: spread(rng, 1, world.plan.latency.as_millis() as u64 + 1),
         };
-        let refused = |reason| Refusal::new(reason, "simulated");
-        let hold = |reason| Verdict::Hold(refused(reason));
+        let refusal = |reason| Refusal::new(reason, "simulated");
+        let refused = |reason| Verdict::Refused(refusal(reason));
         let mut refuse = |verdict| (deed.takes, deed.verdict) = (false, verdict);
         let is_down = state_now < self.fails.0;
         let kind = if is_down {
@@ -154,24 +154,24 @@ impl Collector {
             u8::MAX
         };
         match kind {
-            0 => refuse(hold(R::Connect)),
-            1 => refuse(hold(R::Unauthorized)),
-            2 => refuse(Verdict::Hold(Refusal {
+            0 => refuse(refused(R::Connect)),
+            1 => refuse(refused(R::Unauthorized)),
+            2 => refuse(Verdict::Refused(Refusal {
                 retry_after: Some(spread(rng, 1, 600_000)),
-                ..refused(R::Unavailable)
+                ..refusal(R::Unavailable)
             })),
             3 => {
-                refuse(hold(R::Timeout));
+                refuse(refused(R::Timeout));
                 deed.wait = TIMEOUT;
             }
-            4 => refuse(Verdict::Suspect(refused(R::ServerError))),
-            5 => refuse(Verdict::Suspect(refused(R::BadRecord))),
-            6 => refuse(hold(R::RateLimited)),
+            4 => refuse(refused(R::ServerError)),
+            5 => refuse(refused(R::BadRecord)),
+            6 => refuse(refused(R::RateLimited)),
             // It has the records, and the answer does not arrive.
             7 => {
-                (deed.verdict, deed.wait) = (hold(R::Timeout), TIMEOUT);
+                (deed.verdict, deed.wait) = (refused(R::Timeout), TIMEOUT);
             }
-            8..12 => deed.verdict = hold(R::Connect),
+            8..12 => deed.verdict = refused(R::Connect),
             12 if !ids.is_empty() => {
                 deed.verdict = Verdict::PartlyRejected {
                     rejected: rng.u64(1..=ids.len() as u64),
@@ -186,11 +186,12 @@ impl Collector {
             _ => {}
         }
         // These it always finds first, if it answers at all.
-        let answers = !matches!(&deed.verdict, Verdict::Hold(_));
+        let reason = deed.verdict.reason();
+        let answers = reason.is_none_or(R::is_about_records);
         if answers && (bytes > world.plan.most_bytes || ids.len() > world.plan.most_records) {
-            (deed.takes, deed.verdict) = (false, Verdict::TooLarge(refused(R::TooLarge)));
+            (deed.takes, deed.verdict) = (false, refused(R::TooLarge));
         } else if answers && ids.iter().any(|id| self.poison.contains(id)) {
-            (deed.takes, deed.verdict) = (false, Verdict::Suspect(refused(R::BadRecord)));
+            (deed.takes, deed.verdict) = (false, refused(R::BadRecord));
         }
         deed
     }
@@ -204,7 +205,7 @@ impl Collector {
                 }
             }
             Verdict::PartlyRejected { .. } => self.partly.extend(ids.iter().cloned()),
-            Verdict::Suspect(_) | Verdict::TooLarge(_) if ids.len() == 1 => {
+            Verdict::Refused(refusal) if refusal.reason.is_about_records() && ids.len() == 1 => {
                 self.refused.insert(ids[0].clone());
             }
             _ => {}

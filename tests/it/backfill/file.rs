@@ -90,6 +90,21 @@ async fn nothing_is_in_both(quiet: u32, start: &str) {
     fails(filtered, 2, &["other filters"]).await;
 }
 
+/// What only the new filters match is counted from the change on.
+#[tokio::test]
+async fn filters_that_the_exporter_changed_to_are_a_warning() {
+    let world = World::new(100).await;
+    world.exporter("state.db", &[]).await.stop().await;
+    let filters = "--audit.activity-types=DEAL_UPDATED";
+    world.exporter("state.db", &[filters]).await.stop().await;
+    for (until, warnings) in [("live", 1), ("4h", 0)] {
+        let flags = format!("{filters} --allow-recent --until={until}");
+        let stderr = world.to_file(&flags).run().await.stderr;
+        let words = "filters were changed after it had started";
+        assert_eq!(stderr.matches(words).count(), warnings, "{stderr}");
+    }
+}
+
 #[tokio::test]
 async fn soon_after_the_exporter_began_it_says_when_it_will_work() {
     let world = World::new(100).await;
@@ -187,17 +202,15 @@ async fn an_entry_without_a_time_is_part_of_the_history() {
     let entry = |id: u64, time: String| {
         format!(r#"{{"id":"{id}","type":"DEAL_UPDATED","createdAt":{time},"organizationId":1}}"#)
     };
-    let ago = |hours| {
-        format!(
-            "\"{}\"",
-            Timestamp::now() - SignedDuration::from_hours(hours)
-        )
-    };
-    let items = [(3, ago(5)), (2, "null".to_owned()), (1, ago(6))];
+    let now = Timestamp::now().as_second();
+    let ago = |hours| Timestamp::from_second(now - 3600_i64 * hours).expect("in range");
+    let [newest, oldest] = [5, 6].map(|hours| format!("\"{}\"", ago(hours)));
+    let items = [(3, newest), (2, "null".to_owned()), (1, oldest)];
     let items = items.map(|(id, time)| entry(id, time)).join(",");
     let page = format!(r#"{{"items":[{items}],"hasMore":false,"endCursor":null}}"#);
     let peer = Peer::always(json("200 OK", page)).await;
     let launch = world.to_file("--until=4h --dry-run");
     let stdout = done(launch.env("ORGDATA_API_BASE_URL", &peer.url())).await;
-    assert!(stdout.starts_with("3 audit entries"), "{stdout}");
+    let expected = format!("3 audit entries; oldest {}, newest {}\n", ago(6), ago(5));
+    assert!(stdout.starts_with(&expected), "{stdout}");
 }

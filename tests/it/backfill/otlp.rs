@@ -264,6 +264,31 @@ async fn a_damaged_progress_file_is_begun_again_and_nothing_is_called_missing() 
     assert_eq!(world.peer.taken_ids(), [world.ids(), world.ids()].concat());
 }
 
+/// The gap record in their place is only for the exporter's own file.
+#[tokio::test]
+async fn a_history_that_lost_records_to_a_damaged_page_is_never_called_complete() {
+    let world = World::new(300).await;
+    for _ in 0..10 {
+        let away = tonic::Status::unavailable("away");
+        world.peer.reply(Reply::Status(away));
+    }
+    let flags = "--api.page-size=100 --patience=1s --shutdown.grace=100ms";
+    fails(world.to_otlp(flags), 1, &["300 wait"]).await;
+    world.peer.script.replies.lock().expect("lock").clear();
+    let database = rusqlite::Connection::open(world.path("p.db")).expect("it opens");
+    let sql =
+        "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = (SELECT min(page) FROM outbox)";
+    assert_eq!(database.execute(sql, []), Ok(1));
+    drop(database);
+    for _ in 0..2 {
+        let words = ["was damaged", "records are lost", "--progress"];
+        fails(world.to_otlp(flags), 1, &words).await;
+    }
+    done(world.to_otlp_with("q.db", "")).await;
+    let taken: BTreeSet<String> = world.peer.taken_ids().into_iter().collect();
+    assert!(world.ids().iter().all(|id| taken.contains(id)));
+}
+
 /// An exporter keeps ten thousand.
 #[tokio::test]
 async fn every_dead_letter_of_a_backfill_is_kept() {

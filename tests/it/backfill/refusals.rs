@@ -19,6 +19,7 @@ const WRONG: &str = "
 --to openmetrics x.om --until=4h --label=job => --label | job=orgdata-exporter
 --to openmetrics x.om --until=4h --label=actor=a => --label | the metric itself
 --to openmetrics x.om --until=4h --label=job=a --label=job=b => --label job | twice
+--to otlp --otlp.endpoint=http://[::1]:4318 --state.path=/dev/null/state.db => /dev/null/state.db | set --until
 --to openmetrics /nonexistent/x.om --until=4h => /nonexistent | FILE
 --to openmetrics /dev/null --until=4h => /dev/null | not a regular file
 --to otlp --progress=/nonexistent/p.db --otlp.endpoint=http://[::1]:4318 => /nonexistent/p.db | --progress
@@ -158,6 +159,24 @@ async fn a_key_of_another_organization_than_the_file_that_sets_the_end_is_refuse
     belongs_to_another(&world.path("q.db"));
     let words = ["the progress file to 9", "set --progress to another file"];
     fails(other(flags), 1, &words).await;
+}
+
+#[tokio::test]
+async fn a_progress_file_that_cannot_be_written_is_not_called_that_of_the_exporter() {
+    let world = World::new(500).await;
+    world.exporter("state.db", &[]).await.stop().await;
+    let state = world.path("state.db");
+    let flags = "--api.page-size=100 --patience=1s";
+    world.fault("500");
+    fails(world.to_otlp(flags).state(&state), 1, &["--patience"]).await;
+    world.service().clear_faults();
+    let database = rusqlite::Connection::open(world.path("p.db")).expect("it opens");
+    let sql =
+        "CREATE TRIGGER fails BEFORE INSERT ON outbox BEGIN SELECT RAISE(ABORT, 'injected'); END";
+    database.execute_batch(sql).expect("it can be written");
+    drop(database);
+    let words = ["cannot use the progress file: injected"];
+    fails(world.to_otlp(flags).state(&state), 1, &words).await;
 }
 
 /// Times that are relative are those of the first run.

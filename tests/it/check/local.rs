@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use orgdata_exporter::simulator::{Config, Simulator};
+use orgdata_exporter::simulator::{Config, Fields, Simulator};
 
 use super::{Checked, TLS, check, expect, organization, service};
 use crate::support::binary::{Exporter, Launch, Scrape, exporter};
@@ -110,6 +110,9 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
 
     // The organization decides, not the address.
     let moved = service().await;
+    // Neither does one odd entry on top.
+    let odd = Fields::new().with("organizationId", 9);
+    moved.add_entry(&odd).unwrap();
     let checked = unchanged(&moved.base_url(), &file, "").await;
     let words = format!("though it was written with {}", api.base_url());
     checked.assert_good("state", &words);

@@ -90,6 +90,12 @@ async fn commands_change_faults_tickets_clock_and_readings() {
     set(&sim, json!({ "ticket-change-rate": 0.5 })).await;
     let settings = set(&sim, json!({ "advance": "10s" })).await;
     assert!(settings["events"].as_u64().unwrap() > 100);
+    // Nothing is made up for a jump, which may be one of years.
+    let jumped = set(&sim, json!({ "clock": "2041-01-01T00:00:00Z" })).await;
+    assert_eq!(jumped["events"], settings["events"]);
+    let later = set(&sim, json!({ "advance": "10s" })).await;
+    let [before, after] = [settings, later].map(|s| s["events"].as_u64().unwrap());
+    assert!((99..=101).contains(&(after - before)), "{before}, {after}");
     let readings = json!({ "after": "newest", "total-count": { "off": -1 }, "page-cap": 3 });
     let settings = set(&sim, json!({ "readings": readings })).await;
     assert_eq!(settings["readings"]["after"], "newest");
