@@ -33,6 +33,18 @@ impl World {
         self.commit(events(at, entries)).await.unwrap();
     }
 
+    /// Pages whose ids have room in the file, and whose counts have none: together more types than have series of their own.
+    async fn refuse(&mut self, at: Timestamp, actor: u32) {
+        self.ledger().pretend_full(true).await.unwrap();
+        for page in 0..5 {
+            let kind = |n| format!("{page}_{n}_{}", "x".repeat(150));
+            let many = (0..250).map(|n| event(kind(n), actor));
+            let error = self.commit(events(at, many)).await.unwrap_err();
+            assert!(matches!(error, LedgerError::DiskFull), "{error}");
+        }
+        self.ledger().pretend_full(false).await.unwrap();
+    }
+
     fn scrape(&self) -> String {
         let text = Format::Text.encode(self.metrics.registry()).unwrap();
         self.metrics.audit.scraped(Instant::now());
@@ -291,11 +303,7 @@ async fn a_page_that_cannot_be_written_changes_no_slot() {
     let begun = Timestamp::now() - 31 * DAY;
     world.events(begun, [event("A", 1)]).await;
     let before = world.series();
-    world.ledger().pretend_full(true).await.unwrap();
-    let many = (0..2_000).map(|number| event(number.to_string(), 2));
-    let refused = world.commit(events(begun + 31 * DAY, many)).await;
-    assert!(refused.is_err());
-    world.ledger().pretend_full(false).await.unwrap();
+    world.refuse(begun + 31 * DAY, 2).await;
     assert_eq!(world.series(), before);
     let page = [event("A", 1), event("B", 1), event("A", 3)];
     world.events(begun + 30 * DAY, page).await;
@@ -313,14 +321,12 @@ async fn after_a_page_that_cannot_be_written_the_same_actors_have_series() {
     let now = begun + 31 * DAY;
     world.events(now, (50..75).map(|n| event("A", n))).await;
     let mut expected = world.series();
-    world.ledger().pretend_full(true).await.unwrap();
-    let many = (0..2_000).map(|number| event(number.to_string(), 60));
-    assert!(world.commit(events(now, many)).await.is_err());
-    world.ledger().pretend_full(false).await.unwrap();
+    world.refuse(now, 60).await;
     let is_shown = |n: &i32| expected.contains_key(&label("A", &n.to_string()));
     let page: Vec<_> = (0..75).filter(is_shown).map(|n| event("A", n)).collect();
     assert_eq!(page.len(), 50);
-    world.events(now, page).await;
+    // At this time, nobody is idle for long enough to leave.
+    world.events(begun + 29 * DAY, page).await;
     expected.values_mut().for_each(|value| *value += 1);
     assert_eq!(world.series(), expected);
 }
