@@ -330,17 +330,13 @@ impl Tail {
     /// Notes a failed request, and commits the gap that a range may become.
     async fn failed(&mut self, request: &Request, error: &ApiError) -> Result<(), LedgerError> {
         let mut next = self.ranges.clone();
-        match next.failed(request, cause(error), util::now()) {
-            Some(gap) => {
-                let mut commit = Commit::new(util::now());
-                commit.gaps.push(gap);
-                self.save(next, commit).await
-            }
-            None => {
-                self.ranges = next;
-                Ok(())
-            }
+        if let Some(gap) = next.failed(request, cause(error), util::now()) {
+            let mut commit = Commit::new(util::now());
+            commit.gaps.push(gap);
+            return self.save(next, commit).await;
         }
+        self.ranges = next;
+        Ok(())
     }
 
     /// Reads the entries of a page. One without a readable time is as old as the one above it, which is `above` for the first.
