@@ -4,14 +4,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{Bounded, LinkedDeal, MAX_LINKED_DEALS, NumberText, Text, Ticket, parse_time};
+use orgdata_api::{LinkedDeal, NumberText, Text, Ticket, parse_time};
 use rust_decimal::Decimal;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::Settings;
 use super::labels::{Labels, NONE, UNKNOWN};
-use super::row::{deal_key, get, ticket_key};
+use super::row::{Row, deal_key};
 use super::scan::{MAX_SCAN, MAX_TICKETS};
 use crate::metrics::snapshot::{Clock, Label, MIN_AGES, Snapshot};
 use crate::util::{self, shown_id};
@@ -26,7 +25,7 @@ pub struct Aggregate {
     ids: HashSet<u64>,
     /// Deals of open tickets, each with its highest priority.
     deals: HashMap<u64, Label>,
-    /// The first ticket with a field that could not be read, and the names of such fields.
+    /// The first ticket that could not be read as documented, and why, without its data.
     pub(crate) example: Option<String>,
     /// The number of fields that the specification does not name.
     pub(super) unknown_fields: u64,
@@ -66,26 +65,21 @@ impl Aggregate {
 
     /// Adds a row as the API wrote it, unless its id is known. Returns a hash of the id.
     pub fn add(&mut self, raw: &str) -> u64 {
-        let parsed = Ticket::parse(raw);
-        let mut unread = Vec::from_iter(parsed.is_err().then_some("any field"));
-        let (ticket, unknown_fields) = parsed.unwrap_or_default();
-        let key = ticket_key(ticket.id, raw);
-        if !self.ids.insert(key) {
-            return key;
+        let row = Row::read(raw);
+        if !self.ids.insert(row.key) {
+            return row.key;
         }
-        self.unknown_fields += unknown_fields;
-        let id: Option<NumberText<'_>> = get(ticket.id, "id", &mut unread);
-        self.count(&ticket, key, &mut unread);
-        if !unread.is_empty() {
+        self.unknown_fields += row.unknown_fields;
+        let mut problem = row.malformed;
+        self.count(&row.ticket, row.key, &mut problem);
+        if let Some(problem) = problem {
             self.snapshot.malformed += 1;
-            // A message of serde would repeat the data, which must not be logged.
-            self.example.get_or_insert_with(|| {
-                unread.dedup();
-                let id = id.map_or("without an id", |id| id.as_str());
-                format!("ticket {}: cannot read {}", shown_id(id), unread.join(", "))
-            });
+            let id = row.ticket.id.map(|id| id.as_str().to_owned());
+            let id = id.unwrap_or("without an id".to_owned());
+            let example = || format!("ticket {}: {problem}", shown_id(&id));
+            self.example.get_or_insert_with(example);
         }
-        key
+        row.key
     }
 
     /// Returns the number of distinct tickets.
@@ -135,31 +129,32 @@ impl Aggregate {
         self.snapshot
     }
 
-    fn count(&mut self, ticket: &Ticket<'_>, key: u64, unread: &mut Vec<&'static str>) {
-        let state: Option<Text<'_>> = get(ticket.state, "state", unread);
-        let state = self.states.label(state.as_deref());
-        let kind: Option<Text<'_>> = get(ticket.r#type, "type", unread);
-        let kind = self.types.label(kind.as_deref());
-        let amount = get(ticket.deal_amount_sum, "dealAmountSum", unread).map(decimal);
-        if amount == Some(None) {
-            unread.push("dealAmountSum");
-        }
-        let amount = amount.flatten();
+    fn count(&mut self, ticket: &Ticket<'_>, key: u64, problem: &mut Option<String>) {
+        let state = self.states.label(ticket.state.as_deref());
+        let kind = self.types.label(ticket.r#type.as_deref());
+        let amount = ticket.deal_amount_sum.and_then(|number| {
+            let amount = decimal(number);
+            if amount.is_none() {
+                problem.get_or_insert_with(|| "dealAmountSum is too large".to_owned());
+            }
+            amount
+        });
         let is_open = self.states.configured().contains(&state);
         let group = self.snapshot.by_state.entry([state, kind.clone()]);
         group.or_default().add(amount);
         if !is_open {
             return;
         }
-        let priority = self.link(ticket.linked_deals, key, unread);
+        let deals = ticket.linked_deals.as_ref();
+        let priority = self.link(deals.map_or(&[], |deals| &deals.items), key);
         let group = self.snapshot.open.entry([kind.clone(), priority]);
         group.or_default().add(amount);
         let (clock, times) = (&self.snapshot.clock, &mut self.snapshot.times);
         let times = times.entry(kind).or_default();
-        if let Some(due) = time(ticket.target_due_date, "targetDueDate", unread) {
+        if let Some(due) = time(ticket.target_due_date.as_ref(), "targetDueDate", problem) {
             times.overdue.add(due, clock);
         }
-        if let Some(created) = time(ticket.created_at, "createdAt", unread) {
+        if let Some(created) = time(ticket.created_at.as_ref(), "createdAt", problem) {
             for ((_, min_age), older) in MIN_AGES.iter().zip(&mut times.older_than) {
                 let moment = created.saturating_add(*min_age);
                 older.add(moment.unwrap_or(Timestamp::MAX), clock);
@@ -170,28 +165,12 @@ impl Aggregate {
     }
 
     /// Notes the deals of an open ticket; returns the highest of their priorities.
-    fn link(
-        &mut self,
-        deals: Option<&RawValue>,
-        ticket: u64,
-        unread: &mut Vec<&'static str>,
-    ) -> Label {
+    fn link(&mut self, deals: &[LinkedDeal<'_>], ticket: u64) -> Label {
         let mut highest = self.priorities.missing();
-        let deals: Option<Bounded<&RawValue, MAX_LINKED_DEALS>> = get(deals, "linkedDeals", unread);
-        if deals.as_ref().is_some_and(|deals| deals.more) {
-            unread.push("all linkedDeals");
-        }
-        let deals = deals.into_iter().flat_map(|deals| deals.items);
-        for (position, deal) in deals.enumerate() {
-            let (deal, unknown_fields) = LinkedDeal::parse(deal.get()).unwrap_or_else(|_| {
-                unread.push("linkedDeals");
-                Default::default()
-            });
-            self.unknown_fields += unknown_fields;
-            let priority: Option<Text<'_>> = get(deal.priority, "linkedDeals", unread);
-            let priority = self.priorities.label(priority.as_deref());
+        for (position, deal) in deals.iter().enumerate() {
+            let priority = self.priorities.label(deal.priority.as_deref());
             // A deal is counted once, with the highest priority that any open ticket gives it.
-            let known = self.deals.entry(deal_key(&deal, ticket, position, unread));
+            let known = self.deals.entry(deal_key(deal, ticket, position));
             let known = known.or_insert_with(|| priority.clone());
             if self.priorities.rank(&priority) < self.priorities.rank(known) {
                 known.clone_from(&priority);
@@ -218,19 +197,14 @@ fn decimal(number: NumberText<'_>) -> Option<Decimal> {
 }
 
 /// Returns a time. The epoch, earlier times and the last day of the year 9999 are how some systems say that there is none.
-fn time(
-    field: Option<&RawValue>,
-    name: &'static str,
-    unread: &mut Vec<&'static str>,
-) -> Option<Timestamp> {
-    let text: Text<'_> = get(field, name, unread)?;
-    let text = text.trim();
+fn time(text: Option<&Text<'_>>, field: &str, problem: &mut Option<String>) -> Option<Timestamp> {
+    let text = text?.trim();
     if text.is_empty() || text.starts_with("9999-12-31") {
         return None;
     }
     let time = parse_time(text);
     if time.is_none() {
-        unread.push(name);
+        problem.get_or_insert_with(|| format!("{field} is not a time"));
     }
     time.filter(|time| *time > Timestamp::UNIX_EPOCH)
 }

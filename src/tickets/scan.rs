@@ -218,7 +218,8 @@ impl Scanner {
             return Ok(());
         };
         let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
-        let mut organizations = tickets.filter_map(|(ticket, _)| ticket.organization());
+        let mut organizations =
+            tickets.filter_map(|(ticket, _)| ticket.organization_id?.as_count());
         match organizations.next() {
             Some(found) if found != expected && organizations.all(|other| other != expected) => {
                 Err(OtherOrganization {

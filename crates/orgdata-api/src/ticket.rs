@@ -1,5 +1,5 @@
 //! A ticket (specification, section 2.3), borrowed from its page. All fields are optional, because the specification does
-//! not say which are required, and as they are written, so that one of another type hides no other.
+//! not say which are required.
 
 #![expect(
     missing_docs,
@@ -7,10 +7,10 @@
 )]
 
 use serde::Deserialize;
-use serde::de::Error as _;
-use serde_json::value::RawValue;
 
+use super::bounded::Bounded;
 use super::number::NumberText;
+use super::text::Text;
 
 /// The maximum number of linked deals of a ticket that are read.
 pub const MAX_LINKED_DEALS: usize = 10_000;
@@ -20,39 +20,39 @@ pub const MAX_LINKED_DEALS: usize = 10_000;
 #[serde(rename_all = "camelCase", default)]
 pub struct Ticket<'a> {
     #[serde(borrow)]
-    pub id: Option<&'a RawValue>,
+    pub id: Option<NumberText<'a>>,
     /// An open set; `BUG` is an observed value.
-    pub r#type: Option<&'a RawValue>,
+    pub r#type: Option<Text<'a>>,
     /// An open set; `OPEN` is an observed value.
-    pub state: Option<&'a RawValue>,
-    pub created_at: Option<&'a RawValue>,
-    pub updated_at: Option<&'a RawValue>,
-    pub closed_at: Option<&'a RawValue>,
-    pub organization_id: Option<&'a RawValue>,
-    pub created_by_user_id: Option<&'a RawValue>,
-    pub title: Option<&'a RawValue>,
-    pub description: Option<&'a RawValue>,
-    pub vendor_entity_id: Option<&'a RawValue>,
-    pub vendor_entity_key: Option<&'a RawValue>,
-    pub integration_installation_id: Option<&'a RawValue>,
-    pub target_due_date: Option<&'a RawValue>,
-    pub linked_deals: Option<&'a RawValue>,
+    pub state: Option<Text<'a>>,
+    pub created_at: Option<Text<'a>>,
+    pub updated_at: Option<Text<'a>>,
+    pub closed_at: Option<Text<'a>>,
+    pub organization_id: Option<NumberText<'a>>,
+    pub created_by_user_id: Option<NumberText<'a>>,
+    pub title: Option<Text<'a>>,
+    pub description: Option<Text<'a>>,
+    pub vendor_entity_id: Option<Text<'a>>,
+    pub vendor_entity_key: Option<Text<'a>>,
+    pub integration_installation_id: Option<NumberText<'a>>,
+    pub target_due_date: Option<Text<'a>>,
+    pub linked_deals: Option<Bounded<LinkedDeal<'a>, MAX_LINKED_DEALS>>,
     /// In whatever currency the organization uses.
-    pub deal_amount_sum: Option<&'a RawValue>,
-    pub vendor_entity_url: Option<&'a RawValue>,
+    pub deal_amount_sum: Option<NumberText<'a>>,
+    pub vendor_entity_url: Option<Text<'a>>,
 }
 
-/// A deal that a ticket is linked to, likewise.
+/// A deal that a ticket is linked to.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LinkedDeal<'a> {
     #[serde(borrow)]
-    pub id: Option<&'a RawValue>,
-    pub evaluation_id: Option<&'a RawValue>,
-    pub name: Option<&'a RawValue>,
+    pub id: Option<NumberText<'a>>,
+    pub evaluation_id: Option<NumberText<'a>>,
+    pub name: Option<Text<'a>>,
     /// An open set; `BLOCKER` is an observed value.
-    pub priority: Option<&'a RawValue>,
-    pub shared_with_buyer: Option<&'a RawValue>,
+    pub priority: Option<Text<'a>>,
+    pub shared_with_buyer: Option<bool>,
 }
 
 // === impl Ticket ===
@@ -61,40 +61,14 @@ impl<'a> Ticket<'a> {
     /// Parses a ticket. The second value is the number of fields that the specification does not document.
     ///
     /// # Errors
-    /// Returns an error if it is not an object or repeats a field.
+    /// Returns an error if a field has another type than documented.
     pub fn parse(raw: &'a str) -> Result<(Self, u64), serde_json::Error> {
-        parse(raw)
+        let mut unknown = 0;
+        let mut deserializer = serde_json::Deserializer::from_str(raw);
+        let ticket = serde_ignored::deserialize(&mut deserializer, |_| unknown += 1)?;
+        deserializer.end()?;
+        Ok((ticket, unknown))
     }
-
-    /// Returns the id of its organization, if that can be read.
-    pub fn organization(&self) -> Option<u64> {
-        let id: NumberText<'_> = serde_json::from_str(self.organization_id?.get()).ok()?;
-        id.as_count()
-    }
-}
-
-// === impl LinkedDeal ===
-
-impl<'a> LinkedDeal<'a> {
-    /// Parses a deal like [`Ticket::parse`].
-    ///
-    /// # Errors
-    /// Returns an error if it is not an object or repeats a field.
-    pub fn parse(raw: &'a str) -> Result<(Self, u64), serde_json::Error> {
-        parse(raw)
-    }
-}
-
-fn parse<'a, T: Deserialize<'a>>(raw: &'a str) -> Result<(T, u64), serde_json::Error> {
-    // serde would read an array as the fields in their order.
-    if !raw.starts_with('{') {
-        return Err(serde_json::Error::custom("not an object"));
-    }
-    let mut unknown = 0;
-    let mut deserializer = serde_json::Deserializer::from_str(raw);
-    let value = serde_ignored::deserialize(&mut deserializer, |_| unknown += 1)?;
-    deserializer.end()?;
-    Ok((value, unknown))
 }
 
 #[cfg(test)]
@@ -116,24 +90,12 @@ mod tests {
             "dealAmountSum":10.25,"vendorEntityUrl":"https://x.example"}"#;
         let (ticket, unknown) = Ticket::parse(raw).expect("valid");
         assert_eq!(unknown, 0);
-        assert_eq!(ticket.deal_amount_sum.expect("present").get(), "10.25");
-        let deals = ticket.linked_deals.expect("present").get();
-        let (deal, unknown) = LinkedDeal::parse(&deals[1..deals.len() - 1]).expect("valid");
-        assert_eq!(deal.priority.expect("present").get(), "\"BLOCKER\"");
-        assert_eq!((unknown, ticket.organization()), (0, Some(1)));
-    }
-
-    #[test]
-    fn what_is_not_an_object_is_not_a_ticket() {
-        for raw in [
-            "3",
-            "null",
-            "[]",
-            "[1,\"BUG\"]",
-            "\"text\"",
-            r#"{"id":1,"id":2}"#,
-        ] {
-            assert!(Ticket::parse(raw).is_err(), "{raw}");
-        }
+        assert_eq!(ticket.deal_amount_sum.expect("present").as_str(), "10.25");
+        assert_eq!(
+            ticket.linked_deals.expect("present").items[0]
+                .priority
+                .as_deref(),
+            Some("BLOCKER")
+        );
     }
 }

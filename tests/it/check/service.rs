@@ -72,7 +72,6 @@ tickets 500 Error => bad tickets: HTTP 500 | ask its operators
 tickets 403 Forbidden => bad tickets: the scope tickets:read | --tickets.enabled=false
 tickets {"items":[]} => warning tickets: the number of tickets
 tickets {"items":[],"totalCount":2} => warning tickets: counts 2 tickets and sends 0 | inconsistent
-tickets {"items":[TICKET,{"id":2,"state":5}],"totalCount":2} => warning tickets: 1 of 2 items are not as documented
 tickets {"items":[TICKET,TICKET],"totalCount":1} => warning tickets: counts 1 tickets and sends 2
 "#;
 

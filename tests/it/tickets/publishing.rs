@@ -228,7 +228,7 @@ async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
     for expected in [
         "tickets in these states",
         r#"states="DONE,TRIAGE""#,
-        "ticket 17: cannot read dealAmountSum",
+        "ticket 17: of another type than documented: dealAmountSum",
         "cannot scan the tickets: HTTP 401",
         "cannot scan the tickets: HTTP 404",
         "work again",
