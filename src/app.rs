@@ -220,26 +220,26 @@ impl<S: Export + 'static> Parts<S> {
 
         let mut outcome = Ok(false);
         tokio::select! {
-                    biased;
-                    () = shutdown.cancelled() => tracing::info!("stopping"),
-                    never = report::follow(&metrics, || ledger.backlog()) => match never {},
-                    never = replay_dead_letters(&ledger) => match never {},
-                    () = ledger.fenced() => {
-         outcome = Err(Failure::new(3, LedgerError::Fenced.to_string()));
+            biased;
+            () = shutdown.cancelled() => tracing::info!("stopping"),
+            never = report::follow(&metrics, || ledger.backlog()) => match never {},
+            never = replay_dead_letters(&ledger) => match never {},
+            () = ledger.fenced() => {
+                outcome = Err(Failure::new(3, LedgerError::Fenced.to_string()));
+            }
+            () = ledger.damaged() => {
+                tracing::error!("the state file is damaged; the exporter starts again with a new one");
+                outcome = Ok(true);
+            }
+            ended = readers.join_next(), if !readers.is_empty() => {
+                outcome = Err(Failure::internal(match ended {
+                    Some(Ok(Loop::Tickets)) => "the ticket loop",
+                    Some(Ok(_)) => "the audit loop",
+                    _ => "a loop that reads",
+                }));
+            }
+            _ = &mut relay => outcome = Err(Failure::internal("the relay")),
         }
-                    () = ledger.damaged() => {
-                        tracing::error!("the state file is damaged; the exporter starts again with a new one");
-                        outcome = Ok(true);
-                    }
-                    ended = readers.join_next(), if !readers.is_empty() => {
-                        outcome = Err(Failure::internal(match ended {
-                            Some(Ok(Loop::Tickets)) => "the ticket loop",
-                            Some(Ok(_)) => "the audit loop",
-                            _ => "a loop that reads",
-                        }));
-                    }
-                    _ = &mut relay => outcome = Err(Failure::internal("the relay")),
-                }
         reading.cancel();
         while readers.join_next().await.is_some() {}
         sending.cancel();

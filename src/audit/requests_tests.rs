@@ -580,47 +580,6 @@ fn below_an_entry_dated_in_the_future_only_an_open_range_ends_the_newest_page() 
     }
 }
 
-/// They waited for the re-read, as late ones.
-#[test]
-fn more_than_a_page_of_events_below_an_entry_dated_in_the_future_is_live() {
-    let mut ranges = tail(1000, []);
-    let future = known(5000, 1000);
-    let events = |count: u64| (0..count).map(|index| new(1000 - index, 40));
-    poll(&mut ranges, &page([future], 40));
-    let short = page([future].into_iter().chain(events(49)), 40);
-    let step = answer(&mut ranges, &short);
-    assert_eq!(step.take, []);
-    assert_eq!(next(&ranges).limit, 100);
-    let rows = [future]
-        .into_iter()
-        .chain(events(60))
-        .chain([known(10, 10)]);
-    let all = page(rows, 40);
-    let step = answer(&mut ranges, &all);
-    assert_eq!(ids(&step, &all), (941..=1000).rev().collect::<Vec<_>>());
-    assert_eq!(ranges.state.ranges, []);
-    // If even the largest page has no known entry, that is for the re-read.
-    let mut ranges = tail(100, []);
-    poll(&mut ranges, &page([future], 40));
-    answer(&mut ranges, &short);
-    answer(
-        &mut ranges,
-        &page([future].into_iter().chain(events(99)), 40),
-    );
-    assert_eq!(ranges.request(false, false), None);
-}
-
-/// An import of old entries stood on top at the first start, in a listing by arrival.
-#[test]
-fn what_stands_far_below_older_entries_was_there_before_the_first_sync() {
-    let year = 365 * DAY;
-    let mut ranges = tail(8, []);
-    ranges.state.first_sync.as_mut().expect("it").count_floor = Some(at(-6 * year));
-    reread(&mut ranges, &page([known(30, -6 * year)], 50));
-    let below = page([new(20, 0), known(19, 45), new(18, -1)], 50);
-    assert_eq!(reread(&mut ranges, &below).take, []);
-}
-
 #[test]
 fn entries_dated_in_the_future_are_ignored_if_they_are_few() {
     for (futures, others, expected) in [(1, 1, 90), (2, 1, 1000), (1, 2, 90), (2, 2, 90)] {

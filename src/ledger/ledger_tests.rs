@@ -583,6 +583,7 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
         theirs.execute_batch(sql).unwrap();
         std::fs::read(&path).unwrap()
     });
+    let lock = world.directory.path().join("theirs.db.lock");
     for content in [
         with_table.clone(),
         with_version,
@@ -591,17 +592,19 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
         b"short".to_vec(),
     ] {
         std::fs::write(&path, &content).unwrap();
+        std::fs::write(&lock, "4711").unwrap();
         let error = world.refused();
         let words = "is not a state file of this program; set --state.path";
         assert!(error.to_string().contains(words), "{error}");
         let looked = Look::at(&path).unwrap_err().to_string();
         assert!(looked.contains(words), "{looked}");
         assert!(std::fs::read(&path).unwrap() == content);
+        assert_eq!(std::fs::read(&lock).unwrap(), b"4711");
         assert_eq!(world.asides(), 0);
     }
     // In the place of ours.
     std::fs::write(&path, with_table).unwrap();
-    std::fs::write(world.directory.path().join("theirs.db.lock"), "used").unwrap();
+    std::fs::write(&lock, "The state file beside this one was in use.\n").unwrap();
     let error = world.refused().to_string();
     assert!(error.contains("not a state file"), "{error}");
     assert_eq!(world.asides(), 0);

@@ -223,7 +223,7 @@ impl LedgerHandle {
         ids.into_iter().map(|id| known.contains(&id)).collect()
     }
 
-    /// Reports whether one more page might not fit below `--state.max-size`, although the file was made as short as possible.
+    /// Reports whether one more page might not fit below `--state.max-size`, although free pages at the end of the file were cut off.
     pub async fn is_full(&self) -> bool {
         let looks_full = || self.inner.size.is_full(&self.inner.status.borrow());
         let tidy = |ledger: &mut Ledger| {

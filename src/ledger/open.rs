@@ -303,8 +303,8 @@ pub(super) fn is_ours(path: &Path) -> bool {
 
 /// Reports whether a state file was created beside the lock file.
 fn is_marked(path: &Path) -> bool {
-    let lock = with_suffix(path, ".lock").metadata();
-    lock.is_ok_and(|lock| lock.len() > 0)
+    let lock = std::fs::read(with_suffix(path, ".lock"));
+    lock.is_ok_and(|text| text == USED)
 }
 
 /// Sets a damaged file aside, and leaves an empty one. No connection to the file may be open.
@@ -320,6 +320,10 @@ pub(super) fn set_aside(path: &Path, error: &dyn std::fmt::Display) -> Result<()
 /// Renames the file and what SQLite keeps beside it. An empty file takes its place at once, so that the next start reports the loss
 /// even if the process is killed on the way.
 fn replace(path: &Path) -> io::Result<PathBuf> {
+    if !is_marked(path) {
+        // The disk was full when the process started.
+        std::fs::write(with_suffix(path, ".lock"), USED)?;
+    }
     let second = Timestamp::now().as_second();
     let names = (1..).map(|number| match number {
         1 => with_suffix(path, &format!(".damaged-{second}")),

@@ -6,6 +6,17 @@ pub(crate) fn row(verdict: &Verdict) -> &'static str {
     reason.map_or("acknowledged", FailureReason::as_str)
 }
 
+/// After any other refusal the records wait.
+#[test]
+fn a_search_follows_a_refusal_of_records_and_an_internal_error() {
+    let about_records = FailureReason::ALL.into_iter();
+    let about_records = about_records.filter(|reason| reason.is_about_records());
+    let mut names: Vec<_> = about_records.map(FailureReason::as_str).collect();
+    names.sort_unstable();
+    let expected = ["bad_record", "partly_rejected", "server_error", "too_large"];
+    assert_eq!(names, expected);
+}
+
 #[test]
 fn every_http_status_has_a_verdict() {
     for (statuses, expected) in [

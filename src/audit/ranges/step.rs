@@ -188,23 +188,18 @@ impl Step {
                 .any(|range| range.end == Some(row.id))
         };
         let mut rows = page.rows.iter();
-        let reached = rows.position(|row| is_joined(row) && (!is_future(row, page) || is_end(row)));
-        let joined = reached.or_else(|| page.rows.iter().position(is_joined));
+        let joined = rows
+            .position(|row| is_joined(row) && (!is_future(row, page) || is_end(row)))
+            .or_else(|| page.rows.iter().position(is_joined));
         let new = joined.unwrap_or(page.rows.len());
-        // More may be new below one that is dated in the future than a page has room for.
-        let is_short = reached.is_none() && page.rows[new..].iter().any(|row| !row.known);
         // Busy organizations need larger pages, so that their polls join without a range.
-        next.newest_limit = if joined.is_none() || is_short {
+        next.newest_limit = if joined.is_none() {
             (request.limit * 2).min(next.limits.page_size)
         } else if new * 4 < request.limit as usize {
             (request.limit / 2).max(NEWEST_LIMIT.min(request.limit))
         } else {
             request.limit
         };
-        if is_short && next.newest_limit > request.limit {
-            next.newest_pending = true;
-            return;
-        }
         let above = page.rows.iter().enumerate().take(new);
         self.take.extend(
             above
@@ -425,17 +420,10 @@ impl Step {
             return;
         }
         let late_floor = self.next.late_floor();
-        let mut oldest = reread.oldest.unwrap_or(Timestamp::MAX);
         for (index, row) in page.rows.iter().enumerate() {
-            // Far below the top of a listing by arrival is what was there before the first sync, and nothing late.
-            let by_arrival = row.created_at.duration_since(oldest) > window;
-            oldest = oldest.min(row.created_at);
             if index < new {
                 self.take.push((index, Disposition::Live));
-            } else if !row.known
-                && !by_arrival
-                && late_floor.is_none_or(|floor| row.created_at > floor)
-            {
+            } else if !row.known && late_floor.is_none_or(|floor| row.created_at > floor) {
                 self.take.push((index, Disposition::Late));
             }
         }
