@@ -282,15 +282,7 @@ impl Service {
 
 impl Exporter {
     fn new(page_size: u32, start: Start, window: i64) -> Self {
-        let limits = Limits {
-            until: None,
-            page_size,
-            silence: MIN_SILENCE,
-            start,
-            reread_window: SignedDuration::from_secs(window),
-            started: std::time::Instant::now(),
-            is_backfill: false,
-        };
+        let limits = limits(page_size, start, window);
         Self {
             limits,
             state: TailState::default(),
@@ -599,7 +591,20 @@ impl World {
     }
 }
 
-fn at(second: i64) -> Timestamp {
+/// Returns limits; the window of re-reads is in seconds.
+pub(super) fn limits(page_size: u32, start: Start, window: i64) -> Limits {
+    Limits {
+        until: None,
+        page_size,
+        silence: MIN_SILENCE,
+        start,
+        reread_window: SignedDuration::from_secs(window),
+        started: std::time::Instant::now(),
+        is_backfill: false,
+    }
+}
+
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(EPOCH + second).unwrap()
 }
 
@@ -688,7 +693,7 @@ fn what_came_since_the_start_is_live_if_the_first_response_was_late() {
     for (waited, expected) in [(12, Disposition::Live), (0, Disposition::Ignored)] {
         let limits = Limits {
             started: std::time::Instant::now() - Duration::from_secs(waited),
-            ..Exporter::new(10, Start::Now, 60).limits
+            ..limits(10, Start::Now, 60)
         };
         let row = |id, at| Row {
             id: EventId(id),
@@ -745,7 +750,7 @@ fn a_range_is_a_gap_after_seven_days_of_failures() {
         ranges: vec![range],
         ..TailState::default()
     };
-    let limits = Exporter::new(2, Start::Now, 40).limits;
+    let limits = limits(2, Start::Now, 40);
     let request = Request {
         task: Task::Range(1),
         before: Some("c".to_owned()),

@@ -1,19 +1,14 @@
 //! How much [`Ranges`] asks for, what it repeats, and what single pages mean: random histories end well either way.
 
-use std::time::{Duration, Instant};
-
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::Start;
-use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Step, Task};
+use super::ranges::{Cause, Limits, Page, Ranges, Request, Row, Step, Task};
+use super::ranges_tests::{self, at};
 use crate::ledger::{Disposition, EventId, FirstSync, Range, RangeKind, TailState};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).expect("a time")
-}
 
 /// An entry of the listing.
 fn row(id: u64, second: i64, known: bool) -> Row {
@@ -53,15 +48,7 @@ fn last_page(rows: impl IntoIterator<Item = Row>, second: i64) -> Page {
 }
 
 fn limits(page_size: u32) -> Limits {
-    Limits {
-        page_size,
-        start: Start::Now,
-        until: None,
-        reread_window: SignedDuration::from_secs(40),
-        silence: MIN_SILENCE,
-        started: Instant::now(),
-        is_backfill: false,
-    }
+    ranges_tests::limits(page_size, Start::Now, 40)
 }
 
 /// A range that was opened by a page whose last entry is 10, of second 10.
@@ -642,18 +629,4 @@ fn the_first_page_of_an_older_version_is_continued() {
     };
     let step = first_page().first_page(&nothing);
     assert_eq!(step.next.state.ranges, []);
-}
-
-/// An exporter that was started for the first time while the API was away.
-#[test]
-fn waiting_for_the_first_response_makes_what_came_meanwhile_live() {
-    let limits = Limits {
-        started: Instant::now() - Duration::from_secs(60),
-        ..limits(8)
-    };
-    let mut ranges = Ranges::new(TailState::default(), limits, None, false);
-    let first = page([new(2, 95), new(1, 20)], 100);
-    let step = answer(&mut ranges, &first);
-    let expected = [(2, Disposition::Live), (1, Disposition::Ignored)];
-    assert_eq!(taken(&step, &first), expected);
 }

@@ -78,14 +78,11 @@ impl Ledger {
         let path = claim.path.clone();
         settings.path = StatePath::File(path.clone());
         let (mut ledger, state) = match Self::read(settings.clone(), claim.was_used) {
-            Err(OpenError::Sqlite { error, .. }) if open::is_unusable(&error) => {
-                if !open::is_ours(&path) {
-                    return Err(OpenError::foreign(&path));
-                }
-                open::set_aside(&path, &error)?;
+            Ok(opened) => opened,
+            Err(error) => {
+                open::set_aside(&path, &open::damage(&path, error)?)?;
                 Self::read(settings, true)?
             }
-            opened => opened?,
         };
         ledger.lock = Some(claim.mark());
         Ok((ledger, state))

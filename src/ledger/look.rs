@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::open::{OpenError, check_application, is_ours, is_unusable, with_suffix};
+use super::open::{OpenError, check_application, damage, with_suffix};
 use super::{BUSY, TailState, schema};
 
 /// The maximum time for which a file is checked for damage: `check` waits a few seconds for all of it.
@@ -71,13 +71,7 @@ impl Look {
             }
             Ok(_) => match read(path, held) {
                 Ok(content) => content,
-                Err(OpenError::Sqlite { error, .. }) if is_unusable(&error) => {
-                    if !is_ours(path) {
-                        return Err(OpenError::foreign(path));
-                    }
-                    Content::Damaged(error.to_string())
-                }
-                Err(error) => return Err(error),
+                Err(error) => Content::Damaged(damage(path, error)?.to_string()),
             },
         };
         Ok(Self { held, content })

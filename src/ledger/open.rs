@@ -1,7 +1,7 @@
 //! Opening the state file: one process, one organization's file, and a damaged file set aside.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -157,9 +157,9 @@ impl Claim {
     }
 
     /// Marks the file as one that was in use. Returns what has to be held until the process ends.
-    pub(super) fn mark(mut self) -> File {
+    pub(super) fn mark(self) -> File {
         // A full disk must not keep it from starting.
-        let _ = self.lock.write_all(USED);
+        let _ = mark(&self.path);
         self.lock
     }
 }
@@ -293,7 +293,7 @@ fn probe(path: &Path) -> io::Result<()> {
 }
 
 /// Reports whether a file that SQLite cannot read is one of ours, by its lock file or its first bytes.
-pub(super) fn is_ours(path: &Path) -> bool {
+fn is_ours(path: &Path) -> bool {
     let mut header = [0; 72];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
     let application = schema::APPLICATION_ID.to_be_bytes();
@@ -305,6 +305,25 @@ pub(super) fn is_ours(path: &Path) -> bool {
 fn is_marked(path: &Path) -> bool {
     let lock = std::fs::read(with_suffix(path, ".lock"));
     lock.is_ok_and(|text| text == USED)
+}
+
+/// Writes to the lock file that the state file beside it was in use, unless it says so.
+fn mark(path: &Path) -> io::Result<()> {
+    if is_marked(path) {
+        return Ok(());
+    }
+    std::fs::write(with_suffix(path, ".lock"), USED)
+}
+
+/// Returns why a file of ours cannot be read any more. Any other error, or a file of another program, is an error.
+pub(super) fn damage(path: &Path, error: OpenError) -> Result<rusqlite::Error, OpenError> {
+    match error {
+        OpenError::Sqlite { error, .. } if is_unusable(&error) => match is_ours(path) {
+            true => Ok(error),
+            false => Err(OpenError::foreign(path)),
+        },
+        error => Err(error),
+    }
 }
 
 /// Sets a damaged file aside, and leaves an empty one. No connection to the file may be open.
@@ -320,10 +339,8 @@ pub(super) fn set_aside(path: &Path, error: &dyn std::fmt::Display) -> Result<()
 /// Renames the file and what SQLite keeps beside it. An empty file takes its place at once, so that the next start reports the loss
 /// even if the process is killed on the way.
 fn replace(path: &Path) -> io::Result<PathBuf> {
-    if !is_marked(path) {
-        // The disk was full when the process started.
-        std::fs::write(with_suffix(path, ".lock"), USED)?;
-    }
+    // The disk may have been full when the process started.
+    mark(path)?;
     let second = Timestamp::now().as_second();
     let names = (1..).map(|number| match number {
         1 => with_suffix(path, &format!(".damaged-{second}")),

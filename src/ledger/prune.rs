@@ -20,6 +20,8 @@ pub(super) struct Pruned {
     ids: Vec<EventId>,
     /// The newest creation time among them.
     newest: Option<Timestamp>,
+    /// So many may have gone that memory is given back.
+    after_reread: bool,
 }
 
 // === impl Ledger ===
@@ -52,11 +54,15 @@ impl Ledger {
                 )?
                 .query_row([MIN_IDS], |row| row.get(0))
                 .optional()?;
-            return delete_ids(
+            let pruned = delete_ids(
                 transaction,
                 "at < ?1 AND newest < ?1 AND (top = 0 OR place < ?2)",
                 (self.cutoff(reread_at), top.unwrap_or(i64::MIN)),
-            );
+            )?;
+            return Ok(Pruned {
+                after_reread: true,
+                ..pruned
+            });
         }
         // The number of pages that were read, less than a stride for a range.
         let read = STRIDE - commit.place.rem_euclid(STRIDE);
@@ -73,12 +79,18 @@ impl Ledger {
 
     /// After ids were pruned from the file: memory follows.
     pub(super) fn forget(&mut self, pruned: Pruned) {
+        if pruned.ids.is_empty() {
+            return;
+        }
         self.prune_floor = self.prune_floor.max(pruned.newest);
         let mut known = self.known_mut();
         for id in pruned.ids {
             known.remove(&id);
         }
-        known.shrink_to_fit();
+        // After each page of a history, the set would only grow again.
+        if pruned.after_reread {
+            known.shrink_to_fit();
+        }
     }
 }
 
