@@ -11,6 +11,7 @@ use super::*;
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::telemetry::captured::Captured;
+use crate::util::changes::TraceContext;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 pub(super) const MIB: u64 = 1 << 20;
@@ -371,6 +372,39 @@ async fn the_delay_has_fractions_of_a_second_if_both_clocks_agree() {
             10
         );
     }
+}
+
+/// What the metrics show of a page: late entries have no delay, unreadable ones neither, and all have a creation time.
+#[tokio::test]
+async fn a_commit_tells_the_newest_creation_time_the_delays_of_live_events_and_its_trace() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let mut commit = page(0, 4, now - Duration::from_secs(1));
+    (commit.server_time, commit.arrived_at) = (now, now);
+    commit.entries[1].disposition = Disposition::Late;
+    commit.entries[2].event = Err("unreadable".to_owned());
+    commit.trace = Some(TraceContext {
+        trace_id: [1; 16],
+        span_id: [2; 8],
+    });
+    let (newest, trace) = (
+        commit.entries.iter().map(|entry| entry.created_at).max(),
+        commit.trace,
+    );
+    let changes = World::new().ledger().commit(commit).await.unwrap();
+    assert_eq!(changes.delays.len(), 2);
+    assert_eq!((changes.newest, changes.trace), (newest, trace));
+}
+
+/// As on a file system that became read-only for this file.
+#[tokio::test]
+async fn it_starts_and_shows_what_it_has_if_the_file_cannot_be_written() {
+    let mut world = World::new();
+    world.page(0, 10).await;
+    world.change(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON state BEGIN SELECT RAISE(FAIL, 'refused'); END",
+    );
+    world.restart();
+    assert_eq!((world.backlog(), world.counted()), (10, 10));
 }
 
 #[tokio::test]

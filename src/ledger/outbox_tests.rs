@@ -51,6 +51,22 @@ async fn a_backlog_stops_at_the_limit_and_drains_oldest_first() {
 }
 
 #[tokio::test]
+async fn a_page_without_new_records_takes_no_room_and_is_a_commit() {
+    let world = World::new();
+    let mut commit = page(0, 3, Timestamp::now());
+    for entry in &mut commit.entries {
+        entry.disposition = Disposition::Ignored;
+    }
+    world.ledger().commit(commit).await.unwrap();
+    let pages = world
+        .other()
+        .query_row("SELECT count(*) FROM outbox", [], |row| {
+            row.get::<_, i64>(0)
+        });
+    assert_eq!((pages.unwrap(), world.ledger().status().commits), (0, 1));
+}
+
+#[tokio::test]
 async fn what_a_large_page_took_is_given_back() {
     let mut world = World::new();
     let mut commit = page(0, 1000, Timestamp::now());
