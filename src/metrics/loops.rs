@@ -67,22 +67,33 @@ impl Loops {
         lock(&self.0)[which as usize].enabled = true;
     }
 
-    /// Reports that a round succeeded now.
-    pub fn success(&self, which: Loop) {
+    /// Reports that a round succeeded now. Returns whether the one before failed.
+    pub fn success(&self, which: Loop) -> bool {
         let state = &mut lock(&self.0)[which as usize];
-        (state.enabled, state.up) = (true, Some(true));
+        state.enabled = true;
         state.last_success = Some(util::now());
+        state.up.replace(true) == Some(false)
     }
 
-    /// Reports that a round failed now; the two texts are those of [`Failure`].
-    pub fn failure(&self, which: Loop, summary: impl Into<String>, message: impl Into<String>) {
+    /// Reports that a round failed now; the two texts are those of [`Failure`]. Returns whether it is another failure than
+    /// that of the round before.
+    pub fn failure(
+        &self,
+        which: Loop,
+        summary: impl Into<String>,
+        message: impl Into<String>,
+    ) -> bool {
         let state = &mut lock(&self.0)[which as usize];
-        (state.enabled, state.up) = (true, Some(false));
-        state.last_failure = Some(Failure {
+        state.enabled = true;
+        let now = Failure {
             at: util::now(),
             summary: summary.into(),
             message: message.into(),
-        });
+        };
+        let is_same = |last: &Failure| last.summary == now.summary;
+        let is_same = state.last_failure.as_ref().is_some_and(is_same);
+        state.last_failure = Some(now);
+        state.up.replace(false) != Some(false) || !is_same
     }
 
     /// Returns the state of one loop.

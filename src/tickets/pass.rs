@@ -140,9 +140,4 @@ impl Doubt {
     pub(super) fn is_movement(self) -> bool {
         matches!(self, Self::TotalMoved { .. } | Self::RowsMoved { .. })
     }
-
-    /// Returns whether another attempt may help.
-    pub(super) fn may_pass(self) -> bool {
-        !matches!(self, Self::TotalMissing | Self::NoOverlap)
-    }
 }

@@ -5,20 +5,10 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::Settings;
 use super::scan::{PageSource, ScanError, Scanner};
-use super::{Doubt, Settings};
 use crate::health::Health;
-use crate::metrics::snapshot::Snapshot;
 use crate::metrics::{Loop, Metrics, TicketMetrics};
-
-/// What was logged, so that only changes are logged.
-#[derive(Debug, Default)]
-struct Logged {
-    /// The kind of the failure.
-    failing: Option<&'static str>,
-    failures: u64,
-    inconsistent: bool,
-}
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
 ///
@@ -37,21 +27,35 @@ pub async fn run<S: PageSource>(
     let mut timer = interval(settings.scan_interval.max(Duration::from_millis(1)));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut scanner = Scanner::new(settings, published.retries().clone());
-    let mut logged = Logged::default();
+    let mut consistent = true;
     let rounds = async {
         loop {
             health.waiting(Loop::Tickets, timer.tick()).await;
             scanner.organization = organization();
             match health.round(Loop::Tickets, scanner.round(&source)).await {
                 Ok((snapshot, doubt)) => {
-                    logged.success(&snapshot, doubt);
+                    if loops.success(Loop::Tickets) {
+                        tracing::info!(tickets = snapshot.tickets, "ticket scans work again");
+                    }
+                    match doubt {
+                        Some(doubt) if consistent => tracing::warn!(
+                            %doubt,
+                            "the ticket snapshot may lack tickets; it is published as not consistent"
+                        ),
+                        None if !consistent => {
+                            tracing::info!("the ticket snapshot is consistent again");
+                        }
+                        _ => {}
+                    }
+                    consistent = doubt.is_none();
                     published.publish(snapshot, max_age);
-                    loops.success(Loop::Tickets);
                 }
                 Err(error) => {
                     let message = message(&error, published);
-                    logged.failure(&error, &message);
-                    loops.failure(Loop::Tickets, error.summary(), message);
+                    match loops.failure(Loop::Tickets, error.summary(), &*message) {
+                        true => tracing::error!("{message}"),
+                        false => tracing::debug!("{message}"),
+                    }
                 }
             }
         }
@@ -72,42 +76,5 @@ fn message(error: &ScanError, published: &TicketMetrics) -> String {
         None => format!(
             "cannot scan the tickets: {error}; ticket series are absent until a scan succeeds"
         ),
-    }
-}
-
-// === impl Logged ===
-
-impl Logged {
-    fn success(&mut self, snapshot: &Snapshot, doubt: Option<Doubt>) {
-        if self.failing.take().is_some() {
-            tracing::info!(
-                failed_scans = self.failures,
-                tickets = snapshot.tickets,
-                "ticket scans work again"
-            );
-        }
-        self.failures = 0;
-        match doubt {
-            Some(doubt) if !self.inconsistent => tracing::warn!(
-                %doubt,
-                "the ticket snapshot may lack tickets; it is published as not consistent"
-            ),
-            None if self.inconsistent => tracing::info!("the ticket snapshot is consistent again"),
-            _ => {}
-        }
-        self.inconsistent = doubt.is_some();
-    }
-
-    fn failure(&mut self, error: &ScanError, message: &str) {
-        self.failures += 1;
-        let kind = match error {
-            ScanError::Api(error) => error.reason().as_str(),
-            _ => "listing",
-        };
-        if self.failing.replace(kind) == Some(kind) {
-            tracing::debug!(failed_scans = self.failures, "{message}");
-        } else {
-            tracing::error!("{message}");
-        }
     }
 }

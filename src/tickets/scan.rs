@@ -148,7 +148,7 @@ impl Scanner {
             let last = attempt == MAX_ATTEMPTS;
             let (aggregate, doubt) = self.attempt(source, last, began).await?;
             // The doubt of the attempt before is a habit of the API: another attempt would not remove it.
-            let settled = doubt.is_none_or(|doubt| !doubt.may_pass()) || doubt == self.doubt;
+            let settled = matches!(doubt, None | Some(Doubt::NoOverlap)) || doubt == self.doubt;
             // Rows that moved are no habit.
             if !matches!(doubt, Some(Doubt::RowsMoved { .. })) {
                 self.doubt = doubt;
@@ -257,7 +257,9 @@ impl Scanner {
             let is_paused = error.retry_after() > Some(LONGEST_WAIT);
             match error.reason() {
                 // If a small page comes, the size may be the cause.
-                R::Timeout | R::ServerError | R::Truncated if limit > least && !is_paused => {
+                R::Timeout | R::ServerError | R::Truncated | R::Connect
+                    if limit > least && !is_paused =>
+                {
                     limit = least;
                 }
                 reason

@@ -146,6 +146,7 @@ impl ApiError {
                 R::NotFound,
                 ": nothing is at this address; check --api.base-url",
             ),
+            408 | 425 => (R::Timeout, ": the request was not answered in time"),
             429 => (R::RateLimited, ": too many requests"),
             500..=599 if failed.is_html() => return failed.not_json(R::ServerError),
             500..=599 => (R::ServerError, ""),
@@ -363,6 +364,13 @@ mod tests {
                 r#"{"error":"e","issues":[{}]}"#,
                 "validation",
                 "HTTP 404: e; (request)",
+            ),
+            (
+                408,
+                "text/html",
+                "<p>slow",
+                "timeout",
+                "not answered in time",
             ),
             (
                 429,

@@ -170,7 +170,11 @@ fn timed_out(limit: Duration, bytes: usize) -> ApiError {
 
 /// Returns why there is no connection, and what to do if that is known.
 fn not_connected(error: reqwest::Error) -> ApiError {
-    let mut text = format!("cannot connect: {}", error_chain(&error.without_url()));
+    let problem = match error.is_connect() {
+        true => "cannot connect",
+        false => "the connection broke before an answer",
+    };
+    let mut text = format!("{problem}: {}", error_chain(&error.without_url()));
     if text.contains("UnknownIssuer") {
         text.push_str("; the API's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate");
     }

@@ -108,8 +108,15 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
 }
 
 async fn probe(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Probe {
-    let asked = Timestamp::now();
-    let page = client.probe(endpoint, size?).await;
+    let mut asked = Timestamp::now();
+    let mut page = client.probe(endpoint, size?).await;
+    let may_pass =
+        |error: &ApiError| matches!(error.reason(), R::ServerError | R::Truncated | R::Empty);
+    // The exporter repeats such a request up to four times.
+    if page.as_ref().is_err_and(may_pass) {
+        asked = Timestamp::now();
+        page = client.probe(endpoint, size?).await;
+    }
     Some(page.map(|page| {
         // The service's clock was read at some time between the two.
         let read = page.server_time.max(asked).min(Timestamp::now());
@@ -137,9 +144,9 @@ fn advise(
     is_dispensable: bool,
 ) -> Finding {
     let said = error.to_string();
-    let loop_name = match check == Endpoint::Tickets.as_str() {
-        true => "tickets",
-        false => "audit",
+    let (loop_name, scope) = match check == Endpoint::Tickets.as_str() {
+        true => ("tickets", Endpoint::Tickets.scope()),
+        false => ("audit", Endpoint::AuditLogs.scope()),
     };
     let advice = match error.reason() {
         // The message itself says what to do.
@@ -153,12 +160,12 @@ fn advise(
         ),
         R::Timeout => SILENCE.to_owned(),
         R::Key => "put the key into it, on one line, readable for this user".to_owned(),
-        R::Unauthorized => format!(
+        R::Unauthorized if !is_dispensable => format!(
             "create a key in the API's settings, under API keys, and put it into {}",
             place_of_key(settings)
         ),
-        R::Forbidden if is_dispensable => format!(
-            "give the key that scope in the API's settings, or do without: --{loop_name}.enabled=false"
+        R::Forbidden | R::Unauthorized if is_dispensable => format!(
+            "give the key the scope {scope} in the API's settings, or do without: --{loop_name}.enabled=false"
         ),
         R::Forbidden => format!(
             "give the key that scope in the API's settings, or put the right key into {}",

@@ -63,8 +63,9 @@ html => bad api: text/html | Sign in | login page
 
 /// Answers to one listing while the other one is well.
 const OF_ONE: &str = r#"
-audit 401 Unauthorized => bad audit-logs: HTTP 401 | create a key
+audit 401 Unauthorized => bad audit-logs: HTTP 401 | the scope activity_logs:read | --audit.enabled=false
 audit large => warning audit-logs: larger than 33554432 bytes | requests smaller pages
+tickets 401 Unauthorized => bad tickets: HTTP 401 | the scope tickets:read | --tickets.enabled=false
 audit 403 Forbidden, only tickets:read => bad audit-logs: the scope activity_logs:read | --audit.enabled=false
 audit {"items":[]} => warning audit-logs: no entries | right organization
 audit {"items":[{"id":7},null]} => warning audit-logs: 2 of 2 items are not as documented
@@ -113,6 +114,16 @@ async fn a_service_that_is_well_is_all_good() {
         checked.assert_good(about, words);
     }
     assert!(checked.0.ends_with("\nAll is well.\n"), "{}", checked.0);
+}
+
+#[tokio::test]
+async fn a_request_that_fails_once_says_nothing() {
+    let config = Config {
+        faults: vec!["status=500,times=1".parse().unwrap()],
+        ..organization()
+    };
+    let api = Simulator::spawn(config).await.unwrap();
+    expect(check(&api.base_url()), "").await;
 }
 
 #[tokio::test]

@@ -41,6 +41,11 @@ async fn what_servers_do_is_read_and_doubted_where_it_should_be() {
         3 => Ok(page(&[], request, Some(50))),
         _ => Ok(slice(&emptied, request)),
     });
+    let blank = rows.clone();
+    let blank = Script::new(move |request| match request.number {
+        0 => Ok(page(&[], request, None)),
+        _ => Ok(slice(&blank, request)),
+    });
     let too_large = rows.clone();
     let too_large = Script::new(move |request| match (request.limit, request.offset) {
         (4.., 20..) => Err(ApiError::new(FailureReason::TooLarge, "too large")),
@@ -56,8 +61,14 @@ async fn what_servers_do_is_read_and_doubted_where_it_should_be() {
         ("one ticket a page", capped(1, true), one_each, 0),
         ("a page that is too large", too_large, None, 0),
         ("a page that is empty once", emptied, None, 1),
-        ("no count", of(None), missing, 0),
+        (
+            "a first page without tickets and count, once",
+            blank,
+            None,
+            1,
+        ),
         // The second attempt shows the same, so there is no third.
+        ("no count", of(None), missing, 1),
         ("a count that is too low", of(Some(49)), differs(49), 1),
         ("one of 0", of(Some(0)), differs(0), 1),
         ("one that is absurd", of(Some(most)), differs(most), 1),
@@ -215,6 +226,7 @@ async fn an_outage_that_asks_for_a_pause_is_not_reported_as_a_rate_limit() {
 async fn pages_that_take_too_long_are_requested_smaller_for_a_while() {
     let rows = bugs(0..2000);
     let script = Script::new(move |request| match request.limit {
+        501.. => Err(ApiError::new(FailureReason::Connect, "connection reset")),
         251.. => Err(ApiError::new(FailureReason::Timeout, "no answer")),
         // A pause ends the scan as little as before any other page.
         _ if request.number == 3 => Err(ApiError::paused(Duration::from_secs(5))),
