@@ -179,9 +179,11 @@ impl Client {
             };
             observer.failure(query.0, error.reason());
             let is_limited = error.reason() == FailureReason::RateLimited;
-            let (attempts, delays) = match is_limited {
-                true => (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited),
-                false => (ATTEMPTS, &mut delays),
+            let (attempts, delays) = match error.reason() {
+                FailureReason::RateLimited => (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited),
+                // The audit loop requests a smaller page then, and polls in between.
+                FailureReason::Timeout if query.0 == Endpoint::AuditLogs => (1, &mut delays),
+                _ => (ATTEMPTS, &mut delays),
             };
             let is_long = error.retry_after() > Some(LONGEST_WAIT);
             if !error.is_transient() || attempt >= attempts || is_long {

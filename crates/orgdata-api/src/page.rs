@@ -116,7 +116,8 @@ impl Page {
         Ok(Self {
             items: raw.items.items.iter().map(range).collect(),
             start_cursor: start_cursor.and_then(|cursor| serde_json::from_str(cursor).ok()),
-            end_cursor: raw.end_cursor,
+            // Some services write an empty text for none, and read one as none: the first page.
+            end_cursor: raw.end_cursor.filter(|cursor| !cursor.is_empty()),
             limit: count(raw.limit),
             total_count: count(raw.total_count),
             server_time: date.unwrap_or_else(Timestamp::now),
@@ -203,6 +204,14 @@ mod tests {
             (page.end_cursor.as_deref(), page.unknown_fields),
             (Some("e"), 1)
         );
+    }
+
+    #[test]
+    fn an_empty_cursor_is_the_end_of_the_listing() {
+        for cursor in ["", r#","endCursor":null"#, r#","endCursor":"""#] {
+            let page = Page::parse(format!(r#"{{"items":[1]{cursor}}}"#), None).expect("valid");
+            assert_eq!(page.end_cursor, None, "{cursor}");
+        }
     }
 
     #[test]

@@ -42,6 +42,8 @@ async fn check(cases: Vec<Case>) {
             // A transient error is retried a few times, and a rate limit a few times more.
             let attempts = match reason {
                 "rate_limited" => 8,
+                // The audit loop asks for a smaller page.
+                "timeout" => 1,
                 _ if error.is_transient() => 4,
                 _ => 1,
             };
@@ -88,6 +90,11 @@ async fn refusals_are_distinguished_and_say_what_to_do() {
             json("418 Teapot", r#"{"message":"Short and stout"}"#),
             "unexpected_status",
             &["HTTP 418", "Short and stout"],
+        ),
+        case(
+            json("408 Request Timeout", r#"{"message":"Too slow"}"#),
+            "timeout",
+            &["HTTP 408", "not answered in time", "Too slow"],
         ),
         case(
             json("400 Bad Request", "upstream said no"),
