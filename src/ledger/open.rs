@@ -91,29 +91,39 @@ impl OpenError {
         match error.sqlite_error_code() {
             // SQLite does not say why it cannot create a file beside this one.
             Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-                let why = probe(&path).err();
-                Self::io(&path, &why.unwrap_or_else(|| io::Error::other(error)))
+                match probe(&path) {
+                    Err(why) => Self::io(&path, &why),
+                    Ok(()) => Self::unwritable(&path, &error),
+                }
             }
             _ => Self::Sqlite { path, error },
         }
     }
 
-    fn io(path: &Path, error: &io::Error) -> Self {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        match error.kind() {
-            // It may have room later.
-            StorageFull | QuotaExceeded => {
-                let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-                let error = rusqlite::Error::SqliteFailure(full, Some(error.to_string()));
-                let path = path.to_owned();
-                Self::Sqlite { path, error }
-            }
-            _ => Self::unwritable(path, error),
-        }
+    /// The file, or one beside it, could not be opened, locked or renamed.
+    pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let code = match error.kind() {
+            // It stays until the user changes something. Anything else may pass.
+            Kind::NotFound
+            | Kind::PermissionDenied
+            | Kind::IsADirectory
+            | Kind::NotADirectory
+            | Kind::ReadOnlyFilesystem
+            | Kind::InvalidFilename
+            | Kind::InvalidInput
+            | Kind::Unsupported => return Self::unwritable(path, error),
+            Kind::StorageFull | Kind::QuotaExceeded => rusqlite::ffi::SQLITE_FULL,
+            _ => rusqlite::ffi::SQLITE_IOERR,
+        };
+        let code = rusqlite::ffi::Error::new(code);
+        let error = rusqlite::Error::SqliteFailure(code, Some(error.to_string()));
+        let path = path.to_owned();
+        Self::Sqlite { path, error }
     }
 
     /// The file or its directory cannot be written.
-    pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Self {
+    pub(crate) fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> Self {
         Self::Unusable(format!(
             "cannot open state file {}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:",
             path.display()
