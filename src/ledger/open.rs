@@ -312,7 +312,7 @@ fn is_ours(path: &Path) -> bool {
 }
 
 /// Reports whether a state file was created beside the lock file.
-fn is_marked(path: &Path) -> bool {
+pub(super) fn is_marked(path: &Path) -> bool {
     let lock = std::fs::read(with_suffix(path, ".lock"));
     lock.is_ok_and(|text| text == USED)
 }

@@ -65,7 +65,7 @@ fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
         Content::Damaged(how) => warning(
             CHECK,
             format!("{name} is damaged: {how}"),
-            "the exporter would rename it and begin with a new one, with counters at 0; restore a copy if there is one",
+            "the exporter would begin with a new one, with counters at 0; restore a copy if there is one",
         ),
         Content::State(state) => {
             let base_url = &state.base_url;

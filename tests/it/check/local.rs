@@ -125,6 +125,27 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     unchanged(&other.base_url(), &file, words).await;
 }
 
+/// As after a power failure, or if it was killed while a damaged file was set aside.
+#[tokio::test]
+async fn a_state_file_that_lost_its_content_is_no_new_one() {
+    let api = service().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    running(&api.base_url(), &file).await.kill();
+    let log = dir.path().join("state.db-wal");
+    assert!(log.metadata().unwrap().len() > 0);
+    std::fs::write(&file, "").unwrap();
+    let words = "warning state: it was in use before and is empty now | counters at 0";
+    unchanged(&api.base_url(), &file, words).await;
+    // Until the log is written back for the first time, there are no tables in the file itself.
+    std::fs::remove_file(log).unwrap();
+    let database = rusqlite::Connection::open(&file).unwrap();
+    database.execute_batch("PRAGMA journal_mode = WAL").unwrap();
+    drop(database);
+    assert!(file.metadata().unwrap().len() > 0);
+    unchanged(&api.base_url(), &file, words).await;
+}
+
 #[tokio::test]
 async fn a_running_exporter_is_recognized_and_not_disturbed() {
     let api = service().await;
