@@ -201,18 +201,18 @@ pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, Op
 fn connect(path: &Path) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
     let error = match schema::is_empty(&connection) {
-        Err(error) if is_without_room(&error) => error,
+        Err(error) if is_without_index(&error) => error,
         is_empty => return Ok((connection, is_empty?)),
     };
-    // Processes share an index of SQLite's log in a file of its own, which a full disk has no room for. A process that
-    // keeps the others out has it in memory.
+    // Processes share an index of SQLite's log in a file of its own, which a full disk has no room for and some file
+    // systems cannot map into memory. A process that keeps the others out has it in its own memory.
     drop(connection);
     let connection = Connection::open(path)?;
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     let is_empty = schema::is_empty(&connection)?;
     tracing::warn!(
         file = %path.display(), %error,
-        "the disk is full; the state file can be read, but not by other commands until the exporter is started again"
+        "the disk is full, or its file system has no shared memory; other commands cannot read the state file while the exporter runs"
     );
     Ok((connection, is_empty))
 }
@@ -375,8 +375,8 @@ fn replace(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Reports whether a file could not be made as large as it has to be.
-fn is_without_room(error: &rusqlite::Error) -> bool {
+/// Reports whether a file could not be made as large as it has to be, or not be mapped into memory.
+fn is_without_index(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull)
