@@ -1,5 +1,6 @@
 //! Parsers for the values of flags. Each error says what would be right.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -52,6 +53,11 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if rate.is_finite() && rate >= 0.001 => Ok(rate),
         _ => Err("must be a number of at least 0.001, like 5 or 0.5".to_owned()),
     }
+}
+
+/// Parses `--state.path`; `None` is in memory.
+pub(crate) fn state_path(text: &str) -> Option<PathBuf> {
+    (text != ":memory:").then(|| PathBuf::from(text))
 }
 
 /// Parses the limit of the state file, in bytes.

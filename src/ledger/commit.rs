@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::dead_letters::{DeadLetter, DeadReason};
-use super::open::{self, Claim, OpenError, StatePath};
+use super::open::{self, Claim, OpenError};
 use super::outbox::{self, PageWriter};
 use super::prune::Pruned;
 use super::series::Labels;
@@ -71,12 +71,12 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn open(mut settings: Settings) -> Result<(Self, LedgerState), OpenError> {
-        let StatePath::File(path) = &settings.path else {
+        let Some(path) = &settings.path else {
             return Self::read(settings, false);
         };
         let claim = Claim::new(path)?;
         let path = claim.path.clone();
-        settings.path = StatePath::File(path.clone());
+        settings.path = Some(path.clone());
         let (mut ledger, state) = match Self::read(settings.clone(), claim.was_used) {
             Ok(opened) => opened,
             Err(error) => {
@@ -90,8 +90,8 @@ impl Ledger {
 
     /// Reads a file that may be empty, although it `was_used`.
     fn read(settings: Settings, was_used: bool) -> Result<(Self, LedgerState), OpenError> {
-        let path = settings.path.clone();
-        let sqlite = |error| OpenError::sqlite(path.name(), error);
+        let path = settings.shown_path().to_owned();
+        let sqlite = |error| OpenError::sqlite(&path, error);
         let connection = open::open(&settings, was_used)?;
         let found: String = connection
             .query_row("SELECT base_url FROM state", [], |row| row.get(0))
@@ -209,7 +209,7 @@ impl Ledger {
 
     /// Closes the file and sets it aside, for the next [`open`](Self::open) to create a new one.
     pub(super) fn set_aside(&mut self, why: &str) -> Result<(), OpenError> {
-        let (StatePath::File(path), Some(_lock)) = (&self.settings.path, self.lock.take()) else {
+        let (Some(path), Some(_lock)) = (&self.settings.path, self.lock.take()) else {
             return Ok(());
         };
         // Closed before it is renamed: SQLite finds what it keeps beside the file by name.

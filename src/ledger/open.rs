@@ -16,15 +16,6 @@ const SECOND_TRY: Duration = Duration::from_millis(50);
 /// The maximum time for which a file is checked for damage at the start, while nothing is read and no metrics are shown.
 const LONGEST_CHECK: Duration = Duration::from_secs(20);
 
-/// The location of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StatePath {
-    /// In memory: gone with the process.
-    Memory,
-    /// In a file.
-    File(PathBuf),
-}
-
 /// Why the ledger cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -54,33 +45,6 @@ pub(super) struct Claim {
     lock: File,
     /// It was in use before: if it is empty now, its content is lost.
     pub(super) was_used: bool,
-}
-
-// === impl StatePath ===
-
-impl StatePath {
-    /// Parses `--state.path`.
-    pub fn parse(text: &str) -> Self {
-        if text == ":memory:" {
-            Self::Memory
-        } else {
-            Self::File(PathBuf::from(text))
-        }
-    }
-
-    /// Returns the name that SQLite opens.
-    pub(super) fn name(&self) -> &Path {
-        match self {
-            Self::Memory => Path::new(":memory:"),
-            Self::File(path) => path,
-        }
-    }
-}
-
-impl std::fmt::Display for StatePath {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.name().display().fmt(f)
-    }
 }
 
 // === impl OpenError ===
@@ -177,7 +141,7 @@ impl Claim {
 /// Opens the file, creates what is in it if it is empty, and checks that it is whole. Nothing is written before it is known to be
 /// ours.
 pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, OpenError> {
-    let path = settings.path.name();
+    let path = settings.shown_path();
     let sqlite = |error| OpenError::sqlite(path, error);
     let (mut connection, is_empty) = connect(path).map_err(sqlite)?;
     if is_empty {
