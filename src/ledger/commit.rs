@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::dead_letters::{DeadLetter, DeadReason};
-use super::open::{self, Claim, OpenError};
+use super::open::{self, OpenError};
 use super::outbox::{self, PageWriter};
 use super::prune::Pruned;
 use super::series::Labels;
@@ -74,17 +74,18 @@ impl Ledger {
         let Some(path) = &settings.path else {
             return Self::read(settings, false);
         };
-        let claim = Claim::new(path)?;
-        let path = claim.path.clone();
+        let (path, lock, was_used) = open::claim(path)?;
         settings.path = Some(path.clone());
-        let (mut ledger, state) = match Self::read(settings.clone(), claim.was_used) {
+        let (mut ledger, state) = match Self::read(settings.clone(), was_used) {
             Ok(opened) => opened,
             Err(error) => {
                 open::set_aside(&path, &open::damage(&path, error)?)?;
                 Self::read(settings, true)?
             }
         };
-        ledger.lock = Some(claim.mark());
+        // A full disk must not keep it from starting.
+        let _ = open::mark(&path);
+        ledger.lock = Some(lock);
         Ok((ledger, state))
     }
 

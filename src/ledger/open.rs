@@ -37,16 +37,6 @@ pub enum OpenError {
     },
 }
 
-/// A state file that no other process may open.
-#[derive(Debug)]
-pub(super) struct Claim {
-    /// Where it is: not a symbolic link to it.
-    pub(super) path: PathBuf,
-    lock: File,
-    /// It was in use before: if it is empty now, its content is lost.
-    pub(super) was_used: bool,
-}
-
 // === impl OpenError ===
 
 impl OpenError {
@@ -111,31 +101,17 @@ impl OpenError {
     }
 }
 
-// === impl Claim ===
-
-impl Claim {
-    /// Locks the file, and creates it if it is missing.
-    pub(super) fn new(path: &Path) -> Result<Self, OpenError> {
-        // A symbolic link and its target are one file, and so have one lock.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        // The lock file tells a file that was emptied from one whose creation failed.
-        let was_used = path.exists() && is_marked(&path);
-        let lock = lock(&path)?;
-        // A link stays when the file is set aside, also one whose target was missing.
-        let path = path.canonicalize().unwrap_or(path);
-        Ok(Self {
-            path,
-            lock,
-            was_used,
-        })
-    }
-
-    /// Marks the file as one that was in use. Returns what has to be held until the process ends.
-    pub(super) fn mark(self) -> File {
-        // A full disk must not keep it from starting.
-        let _ = mark(&self.path);
-        self.lock
-    }
+/// Locks the file, and creates it if it is missing. Returns its path, which is not a symbolic link, the lock, and whether
+/// the file was in use before: if it is empty now, its content is lost.
+pub(super) fn claim(path: &Path) -> Result<(PathBuf, File, bool), OpenError> {
+    // A symbolic link and its target are one file, and so have one lock.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // The lock file tells a file that was emptied from one whose creation failed.
+    let was_used = path.exists() && is_marked(&path);
+    let lock = lock(&path)?;
+    // A link stays when the file is set aside, also one whose target was missing.
+    let path = path.canonicalize().unwrap_or(path);
+    Ok((path, lock, was_used))
 }
 
 /// Opens the file, creates what is in it if it is empty, and checks that it is whole. Nothing is written before it is known to be
@@ -282,7 +258,7 @@ pub(super) fn is_marked(path: &Path) -> bool {
 }
 
 /// Writes to the lock file that the state file beside it was in use, unless it says so.
-fn mark(path: &Path) -> io::Result<()> {
+pub(super) fn mark(path: &Path) -> io::Result<()> {
     if is_marked(path) {
         return Ok(());
     }
@@ -315,15 +291,8 @@ pub(super) fn set_aside(path: &Path, error: &dyn std::fmt::Display) -> Result<()
 fn replace(path: &Path) -> io::Result<PathBuf> {
     // The disk may have been full when the process started.
     mark(path)?;
-    let second = Timestamp::now().as_second();
-    let names = (1..).map(|number| match number {
-        1 => with_suffix(path, &format!(".damaged-{second}")),
-        _ => with_suffix(path, &format!(".damaged-{second}-{number}")),
-    });
-    let aside = names
-        .into_iter()
-        .find(|name| !name.exists())
-        .unwrap_or_else(|| with_suffix(path, ".damaged"));
+    let now = Timestamp::now().as_microsecond();
+    let aside = with_suffix(path, &format!(".damaged-{now}"));
     // First, because there may be no room for it.
     let empty = with_suffix(path, ".new");
     private().open(&empty)?;
