@@ -1,12 +1,15 @@
 //! Passes the commit, the compiler and the address of the repository to the crate.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
     // A build without the history, as in an image, sets the variable.
     let given = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    // An unpacked archive may lie in the repository of something else.
+    let is_repository = Path::new(".git").exists();
     let revision = given("ORGDATA_BUILD_REVISION")
-        .or_else(|| output("git", &["rev-parse", "--short=12", "HEAD"]))
+        .or_else(|| is_repository.then(|| output("git", &["rev-parse", "--short=12", "HEAD"]))?)
         .unwrap_or_else(|| "unknown".to_owned());
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&rustc, &["--version"])
@@ -22,7 +25,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     // With a path that does not exist, cargo would run this again at every build.
     for path in [".git/HEAD", ".git/refs/heads"] {
-        if std::path::Path::new(path).exists() {
+        if Path::new(path).exists() {
             println!("cargo:rerun-if-changed={path}");
         }
     }

@@ -20,7 +20,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, Key
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
     Commit, Disposition, Encode as _, EventId, LedgerHandle, NewEntry, NewEvent, RawRecord,
-    RecordKind, STRIDE, Settings as LedgerSettings, StatePath,
+    RecordKind, STRIDE, Settings as LedgerSettings,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::otlp::{Envelope, Flags, RecordEncoder, Relay, Sender, Settings};
@@ -249,10 +249,7 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
         max_size: 1 << 30,
         encoder: Arc::new(RecordEncoder::default()),
         filters: String::new(),
-        ..settings::ledger(
-            StatePath::File(directory.path().join("state.db")),
-            "http://localhost",
-        )
+        ..settings::ledger(Some(directory.path().join("state.db")), "http://localhost")
     };
     let (ledger, _) = LedgerHandle::open(settings).expect("a ledger");
     let now = jiff::Timestamp::now();

@@ -12,7 +12,7 @@ mod support;
 use std::fmt;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings as TailSettings, Start, Tail};
 use orgdata_exporter::ledger::{
     ActorRef, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
-    Settings as LedgerSettings, StatePath,
+    Settings as LedgerSettings,
 };
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
@@ -195,7 +195,7 @@ fn encoding(series: usize) {
 
 // === over HTTP ===
 
-fn ledger_settings(path: StatePath, base_url: String, max_actors: usize) -> LedgerSettings {
+fn ledger_settings(path: Option<PathBuf>, base_url: String, max_actors: usize) -> LedgerSettings {
     LedgerSettings {
         outbox: false,
         max_actors,
@@ -238,7 +238,7 @@ async fn over_http(series: usize) {
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let directory = tempfile::tempdir().expect("a directory");
-    let path = StatePath::File(directory.path().join("state.db"));
+    let path = Some(directory.path().join("state.db"));
     let (ledger, state) =
         LedgerHandle::open(ledger_settings(path, peer.base_url(), 1000)).expect("a ledger");
     let settings = TailSettings {
@@ -490,7 +490,7 @@ fn settle(web: SocketAddr) {
 
 /// A ledger with 10,000 label sets, as an earlier process left it.
 async fn fill(path: &Path, base_url: &str) {
-    let settings = ledger_settings(StatePath::File(path.to_owned()), base_url.to_owned(), 1000);
+    let settings = ledger_settings(Some(path.to_owned()), base_url.to_owned(), 1000);
     let (ledger, _) = LedgerHandle::open(settings).expect("a ledger");
     for (page, sets) in labels(10_000).chunks(PAGE).enumerate() {
         let now = Timestamp::now();

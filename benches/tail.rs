@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::audit::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
-use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings, StatePath};
+use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::otlp::{Flags, RecordEncoder, Relay, Sender, Settings as OtlpSettings};
@@ -194,7 +194,7 @@ fn reader(
         filters: api.filters.fingerprint(),
         outbox,
         encoder: Arc::new(RecordEncoder::default()),
-        ..settings::ledger(StatePath::File(path.to_owned()), base_url)
+        ..settings::ledger(Some(path.to_owned()), base_url)
     };
     let client = Client::new(api, metrics.api.clone()).expect("a client");
     let (ledger, state) = LedgerHandle::open(ledger_settings).expect("a ledger");

@@ -132,7 +132,7 @@ impl<S: Export + 'static> Parts<S> {
         shutdown: &CancellationToken,
     ) -> Result<bool, Failure> {
         let started = util::now();
-        tracing::debug!(state = %settings.ledger.path, "opening the state file");
+        tracing::debug!(state = %settings.ledger.shown_path().display(), "opening the state file");
         // Checking a large file takes a while, in which probes are answered.
         let open = settings.ledger.clone();
         let open = util::blocking(|| LedgerHandle::open(open));

@@ -75,7 +75,7 @@ impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let status = match error {
             OpenError::Locked(_) => 3,
-            // A full disk, for example: the next start may work.
+            // A full or failing disk, for example: the next start may work.
             OpenError::Sqlite { .. } => 1,
             _ => 2,
         };
@@ -86,5 +86,34 @@ impl From<OpenError> for Failure {
 impl From<BindError> for Failure {
     fn from(error: BindError) -> Self {
         Self::in_settings(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// systemd does not restart it after status 2.
+    #[test]
+    fn an_io_error_that_may_pass_ends_with_status_1_and_any_other_with_2() {
+        let passing = [Errno::IO, Errno::STALE, Errno::TIMEDOUT, Errno::MFILE];
+        let passing = passing.into_iter().chain([Errno::NOSPC, Errno::DQUOT]);
+        let lasting = [Errno::NOENT, Errno::ACCESS, Errno::PERM, Errno::ISDIR];
+        let lasting = lasting
+            .into_iter()
+            .chain([Errno::NOTDIR, Errno::ROFS, Errno::NAMETOOLONG]);
+        let passing = passing.map(|errno| (errno, 1));
+        for (errno, status) in passing.chain(lasting.map(|errno| (errno, 2))) {
+            let error = io::Error::from(errno);
+            let failure = Failure::from(OpenError::io(Path::new("/srv/state.db"), &error));
+            assert_eq!(failure.status, status, "{error}");
+            for words in ["/srv/state.db", &error.to_string()] {
+                assert!(failure.message.contains(words), "{}", failure.message);
+            }
+        }
     }
 }

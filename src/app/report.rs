@@ -54,7 +54,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) 
         audit_logs = audit_logs.as_deref().unwrap_or("off"),
         tickets = tickets.as_deref().unwrap_or("off"),
         log_records = log_records.as_deref().unwrap_or("to no collector"),
-        state = %settings.ledger.path,
+        state = %settings.ledger.shown_path().display(),
         state_max_size = %bytesize::ByteSize(settings.ledger.max_size).display().iec(),
         "listening"
     );

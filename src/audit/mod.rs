@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) use event::Event;
 #[cfg(any(test, fuzzing))]
 pub(crate) use event::entry_id;
-pub use start::{Start, StartError};
+pub use start::Start;
 pub use tail::{Tail, TailError};
 
 /// How the audit logs are tailed.

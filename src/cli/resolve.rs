@@ -9,7 +9,8 @@ use orgdata_api::{BaseUrl, Filters, KEY_VARIABLE, KeySource};
 use secrecy::SecretString;
 
 use super::flags::{ActorLabelMode, Flags};
-use crate::ledger::{self, ActorLabel, StatePath};
+use super::values;
+use crate::ledger::{self, ActorLabel};
 use crate::{audit, otlp, tickets, web};
 
 /// The maximum number of dead letters that are kept.
@@ -202,7 +203,7 @@ fn ledger_settings(
         paths,
     });
     Ok(ledger::Settings {
-        path: StatePath::parse(&flags.state.path),
+        path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,
         base_url: base_url.to_string(),
         filters: filters.fingerprint(),

@@ -1,8 +1,10 @@
 //! Parsers for the values of flags. Each error says what would be right.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use orgdata_api::parse_time;
 
 use crate::audit::Start;
 use crate::util::refuse_months;
@@ -14,6 +16,9 @@ const MIN_STATE_SIZE: u64 = 8 * 1024 * 1024;
 const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 const DURATION_EXAMPLES: &str = "write a duration like 15s, 1m 30s or 24h";
+
+const START_EXAMPLES: &str =
+    "write now, oldest, a duration ago like 24h, or an instant like 2026-01-31T00:00:00Z";
 
 /// Parses a duration longer than zero.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -43,7 +48,15 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
 /// Parses the beginning of a range of time.
 pub(crate) fn start(text: &str) -> Result<Start, String> {
     refuse_months(text)?;
-    text.parse::<Start>().map_err(|error| error.to_string())
+    match text.trim() {
+        "now" => Ok(Start::Now),
+        "oldest" => Ok(Start::Oldest),
+        text => humantime::parse_duration(text)
+            .map(Start::Ago)
+            .ok()
+            .or_else(|| parse_time(text).map(Start::At))
+            .ok_or_else(|| START_EXAMPLES.to_owned()),
+    }
 }
 
 /// Parses a rate per second.
@@ -52,6 +65,11 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if rate.is_finite() && rate >= 0.001 => Ok(rate),
         _ => Err("must be a number of at least 0.001, like 5 or 0.5".to_owned()),
     }
+}
+
+/// Parses `--state.path`; `None` is in memory.
+pub(crate) fn state_path(text: &str) -> Option<PathBuf> {
+    (text != ":memory:").then(|| PathBuf::from(text))
 }
 
 /// Parses the limit of the state file, in bytes.
@@ -82,6 +100,28 @@ mod tests {
                     .contains("1m for a minute")
             );
             assert!(start(months).is_err(), "{months}");
+        }
+    }
+
+    #[test]
+    fn the_four_forms_of_a_start_are_read() {
+        let now = "2026-03-01T12:00:00Z".parse().expect("a time");
+        for (text, floor) in [
+            ("now", Some("2026-03-01T12:00:00Z")),
+            ("oldest", None),
+            ("1h 30m", Some("2026-03-01T10:30:00Z")),
+            ("2026-01-31T00:00:00+01:00", Some("2026-01-30T23:00:00Z")),
+        ] {
+            let floor_of = |start: Start| start.floor(now).map(|at| at.to_string());
+            let found = start(text).map(floor_of);
+            assert_eq!(found, Ok(floor.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_other_start_is_refused_with_the_four_forms() {
+        for text in ["yesterday", "", "-1h", "2026-31-01"] {
+            assert_eq!(start(text), Err(START_EXAMPLES.to_owned()), "{text}");
         }
     }
 

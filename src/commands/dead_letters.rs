@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Failure, print, printed};
+use crate::cli::values;
 use crate::cli::{DEFAULT_STATE_PATH, with_variable};
-use crate::ledger::{DeadLetters, DeadReason, StatePath, StoredLetter};
+use crate::ledger::{DeadLetters, DeadReason, StoredLetter};
 use crate::util::one_line;
 
 /// The maximum length of a message in the table, in characters.
@@ -80,14 +81,12 @@ struct Line<'a> {
 /// # Errors
 /// If the file cannot be opened or changed, or the output cannot be written.
 pub fn run(args: DeadLettersArgs) -> Result<(), Failure> {
-    let letters = match StatePath::parse(&args.path) {
-        StatePath::File(path) => DeadLetters::open(&path)?,
-        StatePath::Memory => {
-            return Err(Failure::in_settings(
-                "--state.path :memory: is inside the exporter's process, where this command cannot see it; give the exporter a file",
-            ));
-        }
+    let Some(path) = values::state_path(&args.path) else {
+        return Err(Failure::in_settings(
+            "--state.path :memory: is inside the exporter's process, where this command cannot see it; give the exporter a file",
+        ));
     };
+    let letters = DeadLetters::open(&path)?;
     match args.action {
         Action::List(args) => list(&letters, &args, &mut io::stdout().lock()),
         Action::Replay(args) => {

@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::dead_letters::{DeadLetter, DeadReason};
-use super::open::{self, Claim, OpenError, StatePath};
+use super::open::{self, OpenError};
 use super::outbox::{self, PageWriter};
 use super::prune::Pruned;
 use super::series::Labels;
@@ -71,27 +71,28 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn open(mut settings: Settings) -> Result<(Self, LedgerState), OpenError> {
-        let StatePath::File(path) = &settings.path else {
+        let Some(path) = &settings.path else {
             return Self::read(settings, false);
         };
-        let claim = Claim::new(path)?;
-        let path = claim.path.clone();
-        settings.path = StatePath::File(path.clone());
-        let (mut ledger, state) = match Self::read(settings.clone(), claim.was_used) {
+        let (path, lock, was_used) = open::claim(path)?;
+        settings.path = Some(path.clone());
+        let (mut ledger, state) = match Self::read(settings.clone(), was_used) {
             Ok(opened) => opened,
             Err(error) => {
                 open::set_aside(&path, &open::damage(&path, error)?)?;
                 Self::read(settings, true)?
             }
         };
-        ledger.lock = Some(claim.mark());
+        // A full disk must not keep it from starting.
+        let _ = open::mark(&path);
+        ledger.lock = Some(lock);
         Ok((ledger, state))
     }
 
     /// Reads a file that may be empty, although it `was_used`.
     fn read(settings: Settings, was_used: bool) -> Result<(Self, LedgerState), OpenError> {
-        let path = settings.path.clone();
-        let sqlite = |error| OpenError::sqlite(path.name(), error);
+        let path = settings.shown_path().to_owned();
+        let sqlite = |error| OpenError::sqlite(&path, error);
         let connection = open::open(&settings, was_used)?;
         let found: String = connection
             .query_row("SELECT base_url FROM state", [], |row| row.get(0))
@@ -209,7 +210,7 @@ impl Ledger {
 
     /// Closes the file and sets it aside, for the next [`open`](Self::open) to create a new one.
     pub(super) fn set_aside(&mut self, why: &str) -> Result<(), OpenError> {
-        let (StatePath::File(path), Some(_lock)) = (&self.settings.path, self.lock.take()) else {
+        let (Some(path), Some(_lock)) = (&self.settings.path, self.lock.take()) else {
             return Ok(());
         };
         // Closed before it is renamed: SQLite finds what it keeps beside the file by name.

@@ -77,7 +77,7 @@ impl World {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let directory = directory.unwrap();
         let mut settings = Settings {
-            path: StatePath::File(directory.path().join("state.db")),
+            path: Some(directory.path().join("state.db")),
             max_size: 8 * MIB,
             base_url: "https://api.example".to_owned(),
             filters: "[]".to_owned(),
@@ -131,10 +131,10 @@ impl World {
     }
 
     /// Makes another name for the file.
-    fn link(&self) -> StatePath {
+    fn link(&self) -> Option<PathBuf> {
         let link = self.directory.path().join("link.db");
         std::os::unix::fs::symlink(self.path(), &link).unwrap();
-        StatePath::File(link)
+        Some(link)
     }
 
     /// Returns the bytes of the file and of its write-ahead log.
@@ -604,7 +604,7 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
     let text = b"this is no database at all, not even a small one, and longer than a header of one hundred bytes";
     let mut world = World::new();
     let path = world.directory.path().join("theirs.db");
-    world.settings.path = StatePath::File(path.clone());
+    world.settings.path = Some(path.clone());
     // Also without tables: the other program may be about to create them.
     let [with_table, with_version, with_id] = [
         "CREATE TABLE theirs (x)",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::open::{OpenError, check_application, damage, with_suffix};
+use super::open::{OpenError, check_application, damage, is_marked, with_suffix};
 use super::{BUSY, TailState, schema};
 
 /// The maximum time for which a file is checked for damage: `check` waits a few seconds for all of it.
@@ -26,7 +26,7 @@ pub struct Look {
 pub enum Content {
     /// Nothing yet, or the file does not exist.
     Nothing,
-    /// It is damaged; with SQLite's message.
+    /// It is damaged, or its content is lost; with SQLite's message or another reason.
     Damaged(String),
     /// An exporter's state.
     State(Box<Summary>),
@@ -69,7 +69,11 @@ impl Look {
             Ok(metadata) if !metadata.is_file() => {
                 return Err(unreadable(std::io::ErrorKind::IsADirectory.into()));
             }
+            // SQLite would delete a log that is left over beside it.
+            Ok(metadata) if metadata.len() == 0 => empty(path, held),
             Ok(_) => match read(path, held) {
+                // Without its index, a log is not read: the content may be there.
+                Ok(Content::Nothing) if !has_log(path) => empty(path, held),
                 Ok(content) => content,
                 Err(error) => Content::Damaged(damage(path, error)?.to_string()),
             },
@@ -82,6 +86,20 @@ impl Look {
 fn is_held(path: &Path) -> bool {
     let lock = File::open(with_suffix(path, ".lock")).map(|file| file.try_lock_shared());
     matches!(lock, Ok(Err(TryLockError::WouldBlock)))
+}
+
+/// Returns what an empty file says: an exporter that runs may be about to fill it.
+fn empty(path: &Path, held: bool) -> Content {
+    match !held && is_marked(path) {
+        true => Content::Damaged("it was in use before and is empty now".to_owned()),
+        false => Content::Nothing,
+    }
+}
+
+/// Reports whether a write-ahead log is there, or left over.
+fn has_log(path: &Path) -> bool {
+    let log = with_suffix(path, "-wal").metadata();
+    log.is_ok_and(|log| log.len() > 0)
 }
 
 fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
@@ -126,12 +144,7 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
 /// Opens a connection that writes nothing. A plain reader creates files beside the database; so without a write-ahead
 /// log the file is opened as immutable, and with one its index is only read.
 fn connect(path: &Path, held: bool) -> rusqlite::Result<Connection> {
-    let left_over = || {
-        with_suffix(path, "-wal")
-            .metadata()
-            .is_ok_and(|log| log.len() > 0)
-    };
-    let logged = (held || left_over()) && with_suffix(path, "-shm").exists();
+    let logged = (held || has_log(path)) && with_suffix(path, "-shm").exists();
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let url = url::Url::from_file_path(&absolute)
         .map_err(|()| rusqlite::Error::InvalidPath(PathBuf::from(path)))?;

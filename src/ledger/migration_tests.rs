@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::audit::{Settings, Start, Tail};
-use crate::ledger::{Commit, DeadLetters, EventId, LedgerHandle, Settled, StatePath};
+use crate::ledger::{Commit, DeadLetters, EventId, LedgerHandle, Settled};
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::simulator::{Config, Simulator};
@@ -108,7 +108,7 @@ async fn everything_in_an_old_file_stays() {
         let older = DeadLetters::open(&path).unwrap_err().to_string();
         assert!(older.contains("an older version (schema 2)"), "{older}");
 
-        let state_path = StatePath::File(path.clone());
+        let state_path = Some(path.clone());
         let open = || LedgerHandle::open(settings::ledger(state_path.clone(), base_url));
         let (ledger, state) = open().unwrap();
 
@@ -207,7 +207,7 @@ async fn an_unfinished_history_is_finished() {
         }
         None
     }));
-    let ledger_settings = settings::ledger(StatePath::File(path), running.base_url());
+    let ledger_settings = settings::ledger(Some(path), running.base_url());
     let (ledger, state) = LedgerHandle::open(ledger_settings).unwrap();
     let hour = Duration::from_secs(3600);
     let tail_settings = Settings {

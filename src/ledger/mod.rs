@@ -16,6 +16,7 @@ mod size;
 mod tail_state;
 mod types;
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use commit::LedgerState;
 pub use dead_letters::{DeadLetter, DeadLetters, DeadReason, StoredLetter};
 pub use look::{Content, Look, Summary};
-pub use open::{OpenError, StatePath};
+pub use open::OpenError;
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
 pub use series::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
 pub use tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
@@ -54,8 +55,8 @@ pub const BACKFILL: &str = "backfill ";
 /// How the ledger is kept.
 #[derive(Clone)]
 pub struct Settings {
-    /// `--state.path`.
-    pub path: StatePath,
+    /// `--state.path`; `None` is in memory, gone with the process.
+    pub path: Option<PathBuf>,
     /// `--state.max-size`, in bytes.
     pub max_size: u64,
     /// The service's base address; for a backfill [`BACKFILL`] with its arguments in front of it.
@@ -151,6 +152,11 @@ pub enum LedgerError {
 // === impl Settings ===
 
 impl Settings {
+    /// Returns the path as SQLite opens it and messages show it.
+    pub(crate) fn shown_path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(":memory:"))
+    }
+
     /// Checks that the file of a backfill is used by the same backfill alone; `found` is the file's base URL.
     ///
     /// # Errors
@@ -163,7 +169,7 @@ impl Settings {
         // The filters of a backfill may be e-mail addresses.
         Err(OpenError::Unusable(format!(
             "state file {} belongs to {}, not to {}; set --state.path to another file",
-            self.path,
+            self.shown_path().display(),
             sanitize(found, &[]),
             sanitize(&self.base_url, &[]),
         )))

@@ -16,15 +16,6 @@ const SECOND_TRY: Duration = Duration::from_millis(50);
 /// The maximum time for which a file is checked for damage at the start, while nothing is read and no metrics are shown.
 const LONGEST_CHECK: Duration = Duration::from_secs(20);
 
-/// The location of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StatePath {
-    /// In memory: gone with the process.
-    Memory,
-    /// In a file.
-    File(PathBuf),
-}
-
 /// Why the ledger cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -46,43 +37,6 @@ pub enum OpenError {
     },
 }
 
-/// A state file that no other process may open.
-#[derive(Debug)]
-pub(super) struct Claim {
-    /// Where it is: not a symbolic link to it.
-    pub(super) path: PathBuf,
-    lock: File,
-    /// It was in use before: if it is empty now, its content is lost.
-    pub(super) was_used: bool,
-}
-
-// === impl StatePath ===
-
-impl StatePath {
-    /// Parses `--state.path`.
-    pub fn parse(text: &str) -> Self {
-        if text == ":memory:" {
-            Self::Memory
-        } else {
-            Self::File(PathBuf::from(text))
-        }
-    }
-
-    /// Returns the name that SQLite opens.
-    pub(super) fn name(&self) -> &Path {
-        match self {
-            Self::Memory => Path::new(":memory:"),
-            Self::File(path) => path,
-        }
-    }
-}
-
-impl std::fmt::Display for StatePath {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.name().display().fmt(f)
-    }
-}
-
 // === impl OpenError ===
 
 impl OpenError {
@@ -91,29 +45,39 @@ impl OpenError {
         match error.sqlite_error_code() {
             // SQLite does not say why it cannot create a file beside this one.
             Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-                let why = probe(&path).err();
-                Self::io(&path, &why.unwrap_or_else(|| io::Error::other(error)))
+                match probe(&path) {
+                    Err(why) => Self::io(&path, &why),
+                    Ok(()) => Self::unwritable(&path, &error),
+                }
             }
             _ => Self::Sqlite { path, error },
         }
     }
 
-    fn io(path: &Path, error: &io::Error) -> Self {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        match error.kind() {
-            // It may have room later.
-            StorageFull | QuotaExceeded => {
-                let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-                let error = rusqlite::Error::SqliteFailure(full, Some(error.to_string()));
-                let path = path.to_owned();
-                Self::Sqlite { path, error }
-            }
-            _ => Self::unwritable(path, error),
-        }
+    /// The file, or one beside it, could not be opened, locked or renamed.
+    pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let code = match error.kind() {
+            // It stays until the user changes something. Anything else may pass.
+            Kind::NotFound
+            | Kind::PermissionDenied
+            | Kind::IsADirectory
+            | Kind::NotADirectory
+            | Kind::ReadOnlyFilesystem
+            | Kind::InvalidFilename
+            | Kind::InvalidInput
+            | Kind::Unsupported => return Self::unwritable(path, error),
+            Kind::StorageFull | Kind::QuotaExceeded => rusqlite::ffi::SQLITE_FULL,
+            _ => rusqlite::ffi::SQLITE_IOERR,
+        };
+        let code = rusqlite::ffi::Error::new(code);
+        let error = rusqlite::Error::SqliteFailure(code, Some(error.to_string()));
+        let path = path.to_owned();
+        Self::Sqlite { path, error }
     }
 
     /// The file or its directory cannot be written.
-    pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Self {
+    pub(crate) fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> Self {
         Self::Unusable(format!(
             "cannot open state file {}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:",
             path.display()
@@ -137,37 +101,23 @@ impl OpenError {
     }
 }
 
-// === impl Claim ===
-
-impl Claim {
-    /// Locks the file, and creates it if it is missing.
-    pub(super) fn new(path: &Path) -> Result<Self, OpenError> {
-        // A symbolic link and its target are one file, and so have one lock.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        // The lock file tells a file that was emptied from one whose creation failed.
-        let was_used = path.exists() && is_marked(&path);
-        let lock = lock(&path)?;
-        // A link stays when the file is set aside, also one whose target was missing.
-        let path = path.canonicalize().unwrap_or(path);
-        Ok(Self {
-            path,
-            lock,
-            was_used,
-        })
-    }
-
-    /// Marks the file as one that was in use. Returns what has to be held until the process ends.
-    pub(super) fn mark(self) -> File {
-        // A full disk must not keep it from starting.
-        let _ = mark(&self.path);
-        self.lock
-    }
+/// Locks the file, and creates it if it is missing. Returns its path, which is not a symbolic link, the lock, and whether
+/// the file was in use before: if it is empty now, its content is lost.
+pub(super) fn claim(path: &Path) -> Result<(PathBuf, File, bool), OpenError> {
+    // A symbolic link and its target are one file, and so have one lock.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // The lock file tells a file that was emptied from one whose creation failed.
+    let was_used = path.exists() && is_marked(&path);
+    let lock = lock(&path)?;
+    // A link stays when the file is set aside, also one whose target was missing.
+    let path = path.canonicalize().unwrap_or(path);
+    Ok((path, lock, was_used))
 }
 
 /// Opens the file, creates what is in it if it is empty, and checks that it is whole. Nothing is written before it is known to be
 /// ours.
 pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, OpenError> {
-    let path = settings.path.name();
+    let path = settings.shown_path();
     let sqlite = |error| OpenError::sqlite(path, error);
     let (mut connection, is_empty) = connect(path).map_err(sqlite)?;
     if is_empty {
@@ -191,18 +141,18 @@ pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, Op
 fn connect(path: &Path) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
     let error = match schema::is_empty(&connection) {
-        Err(error) if is_without_room(&error) => error,
+        Err(error) if is_without_index(&error) => error,
         is_empty => return Ok((connection, is_empty?)),
     };
-    // Processes share an index of SQLite's log in a file of its own, which a full disk has no room for. A process that
-    // keeps the others out has it in memory.
+    // Processes share an index of SQLite's log in a file of its own, which a full disk has no room for and some file
+    // systems cannot map into memory. A process that keeps the others out has it in its own memory.
     drop(connection);
     let connection = Connection::open(path)?;
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     let is_empty = schema::is_empty(&connection)?;
     tracing::warn!(
         file = %path.display(), %error,
-        "the disk is full; the state file can be read, but not by other commands until the exporter is started again"
+        "the disk is full, or its file system has no shared memory; other commands cannot read the state file while the exporter runs"
     );
     Ok((connection, is_empty))
 }
@@ -302,13 +252,13 @@ fn is_ours(path: &Path) -> bool {
 }
 
 /// Reports whether a state file was created beside the lock file.
-fn is_marked(path: &Path) -> bool {
+pub(super) fn is_marked(path: &Path) -> bool {
     let lock = std::fs::read(with_suffix(path, ".lock"));
     lock.is_ok_and(|text| text == USED)
 }
 
 /// Writes to the lock file that the state file beside it was in use, unless it says so.
-fn mark(path: &Path) -> io::Result<()> {
+pub(super) fn mark(path: &Path) -> io::Result<()> {
     if is_marked(path) {
         return Ok(());
     }
@@ -341,15 +291,8 @@ pub(super) fn set_aside(path: &Path, error: &dyn std::fmt::Display) -> Result<()
 fn replace(path: &Path) -> io::Result<PathBuf> {
     // The disk may have been full when the process started.
     mark(path)?;
-    let second = Timestamp::now().as_second();
-    let names = (1..).map(|number| match number {
-        1 => with_suffix(path, &format!(".damaged-{second}")),
-        _ => with_suffix(path, &format!(".damaged-{second}-{number}")),
-    });
-    let aside = names
-        .into_iter()
-        .find(|name| !name.exists())
-        .unwrap_or_else(|| with_suffix(path, ".damaged"));
+    let now = Timestamp::now().as_microsecond();
+    let aside = with_suffix(path, &format!(".damaged-{now}"));
     // First, because there may be no room for it.
     let empty = with_suffix(path, ".new");
     private().open(&empty)?;
@@ -365,8 +308,8 @@ fn replace(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Reports whether a file could not be made as large as it has to be.
-fn is_without_room(error: &rusqlite::Error) -> bool {
+/// Reports whether a file could not be made as large as it has to be, or not be mapped into memory.
+fn is_without_index(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::commit::Ledger;
 use super::schema::WAL_BYTES;
-use super::{Settings, StatePath, Status, open};
+use super::{Settings, Status, open};
 
 /// A page of entries is at most this part of the limit.
 const PAGE_SHARE: u64 = 64;
@@ -30,10 +30,10 @@ impl Size {
             max: settings.max_size,
             page: (settings.max_size / PAGE_SHARE).max(MIN_PAGE),
             outbox: settings.outbox,
-            wal: match &settings.path {
-                StatePath::Memory => None,
-                StatePath::File(path) => Some(open::with_suffix(path, "-wal")),
-            },
+            wal: settings
+                .path
+                .as_ref()
+                .map(|path| open::with_suffix(path, "-wal")),
         }
     }
 

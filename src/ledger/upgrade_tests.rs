@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::audit::{Settings, Start, Tail};
-use crate::ledger::{DeadLetters, LedgerHandle, Settled, StatePath};
+use crate::ledger::{DeadLetters, LedgerHandle, Settled};
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::simulator::{ClockSource, Config, Fields, Running, Simulator};
@@ -84,7 +84,7 @@ fn counts(metrics: &Metrics) -> Counts {
 async fn run(path: &Path, truth: &Truth, service: &Running) -> (Vec<String>, Metrics) {
     let metrics = Metrics::new(Duration::ZERO);
     let client = settings::client(&service.base_url(), &metrics);
-    let mut own = settings::ledger(StatePath::File(path.to_owned()), service.base_url());
+    let mut own = settings::ledger(Some(path.to_owned()), service.base_url());
     if let Some(actors) = truth.flags.get("metrics_max_actors") {
         own.max_actors = usize::try_from(actors.as_u64().unwrap()).unwrap();
     }
@@ -133,7 +133,7 @@ async fn is_used(file: &str) {
 
     // Before it has read anything, it shows what was shown at last.
     {
-        let own = settings::ledger(StatePath::File(path.clone()), service.base_url());
+        let own = settings::ledger(Some(path.clone()), service.base_url());
         let (ledger, state) = LedgerHandle::open(own).unwrap();
         let shown = state.counted.introduced.iter().map(|(series, count)| {
             let actor = series.actor.as_deref().unwrap().to_owned();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use orgdata_api::{ApiError, FailureReason, TicketPage};
 use orgdata_exporter::audit::{self, Start, Tail};
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
-use orgdata_exporter::ledger::{LedgerHandle, StatePath};
+use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::tickets::{self, PageSource};
 use tokio_util::sync::CancellationToken;
@@ -65,7 +65,7 @@ fn tail() -> Tail {
     // Nothing listens on port 9.
     let url = "http://127.0.0.1:9/";
     let client = settings::client(url, &metrics);
-    let (ledger, state) = LedgerHandle::open(settings::ledger(StatePath::Memory, url)).unwrap();
+    let (ledger, state) = LedgerHandle::open(settings::ledger(None, url)).unwrap();
     let settings = audit::Settings {
         poll_interval: Duration::from_secs(60),
         start: Start::Now,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use orgdata_exporter::ledger::{
-    self, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent, StatePath,
+    self, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
 };
 use orgdata_exporter::metrics::{Loops, OtlpMetrics};
 use orgdata_exporter::otlp::{Flags, Next, RecordEncoder, Relay, Sender, Settings};
@@ -50,7 +50,7 @@ async fn relay(
     let settings = Settings::from_env(&flags, &find).unwrap().unwrap();
     let (ledger, mut state) = LedgerHandle::open(ledger::Settings {
         encoder: Arc::new(RecordEncoder::default()),
-        ..support::ledger(StatePath::Memory, "https://api.example")
+        ..support::ledger(None, "https://api.example")
     })
     .unwrap();
     let entry = |(number, padding): (usize, &usize)| NewEntry {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use orgdata_exporter::api::Client;
 use orgdata_exporter::audit::{Settings, Start, Tail};
-use orgdata_exporter::ledger::{Encode, LedgerHandle, OutboxRecord, RecordKind, StatePath};
+use orgdata_exporter::ledger::{Encode, LedgerHandle, OutboxRecord, RecordKind};
 use orgdata_exporter::metrics::audit::Total;
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::simulator::{
@@ -78,7 +78,7 @@ impl Bench {
     /// Starts a process.
     fn start(setup: Setup) -> Self {
         let metrics = Metrics::new(Duration::ZERO);
-        let path = StatePath::File(setup.directory.path().join("state.db"));
+        let path = Some(setup.directory.path().join("state.db"));
         let ledger = settings::ledger(path, setup.running.base_url());
         let (ledger, state) = LedgerHandle::open(ledger).unwrap();
         let settings = Settings {

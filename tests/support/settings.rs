@@ -2,13 +2,12 @@
 
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
-use orgdata_exporter::ledger::{
-    self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind, StatePath,
-};
+use orgdata_exporter::ledger::{self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind};
 use orgdata_exporter::metrics::Metrics;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -33,7 +32,7 @@ pub(crate) fn client(base_url: &str, metrics: &Metrics) -> Client {
 }
 
 /// Of a ledger that keeps records for a collector, as the flags have it unless they are given.
-pub(crate) fn ledger(path: StatePath, base_url: impl Into<String>) -> ledger::Settings {
+pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledger::Settings {
     ledger::Settings {
         path,
         max_size: 256 << 20,

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use crate::api::{Client, Filters, Settings as ApiSettings};
 use crate::audit::{Settings, Tail};
-use crate::ledger::{LedgerHandle, LedgerState, Settings as LedgerSettings, Settled, StatePath};
+use crate::ledger::{LedgerHandle, LedgerState, Settings as LedgerSettings, Settled};
 use crate::metrics::audit::{EventLabels, Total};
 use crate::metrics::{Loop, Metrics};
 use crate::simulator::{Config, Running, Simulator};
@@ -45,11 +46,11 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) async fn new(case: &Case, path: StatePath) -> Self {
+    pub(super) async fn new(case: &Case, path: Option<PathBuf>) -> Self {
         Self::filtered(case, path, Filters::default()).await
     }
 
-    pub(super) async fn filtered(case: &Case, path: StatePath, filters: Filters) -> Self {
+    pub(super) async fn filtered(case: &Case, path: Option<PathBuf>, filters: Filters) -> Self {
         let config = Config {
             seed: case.seed,
             history: case.history,
@@ -145,7 +146,7 @@ impl Bench {
         let state = self.ledger().state().await.unwrap();
         let (ledger, tail) = self.parts.take().unwrap();
         drop(tail);
-        let (ledger, state) = if self.ledger_settings.path == StatePath::Memory {
+        let (ledger, state) = if self.ledger_settings.path.is_none() {
             (ledger, state)
         } else {
             drop(ledger);
@@ -175,7 +176,7 @@ impl Bench {
 
     /// Rounds while every commit fails that changes a table.
     async fn fail(&mut self, table: &str, rounds: u64) {
-        let StatePath::File(path) = &self.ledger_settings.path else {
+        let Some(path) = &self.ledger_settings.path else {
             return;
         };
         let other = rusqlite::Connection::open(path).unwrap();

@@ -2,8 +2,7 @@
 //! loses before it was read is a gap, and nothing else changes.
 
 use std::future::Future;
-
-use crate::ledger::StatePath;
+use std::path::PathBuf;
 
 use super::bench::Bench;
 use super::case::{Case, forgetful, honest};
@@ -23,7 +22,7 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
 /// Goes through a case; in the end, and at every step, what the exporter shows is the truth, and nothing new costs one request.
 pub(super) fn everything_is_exact(case: &Case) {
     block_on(async {
-        let mut bench = go_through(case, StatePath::Memory).await;
+        let mut bench = go_through(case, None).await;
         // A page full of entries from the future hides what is below it.
         if !case.has_future() {
             bench.check_quiet().await;
@@ -34,10 +33,10 @@ pub(super) fn everything_is_exact(case: &Case) {
 
 /// The same, where looking for something new may cost more.
 pub(super) fn everything_is_delivered(case: &Case) {
-    block_on(async { go_through(case, StatePath::Memory).await.stop().await });
+    block_on(async { go_through(case, None).await.stop().await });
 }
 
-async fn go_through(case: &Case, path: StatePath) -> Bench {
+async fn go_through(case: &Case, path: Option<PathBuf>) -> Bench {
     let mut bench = Bench::new(case, path).await;
     for step in &case.steps {
         bench.step(step).await;
@@ -60,7 +59,7 @@ fn nothing_moves_before_it_is_on_disk() {
         // In memory if possible: a process that dies needs no disk, only a power cut does.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let directory = directory.unwrap();
-        let path = StatePath::File(directory.path().join("state.db"));
+        let path = Some(directory.path().join("state.db"));
         block_on(async { go_through(case, path).await.stop().await });
     });
 }
@@ -70,7 +69,7 @@ fn what_the_service_loses_is_reported_and_the_rest_is_exact() {
     let name = "what_the_service_loses_is_reported_and_the_rest_is_exact";
     check(name, 400, &forgetful(), |case| {
         block_on(async {
-            let mut bench = Bench::new(case, StatePath::Memory).await;
+            let mut bench = Bench::new(case, None).await;
             bench.lossy = true;
             for step in &case.steps {
                 bench.step(step).await;

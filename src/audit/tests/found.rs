@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::api::Filters;
 use crate::audit::{Start, Tail};
-use crate::ledger::StatePath;
 use crate::metrics::audit::Total;
 use crate::simulator::{
     AfterReading, Config, Fault, FaultKind, Fields, Readings, RequestInfo, RetryAfter, Simulator,
@@ -199,7 +198,7 @@ fn two_entries_that_are_too_large_for_one_page_are_read() {
     let note = serde_json::json!({ "note": "x".repeat(3 << 20) });
     let large = Fields::new().with("metadata", note);
     block_on(async {
-        let mut bench = Bench::new(&case, StatePath::Memory).await;
+        let mut bench = Bench::new(&case, None).await;
         for (larges, events) in [(2, 0), (2, 8)] {
             for _ in 0..larges {
                 bench.sim().advance(Duration::from_secs(1));
@@ -219,7 +218,7 @@ fn two_entries_that_are_too_large_for_one_page_are_read() {
 fn an_entry_dated_in_the_future_at_the_first_start_hides_nothing() {
     let case = case([], |_| {});
     block_on(async {
-        let mut bench = Bench::filtered(&case, StatePath::Memory, only(["OLD"])).await;
+        let mut bench = Bench::filtered(&case, None, only(["OLD"])).await;
         bench.lossy = true;
         add(&bench, "OLD");
         add(&bench, "OLD");
@@ -277,7 +276,7 @@ fn filters_that_change_while_a_range_is_open_show_no_history() {
         (only(["OLD", "NEW"]), only(["NEW"]), "NEW", true, 2, 36),
     ] {
         block_on(async {
-            let mut bench = Bench::filtered(&case, StatePath::Memory, before).await;
+            let mut bench = Bench::filtered(&case, None, before).await;
             bench.lossy = true;
             add(&bench, "NEW");
             add(&bench, "OLD");
@@ -329,7 +328,7 @@ fn what_only_new_filters_show_is_neither_counted_nor_a_gap() {
             case.readings.after = NEWEST;
         });
         block_on(async {
-            let mut bench = Bench::filtered(&case, StatePath::Memory, only(["OLD"])).await;
+            let mut bench = Bench::filtered(&case, None, only(["OLD"])).await;
             bench.lossy = true;
             add(&bench, "OLD");
             bench.settle().await;
@@ -359,7 +358,7 @@ fn a_re_read_before_the_first_poll_counts_no_history_of_new_filters() {
         (case.history, case.page_size, case.start) = (0, 5, Start::Oldest);
     });
     block_on(async {
-        let mut bench = Bench::filtered(&case, StatePath::Memory, only(["OLD"])).await;
+        let mut bench = Bench::filtered(&case, None, only(["OLD"])).await;
         for kind in ["OLD", "NEW"].into_iter().cycle().take(40) {
             add(&bench, kind);
         }
@@ -389,7 +388,7 @@ fn a_re_read_before_the_first_poll_counts_no_history_of_new_filters() {
 fn an_empty_page_after_a_change_of_filters_is_confirmed() {
     let case = case([], |case| (case.history, case.page_size) = (0, 5));
     block_on(async {
-        let mut bench = Bench::filtered(&case, StatePath::Memory, only(["OLD"])).await;
+        let mut bench = Bench::filtered(&case, None, only(["OLD"])).await;
         bench.lossy = true;
         add(&bench, "OLD");
         bench.settle().await;
@@ -416,7 +415,7 @@ fn an_empty_page_after_a_change_of_filters_is_confirmed() {
 fn an_entry_that_cannot_be_read_keeps_its_range_open_until_it_can() {
     block_on(async {
         let case = case([], |case| case.page_size = 3);
-        let mut bench = Bench::new(&case, StatePath::Memory).await;
+        let mut bench = Bench::new(&case, None).await;
         let counted = |bench: &Bench| bench.counted().values().sum::<u64>();
         bench.settle().await;
         bench.sim().advance(SILENCE);
@@ -446,7 +445,7 @@ fn an_entry_that_cannot_be_read_keeps_its_range_open_until_it_can() {
 fn a_backfill_that_is_continued_has_not_failed_yet() {
     block_on(async {
         let case = case([], |case| case.page_size = 3);
-        let mut bench = Bench::new(&case, StatePath::Memory).await;
+        let mut bench = Bench::new(&case, None).await;
         bench.settle().await;
         bench.sim().advance(SILENCE);
         bench.sim().add_events(1);
@@ -474,7 +473,7 @@ fn a_backfill_that_is_continued_has_not_failed_yet() {
 #[test]
 fn an_outage_is_over_when_a_poll_works_again() {
     block_on(async {
-        let mut bench = Bench::new(&case([], |_| {}), StatePath::Memory).await;
+        let mut bench = Bench::new(&case([], |_| {}), None).await;
         bench.settle().await;
         let log = Captured::begin();
         bench.sim().fault(Fault::status(StatusCode::BAD_REQUEST));
@@ -500,7 +499,7 @@ fn a_pause_that_the_service_asks_for_makes_no_page_smaller() {
         let case = case([], |case| {
             (case.history, case.page_size, case.start) = (600, 16, Start::Oldest);
         });
-        let mut bench = Bench::new(&case, StatePath::Memory).await;
+        let mut bench = Bench::new(&case, None).await;
         for _ in 0..5 {
             bench.round().await;
             let pause = FaultKind::TooManyRequests(RetryAfter::Seconds(40));
@@ -520,7 +519,7 @@ fn a_pause_that_the_service_asks_for_makes_no_page_smaller() {
 #[test]
 fn the_organization_has_the_name_of_the_first_entry_with_one() {
     block_on(async {
-        let mut bench = Bench::new(&case([], |case| case.history = 0), StatePath::Memory).await;
+        let mut bench = Bench::new(&case([], |case| case.history = 0), None).await;
         let nameless = Fields::new().with("organization", serde_json::Value::Null);
         bench.sim().add_entry(&nameless).unwrap();
         bench.settle().await;
@@ -552,7 +551,7 @@ fn cursors_that_grow_old_on_a_long_way_are_no_gap() {
             case.readings.after = NEWEST;
         });
         block_on(async {
-            let mut bench = Bench::new(&case, StatePath::Memory).await;
+            let mut bench = Bench::new(&case, None).await;
             bench.lossy = true;
             let mut used = HashMap::new();
             bench.sim().on_request(Box::new(move |request, _| {

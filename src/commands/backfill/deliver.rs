@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::progress::Progress;
 use super::{Failure, Plan, stopped};
 use crate::commands::print;
-use crate::ledger::{self, LedgerHandle, StatePath};
+use crate::ledger::{self, LedgerHandle};
 use crate::metrics::audit::Total;
 use crate::otlp::{self, Next, Relay, Sender};
 use crate::util::{counted, shown_duration};
@@ -26,7 +26,7 @@ pub(super) async fn run(
     let sender = Sender::new(otlp).map_err(Failure::in_settings)?;
     let path = plan.args.progress.display();
     let (tail, ledger, metrics) = plan.open(ledger::Settings {
-        path: StatePath::File(plan.args.progress.clone()),
+        path: Some(plan.args.progress.clone()),
         ..plan.settings.ledger.clone()
     })?;
     let replayed = ledger.replay_dead_letters().await;

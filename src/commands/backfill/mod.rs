@@ -10,6 +10,7 @@ mod progress;
 mod samples;
 mod write;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -24,9 +25,7 @@ use progress::Progress;
 use super::Failure;
 use crate::audit::{self, Tail, TailError};
 use crate::cli::{self, Settings};
-use crate::ledger::{
-    self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError, StatePath,
-};
+use crate::ledger::{self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError};
 use crate::metrics::Metrics;
 use crate::util::shown_duration;
 
@@ -74,11 +73,9 @@ impl Plan {
             .map_err(Failure::in_settings)?;
         let now = Timestamp::now();
         let live = live(&settings, &args);
-        let has_state_file = match &settings.ledger.path {
-            // One that this user cannot look at is there.
-            StatePath::File(path) => path.try_exists().unwrap_or(true),
-            StatePath::Memory => false,
-        };
+        // One that this user cannot look at is there.
+        let is_there = |path: &PathBuf| path.try_exists().unwrap_or(true);
+        let has_state_file = settings.ledger.path.as_ref().is_some_and(is_there);
         // A file that was begun holds the times of its first run.
         let is_begun = || {
             args.to == Target::Otlp
@@ -225,10 +222,10 @@ fn of_progress(message: &str) -> String {
 
 /// Returns where the counters of the exporter of `--state.path` begin, or its log records, and its organization.
 fn live(settings: &Settings, args: &BackfillArgs) -> Result<(Timestamp, Option<String>), String> {
-    let path = &settings.ledger.path;
-    let StatePath::File(file) = path else {
+    let Some(file) = &settings.ledger.path else {
         return Err("a state file in memory cannot be read".to_owned());
     };
+    let path = file.display();
     let look = Look::at(file).map_err(|error| error.to_string())?;
     let state = match look.content {
         Content::State(state) => state,

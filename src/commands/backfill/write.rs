@@ -14,9 +14,7 @@ use super::samples::Grid;
 use super::{Failure, Plan};
 use crate::audit::Event;
 use crate::commands::print;
-use crate::ledger::{
-    self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind, StatePath,
-};
+use crate::ledger::{self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind};
 use crate::util::{counted, lock, one_line};
 
 /// The last sample is this much before the end: the exporter's own first sample, a lower one, must be later, even if the
@@ -66,7 +64,7 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
         counts: Mutex::default(),
     });
     let settings = ledger::Settings {
-        path: StatePath::Memory,
+        path: None,
         outbox: true,
         encoder: counter.clone(),
         ..plan.settings.ledger.clone()

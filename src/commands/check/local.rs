@@ -9,7 +9,7 @@ use rustix::fs::{Access, access, statvfs};
 
 use super::{Finding, bad, failed, good, warning};
 use crate::commands::healthcheck::Target;
-use crate::ledger::{self, Content, Look, OpenError, StatePath};
+use crate::ledger::{self, Content, Look, OpenError};
 use crate::util::{counted, shown_duration};
 use crate::web::{self, BindError, ListenAddress, WebConfig, try_bind};
 
@@ -21,7 +21,7 @@ pub(super) async fn state(
     settings: &ledger::Settings,
     limit: Duration,
 ) -> (Vec<Finding>, Option<Look>) {
-    let StatePath::File(path) = settings.path.clone() else {
+    let Some(path) = settings.path.clone() else {
         let said = "in memory, and lost when the process ends";
         return (vec![good("state", said)], None);
     };
@@ -65,7 +65,7 @@ fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
         Content::Damaged(how) => warning(
             CHECK,
             format!("{name} is damaged: {how}"),
-            "the exporter would rename it and begin with a new one, with counters at 0; restore a copy if there is one",
+            "the exporter would begin with a new one, with counters at 0; restore a copy if there is one",
         ),
         Content::State(state) => {
             let base_url = &state.base_url;

@@ -19,7 +19,7 @@ use crate::api::{self, Client};
 use crate::app::{Failure, Parts};
 use crate::cli::{Flags, Settings};
 use crate::health::Health;
-use crate::ledger::{LedgerHandle, StatePath};
+use crate::ledger::LedgerHandle;
 use crate::metrics::Metrics;
 use crate::util;
 
@@ -229,7 +229,7 @@ fn settings(plan: &Plan, path: &Path) -> Settings {
             Settings::resolve(&command.flags, &env).unwrap()
         })
         .clone();
-    settings.ledger.path = StatePath::File(path.to_owned());
+    settings.ledger.path = Some(path.to_owned());
     settings.ledger.max_size = plan.max_size;
     settings.ledger.reread_window = plan.window;
     settings.api.max_requests_per_second = plan.requests_per_second;

@@ -125,6 +125,27 @@ async fn the_file_of_a_stopped_and_of_a_killed_exporter_stays_as_it_is() {
     unchanged(&other.base_url(), &file, words).await;
 }
 
+/// As after a power failure, or if it was killed while a damaged file was set aside.
+#[tokio::test]
+async fn a_state_file_that_lost_its_content_is_no_new_one() {
+    let api = service().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    running(&api.base_url(), &file).await.kill();
+    let log = dir.path().join("state.db-wal");
+    assert!(log.metadata().unwrap().len() > 0);
+    let page = std::fs::read(&file).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let words = "warning state: it was in use before and is empty now | counters at 0";
+    unchanged(&api.base_url(), &file, words).await;
+    // Until the log is written back for the first time, all tables are in it. Without its index, it is not read.
+    std::fs::write(&file, page).unwrap();
+    std::fs::remove_file(dir.path().join("state.db-shm")).unwrap();
+    unchanged(&api.base_url(), &file, "").await;
+    std::fs::remove_file(log).unwrap();
+    unchanged(&api.base_url(), &file, words).await;
+}
+
 #[tokio::test]
 async fn a_running_exporter_is_recognized_and_not_disturbed() {
     let api = service().await;
