@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterExt, Targets};
@@ -71,9 +70,7 @@ impl Telemetry {
         } else {
             Level::WARN.min(level)
         };
-        let filter = targets(level)
-            .with_default(others)
-            .with_target("opentelemetry", LevelFilter::OFF);
+        let filter = targets(level).with_default(others);
         let throttle = Throttle::default();
         let lines = lines(format, std::io::stderr);
         // Only tests install a second subscriber, and theirs may stay.

@@ -50,9 +50,10 @@ cd "$here/../.."
 cargo_tool cargo-auditable 0.7.7
 cargo_tool auditable2cdx 0.1.0
 
+# A panic does not pass through C, so tables to unwind it would only take space.
 # The headers are musl's and not those of the compiler's own C library: SQLite would link functions that musl lacks.
 # Outline atomics are functions of a library that is not linked.
-flags="-specs $specs"
+flags="-specs $specs -fno-asynchronous-unwind-tables"
 [ "$cpu" != aarch64 ] || flags="$flags -mno-outline-atomics"
 upper=$(echo "$target" | tr a-z- A-Z_)
 export "CC_$(echo "$target" | tr - _)=$cpu-linux-gnu-gcc"

@@ -159,13 +159,12 @@ fn row(stored: &StoredLetter, out: &mut dyn Write) -> io::Result<()> {
     let letter = &stored.letter;
     let record: serde_json::Value = serde_json::from_str(&letter.raw).unwrap_or_default();
     let id = record["id"].to_string();
-    let rejected_at = stored.rejected_at.strftime("%Y-%m-%dT%H:%M:%SZ");
     let queued = if stored.queued { "yes" } else { "no" };
     writeln!(
         out,
         "{:>6}  {:<20}  {:<15}  {queued:<6}  {:<36}  {}",
         stored.id,
-        rejected_at.to_string(),
+        format!("{:.0}", stored.rejected_at),
         letter.reason.as_str(),
         one_line(id.trim_matches('"'), MAX_MESSAGE),
         one_line(&letter.message, MAX_MESSAGE),

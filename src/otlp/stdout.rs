@@ -54,8 +54,8 @@ fn line(record: &LogRecord, zone: &TimeZone) -> String {
     let time = time.to_zoned(zone.clone());
     let actor = text(record, "user.full_name").or_else(|| text(record, "user.id"));
     let mut line = format!(
-        "{} {:<40} {:<20}",
-        time.strftime("%H:%M:%S%.3f"),
+        "{:.3} {:<40} {:<20}",
+        time.time(),
         record.event_name,
         actor.as_deref().unwrap_or("-")
     );

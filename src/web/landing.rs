@@ -65,7 +65,7 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
                 header {
                     h1 { "orgdata-exporter" }
                     span.muted { (VERSION) }
-                    span."muted when" { "as of " (Timestamp::now().strftime("%H:%M:%S UTC")) }
+                    span."muted when" { "as of " (format_args!("{:.0}", Timestamp::now())) }
                 }
                 main {
                     p.summary {

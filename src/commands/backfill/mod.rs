@@ -290,8 +290,7 @@ fn check_head(until: Option<Until>, end: Timestamp, now: Timestamp) -> Result<()
             "--until {until} is too late: {HEAD}; set it to 3h or earlier, or {ALLOW}"
         ))),
         (from, _) => Err(Failure::at_run_time(format!(
-            "it is too early: the exporter's counters begin at {end}, and {HEAD}; run this again from {} on, or {ALLOW}",
-            from.strftime("%Y-%m-%dT%H:%M:%SZ")
+            "it is too early: the exporter's counters begin at {end}, and {HEAD}; run this again from {from:.0} on, or {ALLOW}"
         ))),
     }
 }

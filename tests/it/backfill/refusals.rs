@@ -103,8 +103,14 @@ async fn a_history_with_failing_pages_is_never_called_complete() {
         assert!(world.peer.taken_ids().is_empty());
         let database = rusqlite::Connection::open(world.path("p.db")).expect("it opens");
         let aged = jiff::Timestamp::now() - hours(8 * 24);
-        let sql = "UPDATE state SET tail = json_set(tail, '$.ranges[0].opened_at', ?1)";
-        assert_eq!(database.execute(sql, [aged.to_string()]), Ok(1));
+        let read = database.query_row("SELECT tail FROM state", [], |row| row.get::<_, String>(0));
+        let mut tail: serde_json::Value =
+            serde_json::from_str(&read.expect("a state")).expect("JSON");
+        tail["ranges"][0]["opened_at"] = aged.to_string().into();
+        assert_eq!(
+            database.execute("UPDATE state SET tail = ?1", [tail.to_string()]),
+            Ok(1)
+        );
     }
     deep_pages_fail();
     fails(world.to_file(flags), 1, &["nothing was written"]).await;
