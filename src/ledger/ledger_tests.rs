@@ -186,7 +186,7 @@ impl World {
     }
 
     pub(super) async fn batch(&self, max_records: usize) -> Vec<OutboxRecord> {
-        let batch = self.ledger().outbox_batch(max_records, 3 << 20).await;
+        let batch = self.ledger().outbox_batch(0, max_records, 3 << 20).await;
         batch.unwrap()
     }
 
@@ -433,15 +433,15 @@ async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
         commit.place = state.tail.take_place();
         for refused in [
             first.commit(commit.clone()).await.map(drop),
-            first.outbox_batch(10, usize::MAX).await.map(drop),
-            first.outbox_witness(0).await.map(drop),
+            first.outbox_batch(0, 10, usize::MAX).await.map(drop),
+            first.outbox_batch(1, 1, usize::MAX).await.map(drop),
             first.outbox_settle(Settled::default()).await,
         ] {
             assert!(matches!(refused, Err(LedgerError::Fenced)), "{refused:?}");
         }
         first.fenced().await;
         second.commit(commit).await.unwrap();
-        let batch = second.outbox_batch(100, usize::MAX).await.unwrap();
+        let batch = second.outbox_batch(0, 100, usize::MAX).await.unwrap();
         assert_eq!(json(&batch), raw(0, 20));
     }
 }
@@ -690,7 +690,7 @@ async fn damage_found_while_running_sets_the_file_aside_and_counts_nothing_twice
         if let Err(error) = world.commit(page(200_000, 1000, Timestamp::now())).await {
             break error;
         }
-        match world.ledger().outbox_batch(usize::MAX, usize::MAX).await {
+        match world.ledger().outbox_batch(0, usize::MAX, usize::MAX).await {
             Ok(batch) => assert!(batch.len() < 200_000, "it never notices"),
             Err(error) => break error,
         }

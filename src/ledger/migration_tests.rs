@@ -145,7 +145,7 @@ async fn everything_in_an_old_file_stays() {
         commit.tail = Some(next);
         ledger.commit(commit).await.unwrap();
         assert_eq!(ledger.status().backlog, 26);
-        let batch = ledger.outbox_batch(100, usize::MAX).await.unwrap();
+        let batch = ledger.outbox_batch(0, 100, usize::MAX).await.unwrap();
         let expected = (4..30).map(|at| format!(r#"{{"id":"{}-{}"}}"#, at / 10, at % 10));
         assert!(settings::entries(&batch).into_iter().eq(expected));
         let settled = Settled {
@@ -159,7 +159,7 @@ async fn everything_in_an_old_file_stays() {
         let status = ledger.status();
         assert_eq!((status.backlog, status.dead_letters), (10, 2));
         assert_eq!(ledger.replay_dead_letters().await.unwrap(), 1);
-        let batch = ledger.outbox_batch(100, usize::MAX).await.unwrap();
+        let batch = ledger.outbox_batch(0, 100, usize::MAX).await.unwrap();
         let ids = settings::entries(&batch);
         assert_eq!(ids.last().map(String::as_str), Some(r#"{"id":"again"}"#));
         let letters = DeadLetters::open(&path).unwrap();
@@ -228,7 +228,10 @@ async fn an_unfinished_history_is_finished() {
         }
         assert!(round < 500, "it does not come to rest: {:?}", tail.state());
     }
-    let records = ledger.outbox_batch(usize::MAX, usize::MAX).await.unwrap();
+    let records = ledger
+        .outbox_batch(0, usize::MAX, usize::MAX)
+        .await
+        .unwrap();
     let entries = settings::entries(&records);
     let id = |entry: &String| -> String {
         let entry: serde_json::Value = serde_json::from_str(entry).unwrap();

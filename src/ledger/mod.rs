@@ -266,26 +266,19 @@ impl LedgerHandle {
             .unwrap_or(Ok(()))
     }
 
-    /// Reads the oldest records that may be sent: at most `max_records` and `max_bytes`, but at least one. Empty if
-    /// none waits.
+    /// Reads the oldest records that may be sent, after the first `skip` ones: at most `max_records` and `max_bytes`, but at
+    /// least one. Empty if none waits there.
     ///
     /// # Errors
     /// If the file cannot be read.
     pub async fn outbox_batch(
         &self,
+        skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        self.call(move |ledger| ledger.batch(max_records, max_bytes))
+        self.call(move |ledger| ledger.batch(skip, max_records, max_bytes))
             .await
-    }
-
-    /// Reads a record that may be sent before its turn, this many after the oldest one.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub async fn outbox_witness(&self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
-        self.call(move |ledger| ledger.witness(skip)).await
     }
 
     /// Removes what was delivered or rejected from the outbox, and keeps the rejected records as dead letters, in one

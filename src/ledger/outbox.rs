@@ -157,15 +157,16 @@ impl PageWriter {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Reads the oldest records that may be sent.
+    /// Reads the oldest records that may be sent, after the first `skip` ones.
     pub(super) fn batch(
         &mut self,
+        skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
         self.check_fence()?;
         loop {
-            match self.read_batch(max_records, max_bytes)? {
+            match self.read_batch(skip, max_records, max_bytes)? {
                 Ok(records) => return Ok(records),
                 Err(damaged) => self.replace_by_gap(&damaged)?,
             }
@@ -174,6 +175,7 @@ impl Ledger {
 
     fn read_batch(
         &mut self,
+        mut skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> rusqlite::Result<Result<Vec<OutboxRecord>, DamagedPage>> {
@@ -186,8 +188,14 @@ impl Ledger {
         while let Some(row) = rows.next()? {
             let (page, arrived_at): (i64, _) = (row.get(0)?, timestamp(row.get(1)?));
             let (acknowledged, end): (u32, u32) = (row.get(2)?, row.get(3)?);
+            let waiting = end.saturating_sub(acknowledged) as usize;
+            if skip >= waiting {
+                skip -= waiting;
+                continue;
+            }
+            let first = acknowledged as usize + std::mem::take(&mut skip);
             // A row of which a part was delivered has to be written again.
-            let fits = records.len() + end.saturating_sub(acknowledged) as usize <= max_records;
+            let fits = records.len() + waiting <= max_records;
             if !fits && records.len() > max_records / 2 {
                 break;
             }
@@ -199,7 +207,7 @@ impl Ledger {
                     Err(damaged) => return Ok(Err(damaged)),
                 },
             };
-            for (index, record) in (0..end).zip(&open).skip(acknowledged as usize) {
+            for (index, record) in (0..end).zip(&open).skip(first) {
                 let full = records.len() >= max_records || bytes + record.len() > max_bytes;
                 if full && !records.is_empty() {
                     self.open_page = Some((page, open));
@@ -214,54 +222,6 @@ impl Ledger {
             }
         }
         Ok(Ok(records))
-    }
-
-    /// Reads a record that may be sent before its turn, this many after the oldest one.
-    pub(super) fn witness(&mut self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
-        self.check_fence()?;
-        loop {
-            match self.read_witness(skip)? {
-                Ok(record) => return Ok(record),
-                Err(damaged) => self.replace_by_gap(&damaged)?,
-            }
-        }
-    }
-
-    fn read_witness(
-        &self,
-        skip: usize,
-    ) -> rusqlite::Result<Result<Option<OutboxRecord>, DamagedPage>> {
-        let held_above = self.held_above.unwrap_or(i64::MAX);
-        let mut pages = self.connection.prepare_cached(
-            "SELECT page, acknowledged, records - acknowledged FROM outbox WHERE page <= ?1 ORDER BY page",
-        )?;
-        let mut rows = pages.query([held_above])?;
-        let mut skip = u32::try_from(skip).unwrap_or(u32::MAX);
-        let position = loop {
-            let Some(row) = rows.next()? else {
-                return Ok(Ok(None));
-            };
-            let (page, first, count): (_, u32, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            if skip < count {
-                let index = first + skip;
-                break OutboxPosition { page, index };
-            }
-            skip -= count;
-        };
-        let mut page = self.connection.prepare_cached(SELECT_PAGE)?;
-        let mut rows = page.query([position.page])?;
-        let Some(row) = rows.next()? else {
-            return Ok(Ok(None));
-        };
-        let arrived_at = timestamp(row.get(1)?);
-        Ok(self.open_page(row)?.map(|open| {
-            let record = open.get(position.index as usize).cloned();
-            record.map(|bytes| OutboxRecord {
-                position,
-                arrived_at,
-                bytes,
-            })
-        }))
     }
 
     /// Takes out a record that left before its turn: its page is written again.

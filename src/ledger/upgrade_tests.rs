@@ -108,7 +108,10 @@ async fn run(path: &Path, truth: &Truth, service: &Running) -> (Vec<String>, Met
         assert!(round < 500, "it does not come to rest: {:?}", tail.state());
     }
     ledger.replay_dead_letters().await.unwrap();
-    let batch = ledger.outbox_batch(usize::MAX, usize::MAX).await.unwrap();
+    let batch = ledger
+        .outbox_batch(0, usize::MAX, usize::MAX)
+        .await
+        .unwrap();
     let settled = Settled {
         records: batch.clone(),
         ..Settled::default()

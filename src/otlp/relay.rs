@@ -9,7 +9,8 @@
 //! - A single record is rejected, and becomes a dead letter, only if another record was accepted after it was refused.
 //!   If it was refused before any other was accepted, a newer record, the witness, is sent. If that is refused too, or
 //!   there is no other record, the collector may be broken. The next witness is a newer one, as several records may be bad,
-//!   but not much newer: some collectors refuse what is older than what they have.
+//!   but not much newer: some collectors refuse what is older than what they have. Each search through the outbox is
+//!   finer than the one before.
 //! - Everything else, and a broken collector: wait and repeat, forever. The delay of the server wins.
 //!
 //! An empty request, at the start and once a minute while nothing waits, shows whether the collector answers.
@@ -54,18 +55,13 @@ pub trait Outbox: Send + Sync {
     /// Why a call failed.
     type Error: fmt::Display + Send;
 
-    /// Returns the oldest records, at least one if there is any.
+    /// Returns the oldest records after the first `skip` ones, at least one if there is any.
     fn batch(
         &self,
+        skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
-
-    /// Returns a record to compare the oldest one with, this many after it.
-    fn witness(
-        &self,
-        skip: usize,
-    ) -> impl Future<Output = Result<Option<OutboxRecord>, Self::Error>> + Send;
 
     /// Writes the outcome of a request in one transaction.
     fn settle(&self, settled: Settled) -> impl Future<Output = Result<(), Self::Error>> + Send;
@@ -135,8 +131,8 @@ struct Search {
     refused_alone: Option<Refusal>,
     /// How many records there are between the oldest one and the next witness.
     witness: usize,
-    /// Those at growing distances were all refused, and each record is tried.
-    is_thorough: bool,
+    /// How often all distances were tried.
+    laps: u32,
 }
 
 /// A limit of requests that shrinks when one is too much for the collector, and grows again.
@@ -196,13 +192,6 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             // What is not written in time is sent again: `log.record.uid` identifies the copies.
             let _ = tokio::time::timeout(LAST_SETTLEMENT, self.settle()).await;
         }
-        let backlog_records = self.outbox.backlog();
-        if backlog_records > 0 {
-            tracing::info!(
-                backlog_records,
-                "unsent log records stay in the state file; the next start sends them"
-            );
-        }
     }
 
     async fn drive(&mut self, health: &Health, shutdown: &CancellationToken) {
@@ -259,21 +248,19 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
 
     /// Returns the records of the next request, or what to do without one.
     async fn next_batch(&mut self) -> Result<Result<Settled, Next>, O::Error> {
-        while self.search.refused_alone.is_some() {
-            if let Some(witness) = self.outbox.witness(1 + self.search.witness).await? {
+        if let Some(refusal) = self.search.refused_alone.clone() {
+            let skip = 1 + self.search.witness;
+            let witness = self.outbox.batch(skip, 1, usize::MAX).await?;
+            if !witness.is_empty() {
                 return Ok(Ok(Settled {
-                    records: vec![witness],
+                    records: witness,
                     is_witness: true,
                     rejected: None,
                 }));
             }
-            self.search.witness = 0;
-            self.search.is_thorough ^= true;
-            if !self.search.is_thorough
-                && let Some(refusal) = self.search.refused_alone.take()
-            {
-                return Ok(Err(self.hold(&refusal)));
-            }
+            self.search.laps += u32::from(self.search.witness > 0);
+            (self.search.refused_alone, self.search.witness) = (None, 0);
+            return Ok(Err(self.hold(&refusal)));
         }
         let records = match self.search.suspects {
             0 => self.records.now,
@@ -281,7 +268,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         };
         let bytes = self.bytes.now.saturating_sub(self.envelope.size());
         Ok(Ok(Settled {
-            records: self.outbox.batch(records, bytes).await?,
+            records: self.outbox.batch(0, records, bytes).await?,
             ..Settled::default()
         }))
     }
@@ -305,7 +292,8 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     async fn idle(&mut self) -> Next {
         self.search = Search::default();
         let is_recent = |at: Instant| at.elapsed() < PROBE_INTERVAL;
-        if self.answered_at.is_some_and(is_recent) {
+        // A collector that rejects all records may well accept none.
+        if self.rejections > 1 || self.answered_at.is_some_and(is_recent) {
             return Next::Idle;
         }
         match self.send(Bytes::new()).await {
@@ -490,7 +478,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
                 reason,
                 backlog_records,
                 retry_in = %shown_duration(wait),
-                "cannot deliver log records: {message}; they stay in the state file until it works; {next}"
+                "cannot deliver log records: {message}; what waits stays in the state file until it works; {next}"
             );
         } else {
             tracing::debug!(reason, retry_in = %shown_duration(wait), "cannot deliver log records: {message}");
@@ -524,16 +512,13 @@ impl Search {
     /// The oldest records left the outbox.
     fn leave(&mut self, records: usize) {
         self.suspects = self.suspects.saturating_sub(records);
-        (self.strikes, self.witness) = (0, 0);
-        (self.is_witnessed, self.is_thorough) = (false, false);
+        (self.strikes, self.witness, self.laps) = (0, 0, 0);
+        self.is_witnessed = false;
     }
 
-    /// The witness was refused.
+    /// The witness was refused. Each lap is twice as fine as the one before, and in the end it tries each record.
     fn next_witness(&mut self) {
-        self.witness += match self.is_thorough {
-            true => 1,
-            false => 1 + self.witness / 4,
-        };
+        self.witness += 1 + (self.witness >> (2 + self.laps).min(usize::BITS - 1));
     }
 }
 
@@ -572,12 +557,13 @@ impl Limit {
 impl Outbox for LedgerHandle {
     type Error = LedgerError;
 
-    async fn batch(&self, records: usize, bytes: usize) -> Result<Vec<OutboxRecord>, LedgerError> {
-        self.outbox_batch(records, bytes).await
-    }
-
-    async fn witness(&self, skip: usize) -> Result<Option<OutboxRecord>, LedgerError> {
-        self.outbox_witness(skip).await
+    async fn batch(
+        &self,
+        skip: usize,
+        records: usize,
+        bytes: usize,
+    ) -> Result<Vec<OutboxRecord>, LedgerError> {
+        self.outbox_batch(skip, records, bytes).await
     }
 
     async fn settle(&self, settled: Settled) -> Result<(), LedgerError> {

@@ -101,7 +101,12 @@ impl Memory {
 impl Outbox for Arc<Memory> {
     type Error = &'static str;
 
-    async fn batch(&self, max: usize, max_bytes: usize) -> Result<Vec<OutboxRecord>, &'static str> {
+    async fn batch(
+        &self,
+        skip: usize,
+        max: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<OutboxRecord>, &'static str> {
         if *self.fails_to_read.lock().expect("lock") {
             return Err("disk gone");
         }
@@ -111,13 +116,9 @@ impl Outbox for Arc<Memory> {
             bytes += record.bytes.len();
             *index == 0 || bytes <= max_bytes
         };
-        let batch = records.iter().take(max).enumerate().take_while(fits);
+        let batch = records.iter().skip(skip).take(max);
+        let batch = batch.enumerate().take_while(fits);
         Ok(batch.map(|(_, record)| record.clone()).collect())
-    }
-
-    async fn witness(&self, skip: usize) -> Result<Option<OutboxRecord>, &'static str> {
-        let records = self.records.lock().expect("lock");
-        Ok(records.get(skip).cloned())
     }
 
     async fn settle(&self, settled: Settled) -> Result<(), &'static str> {
@@ -449,6 +450,38 @@ async fn records_that_are_too_old_take_few_others_with_them() {
     assert!(rejected.len() < 120, "{rejected:?}");
 }
 
+/// A backend that takes a week, and a first start with the history of a month.
+#[tokio::test(start_paused = true)]
+async fn a_few_good_records_behind_many_bad_ones_are_found_soon() {
+    let mut bench = Bench::new(1050, 512).bad(0..1000);
+    let began = Instant::now();
+    while bench.received().is_empty() {
+        if let Next::After(wait) = bench.relay.round().await {
+            tokio::time::sleep(wait).await;
+        }
+    }
+    let hours = began.elapsed().as_secs() / 3600;
+    assert!(hours < 2, "{hours} h, {} requests", bench.requests().len());
+    assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
+}
+
+/// Requests without records succeed.
+#[tokio::test(start_paused = true)]
+async fn a_collector_that_rejects_all_records_never_looks_as_if_it_works() {
+    let log = Captured::begin();
+    let mut bench = Bench::new(1, 1).bad(0..10).refuses_with(partly(1));
+    bench.until_idle().await;
+    for id in 1..10 {
+        bench.outbox.add(id..id + 1);
+        bench.until_idle().await;
+        tokio::time::sleep(PROBE_INTERVAL * 2).await;
+        bench.until_idle().await;
+        assert_eq!(bench.up(), Some(false), "{id}");
+    }
+    let again = |line: &String| line.contains("delivered again");
+    assert!(!log.lines().iter().any(again));
+}
+
 /// An acceptance says nothing about a collector that fails after it.
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_fails_after_an_acceptance_rejects_nothing() {
@@ -660,7 +693,7 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
     assert_eq!(bench.received(), all_but(30, &[]));
     let lines = log.lines();
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-    let message = "cannot deliver log records: HTTP 503: try later; they stay";
+    let message = "cannot deliver log records: HTTP 503: try later; what waits stays";
     assert_eq!(count(message), 1);
     assert_eq!(count("log records are delivered again"), 1);
 }

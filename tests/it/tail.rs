@@ -159,7 +159,7 @@ impl Bench {
     }
 
     async fn records(&self) -> Vec<OutboxRecord> {
-        let records = self.ledger.outbox_batch(usize::MAX, usize::MAX).await;
+        let records = self.ledger.outbox_batch(0, usize::MAX, usize::MAX).await;
         records.unwrap()
     }
 

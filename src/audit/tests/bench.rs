@@ -219,7 +219,7 @@ impl Bench {
     /// Takes what may be sent from the outbox, and checks that whatever is missing lies in an open range.
     async fn look(&mut self) {
         self.look_for_beginning().await;
-        let records = self.ledger().outbox_batch(usize::MAX, usize::MAX).await;
+        let records = self.ledger().outbox_batch(0, usize::MAX, usize::MAX).await;
         let records = records.unwrap();
         let settled = Settled {
             records: records.clone(),
