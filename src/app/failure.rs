@@ -103,9 +103,12 @@ mod tests {
         let passing = [Errno::IO, Errno::STALE, Errno::TIMEDOUT, Errno::MFILE];
         let passing = passing.into_iter().chain([Errno::NOSPC, Errno::DQUOT]);
         let lasting = [Errno::NOENT, Errno::ACCESS, Errno::PERM, Errno::ISDIR];
-        let lasting = lasting
-            .into_iter()
-            .chain([Errno::NOTDIR, Errno::ROFS, Errno::NAMETOOLONG]);
+        let lasting = lasting.into_iter().chain([
+            Errno::NOTDIR,
+            Errno::ROFS,
+            Errno::NAMETOOLONG,
+            Errno::LOOP,
+        ]);
         let passing = passing.map(|errno| (errno, 1));
         for (errno, status) in passing.chain(lasting.map(|errno| (errno, 2))) {
             let error = io::Error::from(errno);

@@ -67,6 +67,10 @@ impl OpenError {
             | Kind::InvalidFilename
             | Kind::InvalidInput
             | Kind::Unsupported => return Self::unwritable(path, error),
+            // The kind of a loop of symbolic links is not stable.
+            _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                return Self::unwritable(path, error);
+            }
             Kind::StorageFull | Kind::QuotaExceeded => rusqlite::ffi::SQLITE_FULL,
             _ => rusqlite::ffi::SQLITE_IOERR,
         };

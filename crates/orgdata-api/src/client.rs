@@ -182,7 +182,7 @@ impl Client {
             let (attempts, delays) = match error.reason() {
                 FailureReason::RateLimited => (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited),
                 // The audit loop requests a smaller page then, and polls in between.
-                FailureReason::Timeout if query.0 == Endpoint::AuditLogs => (1, &mut delays),
+                FailureReason::Timeout if query.0 == Endpoint::AuditLogs => (2, &mut delays),
                 _ => (ATTEMPTS, &mut delays),
             };
             let is_long = error.retry_after() > Some(LONGEST_WAIT);

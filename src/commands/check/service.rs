@@ -154,6 +154,9 @@ fn advise(
         R::Connect if said.contains("; ") => return failed(check, error),
         R::Connect => connect(&said, "--api.base-url"),
         R::TooLarge => "the exporter requests smaller pages; lower --api.page-size".to_owned(),
+        R::Timeout if said.starts_with("HTTP ") => {
+            "the API, or a proxy before it, gave up: lower --api.page-size if it lasts".to_owned()
+        }
         R::Timeout if settings.api.timeout > limit => format!(
             "the exporter waits for {}; check whether the address answers from this machine, and lower --api.page-size if it does",
             shown_duration(settings.api.timeout)

@@ -47,6 +47,7 @@ fn reply(name: &str) -> Reply {
 const OF_BOTH: &str = r#"
 500 Error => bad api: HTTP 500: closed for a day | ask its operators
 503 Unavailable => bad api: HTTP 503 | ask its operators
+408 Request Timeout => bad api: HTTP 408 | a proxy before it, gave up | --api.page-size
 404 Not Found => bad api: HTTP 404 | up to /v1
 418 Teapot => bad api: HTTP 418 | not an answer of the Organization Data API
 429 Wait => warning api: HTTP 429 | the exporter waits | --api.max-requests-per-second

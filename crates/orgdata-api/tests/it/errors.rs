@@ -43,7 +43,7 @@ async fn check(cases: Vec<Case>) {
             let attempts = match reason {
                 "rate_limited" => 8,
                 // The audit loop asks for a smaller page.
-                "timeout" => 1,
+                "timeout" => 2,
                 _ if error.is_transient() => 4,
                 _ => 1,
             };
