@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::commit::{Ledger, add_totals};
 use super::dead_letters::{DeadLetter, DeadReason};
@@ -22,10 +22,6 @@ const MAX_RATIO: usize = 255;
 
 /// The form of rows whose records are encoded.
 const ENCODED: i64 = 3;
-
-/// A page, for [`Ledger::open_page`].
-const SELECT_PAGE: &str =
-    "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page = ?1";
 
 /// Turns JSON into log records.
 pub trait Encode: Send + Sync {
@@ -157,7 +153,7 @@ impl PageWriter {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Reads the oldest records that may be sent, after the first `skip` ones.
+    /// Reads the oldest records that may be sent, without the first `skip`.
     pub(super) fn batch(
         &mut self,
         skip: usize,
@@ -181,8 +177,9 @@ impl Ledger {
     ) -> rusqlite::Result<Result<Vec<OutboxRecord>, DamagedPage>> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         let mut cached = self.open_page.take();
+        // Without the blocks, so that those of skipped pages are not read.
         let mut pages = self.connection.prepare_cached(
-            "SELECT page, arrived, acknowledged, records, form, trace, block FROM outbox WHERE page <= ?1 ORDER BY page",
+            "SELECT page, arrived, acknowledged, records FROM outbox WHERE page <= ?1 ORDER BY page",
         )?;
         let mut rows = pages.query([self.held_above.unwrap_or(i64::MAX)])?;
         while let Some(row) = rows.next()? {
@@ -201,7 +198,7 @@ impl Ledger {
             }
             let open = match cached.take().filter(|(cached, _)| *cached == page) {
                 Some((_, open)) => open,
-                None => match self.open_page(row)? {
+                None => match self.open_page(page)? {
                     Ok(open) => open,
                     Err(_) if !records.is_empty() => break,
                     Err(damaged) => return Ok(Err(damaged)),
@@ -231,16 +228,9 @@ impl Ledger {
         witness: &OutboxRecord,
     ) -> Result<(), LedgerError> {
         let page = witness.position.page;
-        let mut found = transaction.prepare_cached(SELECT_PAGE)?;
-        let mut rows = found.query([page])?;
-        let Some(row) = rows.next()? else {
+        let Some(Ok(mut open)) = self.open_page(page).optional()? else {
             return Ok(());
         };
-        let count = row.get::<_, u32>(3)? as usize;
-        let Ok(mut open) = self.open_page(row)? else {
-            return Ok(());
-        };
-        open.truncate(count);
         // The record is named by its bytes, so that this can be repeated.
         let index = witness.position.index as usize;
         if open.get(index) != Some(&witness.bytes) {
@@ -260,37 +250,43 @@ impl Ledger {
     }
 
     /// Decompresses the records of a page; those of an older form are encoded.
-    fn open_page(&self, row: &Row<'_>) -> rusqlite::Result<Result<Vec<Bytes>, DamagedPage>> {
-        let (page, arrived_at) = (row.get(0)?, timestamp(row.get(1)?));
-        let (count, form): (u32, i64) = (row.get(3)?, row.get(4)?);
-        let trace: Option<Vec<u8>> = row.get(5)?;
-        let block = row.get_ref(6)?.as_blob().map_err(rusqlite::Error::from)?;
-        let read = |bytes: Vec<u8>| {
-            let records = match form {
-                ENCODED => split(bytes.into()),
-                _ => split_json(&bytes, |kind, json| {
-                    let mut out = Vec::new();
-                    let record = RawRecord {
-                        kind,
-                        json,
-                        created_at: arrived_at,
-                        arrived_at,
-                        trace: trace.as_deref().and_then(trace_context),
-                    };
-                    self.settings.encoder.encode(&record, &mut out);
-                    out.into()
-                }),
+    fn open_page(&self, page: i64) -> rusqlite::Result<Result<Vec<Bytes>, DamagedPage>> {
+        let mut found = self.connection.prepare_cached(
+            "SELECT arrived, records, form, trace, block FROM outbox WHERE page = ?1",
+        )?;
+        found.query_row([page], |row| {
+            let arrived_at = timestamp(row.get(0)?);
+            let (count, form): (u32, i64) = (row.get(1)?, row.get(2)?);
+            let trace: Option<Vec<u8>> = row.get(3)?;
+            let encode = |kind, json: &str| {
+                let mut out = Vec::new();
+                let record = RawRecord {
+                    kind,
+                    json,
+                    created_at: arrived_at,
+                    arrived_at,
+                    trace: trace.as_deref().and_then(trace_context),
+                };
+                self.settings.encoder.encode(&record, &mut out);
+                out.into()
             };
-            let records = records.filter(|records| records.len() >= count as usize);
-            records.ok_or_else(|| "a record ends early".to_owned())
-        };
-        Ok(decompress(block)
-            .and_then(read)
-            .map_err(|error| DamagedPage {
+            let records = decompress(row.get_ref(4)?.as_blob()?).and_then(|bytes| {
+                let records = match form {
+                    ENCODED => split(bytes.into()),
+                    _ => split_json(&bytes, encode),
+                };
+                let mut records = records
+                    .filter(|records| records.len() >= count as usize)
+                    .ok_or("a record ends early")?;
+                records.truncate(count as usize);
+                Ok(records)
+            });
+            Ok(records.map_err(|error| DamagedPage {
                 page,
                 arrived_at,
                 error,
             }))
+        })
     }
 
     /// The records of a damaged page are lost; a gap at the end of the outbox takes their place.
