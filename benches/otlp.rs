@@ -308,6 +308,6 @@ fn entry(number: u64, created_at: jiff::Timestamp, raw: String) -> NewEntry {
         created_at,
         disposition: Disposition::Live,
         event: Ok(event),
-        raw,
+        raw: settings::alone(raw),
     }
 }

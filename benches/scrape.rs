@@ -511,7 +511,7 @@ async fn fill(path: &Path, base_url: &str) {
                     }),
                     malformed: false,
                 }),
-                raw: "{}".to_owned(),
+                raw: settings::alone("{}"),
             });
         commit.entries = entries.collect();
         ledger.commit(commit).await.expect("written");

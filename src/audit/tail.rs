@@ -17,7 +17,7 @@ use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Step
 use crate::health::Health;
 use crate::ledger::{
     Commit, Disposition, EventIds, Gap, LedgerError, LedgerHandle, LedgerState, NewEntry,
-    OtherOrganization, RangeKind, TailState, label_value,
+    OtherOrganization, RangeKind, SharedText, TailState, label_value,
 };
 use crate::metrics::{Loop, Metrics};
 use crate::util::changes::TraceContext;
@@ -403,7 +403,7 @@ impl Tail {
                 created_at: event.created_at,
                 disposition,
                 event: std::mem::replace(&mut event.event, Err("")).map_err(str::to_owned),
-                raw: raw.to_owned(),
+                raw: SharedText::new(fetched.page.body().clone(), fetched.page.position(*item)),
             });
         }
         if commit.filtered > 0 {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
+use crate::support::settings::alone;
 use crate::telemetry::captured::Captured;
 use crate::util::changes::TraceContext;
 
@@ -251,11 +252,11 @@ pub(super) fn entry(number: u64, created_at: Timestamp) -> NewEntry {
             malformed: false,
         }),
         // Every text differs, as real ones do.
-        raw: format!(
+        raw: alone(format!(
             "{{\"id\":\"{number}\",\"note\":\"{:x}{:x}\"}}",
             number.wrapping_mul(0xd134_2543_de82_ef95),
             number * 7919
-        ),
+        )),
     }
 }
 
@@ -280,7 +281,7 @@ pub(super) fn gap(message: &str) -> Gap {
 pub(super) fn raw(first: u64, last: u64) -> Vec<String> {
     let numbers = first..last;
     numbers
-        .map(|number| entry(number, Timestamp::UNIX_EPOCH).raw)
+        .map(|number| entry(number, Timestamp::UNIX_EPOCH).raw.to_string())
         .collect()
 }
 

@@ -33,7 +33,7 @@ pub use series::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTO
 pub use tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
 pub use types::{
     ActorRef, Commit, Disposition, EventId, Gap, GapReason, NewEntry, NewEvent, OtherOrganization,
-    RecordKind,
+    RecordKind, SharedText,
 };
 
 #[cfg(any(test, fuzzing))]

@@ -5,12 +5,13 @@ use jiff::Timestamp;
 use super::ledger_tests::{MIB, World, entry, gap, json, page, raw};
 use super::*;
 use crate::metrics::audit::Total;
+use crate::support::settings::alone;
 
 /// A page of one entry that cannot be counted.
 fn malformed(number: u64, raw: String) -> Commit {
     let mut commit = page(number, 1, Timestamp::now());
     commit.entries[0].event = Err("unreadable".to_owned());
-    commit.entries[0].raw = raw;
+    commit.entries[0].raw = alone(raw);
     commit
 }
 
@@ -72,7 +73,7 @@ async fn what_a_large_page_took_is_given_back() {
     let mut commit = page(0, 1000, Timestamp::now());
     for (number, entry) in (0u64..).zip(&mut commit.entries) {
         let words = (0..600).map(|word| (number << 32 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        entry.raw = words.map(|word| format!("{word:016x}")).collect();
+        entry.raw = alone(words.map(|word| format!("{word:016x}")).collect::<String>());
     }
     world.commit(commit).await.unwrap();
     let log = world.path().with_file_name("state.db-wal");

@@ -12,6 +12,7 @@ use super::ledger_tests::{DAY, World};
 use super::*;
 use crate::metrics::audit::Total;
 use crate::metrics::exposition::Format;
+use crate::support::settings::alone;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -108,7 +109,7 @@ fn named(activity_type: impl Into<String>, actor: impl ToString, name: Option<&s
             }),
             malformed: false,
         }),
-        raw: "{}".to_owned(),
+        raw: alone("{}"),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What one commit writes and what it reports back.
 
 use std::collections::HashSet;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -62,7 +64,14 @@ pub struct NewEntry {
     /// What it counts as, or why it cannot be counted.
     pub event: Result<NewEvent, String>,
     /// The entry as the service wrote it.
-    pub raw: String,
+    pub raw: SharedText,
+}
+
+/// A part of a text, such as an entry of a page, without a copy of it.
+#[derive(Clone, Debug, Default)]
+pub struct SharedText {
+    whole: Arc<String>,
+    part: Range<usize>,
 }
 
 /// What a log record stands for.
@@ -204,6 +213,23 @@ impl NewEntry {
     /// Reports whether the entry counts as an event.
     pub(super) fn is_counted(&self) -> bool {
         matches!(self.disposition, Disposition::Live | Disposition::Late)
+    }
+}
+
+// === impl SharedText ===
+
+impl SharedText {
+    /// Returns a part of a text.
+    pub fn new(whole: Arc<String>, part: Range<usize>) -> Self {
+        Self { whole, part }
+    }
+}
+
+impl Deref for SharedText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.whole[self.part.clone()]
     }
 }
 

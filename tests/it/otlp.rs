@@ -62,10 +62,10 @@ async fn relay(
             actor: None,
             malformed: false,
         }),
-        raw: format!(
+        raw: support::alone(format!(
             r#"{{"id":"{number}","type":"TASK_DONE","metadata":{{"x":"{}"}}}}"#,
             "x".repeat(*padding)
-        ),
+        )),
     };
     let commit = Commit {
         entries: sizes.iter().enumerate().map(entry).collect(),

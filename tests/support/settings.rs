@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
-use orgdata_exporter::ledger::{self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind};
+use orgdata_exporter::ledger::{
+    self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind, SharedText,
+};
 use orgdata_exporter::metrics::Metrics;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -46,6 +48,13 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         reread_window: Duration::from_secs(3600),
         max_dead_letters: 1000,
     }
+}
+
+/// An entry that is not part of a page.
+pub(crate) fn alone(raw: impl Into<String>) -> SharedText {
+    let raw = raw.into();
+    let all = 0..raw.len();
+    SharedText::new(Arc::new(raw), all)
 }
 
 /// Log records that are nothing but their JSON, behind a byte for their kind.

@@ -1,6 +1,7 @@
 //! Pages of both listings (specification, sections 2.2 and 2.3): a body, and where its items are in it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -15,7 +16,7 @@ const MAX_ITEMS: usize = 100_000;
 /// A page of a listing. The items are JSON that is not parsed, so that a bad one hides no other.
 #[derive(Clone, Debug)]
 pub struct Page {
-    body: String,
+    body: Arc<String>,
     /// The position of each item in the body.
     items: Vec<Range<usize>>,
     /// The cursor for newer entries (audit logs).
@@ -123,7 +124,7 @@ impl Page {
             server_time: date.unwrap_or_else(Timestamp::now),
             has_date: date.is_some(),
             unknown_fields,
-            body,
+            body: Arc::new(body),
         })
     }
 
@@ -134,12 +135,16 @@ impl Page {
 
     /// Returns the JSON of one item, empty if there is none.
     pub fn item(&self, index: usize) -> &str {
-        let range = self.items.get(index).cloned();
-        &self.body[range.unwrap_or_default()]
+        &self.body[self.position(index)]
+    }
+
+    /// Returns where an item is in the body; an empty range if there is none.
+    pub fn position(&self, index: usize) -> Range<usize> {
+        self.items.get(index).cloned().unwrap_or_default()
     }
 
     /// Returns the whole body.
-    pub fn body(&self) -> &str {
+    pub fn body(&self) -> &Arc<String> {
         &self.body
     }
 
