@@ -208,8 +208,7 @@ impl<S: Export + 'static> Parts<S> {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
                 let (shown, loops) = (metrics.otlp.clone(), metrics.loops.clone());
-                let id = ledger.instance_id();
-                let relay = Relay::new(ledger.clone(), &id, sender, otlp, shown, loops);
+                let relay = Relay::new(ledger.clone(), sender, otlp, shown, loops);
                 let grace = settings.shutdown_grace;
                 tokio::spawn(relay.run(health.clone(), sending.clone(), grace))
             }
