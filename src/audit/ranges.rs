@@ -273,19 +273,13 @@ impl Ranges {
         }
     }
 
-    /// Notes that the durable state was committed.
-    pub fn saved(&mut self) {
-        self.poll_saved = self.state.last_poll_at;
-    }
-
-    /// Updates the floor of pruned ids.
-    pub fn set_prune_floor(&mut self, floor: Option<Timestamp>) {
-        self.prune_floor = floor;
+    /// Notes that the durable state was committed, and the floor of the ids that are still kept.
+    pub fn saved(&mut self, prune_floor: Option<Timestamp>) {
+        (self.poll_saved, self.prune_floor) = (self.state.last_poll_at, prune_floor);
     }
 
     /// Notes that the filters changed: entries that only the new ones show are not taken.
-    pub fn change_filters(&mut self, filters: &str) {
-        self.state.filters = filters.to_owned();
+    pub fn change_filters(&mut self) {
         let first_sync_at = self.state.first_sync.as_ref().map(|first| first.at);
         self.state.filter_floor = self.state.last_poll_at.max(first_sync_at);
         for range in &mut self.state.ranges {

@@ -311,7 +311,7 @@ impl Exporter {
             .map(|range| (range.id, range.place));
         let places: Vec<(i64, i64)> = places.collect();
         self.state = self.ranges.state.clone();
-        self.ranges.saved();
+        self.ranges.saved(None);
         for range in &self.state.ranges {
             assert!(range.place > range.id - STRIDE, "a range left its places");
             let before = places.iter().find(|(id, _)| *id == range.id);

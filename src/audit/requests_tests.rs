@@ -411,7 +411,7 @@ fn an_empty_listing_is_a_poll_unless_entries_may_have_been_deleted() {
     // With new filters, nothing may match; if it says so twice, that is so.
     for second in [40, 20 + HOUR] {
         let mut ranges = tail(8, []);
-        ranges.change_filters("others");
+        ranges.change_filters();
         poll(&mut ranges, &empty(second));
         assert_eq!(ranges.state.last_poll_at, Some(at(20)));
         poll(&mut ranges, &empty(second));
@@ -426,7 +426,7 @@ fn the_time_of_a_poll_is_stored_every_thirty_seconds() {
         poll(&mut ranges, &page([known(10, 10)], second));
         assert_eq!(ranges.is_poll_unsaved(), expected, "second {second}");
     }
-    ranges.saved();
+    ranges.saved(None);
     assert!(!ranges.is_poll_unsaved());
     let mut ranges = Ranges::new(TailState::default(), settings(8), None, false);
     assert!(!ranges.is_poll_unsaved());

@@ -49,7 +49,7 @@ pub struct Tail {
     metrics: Metrics,
     ranges: Ranges,
     organization: Option<String>,
-    /// When this file took the place of a damaged one, until that is recorded as a gap.
+    /// When this file took the place of a damaged one; the first sync records that as a gap.
     recreated_at: Option<Timestamp>,
     next_poll: Instant,
     next_reread: Instant,
@@ -115,7 +115,7 @@ impl Tail {
             metrics,
             ranges: Ranges::new(state.tail, settings, state.prune_floor, has_known),
             organization: state.organization,
-            recreated_at: state.recreated_at.filter(|_| is_new),
+            recreated_at: state.recreated_at,
             next_poll: now,
             next_reread: now,
             reread_turn: false,
@@ -125,7 +125,7 @@ impl Tail {
         };
         let filters = tail.client.settings().filters.fingerprint();
         if !is_new && tail.ranges.state.filters != filters {
-            tail.ranges.change_filters(&filters);
+            tail.ranges.change_filters();
             tracing::info!(
                 "the filters changed; entries that only the new ones match are exported from now on"
             );
@@ -407,13 +407,11 @@ impl Tail {
             commit.organization = Some((id.to_string(), name.as_deref().map(label_value)))
                 .filter(|_| self.organization.is_none() || name.is_some());
         }
-        if let Some(at) = self.recreated_at
-            && step.next.state.first_sync.is_some()
-        {
-            commit.gaps.push(Gap::recreated(at));
-        }
         let (old, new) = (&self.ranges.state, &step.next.state);
         let is_first_sync = old.first_sync != new.first_sync;
+        if is_first_sync && let Some(at) = self.recreated_at {
+            commit.gaps.push(Gap::recreated(at));
+        }
         let has_changes = is_first_sync
             || !commit.entries.is_empty()
             || !commit.gaps.is_empty()
@@ -433,9 +431,6 @@ impl Tail {
         for (id, problem) in odd {
             tracing::warn!(id, problem, "an audit log entry is not as documented");
         }
-        self.recreated_at = self
-            .recreated_at
-            .filter(|_| self.ranges.state.first_sync.is_none());
         Ok(())
     }
 
@@ -445,8 +440,7 @@ impl Tail {
         let (gaps, organization) = (commit.gaps.clone(), commit.organization.clone());
         let changes = self.ledger.commit(commit).await?;
         self.ranges = next;
-        self.ranges.saved();
-        self.ranges.set_prune_floor(changes.prune_floor);
+        self.ranges.saved(changes.prune_floor);
         for gap in &gaps {
             tracing::error!(
                 reason = gap.reason.as_str(),
