@@ -294,15 +294,11 @@ impl Ranges {
         self.reread = None;
     }
 
-    /// Releases the records of ranges that were opened before `before`. Returns how many ranges it were.
-    pub fn release(&mut self, before: Timestamp) -> usize {
-        let held = self.state.ranges.iter_mut().filter(|range| !range.released);
-        let late: Vec<_> = held.filter(|range| range.opened_at <= before).collect();
-        let count = late.len();
-        for range in late {
-            range.released = true;
+    /// Releases the records of ranges that were opened before `before`.
+    pub fn release(&mut self, before: Timestamp) {
+        for range in &mut self.state.ranges {
+            range.released |= range.opened_at <= before;
         }
-        count
     }
 
     /// Notes a failed request. Returns the gap that a range becomes when it has failed for too long.

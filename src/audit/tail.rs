@@ -464,7 +464,8 @@ impl Tail {
             util::now().checked_sub(MAX_HOLD).unwrap_or(Timestamp::MIN)
         };
         let mut next = self.ranges.clone();
-        if next.release(before) > 0 {
+        next.release(before);
+        if next.state != self.ranges.state {
             self.save(next, Commit::new(util::now())).await?;
             tracing::warn!(
                 "a range of the audit logs is still open; its records are sent out of order"
