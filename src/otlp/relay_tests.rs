@@ -679,6 +679,20 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_whose_status_changes_is_logged_again() {
+    let log = Captured::begin();
+    let bench = Bench::new(1, 20).await;
+    let mut bench = bench.always(refused(FailureReason::Unavailable));
+    bench.run_for(600).await;
+    let refusal = Refusal::new(FailureReason::Unavailable, "HTTP 502: no upstream");
+    let mut bench = bench.always(Verdict::Refused(refusal));
+    bench.run_for(600).await;
+    let lines = log.lines();
+    let failed = |line: &&String| line.contains("WARN") && line.contains("cannot deliver");
+    assert_eq!(lines.iter().filter(failed).count(), 2, "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_in_a_library_is_a_failed_request() {
     let mut bench = Bench::new(30, 20).await;
     *bench.collector.panics.lock().expect("lock") = true;
