@@ -278,7 +278,6 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let sender = Sender::new(&settings).expect("a sender");
     let relay = Relay::new(
         ledger.clone(),
-        &ledger.instance_id(),
         sender,
         &settings,
         metrics.otlp.clone(),

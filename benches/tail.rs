@@ -289,7 +289,6 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
         let sender = Sender::new(&settings).expect("a sender");
         let relay = Relay::new(
             ledger.clone(),
-            &ledger.instance_id(),
             sender,
             &settings,
             metrics.otlp.clone(),

@@ -180,7 +180,7 @@ impl<S: Export + 'static> Parts<S> {
         // Readers stop first, so that the relay's last records are the last there are.
         let reading = CancellationToken::new();
         let mut readers = JoinSet::new();
-        if let Some(audit) = settings.audit.clone() {
+        if let Some(audit) = settings.audit {
             metrics.loops.enable(Loop::Audit);
             let (client, ledger) = (client.clone(), ledger.clone());
             let tail = Tail::new(client, ledger, state, metrics.clone(), audit);
@@ -208,8 +208,7 @@ impl<S: Export + 'static> Parts<S> {
             (Some(sender), Some(otlp)) => {
                 metrics.loops.enable(Loop::Otlp);
                 let (shown, loops) = (metrics.otlp.clone(), metrics.loops.clone());
-                let id = ledger.instance_id();
-                let relay = Relay::new(ledger.clone(), &id, sender, otlp, shown, loops);
+                let relay = Relay::new(ledger.clone(), sender, otlp, shown, loops);
                 let grace = settings.shutdown_grace;
                 tokio::spawn(relay.run(health.clone(), sending.clone(), grace))
             }

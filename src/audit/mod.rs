@@ -14,7 +14,7 @@ pub use start::Start;
 pub use tail::{Tail, TailError};
 
 /// How the audit logs are tailed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// `--audit.poll-interval`: between two polls when nothing is new.
     pub poll_interval: Duration,

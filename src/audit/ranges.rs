@@ -20,8 +20,9 @@ pub use step::Step;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Start;
+use super::Settings;
 use crate::ledger::{EventId, Gap, GapReason, Range, RangeKind, TailState};
+use crate::util;
 
 /// The first limit for the newest page.
 const NEWEST_LIMIT: u32 = 50;
@@ -44,8 +45,8 @@ const MAX_FAILING: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// It has also failed so often in a row since the start of the process, which may have been away for long.
 const MIN_FAILURES: u32 = 20;
 
-/// The least [`Limits::silence`].
-pub const MIN_SILENCE: SignedDuration = SignedDuration::from_secs(60);
+/// The least [`Ranges::silence`].
+const MIN_SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// An empty page is requested again after this time.
 const CONFIRM_AFTER: Duration = Duration::from_secs(2);
@@ -117,31 +118,18 @@ pub struct Page {
     pub server_time: Timestamp,
 }
 
-/// The tail's settings that matter here.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// `--api.page-size`.
-    pub page_size: u32,
-    /// `--audit.start`.
-    pub start: Start,
-    /// History ends before this time; `None` if it ends with the newest entry.
-    pub until: Option<Timestamp>,
-    /// `--audit.reread-window`.
-    pub reread_window: SignedDuration,
-    /// Nothing can have been lost if the last successful poll was more recent.
-    pub silence: SignedDuration,
-    /// When the process started.
-    pub started: std::time::Instant,
-    /// Only history is read: no entry is live, and a range that cannot be read never becomes a gap.
-    pub is_backfill: bool,
-}
-
 /// The state of the tail: the durable part, and what a restart may forget.
 #[derive(Clone, Debug)]
 pub struct Ranges {
     /// The durable part.
     pub state: TailState,
-    pub(super) limits: Limits,
+    pub(super) settings: Settings,
+    /// When the process started.
+    pub(super) started: std::time::Instant,
+    /// History ends before this time; `None` if it ends with the newest entry.
+    pub(super) until: Option<Timestamp>,
+    /// Only history is read: no entry is live, and a range that cannot be read never becomes a gap.
+    pub(super) is_backfill: bool,
     /// No late row is older than the ids that are kept.
     prune_floor: Option<Timestamp>,
     /// The ledger holds at least one entry.
@@ -197,19 +185,22 @@ impl Ranges {
     /// Continues from a stored state.
     pub fn new(
         state: TailState,
-        limits: Limits,
+        settings: Settings,
         prune_floor: Option<Timestamp>,
         has_known: bool,
     ) -> Self {
         Self {
             poll_saved: state.last_poll_at,
             state,
-            limits,
+            settings,
+            started: util::instant(),
+            until: None,
+            is_backfill: false,
             prune_floor,
             has_known,
             newest_pending: false,
-            newest_limit: NEWEST_LIMIT.min(limits.page_size),
-            limit: limits.page_size,
+            newest_limit: NEWEST_LIMIT.min(settings.page_size),
+            limit: settings.page_size,
             pages: 0,
             must_raise: false,
             empty: Vec::new(),
@@ -282,19 +273,13 @@ impl Ranges {
         }
     }
 
-    /// Notes that the durable state was committed.
-    pub fn saved(&mut self) {
-        self.poll_saved = self.state.last_poll_at;
-    }
-
-    /// Updates the floor of pruned ids.
-    pub fn set_prune_floor(&mut self, floor: Option<Timestamp>) {
-        self.prune_floor = floor;
+    /// Notes that the durable state was committed, and the floor of the ids that are still kept.
+    pub fn saved(&mut self, prune_floor: Option<Timestamp>) {
+        (self.poll_saved, self.prune_floor) = (self.state.last_poll_at, prune_floor);
     }
 
     /// Notes that the filters changed: entries that only the new ones show are not taken.
-    pub fn change_filters(&mut self, filters: &str) {
-        self.state.filters = filters.to_owned();
+    pub fn change_filters(&mut self) {
         let first_sync_at = self.state.first_sync.as_ref().map(|first| first.at);
         self.state.filter_floor = self.state.last_poll_at.max(first_sync_at);
         for range in &mut self.state.ranges {
@@ -309,15 +294,11 @@ impl Ranges {
         self.reread = None;
     }
 
-    /// Releases the records of ranges that were opened before `before`. Returns how many ranges it were.
-    pub fn release(&mut self, before: Timestamp) -> usize {
-        let held = self.state.ranges.iter_mut().filter(|range| !range.released);
-        let late: Vec<_> = held.filter(|range| range.opened_at <= before).collect();
-        let count = late.len();
-        for range in late {
-            range.released = true;
+    /// Releases the records of ranges that were opened before `before`.
+    pub fn release(&mut self, before: Timestamp) {
+        for range in &mut self.state.ranges {
+            range.released |= range.opened_at <= before;
         }
-        count
     }
 
     /// Notes a failed request. Returns the gap that a range becomes when it has failed for too long.
@@ -386,7 +367,7 @@ impl Ranges {
             return self.raise_limit_now();
         }
         let old = self.newest_limit;
-        self.newest_limit = (2 * old).min(self.limits.page_size);
+        self.newest_limit = (2 * old).min(self.settings.page_size);
         self.must_raise = self.newest_limit > old;
         self.must_raise
     }
@@ -394,15 +375,15 @@ impl Ranges {
     fn raise_limit(&mut self) {
         self.must_raise = false;
         self.pages += 1;
-        if self.pages >= PAGES_BEFORE_RAISE && self.limit < self.limits.page_size {
-            self.limit = (self.limit * 2).min(self.limits.page_size);
+        if self.pages >= PAGES_BEFORE_RAISE && self.limit < self.settings.page_size {
+            self.limit = (self.limit * 2).min(self.settings.page_size);
             self.pages = 0;
         }
     }
 
     /// Doubles the limit, because a page led nowhere; reports whether that was possible.
     fn raise_limit_now(&mut self) -> bool {
-        let most = self.limits.page_size.max(MIN_LIMIT);
+        let most = self.settings.page_size.max(MIN_LIMIT);
         let raised = (self.limit * 2).clamp(MIN_LIMIT, most);
         let is_higher = raised > self.limit.max(MIN_LIMIT);
         self.limit = raised;
@@ -413,7 +394,7 @@ impl Ranges {
     /// Reports whether nothing above the floor is expected below so many older entries in a row: some may stand above newer ones, but not
     /// two full pages.
     fn is_past_floor(&self, older: u32) -> bool {
-        older >= 2 * self.limits.page_size.max(MIN_LIMIT)
+        older >= 2 * self.settings.page_size.max(MIN_LIMIT)
     }
 
     /// Returns the newest open range of a kind.
@@ -444,7 +425,7 @@ impl Ranges {
         range.failing_since.get_or_insert(now);
         let (failing, failures) = self.failing;
         self.failing = (id, if failing == id { failures + 1 } else { 1 });
-        if self.limits.is_backfill || !self.has_failed_for(MAX_FAILING, MIN_FAILURES, now) {
+        if self.is_backfill || !self.has_failed_for(MAX_FAILING, MIN_FAILURES, now) {
             return None;
         }
         let range = self.state.range(id)?;
@@ -499,10 +480,16 @@ impl Ranges {
         counted.max(self.state.filter_floor).max(self.prune_floor)
     }
 
+    /// Returns the time within which nothing can have been lost after a successful poll.
+    fn silence(&self) -> SignedDuration {
+        let two_polls = SignedDuration::try_from(2 * self.settings.poll_interval);
+        two_polls.unwrap_or(SignedDuration::MAX).max(MIN_SILENCE)
+    }
+
     /// Reports whether so much time has passed since the last successful poll that entries may have come and gone.
     fn was_silent(&self, page: &Page) -> bool {
         let last = self.state.last_poll_at;
-        last.is_none_or(|last| page.server_time.duration_since(last) >= self.limits.silence)
+        last.is_none_or(|last| page.server_time.duration_since(last) >= self.silence())
     }
 
     /// Notes a successful poll.

@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use fastrand::Rng;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::Start;
-use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Task};
+use super::ranges::{Cause, Page, Ranges, Request, Row, Task};
+use super::{Settings, Start};
 use crate::ledger::{Disposition, EventId, GapReason, Range, RangeKind, STRIDE, TailState};
 
 const SEEDS: u64 = 5_000;
@@ -87,7 +87,7 @@ struct Service {
 
 /// The exporter: what is on disk, and what is in memory.
 struct Exporter {
-    limits: Limits,
+    settings: Settings,
     state: TailState,
     known: HashSet<u64>,
     taken: HashMap<u64, Disposition>,
@@ -281,17 +281,17 @@ impl Service {
 // === impl Exporter ===
 
 impl Exporter {
-    fn new(page_size: u32, start: Start, window: i64) -> Self {
-        let limits = limits(page_size, start, window);
+    fn new(page_size: u32, start: Start, window: u64) -> Self {
+        let settings = settings(page_size, start, window);
         Self {
-            limits,
+            settings,
             state: TailState::default(),
             known: HashSet::new(),
             taken: HashMap::new(),
             gaps: 0,
             sent: i64::MIN,
             unsent: Vec::new(),
-            ranges: Ranges::new(TailState::default(), limits, None, false),
+            ranges: Ranges::new(TailState::default(), settings, None, false),
             used: None,
         }
     }
@@ -299,7 +299,7 @@ impl Exporter {
     /// Begins anew with what is on disk.
     fn restart(&mut self) {
         let has_known = !self.known.is_empty();
-        self.ranges = Ranges::new(self.state.clone(), self.limits, None, has_known);
+        self.ranges = Ranges::new(self.state.clone(), self.settings, None, has_known);
     }
 
     /// Writes what memory has to disk.
@@ -311,7 +311,7 @@ impl Exporter {
             .map(|range| (range.id, range.place));
         let places: Vec<(i64, i64)> = places.collect();
         self.state = self.ranges.state.clone();
-        self.ranges.saved();
+        self.ranges.saved(None);
         for range in &self.state.ranges {
             assert!(range.place > range.id - STRIDE, "a range left its places");
             let before = places.iter().find(|(id, _)| *id == range.id);
@@ -394,8 +394,8 @@ impl World {
 
     fn event(&mut self) {
         // A page of each limit must reach below the entries that share a cursor.
-        let group = self.exporter.limits.page_size as usize / 2
-            - usize::from(self.exporter.limits.page_size > 3);
+        let group = self.exporter.settings.page_size as usize / 2
+            - usize::from(self.exporter.settings.page_size > 3);
         self.service.event(&mut self.rng, group.max(1));
     }
 
@@ -448,7 +448,7 @@ impl World {
         let Some(request) = self.exporter.ranges.request(poll, reread) else {
             return Ok(false);
         };
-        assert!(request.limit >= 1 && request.limit <= self.exporter.limits.page_size.max(2));
+        assert!(request.limit >= 1 && request.limit <= self.exporter.settings.page_size.max(2));
         self.chaos()?;
         let answer = self.service.answer(&request);
         let there = self.service.arrivals;
@@ -476,7 +476,7 @@ impl World {
                 self.once(&request, &page);
                 let step = self.exporter.ranges.page(&request, &page);
                 self.chaos()?;
-                let has_changes = !step.take.is_empty() || step.gap.is_some();
+                let has_changes = !step.take.is_empty() || !step.commit.gaps.is_empty();
                 let full = self.weather != Weather::Still && self.rng.u8(..40) == 0;
                 let exporter = &mut self.exporter;
                 let (old, mut new) = (&exporter.ranges.state, step.next);
@@ -503,7 +503,7 @@ impl World {
                         .collect();
                     eprintln!(
                         "    takes {:?}, gap {:?}, open {open:?}",
-                        step.take, step.gap
+                        step.take, step.commit.gaps
                     );
                 }
                 for (row, disposition) in &step.take {
@@ -511,16 +511,19 @@ impl World {
                     assert!(exporter.known.insert(id), "{id} was taken twice");
                     if *disposition != Disposition::Ignored {
                         exporter.taken.insert(id, *disposition);
-                        assert!(step.place > exporter.sent, "{id} is sent out of order");
+                        assert!(
+                            step.commit.place > exporter.sent,
+                            "{id} is sent out of order"
+                        );
                     }
                 }
-                exporter.gaps += u32::from(step.gap.is_some());
+                exporter.gaps += u32::from(!step.commit.gaps.is_empty());
                 if has_changes {
                     exporter.save();
                     exporter.send(if step.take.is_empty() {
                         i64::MIN
                     } else {
-                        step.place
+                        step.commit.place
                     });
                     self.chaos()?;
                 }
@@ -573,7 +576,7 @@ impl World {
 
     /// Re-reads everything.
     fn reread(&mut self) {
-        self.exporter.limits.reread_window = SignedDuration::from_hours(10_000);
+        self.exporter.settings.reread_window = Duration::from_secs(36_000_000);
         self.exporter.restart();
         self.service.clock += 1;
         let before = self.exporter.ranges.state.reread_at;
@@ -591,16 +594,14 @@ impl World {
     }
 }
 
-/// Returns limits; the window of re-reads is in seconds.
-pub(super) fn limits(page_size: u32, start: Start, window: i64) -> Limits {
-    Limits {
-        until: None,
-        page_size,
-        silence: MIN_SILENCE,
+/// Returns settings; the window of re-reads is in seconds.
+pub(super) fn settings(page_size: u32, start: Start, window: u64) -> Settings {
+    Settings {
+        poll_interval: Duration::from_secs(15),
         start,
-        reread_window: SignedDuration::from_secs(window),
-        started: std::time::Instant::now(),
-        is_backfill: false,
+        reread_interval: Duration::from_secs(3600),
+        reread_window: Duration::from_secs(window),
+        page_size,
     }
 }
 
@@ -638,7 +639,7 @@ fn play(seed: u64) {
             entry.on_top || Some(at(entry.created)) > first.count_floor
         } else {
             let floor = first.history_floor;
-            let start = world.exporter.limits.start;
+            let start = world.exporter.settings.start;
             start != Start::Now && floor.is_none_or(|floor| at(entry.created) >= floor)
         };
         assert!(!is_wanted || world.is_taken(&entry), "{entry:?} was missed");
@@ -691,16 +692,14 @@ fn every_history_takes_every_event_once() {
 fn what_came_since_the_start_is_live_if_the_first_response_was_late() {
     let second = |second: i64| Timestamp::from_second(EPOCH + second).expect("a time");
     for (waited, expected) in [(12, Disposition::Live), (0, Disposition::Ignored)] {
-        let limits = Limits {
-            started: std::time::Instant::now() - Duration::from_secs(waited),
-            ..limits(10, Start::Now, 60)
-        };
         let row = |id, at| Row {
             id: EventId(id),
             created_at: second(at),
             known: false,
         };
-        let ranges = Ranges::new(TailState::default(), limits, None, false);
+        let settings = settings(10, Start::Now, 60);
+        let mut ranges = Ranges::new(TailState::default(), settings, None, false);
+        ranges.started -= Duration::from_secs(waited);
         let request = ranges.request(true, false).expect("the first page");
         let page = Page {
             rows: vec![row(2, 95), row(1, 80)],
@@ -750,13 +749,13 @@ fn a_range_is_a_gap_after_seven_days_of_failures() {
         ranges: vec![range],
         ..TailState::default()
     };
-    let limits = limits(2, Start::Now, 40);
+    let settings = settings(2, Start::Now, 40);
     let request = Request {
         task: Task::Range(1),
         before: Some("c".to_owned()),
         limit: 2,
     };
-    let new = |state: TailState| Ranges::new(state, limits, None, true);
+    let new = |state: TailState| Ranges::new(state, settings, None, true);
     let mut ranges = new(state);
     for at in [0, 1].into_iter().chain([167; 30]) {
         assert!(
@@ -868,8 +867,7 @@ fn everything_since_the_start_is_live_however_small_the_first_page_is() {
     for start in [Start::Now, Start::Oldest] {
         let mut world = World::by_arrival(4, start);
         world.service.cap = 1;
-        world.exporter.limits.started -= Duration::from_secs(600);
-        world.exporter.restart();
+        world.exporter.ranges.started -= Duration::from_secs(600);
         for age in [700, 500, 400, 300, 200, 100] {
             world.service.add(age);
         }

@@ -13,7 +13,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::Settings;
 use super::event::{Event, entry_id, organization_name};
-use super::ranges::{Cause, Limits, MIN_SILENCE, Page, Ranges, Request, Row, Step, Task};
+use super::ranges::{Cause, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
 use crate::ledger::{
     Commit, Disposition, EventIds, Gap, LedgerError, LedgerHandle, LedgerState, NewEntry,
@@ -47,10 +47,9 @@ pub struct Tail {
     client: Client,
     ledger: LedgerHandle,
     metrics: Metrics,
-    settings: Settings,
     ranges: Ranges,
     organization: Option<String>,
-    /// When this file took the place of a damaged one, until that is recorded as a gap.
+    /// When this file took the place of a damaged one; the first sync records that as a gap.
     recreated_at: Option<Timestamp>,
     next_poll: Instant,
     next_reread: Instant,
@@ -106,19 +105,6 @@ impl Tail {
         metrics: Metrics,
         settings: Settings,
     ) -> Self {
-        let two_polls = SignedDuration::try_from(2 * settings.poll_interval);
-        let limits = Limits {
-            page_size: settings.page_size,
-            silence: two_polls.unwrap_or(SignedDuration::MAX).max(MIN_SILENCE),
-            start: settings.start,
-            until: None,
-            reread_window: settings
-                .reread_window
-                .try_into()
-                .unwrap_or(SignedDuration::MAX),
-            started: util::instant(),
-            is_backfill: false,
-        };
         let has_known = state.counted.newest.is_some();
         let now = Instant::now();
         let is_new = state.tail.first_sync.is_none();
@@ -127,10 +113,9 @@ impl Tail {
             client,
             ledger,
             metrics,
-            ranges: Ranges::new(state.tail, limits, state.prune_floor, has_known),
-            settings,
+            ranges: Ranges::new(state.tail, settings, state.prune_floor, has_known),
             organization: state.organization,
-            recreated_at: state.recreated_at.filter(|_| is_new),
+            recreated_at: state.recreated_at,
             next_poll: now,
             next_reread: now,
             reread_turn: false,
@@ -140,7 +125,7 @@ impl Tail {
         };
         let filters = tail.client.settings().filters.fingerprint();
         if !is_new && tail.ranges.state.filters != filters {
-            tail.ranges.change_filters(&filters);
+            tail.ranges.change_filters();
             tracing::info!(
                 "the filters changed; entries that only the new ones match are exported from now on"
             );
@@ -153,8 +138,8 @@ impl Tail {
     /// Makes this a backfill of the history before `until`: records wait until the history is complete, nothing is
     /// polled or read again, and the caller decides when to give up.
     pub fn for_backfill(mut self, until: Option<Timestamp>) -> Self {
-        self.ranges.limits.is_backfill = true;
-        self.ranges.limits.until = until;
+        self.ranges.is_backfill = true;
+        self.ranges.until = until;
         // What a damaged file held is read again.
         self.recreated_at = None;
         // Each run has its own patience.
@@ -214,7 +199,7 @@ impl Tail {
             Ok(wait) => wait,
             Err(error) => {
                 self.failures += 1;
-                let longest = self.settings.poll_interval.max(FIRST_WAIT);
+                let longest = self.ranges.settings.poll_interval.max(FIRST_WAIT);
                 let wait = self.backoff.next(None).min(longest);
                 let (summary, loops) = (error.summary(), &self.metrics.loops);
                 loops.failure(Loop::Audit, summary.clone(), error.to_string());
@@ -251,7 +236,7 @@ impl Tail {
         if self.ranges.state.first_page.is_some() {
             self.finish_first_page().await?;
         }
-        let (now, is_tail) = (Instant::now(), !self.ranges.limits.is_backfill);
+        let (now, is_tail) = (Instant::now(), !self.ranges.is_backfill);
         let poll_due = now >= self.next_poll && is_tail;
         let has_range = !self.ranges.state.ranges.is_empty();
         let is_turn = !has_range || self.reread_turn;
@@ -269,10 +254,10 @@ impl Tail {
         let wait = self.exchange(&request).instrument(span).await;
         // A failing page must not delay the polls, nor a failing poll the ranges.
         if request.task == Task::Poll && (wait.is_ok() || has_range) {
-            self.next_poll = Instant::now() + self.settings.poll_interval;
+            self.next_poll = Instant::now() + self.ranges.settings.poll_interval;
         }
         if request.task == Task::Reread && !self.ranges.is_rereading() {
-            self.next_reread = Instant::now() + self.settings.reread_interval;
+            self.next_reread = Instant::now() + self.ranges.settings.reread_interval;
         }
         self.show_ranges();
         let wait = wait?;
@@ -374,9 +359,8 @@ impl Tail {
 
     /// Commits what a step takes.
     async fn apply(&mut self, mut fetched: Fetched, step: Step) -> Result<(), TailError> {
-        let mut commit = Commit::new(fetched.page.server_time);
+        let mut commit = step.commit;
         commit.trace = current_trace();
-        (commit.place, commit.top) = (step.place, step.top);
         let known = self.organization.as_ref().and_then(|id| id.parse().ok());
         let organization = known.or_else(|| fetched.organization());
         let mut odd = Vec::new();
@@ -415,8 +399,6 @@ impl Tail {
         if !commit.entries.is_empty() {
             commit.duplicates = fetched.duplicates;
         }
-        commit.recovered = step.recovered;
-        commit.gaps.extend(step.gap);
         let stored = self.ledger.status().organization;
         if stored.is_none_or(|(_, name)| name.is_none())
             && let Some(id) = organization
@@ -425,13 +407,11 @@ impl Tail {
             commit.organization = Some((id.to_string(), name.as_deref().map(label_value)))
                 .filter(|_| self.organization.is_none() || name.is_some());
         }
-        if let Some(at) = self.recreated_at
-            && step.next.state.first_sync.is_some()
-        {
-            commit.gaps.push(Gap::recreated(at));
-        }
         let (old, new) = (&self.ranges.state, &step.next.state);
         let is_first_sync = old.first_sync != new.first_sync;
+        if is_first_sync && let Some(at) = self.recreated_at {
+            commit.gaps.push(Gap::recreated(at));
+        }
         let has_changes = is_first_sync
             || !commit.entries.is_empty()
             || !commit.gaps.is_empty()
@@ -444,16 +424,13 @@ impl Tail {
             self.ranges = step.next;
             return Ok(());
         }
-        if is_first_sync && !self.ranges.limits.is_backfill {
-            tracing::info!(start = %self.settings.start, entries = commit.entries.len(), "first sync; counters begin at 0");
+        if is_first_sync && !self.ranges.is_backfill {
+            tracing::info!(start = %self.ranges.settings.start, entries = commit.entries.len(), "first sync; counters begin at 0");
         }
         self.save(step.next, commit).await?;
         for (id, problem) in odd {
             tracing::warn!(id, problem, "an audit log entry is not as documented");
         }
-        self.recreated_at = self
-            .recreated_at
-            .filter(|_| self.ranges.state.first_sync.is_none());
         Ok(())
     }
 
@@ -463,8 +440,7 @@ impl Tail {
         let (gaps, organization) = (commit.gaps.clone(), commit.organization.clone());
         let changes = self.ledger.commit(commit).await?;
         self.ranges = next;
-        self.ranges.saved();
-        self.ranges.set_prune_floor(changes.prune_floor);
+        self.ranges.saved(changes.prune_floor);
         for gap in &gaps {
             tracing::error!(
                 reason = gap.reason.as_str(),
@@ -479,7 +455,7 @@ impl Tail {
 
     /// Releases records that have waited for too long for a range to be closed.
     async fn release(&mut self, full: bool) -> Result<(), LedgerError> {
-        if self.ranges.limits.is_backfill {
+        if self.ranges.is_backfill {
             return Ok(());
         }
         let before = if full {
@@ -488,7 +464,8 @@ impl Tail {
             util::now().checked_sub(MAX_HOLD).unwrap_or(Timestamp::MIN)
         };
         let mut next = self.ranges.clone();
-        if next.release(before) > 0 {
+        next.release(before);
+        if next.state != self.ranges.state {
             self.save(next, Commit::new(util::now())).await?;
             tracing::warn!(
                 "a range of the audit logs is still open; its records are sent out of order"

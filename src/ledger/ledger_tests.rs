@@ -52,6 +52,14 @@ impl Encode for Plain {
 // === impl LedgerHandle ===
 
 impl LedgerHandle {
+    /// Reads or changes the file.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        self.call(move |ledger| Ok(f(&ledger.connection)?)).await
+    }
+
     /// Reads what the ledger holds for the tail.
     pub(crate) async fn state(&self) -> Result<LedgerState, LedgerError> {
         self.call(|ledger| Ok(ledger.read_state()?)).await
@@ -61,9 +69,8 @@ impl LedgerHandle {
     pub(crate) async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
         let pages = if full { 1 } else { u32::MAX - 1 };
         let limit = format!("PRAGMA max_page_count = {pages}");
-        let set =
-            move |ledger: &mut Ledger| Ok(ledger.connection.query_row(&limit, [], |_| Ok(()))?);
-        self.call(set).await
+        self.with(move |file| file.query_row(&limit, [], |_| Ok(())))
+            .await
     }
 }
 

@@ -115,30 +115,29 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
     if !held {
         schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
     }
-    let (base_url, organization) = connection
-        .query_row("SELECT base_url, organization FROM state", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
+    let (tail, recreated) = match older {
+        true => (TailState::default(), "FALSE"),
+        false => (
+            schema::read_tail(&connection).map_err(sqlite)?,
+            "recreated_at IS NOT NULL",
+        ),
+    };
+    let sql = format!(
+        "SELECT base_url, organization, {recreated}, (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox),
+                (SELECT count(*) FROM dead_letters) FROM state"
+    );
+    let summary = connection.query_row(&sql, [], |row| {
+        Ok(Summary {
+            base_url: row.get(0)?,
+            organization: row.get(1)?,
+            recreated: row.get(2)?,
+            older,
+            tail,
+            waiting: row.get::<_, i64>(3)?.unsigned_abs(),
+            dead_letters: row.get::<_, i64>(4)?.unsigned_abs(),
         })
-        .map_err(sqlite)?;
-    let count = |sql: &str| {
-        connection
-            .query_row(sql, [], |row| row.get::<_, i64>(0))
-            .map(i64::unsigned_abs)
-            .map_err(sqlite)
-    };
-    let tail = match older {
-        true => TailState::default(),
-        false => schema::read_tail(&connection).map_err(sqlite)?,
-    };
-    Ok(Content::State(Box::new(Summary {
-        base_url,
-        organization,
-        recreated: !older && count("SELECT recreated_at IS NOT NULL FROM state")? > 0,
-        older,
-        tail,
-        waiting: count("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox")?,
-        dead_letters: count("SELECT count(*) FROM dead_letters")?,
-    })))
+    });
+    Ok(Content::State(Box::new(summary.map_err(sqlite)?)))
 }
 
 /// Opens a connection that writes nothing. A plain reader creates files beside the database; so without a write-ahead

@@ -17,11 +17,11 @@ mod tail_state;
 mod types;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, SetOnce, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use commit::LedgerState;
@@ -125,8 +125,7 @@ struct Inner {
     outbox_grew: Notify,
     instance_id: String,
     /// What SQLite reported when it found the file damaged.
-    damage: OnceLock<String>,
-    damaged: CancellationToken,
+    damage: SetOnce<String>,
     fenced: CancellationToken,
 }
 
@@ -201,8 +200,7 @@ impl LedgerHandle {
             ledger: Mutex::new(ledger),
             outbox_grew: Notify::new(),
             instance_id: state.instance_id.clone(),
-            damage: OnceLock::new(),
-            damaged: CancellationToken::new(),
+            damage: SetOnce::new(),
             fenced: CancellationToken::new(),
         };
         let inner = Arc::new(inner);
@@ -246,7 +244,7 @@ impl LedgerHandle {
 
     /// Completes when the file was found damaged, which ends with [`set_aside`](Self::set_aside).
     pub async fn damaged(&self) {
-        self.inner.damaged.cancelled().await;
+        self.inner.damage.wait().await;
     }
 
     /// Completes when another process has opened the file: this one must stop.
@@ -341,8 +339,8 @@ impl LedgerHandle {
             .unwrap_or_else(|error| Err(LedgerError::Other(format!("internal error: {error}"))));
         match &result {
             Err(LedgerError::Damaged(damage)) => {
-                self.inner.damage.get_or_init(|| damage.clone());
-                self.inner.damaged.cancel();
+                // The first message stays.
+                let _ = self.inner.damage.set(damage.clone());
             }
             Err(LedgerError::Fenced) => self.inner.fenced.cancel(),
             _ => {}

@@ -70,7 +70,7 @@ impl ActorLabel {
         match self {
             Self::Id => "id".to_owned(),
             Self::Name => "name".to_owned(),
-            Self::Hash(key) => format!("hash:{}", hex(&hmac::sign(key, b"scheme").as_ref()[..4])),
+            Self::Hash(key) => format!("hash:{:.8}", hash(key, "scheme")),
             Self::None => "none".to_owned(),
         }
     }
@@ -90,7 +90,7 @@ impl ActorLabel {
                     .filter(|name| !is_reserved(name))
                     .unwrap_or(&actor.id),
             )),
-            Self::Hash(key) => Some(hex(&hmac::sign(key, actor.id.as_bytes()).as_ref()[..8])),
+            Self::Hash(key) => Some(hash(key, &actor.id)),
             Self::None => None,
         }
     }
@@ -392,10 +392,9 @@ fn to_i64(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// Returns the first 64 bits of a keyed hash in hexadecimal digits.
+fn hash(key: &hmac::Key, text: &str) -> String {
+    let hash = hmac::sign(key, text.as_bytes());
+    let first = hash.as_ref().first_chunk().copied().unwrap_or_default();
+    format!("{:016x}", u64::from_be_bytes(first))
 }

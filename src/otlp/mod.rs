@@ -18,7 +18,7 @@ pub(crate) use grpc::of_answer;
 #[cfg(any(test, fuzzing))]
 pub(crate) use http::Answer;
 pub use record::{Envelope, GAP_EVENT, RecordEncoder, SCOPE};
-pub use relay::{Next, Outbox, Relay};
+pub use relay::{Next, Relay};
 pub use sender::{Export, Sender};
 pub use settings::{Connection, Flags, Given, Protocol, Settings, Target};
 pub use spans::span_provider;

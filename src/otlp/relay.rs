@@ -15,7 +15,6 @@
 //!
 //! An empty request, at the start and once a minute while nothing waits, shows whether the collector answers.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ use super::sender::Export;
 use super::settings::Settings;
 use super::verdict::{FailureReason as R, Refusal, Verdict};
 use crate::health::Health;
-use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
+use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, Settled};
 use crate::metrics::{Loop, Loops, OtlpMetrics};
 use crate::util::{self, Backoff, shown_duration};
 
@@ -47,32 +46,6 @@ const STRIKES: u32 = 3;
 /// The interval of empty requests while nothing waits.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The maximum time to write the last outcome after the grace period.
-const LAST_SETTLEMENT: Duration = Duration::from_secs(1);
-
-/// The outbox of the ledger; tests make it fail.
-pub trait Outbox: Send + Sync {
-    /// Why a call failed.
-    type Error: fmt::Display + Send;
-
-    /// Returns the oldest records after the first `skip` ones, at least one if there is any.
-    fn batch(
-        &self,
-        skip: usize,
-        max_records: usize,
-        max_bytes: usize,
-    ) -> impl Future<Output = Result<Vec<OutboxRecord>, Self::Error>> + Send;
-
-    /// Writes the outcome of a request in one transaction.
-    fn settle(&self, settled: Settled) -> impl Future<Output = Result<(), Self::Error>> + Send;
-
-    /// Returns how many records wait.
-    fn backlog(&self) -> u64;
-
-    /// Completes when records were added since the last call.
-    fn changed(&self) -> impl Future<Output = ()> + Send;
-}
-
 /// What to do after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -86,8 +59,8 @@ pub enum Next {
 
 /// The loop that delivers.
 #[derive(Debug)]
-pub struct Relay<O, S> {
-    outbox: O,
+pub struct Relay<S> {
+    ledger: LedgerHandle,
     sender: Arc<S>,
     envelope: Envelope,
     metrics: Arc<OtlpMetrics>,
@@ -99,11 +72,7 @@ pub struct Relay<O, S> {
     search: Search,
     /// The outcome of the last request, until it is written.
     unsettled: Option<Settled>,
-    /// Writing the outcome was interrupted: it may have happened.
-    in_doubt: bool,
     backoff: Backoff,
-    /// Why the last request failed.
-    failure: Option<R>,
     /// The state file cannot be read or written.
     ledger_failed: bool,
     /// Partial rejections since the last acceptance.
@@ -146,29 +115,26 @@ struct Limit {
 
 // === impl Relay ===
 
-impl<O: Outbox, S: Export + 'static> Relay<O, S> {
-    /// Returns a relay. `instance_id` becomes `service.instance.id`.
+impl<S: Export + 'static> Relay<S> {
+    /// Returns a relay that delivers the records of this ledger.
     pub fn new(
-        outbox: O,
-        instance_id: &str,
+        ledger: LedgerHandle,
         sender: S,
         settings: &Settings,
         metrics: Arc<OtlpMetrics>,
         loops: Arc<Loops>,
     ) -> Self {
         Self {
-            outbox,
             sender: Arc::new(sender),
-            envelope: Envelope::new(settings.resource(instance_id)),
+            envelope: Envelope::new(settings.resource(&ledger.instance_id())),
+            ledger,
             metrics,
             loops,
             records: Limit::new(settings.batch_size),
             bytes: Limit::new(MAX_REQUEST),
             search: Search::default(),
             unsettled: None,
-            in_doubt: false,
             backoff: Backoff::default(),
-            failure: None,
             ledger_failed: false,
             rejections: 0,
             warning: None,
@@ -188,17 +154,13 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             () = deadline => {}
             () = self.drive(&health, &shutdown) => {}
         }
-        if !self.in_doubt {
-            // What is not written in time is sent again: `log.record.uid` identifies the copies.
-            let _ = tokio::time::timeout(LAST_SETTLEMENT, self.settle()).await;
-        }
     }
 
     async fn drive(&mut self, health: &Health, shutdown: &CancellationToken) {
         loop {
             // A round that fails after the signal is the last one.
             let is_last = shutdown.is_cancelled();
-            if is_last && self.outbox.backlog() == 0 && self.unsettled.is_none() {
+            if is_last && self.ledger.backlog() == 0 && self.unsettled.is_none() {
                 return;
             }
             let next = health.round(Loop::Otlp, self.round()).await;
@@ -211,7 +173,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => {}
-                () = self.outbox.changed(), if changes => {}
+                () = self.ledger.outbox_changed(), if changes => {}
                 () = health.waiting(Loop::Otlp, tokio::time::sleep(wait)) => {}
             }
         }
@@ -219,58 +181,58 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
 
     /// Sends at most one request.
     pub async fn round(&mut self) -> Next {
-        if let Err(error) = self.settle().await {
-            return self.ledger_failed("write to", &error);
-        }
-        let batch = match self.next_batch().await {
-            Ok(Ok(batch)) => batch,
-            Ok(Err(next)) => return next,
-            Err(error) => return self.ledger_failed("read from", &error),
+        let error = match self.try_round().await {
+            Ok(next) => return next,
+            Err(error) => format!("cannot deliver log records: {error}"),
         };
+        let wait = self.backoff.next(None);
+        if !std::mem::replace(&mut self.ledger_failed, true) {
+            tracing::warn!(retry_in = %shown_duration(wait), "{error}; no log record is lost or sent twice");
+        }
+        self.loops.failure(Loop::Otlp, "state file", error);
+        Next::After(wait)
+    }
+
+    async fn try_round(&mut self) -> Result<Next, LedgerError> {
+        self.settle().await?;
+        let batch = self.next_batch().await?;
         if std::mem::take(&mut self.ledger_failed) {
             tracing::info!("the state file works again");
             // Whether the collector does, the next answer says.
             self.answered_at = None;
         }
         if batch.records.is_empty() {
-            return self.idle().await;
+            return Ok(match self.search.refused_alone.take() {
+                Some(refusal) => {
+                    self.search.begin_lap();
+                    self.hold(&refusal)
+                }
+                None => self.idle().await,
+            });
         }
         let body = self
             .envelope
             .request(batch.records.iter().map(|record| &record.bytes));
         let verdict = self.send(body).await;
         let next = self.act(batch, verdict);
-        match self.settle().await {
-            Ok(()) => next,
-            Err(error) => self.ledger_failed("write to", &error),
-        }
+        self.settle().await?;
+        Ok(next)
     }
 
-    /// Returns the records of the next request, or what to do without one.
-    async fn next_batch(&mut self) -> Result<Result<Settled, Next>, O::Error> {
-        if let Some(refusal) = self.search.refused_alone.clone() {
-            let skip = 1 + self.search.witness;
-            let witness = self.outbox.batch(skip, 1, usize::MAX).await?;
-            if !witness.is_empty() {
-                return Ok(Ok(Settled {
-                    records: witness,
-                    is_witness: true,
-                    rejected: None,
-                }));
-            }
-            self.search.laps += u32::from(self.search.witness > 0);
-            (self.search.refused_alone, self.search.witness) = (None, 0);
-            return Ok(Err(self.hold(&refusal)));
-        }
-        let records = match self.search.suspects {
-            0 => self.records.now,
-            suspects => (suspects / 2).clamp(1, self.records.now),
+    /// Returns the records of the next request.
+    async fn next_batch(&self) -> Result<Settled, LedgerError> {
+        let is_witness = self.search.refused_alone.is_some();
+        let (skip, records) = match self.search.suspects {
+            _ if is_witness => (1 + self.search.witness, 1),
+            0 => (0, self.records.now),
+            suspects => (0, (suspects / 2).clamp(1, self.records.now)),
         };
         let bytes = self.bytes.now.saturating_sub(self.envelope.size());
-        Ok(Ok(Settled {
-            records: self.outbox.batch(0, records, bytes).await?,
-            ..Settled::default()
-        }))
+        Ok(Settled {
+            records: self.ledger.outbox_batch(skip, records, bytes).await?,
+            is_witness,
+            rejected: None,
+        })
     }
 
     async fn send(&self, body: Bytes) -> Verdict {
@@ -419,7 +381,7 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
         if refusal.reason == R::ServerError && self.search.strikes < STRIKES {
             // The collector may have begun to fail: the last refusal needs an acceptance of its own, if there is another record.
             let is_last = self.search.strikes + 1 == STRIKES;
-            self.search.accepted = !is_last || self.outbox.backlog() == 1;
+            self.search.accepted = !is_last || self.ledger.backlog() == 1;
             self.search.is_witnessed = false;
             return self.hold(&refusal);
         }
@@ -442,23 +404,18 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     }
 
     /// Writes the outcome of the last request.
-    async fn settle(&mut self) -> Result<(), O::Error> {
-        let Some(settled) = self.unsettled.clone() else {
-            return Ok(());
-        };
-        self.in_doubt = true;
-        let written = self.outbox.settle(settled).await;
-        self.in_doubt = false;
-        written?;
-        self.unsettled = None;
+    async fn settle(&mut self) -> Result<(), LedgerError> {
+        if let Some(settled) = self.unsettled.clone() {
+            self.ledger.outbox_settle(settled).await?;
+            self.unsettled = None;
+        }
         Ok(())
     }
 
     fn answered(&mut self) {
         self.answered_at = Some(Instant::now());
         self.backoff.reset();
-        self.loops.success(Loop::Otlp);
-        if self.failure.take().is_some() {
+        if self.loops.success(Loop::Otlp) {
             tracing::info!("log records are delivered again");
         }
     }
@@ -467,8 +424,9 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
     fn hold(&mut self, refusal: &Refusal) -> Next {
         let wait = self.backoff.next(refusal.retry_after);
         let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
-        let backlog_records = self.outbox.backlog();
-        if self.failure.replace(refusal.reason) != Some(refusal.reason) {
+        let summary = format!("{} ({reason})", refusal.summary());
+        let shown = format!("cannot deliver log records: {summary}");
+        if self.loops.failure(Loop::Otlp, summary, shown) {
             let next = if refusal.reason.is_configuration() {
                 "a setting here or at the collector must change"
             } else {
@@ -476,26 +434,13 @@ impl<O: Outbox, S: Export + 'static> Relay<O, S> {
             };
             tracing::warn!(
                 reason,
-                backlog_records,
+                backlog_records = self.ledger.backlog(),
                 retry_in = %shown_duration(wait),
                 "cannot deliver log records: {message}; what waits stays in the state file until it works; {next}"
             );
         } else {
             tracing::debug!(reason, retry_in = %shown_duration(wait), "cannot deliver log records: {message}");
         }
-        let summary = format!("{} ({reason})", refusal.summary());
-        let message = format!("cannot deliver log records: {summary}");
-        self.loops.failure(Loop::Otlp, summary, message);
-        Next::After(wait)
-    }
-
-    fn ledger_failed(&mut self, verb: &'static str, error: &O::Error) -> Next {
-        let wait = self.backoff.next(None);
-        let message = format!("cannot {verb} the state file: {error}");
-        if !std::mem::replace(&mut self.ledger_failed, true) {
-            tracing::warn!(retry_in = %shown_duration(wait), "{message}; no log record is lost or sent twice");
-        }
-        self.loops.failure(Loop::Otlp, "state file", message);
         Next::After(wait)
     }
 }
@@ -514,6 +459,12 @@ impl Search {
         self.suspects = self.suspects.saturating_sub(records);
         (self.strikes, self.witness, self.laps) = (0, 0, 0);
         self.is_witnessed = false;
+    }
+
+    /// There is no record where the next witness should be.
+    fn begin_lap(&mut self) {
+        self.laps += u32::from(self.witness > 0);
+        self.witness = 0;
     }
 
     /// The witness was refused. Each lap is twice as fine as the one before, and in the end it tries each record.
@@ -549,33 +500,6 @@ impl Limit {
     fn exceeded(&mut self, size: usize) {
         self.shrink(size / 2);
         self.patience = if size > 1 { TRY_AGAIN } else { 0 };
-    }
-}
-
-// === impl LedgerHandle ===
-
-impl Outbox for LedgerHandle {
-    type Error = LedgerError;
-
-    async fn batch(
-        &self,
-        skip: usize,
-        records: usize,
-        bytes: usize,
-    ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        self.outbox_batch(skip, records, bytes).await
-    }
-
-    async fn settle(&self, settled: Settled) -> Result<(), LedgerError> {
-        self.outbox_settle(settled).await
-    }
-
-    fn backlog(&self) -> u64 {
-        LedgerHandle::backlog(self)
-    }
-
-    async fn changed(&self) {
-        self.outbox_changed().await;
     }
 }
 

@@ -1,29 +1,29 @@
-//! The relay against a scripted collector and an outbox in memory that can fail, on paused time.
+//! The relay against a scripted collector and a ledger in memory that can fail, on paused time.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Mutex;
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use prometheus_client::registry::Registry;
 use prost::Message;
-use tokio::sync::Notify;
 
 use super::*;
 use crate::health::LONGEST_RELAY_ROUND;
-use crate::ledger::{Encode, OutboxPosition, RawRecord, RecordKind};
+use crate::ledger::{Commit, Disposition, EventId, NewEntry, NewEvent, STRIDE};
 use crate::otlp::{FailureReason, Flags, RecordEncoder, Target};
+use crate::support::settings;
 use crate::telemetry::captured::Captured;
 
-/// Records by their number, which is also their id and their index in page 1.
-#[derive(Default)]
-struct Memory {
-    records: Mutex<Vec<OutboxRecord>>,
-    dead: Mutex<Vec<(DeadReason, OutboxRecord)>>,
-    changed: Notify,
-    fails_to_write: Mutex<bool>,
-    fails_to_read: Mutex<bool>,
-    writes: Mutex<usize>,
+/// Makes each outcome of a request fail to be written.
+const REFUSE: &str =
+    "CREATE TRIGGER refuse BEFORE UPDATE ON outbox BEGIN SELECT RAISE(ABORT, 'injected'); END";
+
+/// Records with a number, which is their id.
+struct Outbox {
+    ledger: LedgerHandle,
+    pages: i64,
 }
 
 /// A collector.
@@ -49,102 +49,82 @@ struct Collector {
 }
 
 struct Bench {
-    outbox: Arc<Memory>,
+    outbox: Outbox,
     collector: Arc<Collector>,
-    relay: Relay<Arc<Memory>, Arc<Collector>>,
+    relay: Relay<Arc<Collector>>,
     metrics: Arc<OtlpMetrics>,
     loops: Arc<Loops>,
 }
 
-fn encoded(json: &str) -> Bytes {
-    let mut bytes = Vec::new();
-    let record = RawRecord {
-        kind: RecordKind::Entry,
-        json,
-        created_at: Timestamp::UNIX_EPOCH,
-        arrived_at: Timestamp::now(),
-        trace: None,
-    };
-    RecordEncoder::default().encode(&record, &mut bytes);
-    bytes.into()
-}
+// === impl Outbox ===
 
-// === impl Memory ===
-
-impl Memory {
-    fn add(&self, numbers: std::ops::Range<usize>) {
-        let record = |number: usize| OutboxRecord {
-            position: OutboxPosition {
-                page: 1,
-                index: u32::try_from(number).expect("small"),
-            },
-            arrived_at: Timestamp::now(),
-            bytes: encoded(&format!(r#"{{"id":"{number}","type":"X"}}"#)),
+impl Outbox {
+    fn new() -> Self {
+        let settings = crate::ledger::Settings {
+            encoder: Arc::new(RecordEncoder::default()),
+            max_dead_letters: u32::MAX,
+            ..settings::ledger(None, "http://localhost")
         };
-        let mut records = self.records.lock().expect("lock");
-        records.extend(numbers.map(record));
-        self.changed.notify_one();
+        let (ledger, _) = LedgerHandle::open(settings).expect("a ledger");
+        Self { ledger, pages: 0 }
     }
 
-    fn waiting(&self) -> usize {
-        self.records.lock().expect("lock").len()
+    async fn add(&mut self, numbers: Range<usize>) {
+        self.add_with(numbers, "").await;
     }
 
-    fn dead_ids(&self) -> Vec<usize> {
-        let dead = self.dead.lock().expect("lock");
-        dead.iter()
-            .map(|(_, dead)| dead.position.index as usize)
+    /// Adds a page of records that contain this text.
+    async fn add_with(&mut self, numbers: Range<usize>, text: &str) {
+        let entry = |number| NewEntry {
+            id: EventId(number as u64),
+            created_at: Timestamp::UNIX_EPOCH,
+            disposition: Disposition::History,
+            event: Ok(NewEvent {
+                activity_type: "X".to_owned(),
+                actor: None,
+                malformed: false,
+            }),
+            raw: format!(r#"{{"id":"{number}","type":"X","text":"{text}"}}"#),
+        };
+        self.pages += 1;
+        let commit = Commit {
+            entries: numbers.map(entry).collect(),
+            place: self.pages * STRIDE,
+            top: true,
+            ..Commit::new(Timestamp::now())
+        };
+        self.ledger.commit(commit).await.expect("committed");
+    }
+
+    fn waiting(&self) -> u64 {
+        self.ledger.backlog()
+    }
+
+    /// Changes the state file as nobody else does.
+    async fn execute(&self, sql: &'static str) {
+        let done = self.ledger.with(|file| file.execute_batch(sql));
+        done.await.expect("executed");
+    }
+
+    /// Returns the reasons and the numbers of the dead letters.
+    async fn dead(&self) -> Vec<(String, usize)> {
+        let sql = "SELECT reason, raw FROM dead_letters ORDER BY id";
+        let dead = self.ledger.with(move |file| {
+            let mut dead = file.prepare(sql)?;
+            let rows = dead.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect::<rusqlite::Result<Vec<(_, String)>>>()
+        });
+        let number = |raw: String| {
+            let record: serde_json::Value = serde_json::from_str(&raw).expect("JSON");
+            record["id"].as_str().and_then(|id| id.parse().ok())
+        };
+        let dead = dead.await.expect("read").into_iter();
+        dead.map(|(reason, raw)| (reason, number(raw).expect("a number")))
             .collect()
     }
-}
 
-impl Outbox for Arc<Memory> {
-    type Error = &'static str;
-
-    async fn batch(
-        &self,
-        skip: usize,
-        max: usize,
-        max_bytes: usize,
-    ) -> Result<Vec<OutboxRecord>, &'static str> {
-        if *self.fails_to_read.lock().expect("lock") {
-            return Err("disk gone");
-        }
-        let records = self.records.lock().expect("lock");
-        let mut bytes = 0;
-        let fits = |(index, record): &(usize, &OutboxRecord)| {
-            bytes += record.bytes.len();
-            *index == 0 || bytes <= max_bytes
-        };
-        let batch = records.iter().skip(skip).take(max);
-        let batch = batch.enumerate().take_while(fits);
-        Ok(batch.map(|(_, record)| record.clone()).collect())
-    }
-
-    async fn settle(&self, settled: Settled) -> Result<(), &'static str> {
-        *self.writes.lock().expect("lock") += 1;
-        if *self.fails_to_write.lock().expect("lock") {
-            return Err("disk full");
-        }
-        let mut records = self.records.lock().expect("lock");
-        let position = |record: &OutboxRecord| record.position;
-        let gone: BTreeSet<OutboxPosition> = settled.records.iter().map(position).collect();
-        let oldest = records.iter().take(gone.len()).map(position);
-        assert!(settled.is_witness || oldest.eq(settled.records.iter().map(position)));
-        records.retain(|record| !gone.contains(&record.position));
-        if let Some((reason, _)) = settled.rejected {
-            let dead = settled.records.into_iter().map(|record| (reason, record));
-            self.dead.lock().expect("lock").extend(dead);
-        }
-        Ok(())
-    }
-
-    fn backlog(&self) -> u64 {
-        self.records.lock().expect("lock").len() as u64
-    }
-
-    async fn changed(&self) {
-        self.changed.notified().await;
+    async fn dead_ids(&self) -> Vec<usize> {
+        self.dead().await.into_iter().map(|(_, id)| id).collect()
     }
 }
 
@@ -207,7 +187,7 @@ impl Export for Arc<Collector> {
 // === impl Bench ===
 
 impl Bench {
-    fn new(records: usize, batch_size: usize) -> Self {
+    async fn new(records: usize, batch_size: usize) -> Self {
         let flags = Flags {
             endpoint: None,
             protocol: None,
@@ -219,11 +199,12 @@ impl Bench {
         let mut registry = Registry::default();
         let metrics = Arc::new(OtlpMetrics::register(&mut registry));
         let loops = Arc::new(Loops::default());
-        let (outbox, collector) = (Arc::new(Memory::default()), Arc::new(Collector::default()));
-        outbox.add(0..records);
+        let (mut outbox, collector) = (Outbox::new(), Arc::new(Collector::default()));
+        if records > 0 {
+            outbox.add(0..records).await;
+        }
         let relay = Relay::new(
-            outbox.clone(),
-            "instance",
+            outbox.ledger.clone(),
             collector.clone(),
             &settings,
             metrics.clone(),
@@ -316,7 +297,7 @@ fn all_but(records: usize, bad: &[usize]) -> Vec<usize> {
 
 #[tokio::test(start_paused = true)]
 async fn everything_arrives_once_and_in_order() {
-    let mut bench = Bench::new(1000, 300);
+    let mut bench = Bench::new(1000, 300).await;
     bench.until_idle().await;
     assert_eq!(bench.received(), all_but(1000, &[]));
     assert_eq!((bench.requests().len(), bench.outbox.waiting()), (4, 0));
@@ -330,7 +311,9 @@ async fn everything_arrives_once_and_in_order() {
 async fn a_repeated_warning_is_logged_once() {
     let log = Captured::begin();
     let warning = Some("an old protocol".to_owned());
-    let mut bench = Bench::new(500, 100).always(Verdict::Acknowledged { warning });
+    let mut bench = Bench::new(500, 100)
+        .await
+        .always(Verdict::Acknowledged { warning });
     bench.until_idle().await;
     assert_eq!((bench.requests().len(), bench.outbox.waiting()), (5, 0));
     let lines = log.lines();
@@ -349,11 +332,12 @@ async fn a_bad_record_is_rejected_with_few_requests_and_no_other() {
         let last = (reason != FailureReason::TooLarge).then_some(1023);
         for position in [0, 1, 255, 300, 510, 511].into_iter().chain(last) {
             let mut bench = Bench::new(1024, 512)
+                .await
                 .bad([position])
                 .refuses_with(refused(reason));
             bench.until_idle().await;
-            assert_eq!(bench.outbox.dead_ids(), [position]);
-            assert_eq!(bench.outbox.dead.lock().expect("lock")[0].0, dead);
+            assert_eq!(bench.outbox.dead_ids().await, [position]);
+            assert_eq!(bench.outbox.dead().await[0].0, dead.as_str());
             let requests = bench.requests();
             let most = if dead == DeadReason::TooLarge { 40 } else { 26 };
             assert!(
@@ -382,7 +366,7 @@ async fn a_bad_record_is_rejected_with_few_requests_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn order_is_kept_while_a_bad_record_is_searched() {
-    let mut bench = Bench::new(512, 512).bad([300]);
+    let mut bench = Bench::new(512, 512).await.bad([300]);
     bench.until_idle().await;
     assert_eq!(bench.received(), all_but(512, &[300]));
 }
@@ -390,9 +374,9 @@ async fn order_is_kept_while_a_bad_record_is_searched() {
 #[tokio::test(start_paused = true)]
 async fn several_bad_records_are_all_found() {
     let bad: Vec<usize> = (0..600).filter(|id| id % 97 < 2).collect();
-    let mut bench = Bench::new(600, 256).bad(bad.clone());
+    let mut bench = Bench::new(600, 256).await.bad(bad.clone());
     bench.until_idle().await;
-    assert_eq!(bench.outbox.dead_ids(), bad);
+    assert_eq!(bench.outbox.dead_ids().await, bad);
     assert_eq!(bench.received_sorted(), all_but(600, &bad));
     assert!(bench.requests().len() < 140, "{}", bench.requests().len());
 }
@@ -400,12 +384,12 @@ async fn several_bad_records_are_all_found() {
 #[tokio::test(start_paused = true)]
 async fn a_bad_record_is_found_if_requests_have_one_record_each() {
     for position in [0, 10, 59] {
-        let mut bench = Bench::new(60, 1).bad([position]);
+        let mut bench = Bench::new(60, 1).await.bad([position]);
         // The last record has no witness yet.
         bench.run_for(60).await;
-        bench.outbox.add(60..62);
+        bench.outbox.add(60..62).await;
         bench.until_idle().await;
-        assert_eq!(bench.outbox.dead_ids(), [position]);
+        assert_eq!(bench.outbox.dead_ids().await, [position]);
         assert_eq!(bench.received_sorted(), all_but(62, &[position]));
         assert!(bench.requests().len() < 80, "{}", bench.requests().len());
     }
@@ -418,42 +402,42 @@ async fn a_single_refused_record_waits_for_a_witness() {
         refused(FailureReason::ServerError),
         refused(FailureReason::TooLarge),
     ] {
-        let mut bench = Bench::new(1, 512).bad([0]).refuses_with(verdict);
+        let mut bench = Bench::new(1, 512).await.bad([0]).refuses_with(verdict);
         bench.run_for(600).await;
         assert_eq!((bench.outbox.waiting(), bench.up()), (1, Some(false)));
-        bench.outbox.add(1..3);
+        bench.outbox.add(1..3).await;
         bench.until_idle().await;
-        assert_eq!(bench.outbox.dead_ids(), [0]);
+        assert_eq!(bench.outbox.dead_ids().await, [0]);
         assert_eq!(bench.received_sorted(), [1, 2]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn bad_records_at_both_ends_do_not_stop_the_others() {
-    let mut bench = Bench::new(20, 512).bad([0, 1, 18, 19]);
+    let mut bench = Bench::new(20, 512).await.bad([0, 1, 18, 19]);
     bench.run_for(3600).await;
     assert_eq!(bench.received_sorted(), all_but(18, &[0, 1]));
     assert!(bench.outbox.waiting() <= 2, "the last ones have no witness");
-    bench.outbox.add(20..22);
+    bench.outbox.add(20..22).await;
     bench.until_idle().await;
-    assert_eq!(bench.outbox.dead_ids(), [0, 1, 18, 19]);
+    assert_eq!(bench.outbox.dead_ids().await, [0, 1, 18, 19]);
     assert_eq!(bench.received_sorted(), all_but(22, &[0, 1, 18, 19]));
 }
 
 /// Loki refuses what is too old, and then what is much older than the newest record that it has.
 #[tokio::test(start_paused = true)]
 async fn records_that_are_too_old_take_few_others_with_them() {
-    let mut bench = Bench::new(1000, 100).bad(0..100);
+    let mut bench = Bench::new(1000, 100).await.bad(0..100);
     *bench.collector.window.lock().expect("lock") = Some(20);
     bench.until_idle().await;
-    let rejected = bench.outbox.dead_ids();
+    let rejected = bench.outbox.dead_ids().await;
     assert!(rejected.len() < 120, "{rejected:?}");
 }
 
 /// A backend that takes a week, and a first start with the history of a month.
 #[tokio::test(start_paused = true)]
 async fn a_few_good_records_behind_many_bad_ones_are_found_soon() {
-    let mut bench = Bench::new(1050, 512).bad(0..1000);
+    let mut bench = Bench::new(1050, 512).await.bad(0..1000);
     let began = Instant::now();
     while bench.received().is_empty() {
         if let Next::After(wait) = bench.relay.round().await {
@@ -462,17 +446,17 @@ async fn a_few_good_records_behind_many_bad_ones_are_found_soon() {
     }
     let hours = began.elapsed().as_secs() / 3600;
     assert!(hours < 2, "{hours} h, {} requests", bench.requests().len());
-    assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
+    assert_eq!(bench.outbox.dead_ids().await, Vec::<usize>::new());
 }
 
 /// Requests without records succeed.
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_rejects_all_records_never_looks_as_if_it_works() {
     let log = Captured::begin();
-    let mut bench = Bench::new(1, 1).bad(0..10).refuses_with(partly(1));
+    let mut bench = Bench::new(1, 1).await.bad(0..10).refuses_with(partly(1));
     bench.until_idle().await;
     for id in 1..10 {
-        bench.outbox.add(id..id + 1);
+        bench.outbox.add(id..id + 1).await;
         bench.until_idle().await;
         tokio::time::sleep(PROBE_INTERVAL * 2).await;
         bench.until_idle().await;
@@ -486,6 +470,7 @@ async fn a_collector_that_rejects_all_records_never_looks_as_if_it_works() {
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_fails_after_an_acceptance_rejects_nothing() {
     let mut bench = Bench::new(8, 8)
+        .await
         .bad([3])
         .refuses_with(refused(FailureReason::ServerError));
     while bench.received().is_empty() {
@@ -493,7 +478,7 @@ async fn a_collector_that_fails_after_an_acceptance_rejects_nothing() {
     }
     let mut bench = bench.always(refused(FailureReason::ServerError));
     bench.run_for(3600).await;
-    assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
+    assert_eq!(bench.outbox.dead_ids().await, Vec::<usize>::new());
     bench.heal();
     bench.until_idle().await;
     assert_eq!(bench.received_sorted(), all_but(8, &[3]));
@@ -506,7 +491,7 @@ async fn a_collector_that_refuses_everything_rejects_nothing() {
         refused(FailureReason::ServerError),
         refused(FailureReason::TooLarge),
     ] {
-        let mut bench = Bench::new(1000, 512).always(verdict);
+        let mut bench = Bench::new(1000, 512).await.always(verdict);
         let first = bench.run_for(1).await;
         assert!(first <= 24, "{first} requests at first");
         let hour = bench.run_for(3600).await;
@@ -516,7 +501,7 @@ async fn a_collector_that_refuses_everything_rejects_nothing() {
         let before = bench.requests().len();
         bench.until_idle().await;
         assert!(bench.requests().len() - before < 15);
-        assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
+        assert_eq!(bench.outbox.dead_ids().await, Vec::<usize>::new());
         assert_eq!(
             (bench.received(), bench.up()),
             (all_but(1000, &[]), Some(true))
@@ -526,7 +511,7 @@ async fn a_collector_that_refuses_everything_rejects_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_during_a_search_rejects_nothing_else() {
-    let mut bench = Bench::new(100, 100).bad([50]);
+    let mut bench = Bench::new(100, 100).await.bad([50]);
     for _ in 0..4 {
         bench.relay.round().await;
     }
@@ -534,7 +519,7 @@ async fn a_hold_during_a_search_rejects_nothing_else() {
     bench.run_for(60).await;
     bench.heal();
     bench.until_idle().await;
-    assert_eq!(bench.outbox.dead_ids(), [50]);
+    assert_eq!(bench.outbox.dead_ids().await, [50]);
     assert_eq!(bench.received_sorted(), all_but(100, &[50]));
 }
 
@@ -543,11 +528,16 @@ async fn a_bad_record_is_found_although_requests_fail_regularly() {
     for refusal in [FailureReason::BadRecord, FailureReason::ServerError] {
         for every in 2..6 {
             let mut bench = Bench::new(40, 8)
+                .await
                 .bad([0, 17])
                 .refuses_with(refused(refusal));
             *bench.collector.limits.lock().expect("lock") = Some(every);
             bench.until_idle().await;
-            assert_eq!(bench.outbox.dead_ids(), [0, 17], "{refusal:?}, {every}");
+            assert_eq!(
+                bench.outbox.dead_ids().await,
+                [0, 17],
+                "{refusal:?}, {every}"
+            );
             assert_eq!(bench.received_sorted(), all_but(40, &[0, 17]));
         }
     }
@@ -556,7 +546,7 @@ async fn a_bad_record_is_found_although_requests_fail_regularly() {
 #[tokio::test(start_paused = true)]
 async fn what_was_accepted_before_an_outage_or_a_search_condemns_nothing() {
     for (bad, is_search) in [(None, false), (Some(3), true)] {
-        let mut bench = Bench::new(8, 4).bad(bad);
+        let mut bench = Bench::new(8, 4).await.bad(bad);
         bench.relay.round().await;
         if is_search {
             bench.relay.round().await;
@@ -566,7 +556,7 @@ async fn what_was_accepted_before_an_outage_or_a_search_condemns_nothing() {
         assert!(!bench.received().is_empty(), "some were accepted");
         let mut bench = bench.always(refused(FailureReason::BadRecord));
         bench.run_for(3600).await;
-        assert_eq!(bench.outbox.dead_ids(), Vec::<usize>::new());
+        assert_eq!(bench.outbox.dead_ids().await, Vec::<usize>::new());
         bench.heal();
         bench.until_idle().await;
         assert_eq!(bench.received_sorted(), all_but(8, bad.as_slice()));
@@ -575,34 +565,22 @@ async fn what_was_accepted_before_an_outage_or_a_search_condemns_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_witness_that_is_partly_rejected_leaves_the_others_in_their_place() {
-    let mut bench = Bench::new(3, 1).bad([0]);
+    let mut bench = Bench::new(3, 1).await.bad([0]);
     bench.relay.round().await;
     let mut bench = bench.always(partly(1));
     bench.relay.round().await;
-    assert_eq!(bench.outbox.dead_ids(), [1]);
+    assert_eq!(bench.outbox.dead_ids().await, [1]);
     bench.heal();
     bench.until_idle().await;
-    assert_eq!(bench.outbox.dead_ids(), [1, 0]);
+    assert_eq!(bench.outbox.dead_ids().await, [1, 0]);
     assert_eq!(bench.received(), [2]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_has_at_most_three_mebibytes() {
-    let mut bench = Bench::new(0, 512);
-    bench.outbox.add(0..7);
-    for (number, record) in bench
-        .outbox
-        .records
-        .lock()
-        .expect("lock")
-        .iter_mut()
-        .enumerate()
-    {
-        let text = "a".repeat(1_200_000);
-        record.bytes = encoded(&format!(
-            r#"{{"id":"{number}","type":"X","text":"{text}"}}"#
-        ));
-    }
+    let mut bench = Bench::new(0, 512).await;
+    let text = "a".repeat(1_200_000);
+    bench.outbox.add_with(0..7, &text).await;
     bench.until_idle().await;
     let requests = bench.requests();
     let records: Vec<usize> = requests.iter().map(|(_, ids)| ids.len()).collect();
@@ -611,7 +589,7 @@ async fn a_request_has_at_most_three_mebibytes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_collector_gets_requests_that_it_can_answer_in_time() {
-    let mut bench = Bench::new(5000, 512);
+    let mut bench = Bench::new(5000, 512).await;
     *bench.collector.slow.lock().expect("lock") = Some(200);
     bench.until_idle().await;
     assert_eq!(bench.received(), all_but(5000, &[]));
@@ -622,7 +600,7 @@ async fn a_slow_collector_gets_requests_that_it_can_answer_in_time() {
 #[tokio::test(start_paused = true)]
 async fn after_silence_or_a_quota_requests_are_full_again() {
     for (silent, most) in [(true, 30), (false, 10)] {
-        let mut bench = Bench::new(5000, 512);
+        let mut bench = Bench::new(5000, 512).await;
         if silent {
             *bench.collector.slow.lock().expect("lock") = Some(0);
         } else {
@@ -641,7 +619,7 @@ async fn after_silence_or_a_quota_requests_are_full_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_too_large_is_halved_and_stays_smaller() {
-    let mut bench = Bench::new(2000, 500);
+    let mut bench = Bench::new(2000, 500).await;
     *bench.collector.largest.lock().expect("lock") = Some(8 * 1024);
     bench.until_idle().await;
     assert_eq!(bench.received(), all_but(2000, &[]));
@@ -656,11 +634,11 @@ async fn a_request_that_is_too_large_is_halved_and_stays_smaller() {
 
 #[tokio::test(start_paused = true)]
 async fn a_partial_rejection_is_never_sent_again_and_the_next_request_is_smaller() {
-    let mut bench = Bench::new(1000, 400).always(partly(2));
+    let mut bench = Bench::new(1000, 400).await.always(partly(2));
     assert_eq!(bench.relay.round().await, Next::Now);
     bench.heal();
     bench.until_idle().await;
-    assert_eq!(bench.outbox.dead_ids(), (0..400).collect::<Vec<_>>());
+    assert_eq!(bench.outbox.dead_ids().await, (0..400).collect::<Vec<_>>());
     assert_eq!(bench.received(), (400..1000).collect::<Vec<_>>());
     assert_eq!(bench.requests()[1].1.len(), 100);
     let metrics = &bench.metrics;
@@ -670,9 +648,9 @@ async fn a_partial_rejection_is_never_sent_again_and_the_next_request_is_smaller
 
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_always_rejects_a_part_makes_few_dead_letters() {
-    let mut bench = Bench::new(5000, 512).always(partly(1));
+    let mut bench = Bench::new(5000, 512).await.always(partly(1));
     bench.run_for(3600).await;
-    let dead = bench.outbox.dead_ids().len();
+    let dead = bench.outbox.dead_ids().await.len();
     assert!(dead < 1000, "{dead} dead letters in an hour");
     assert_eq!(bench.up(), Some(false));
 }
@@ -680,7 +658,9 @@ async fn a_collector_that_always_rejects_a_part_makes_few_dead_letters() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_retried_forever_and_nothing_is_lost() {
     let log = Captured::begin();
-    let mut bench = Bench::new(30, 20).always(refused(FailureReason::Unavailable));
+    let mut bench = Bench::new(30, 20)
+        .await
+        .always(refused(FailureReason::Unavailable));
     let day = bench.run_for(86_400).await;
     assert!((2800..6000).contains(&day), "{day} requests in a day");
     let shown = bench.loops.state(Loop::Otlp).last_failure.expect("failed");
@@ -699,8 +679,22 @@ async fn an_outage_is_retried_forever_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_whose_status_changes_is_logged_again() {
+    let log = Captured::begin();
+    let bench = Bench::new(1, 20).await;
+    let mut bench = bench.always(refused(FailureReason::Unavailable));
+    bench.run_for(600).await;
+    let refusal = Refusal::new(FailureReason::Unavailable, "HTTP 502: no upstream");
+    let mut bench = bench.always(Verdict::Refused(refusal));
+    bench.run_for(600).await;
+    let lines = log.lines();
+    let failed = |line: &&String| line.contains("WARN") && line.contains("cannot deliver");
+    assert_eq!(lines.iter().filter(failed).count(), 2, "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_in_a_library_is_a_failed_request() {
-    let mut bench = Bench::new(30, 20);
+    let mut bench = Bench::new(30, 20).await;
     *bench.collector.panics.lock().expect("lock") = true;
     bench.run_for(60).await;
     assert_eq!((bench.outbox.waiting(), bench.up()), (30, Some(false)));
@@ -713,7 +707,7 @@ async fn a_panic_in_a_library_is_a_failed_request() {
 async fn the_delay_of_the_server_wins() {
     let mut busy = Refusal::new(FailureReason::RateLimited, "HTTP 429");
     busy.retry_after = Some(Duration::from_secs(300));
-    let mut bench = Bench::new(1, 512).always(Verdict::Refused(busy));
+    let mut bench = Bench::new(1, 512).await.always(Verdict::Refused(busy));
     bench.run_for(3000).await;
     for pair in bench.requests().windows(2) {
         let delay = (pair[1].0 - pair[0].0).as_secs();
@@ -731,7 +725,7 @@ async fn an_empty_request_shows_whether_the_collector_answers() {
         // It would answer a request with records like this, too.
         (Some(refused(FailureReason::ServerError)), false),
     ] {
-        let mut bench = Bench::new(0, 512).always(verdict);
+        let mut bench = Bench::new(0, 512).await.always(verdict);
         bench.relay.round().await;
         assert_eq!((bench.requests().len(), bench.up()), (1, Some(up)));
         let hour = bench.run_for(3600).await;
@@ -746,14 +740,14 @@ async fn an_empty_request_shows_whether_the_collector_answers() {
 #[tokio::test(start_paused = true)]
 async fn a_state_file_that_cannot_be_written_makes_nothing_go_out_twice() {
     let log = Captured::begin();
-    let mut bench = Bench::new(1000, 100);
-    *bench.outbox.fails_to_write.lock().expect("lock") = true;
+    let mut bench = Bench::new(1000, 100).await;
+    bench.outbox.execute(REFUSE).await;
     bench.run_for(600).await;
     assert_eq!(bench.received(), all_but(100, &[]), "one request");
-    let writes = *bench.outbox.writes.lock().expect("lock");
+    let writes = bench.outbox.ledger.status().commit_failures;
     assert!(writes < 60, "{writes} attempts to write in ten minutes");
     assert_eq!((bench.outbox.waiting(), bench.up()), (1000, Some(false)));
-    *bench.outbox.fails_to_write.lock().expect("lock") = false;
+    bench.outbox.execute("DROP TRIGGER refuse").await;
     bench.run_for(60).await;
     assert_eq!(
         (bench.received(), bench.up()),
@@ -761,14 +755,18 @@ async fn a_state_file_that_cannot_be_written_makes_nothing_go_out_twice() {
     );
     let lines = log.lines();
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-    assert_eq!(count("cannot write to the state file: disk full"), 1);
+    assert_eq!(
+        count("cannot deliver log records: cannot use the state file: injected"),
+        1
+    );
     assert_eq!(count("the state file works again"), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_state_file_that_cannot_be_read_is_read_again_after_a_delay() {
-    let mut bench = Bench::new(10, 100);
-    *bench.outbox.fails_to_read.lock().expect("lock") = true;
+    let mut bench = Bench::new(10, 100).await;
+    let rename = "ALTER TABLE outbox RENAME TO gone";
+    bench.outbox.execute(rename).await;
     for _ in 0..10 {
         let next = bench.relay.round().await;
         assert!(matches!(next, Next::After(wait) if wait >= Duration::from_secs(1)));
@@ -777,7 +775,7 @@ async fn a_state_file_that_cannot_be_read_is_read_again_after_a_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_sends_what_is_there() {
-    let bench = Bench::new(1000, 100);
+    let bench = Bench::new(1000, 100).await;
     let shutdown = CancellationToken::new();
     shutdown.cancel();
     let grace = Duration::from_secs(10);
@@ -788,7 +786,9 @@ async fn shutdown_sends_what_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_does_not_wait_for_a_collector_that_is_down() {
-    let bench = Bench::new(1000, 100).always(refused(FailureReason::Connect));
+    let bench = Bench::new(1000, 100)
+        .await
+        .always(refused(FailureReason::Connect));
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let run = bench
         .relay
@@ -805,7 +805,7 @@ async fn shutdown_does_not_wait_for_a_collector_that_is_down() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_relay_and_an_outage_are_healthy() {
     for always in [None, Some(refused(FailureReason::Connect))] {
-        let bench = Bench::new(10, 100).always(always);
+        let bench = Bench::new(10, 100).await.always(always);
         let (health, shutdown) = (Health::default(), CancellationToken::new());
         let grace = Duration::from_secs(10);
         let run = bench.relay.run(health.clone(), shutdown.clone(), grace);
@@ -832,7 +832,7 @@ impl Export for Endless {
 
 #[tokio::test(start_paused = true)]
 async fn a_relay_whose_request_never_ends_is_stuck() {
-    let bench = Bench::new(10, 100);
+    let bench = Bench::new(10, 100).await;
     let flags = Flags {
         endpoint: None,
         protocol: None,
@@ -842,7 +842,7 @@ async fn a_relay_whose_request_never_ends_is_stuck() {
     };
     let settings = Settings::new(Target::Stdout, &flags, &|_| None).expect("settings");
     let (metrics, loops) = (bench.metrics.clone(), bench.loops.clone());
-    let relay = Relay::new(bench.outbox, "i", Endless, &settings, metrics, loops);
+    let relay = Relay::new(bench.outbox.ledger, Endless, &settings, metrics, loops);
     let health = Health::default();
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(relay.run(health.clone(), shutdown, Duration::from_secs(10)));
@@ -855,14 +855,14 @@ async fn a_relay_whose_request_never_ends_is_stuck() {
 
 #[tokio::test(start_paused = true)]
 async fn new_records_wake_the_relay() {
-    let bench = Bench::new(0, 100);
+    let mut bench = Bench::new(0, 100).await;
     let shutdown = CancellationToken::new();
     let run = bench
         .relay
         .run(Health::default(), shutdown.clone(), Duration::from_secs(10));
     let task = tokio::spawn(run);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    bench.outbox.add(0..3);
+    bench.outbox.add(0..3).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(bench.collector.received.lock().expect("lock").len(), 3);
     shutdown.cancel();

@@ -95,9 +95,7 @@ impl Export for Sender {
             if may_be_stale {
                 match Client::new(connection) {
                     Ok(new) => client.store(new.into()),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot read the certificates again");
-                    }
+                    Err(error) => tracing::warn!(%error, "cannot read the certificates again"),
                 }
             }
         }

@@ -3,7 +3,6 @@
 //! the signal hides the general one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{
@@ -111,14 +110,6 @@ impl opentelemetry_sdk::trace::SpanExporter for Logged {
             _ => {}
         }
         result
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.exporter.shutdown_with_timeout(timeout)
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.exporter.force_flush()
     }
 
     fn set_resource(&mut self, resource: &Resource) {

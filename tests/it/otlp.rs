@@ -75,13 +75,9 @@ async fn relay(
     ledger.commit(commit).await.unwrap();
     let mut registry = Registry::default();
     let metrics = Arc::new(OtlpMetrics::register(&mut registry));
-    let (own, instance, loops) = (
-        ledger.clone(),
-        ledger.instance_id(),
-        Arc::new(Loops::default()),
-    );
+    let (own, loops) = (ledger.clone(), Arc::new(Loops::default()));
     let sender = Sender::new(&settings).unwrap();
-    let mut relay = Relay::new(own, &instance, sender, &settings, metrics, loops);
+    let mut relay = Relay::new(own, sender, &settings, metrics, loops);
     loop {
         match relay.round().await {
             Next::Now => {}
@@ -89,7 +85,7 @@ async fn relay(
             Next::After(wait) => panic!("nothing has to wait {wait:?}"),
         }
     }
-    (ledger.status().dead_letters, instance)
+    (ledger.status().dead_letters, ledger.instance_id())
 }
 
 fn ids(range: std::ops::Range<u32>) -> Vec<String> {

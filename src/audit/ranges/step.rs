@@ -9,7 +9,7 @@ use super::{
     Request, Reread, Row, Task,
 };
 use crate::audit::Start;
-use crate::ledger::{Disposition, EventIds, FirstSync, Gap, GapReason, Range, RangeKind};
+use crate::ledger::{Commit, Disposition, EventIds, FirstSync, Gap, GapReason, Range, RangeKind};
 use crate::util;
 
 /// What a page means.
@@ -19,14 +19,8 @@ pub struct Step {
     pub next: Ranges,
     /// Entries to take, as indices of rows in the order of the page.
     pub take: Vec<(usize, Disposition)>,
-    /// The page's place in the order of delivery, if anything is taken.
-    pub place: i64,
-    /// The taken entries may stand at the top of the listing.
-    pub top: bool,
-    /// A gap was found.
-    pub gap: Option<Gap>,
-    /// A lost place was found again.
-    pub recovered: bool,
+    /// What to commit, without the entries and the state.
+    pub commit: Commit,
     /// How long to wait before the next request.
     pub wait: Duration,
 }
@@ -36,7 +30,7 @@ pub struct Step {
 impl Ranges {
     /// Decides what a page means.
     pub fn page(&self, request: &Request, page: &Page) -> Step {
-        let mut step = Step::new(self);
+        let mut step = Step::new(self, page);
         step.next.is_answered = true;
         step.next.has_known |= page.rows.iter().any(|row| row.known);
         if request.task != Task::Poll && request.task != Task::Newest {
@@ -57,7 +51,7 @@ impl Ranges {
 
     /// Takes the stored first page of a history that an older version did not finish, and goes on below it.
     pub fn first_page(&self, page: &Page) -> Step {
-        let mut step = Step::new(self);
+        let mut step = Step::new(self, page);
         let state = &mut step.next.state;
         state.first_page = None;
         let place = state.take_place();
@@ -74,14 +68,14 @@ impl Ranges {
                 (index, history.unwrap_or(Disposition::History))
             })
             .collect();
-        (step.place, step.top) = (place, true);
+        (step.commit.place, step.commit.top) = (place, true);
         step
     }
 
     /// Returns the gap that a range is when the listing ends without a known entry; `None` if nothing can be missing.
     fn lost(&self, range: &Range, page: &Page) -> Option<Gap> {
         let may_be_missing = range.last_contact.is_none_or(|last| {
-            page.server_time.duration_since(last) >= self.limits.silence
+            page.server_time.duration_since(last) >= self.silence()
                 && range.lowest.is_none_or(|lowest| last <= lowest)
         });
         (range.expected && may_be_missing).then(|| gap(range))
@@ -91,14 +85,11 @@ impl Ranges {
 // === impl Step ===
 
 impl Step {
-    fn new(ranges: &Ranges) -> Self {
+    fn new(ranges: &Ranges, page: &Page) -> Self {
         Self {
             next: ranges.clone(),
             take: Vec::new(),
-            place: 0,
-            top: false,
-            gap: None,
-            recovered: false,
+            commit: Commit::new(page.server_time),
             wait: Duration::ZERO,
         }
     }
@@ -108,13 +99,13 @@ impl Step {
             return;
         }
         let next = &mut self.next;
-        let waited = util::instant().saturating_duration_since(next.limits.started);
+        let waited = util::instant().saturating_duration_since(next.started);
         // By the service's clock.
         let started_at = SignedDuration::try_from(waited)
             .ok()
             .and_then(|waited| page.server_time.checked_sub(waited).ok())
-            .filter(|_| waited > LATE_FIRST_RESPONSE && !next.limits.is_backfill);
-        let (start, until) = (next.limits.start, next.limits.until);
+            .filter(|_| waited > LATE_FIRST_RESPONSE && !next.is_backfill);
+        let (start, until) = (next.settings.start, next.until);
         let history_floor = start.floor(started_at.unwrap_or(page.server_time));
         let place = next.state.take_place();
         let mut first = FirstSync {
@@ -152,7 +143,7 @@ impl Step {
             let range = range(RangeKind::History, place, page, false, None);
             next.state.ranges.push(range);
         }
-        (self.place, self.top) = (place, true);
+        (self.commit.place, self.commit.top) = (place, true);
         next.state.reread_at = Some(page.server_time);
         next.polled(page);
     }
@@ -194,7 +185,7 @@ impl Step {
         let new = joined.unwrap_or(page.rows.len());
         // Busy organizations need larger pages, so that their polls join without a range.
         next.newest_limit = if joined.is_none() {
-            (request.limit * 2).min(next.limits.page_size)
+            (request.limit * 2).min(next.settings.page_size)
         } else if new * 4 < request.limit as usize {
             (request.limit / 2).max(NEWEST_LIMIT.min(request.limit))
         } else {
@@ -214,7 +205,7 @@ impl Step {
                 .map(|(index, _)| (index, Disposition::Ignored)),
         );
         let place = next.state.take_place();
-        (self.place, self.top) = (place, true);
+        (self.commit.place, self.commit.top) = (place, true);
         let last_contact = next.state.last_poll_at;
         if joined.is_none() {
             let expected = next.has_known && floor.is_none();
@@ -223,7 +214,7 @@ impl Step {
             if page.end_cursor.is_some() {
                 next.state.ranges.push(range);
             } else {
-                self.gap = next.lost(&range, page);
+                self.commit.gaps.extend(next.lost(&range, page));
             }
         }
         next.polled(page);
@@ -289,7 +280,7 @@ impl Step {
         }
         range.place -= 1;
         let is_live = |(_, disposition): &_| *disposition == Disposition::Live;
-        (self.place, self.top) = (
+        (self.commit.place, self.commit.top) = (
             range.place,
             kind == RangeKind::CatchUp || self.take.iter().any(is_live),
         );
@@ -348,7 +339,7 @@ impl Step {
             let below = &page.rows[at..];
             if let Some(cursor) = &page.end_cursor {
                 let find = self.next.find.take();
-                self.recovered = find.is_some_and(|find| find.refused);
+                self.commit.recovered = find.is_some_and(|find| find.refused);
                 if below.iter().all(|row| range.page.contains(&row.id)) {
                     self.next.replace(Range {
                         cursor: Some(cursor.clone()),
@@ -379,13 +370,14 @@ impl Step {
         } else if self.is_confirmed(Task::Find(id)) {
             // The place was deleted, and with it everything below, even if the listing has had no other entries.
             let is_gap = range.kind == RangeKind::CatchUp && !range.filters_changed;
-            self.gap = is_gap.then(|| gap(&range));
+            self.commit.gaps.extend(is_gap.then(|| gap(&range)));
             self.next.close(id);
         }
     }
 
     fn reread(&mut self, request: &Request, page: &Page) {
-        let window = self.next.limits.reread_window;
+        let window = SignedDuration::try_from(self.next.settings.reread_window);
+        let window = window.unwrap_or(SignedDuration::MAX);
         let from = self.next.reread_from(page.server_time);
         let count_floor = self.next.state.count_floor();
         let floor = from.checked_sub(window).unwrap_or(Timestamp::MIN);
@@ -428,7 +420,7 @@ impl Step {
             }
         }
         if !self.take.is_empty() {
-            (self.place, self.top) = (self.next.state.take_place(), new > 0);
+            (self.commit.place, self.commit.top) = (self.next.state.take_place(), new > 0);
         }
         let is_older = page.rows.iter().all(|row| row.created_at < reread.floor);
         // Capped pages may be many: their limit counts.
@@ -455,7 +447,7 @@ impl Step {
 
     /// Closes a range at the end of the listing; what may be missing is a gap.
     fn listing_ends(&mut self, range: &Range, page: &Page) {
-        self.gap = self.next.lost(range, page);
+        self.commit.gaps.extend(self.next.lost(range, page));
         self.next.close(range.id);
     }
 

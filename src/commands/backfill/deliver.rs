@@ -63,7 +63,7 @@ pub(super) async fn run(
         otlp.batch_size = otlp.batch_size.min(rate.ceil() as usize);
     }
     let (sent, loops) = (metrics.otlp.clone(), Arc::clone(&metrics.loops));
-    let relay = Relay::new(ledger.clone(), &instance, sender, &otlp, sent, loops);
+    let relay = Relay::new(ledger.clone(), sender, &otlp, sent, loops);
     let work = async {
         plan.read(tail, &ledger, shutdown).await?;
         deliver(plan, relay, &ledger, shutdown).await
@@ -91,7 +91,7 @@ pub(super) async fn run(
 /// Delivers what waits, at most `--rate` records per second. Fails if the collector accepts nothing for too long.
 async fn deliver(
     plan: &Plan,
-    mut relay: Relay<LedgerHandle, Sender>,
+    mut relay: Relay<Sender>,
     ledger: &LedgerHandle,
     shutdown: &CancellationToken,
 ) -> Result<(), Failure> {
