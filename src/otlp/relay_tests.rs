@@ -84,7 +84,7 @@ impl Outbox {
                 actor: None,
                 malformed: false,
             }),
-            raw: format!(r#"{{"id":"{number}","type":"X","text":"{text}"}}"#),
+            raw: settings::alone(format!(r#"{{"id":"{number}","type":"X","text":"{text}"}}"#)),
         };
         self.pages += 1;
         let commit = Commit {
