@@ -49,9 +49,11 @@ impl App {
     /// # Errors
     /// If one of them cannot be used.
     pub async fn bind(settings: Settings) -> Result<Self, Failure> {
+        let parts = Parts::new(&settings)?;
+        let bound = web::bind(&settings.web).await;
         Ok(Self {
-            parts: Parts::new(&settings)?,
-            bound: web::bind(&settings.web).await?,
+            parts,
+            bound: bound.map_err(|error| Failure::in_settings(error.to_string()))?,
             settings,
         })
     }

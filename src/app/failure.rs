@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use crate::cli;
 use crate::ledger::OpenError;
-use crate::web::BindError;
 
 /// Why the exporter or a command failed: the line for standard error and the exit status.
 #[derive(Debug)]
@@ -80,12 +79,6 @@ impl From<OpenError> for Failure {
             _ => 2,
         };
         Self::new(status, error.to_string())
-    }
-}
-
-impl From<BindError> for Failure {
-    fn from(error: BindError) -> Self {
-        Self::in_settings(error.to_string())
     }
 }
 

@@ -28,7 +28,7 @@ pub use crate::health::Health;
 use crate::metrics::Metrics;
 use auth::Verdict;
 pub use config::{ConfigError, WebConfig};
-pub use listen::{BindError, Bound, bind, try_bind};
+pub use listen::{Bound, bind, try_bind};
 pub use server::serve;
 pub use settings::{Limits, ListenAddress, Settings, telemetry_path};
 
