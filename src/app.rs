@@ -260,7 +260,7 @@ impl<S: Export + 'static> Parts<S> {
 
 /// Returns the certificates whose end is shown.
 fn certificates(settings: &Settings) -> Vec<Certificate> {
-    let config = settings.web.config.clone().unwrap_or_default();
+    let config = settings.web.config.clone();
     let web = Box::new(move || config.certificate_not_after());
     let mut certificates: Vec<Certificate> = vec![("web", web)];
     let client = settings.otlp.as_ref().and_then(|otlp| match &otlp.target {

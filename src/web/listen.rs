@@ -13,7 +13,7 @@ use rustix::fs::Access;
 use socket2::{Domain, SockAddr, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-use super::{ListenAddress, Settings, WebConfig};
+use super::{ListenAddress, Settings};
 
 /// The number of connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -273,8 +273,7 @@ impl Bound {
         if address.ip().is_unspecified() {
             address.set_ip(Ipv4Addr::LOCALHOST.into());
         }
-        let config = self.settings.config.as_ref();
-        let is_tls = config.is_some_and(WebConfig::is_tls);
+        let is_tls = self.settings.config.is_tls();
         Some(format!("http{}://{address}", if is_tls { "s" } else { "" }))
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum_server::accept::Accept;
 use axum_server::{AddrListener, Address, Handle, Server};
-use futures_util::future::{OptionFuture, join_all};
+use futures_util::future::join_all;
 use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio_rustls::TlsAcceptor;
@@ -65,7 +65,7 @@ pub(super) struct Listener {
 
 /// Adds TLS to a connection if the configuration asks for it.
 #[derive(Clone)]
-struct Tls(Option<WebConfig>);
+struct Tls(WebConfig);
 
 /// Serves requests until `shutdown`, then lets responses finish that are under way, for at most
 /// [`Limits::shutdown_grace`](super::Limits::shutdown_grace).
@@ -104,12 +104,11 @@ pub async fn serve(bound: Bound, state: WebState, shutdown: CancellationToken) {
         pool.close_idle();
         std::future::pending().await
     };
-    let follow = OptionFuture::from(settings.config.as_ref().map(WebConfig::follow));
     tokio::select! {
         _ = join_all(servers) => {}
         () = pool.close_overdue() => {}
         () = stop => {}
-        Some(()) = follow => {}
+        () = settings.config.follow() => {}
     }
     pool.close_all();
 }
@@ -174,13 +173,7 @@ impl<S: Send + 'static> Accept<Stream, S> for Tls {
 
     fn accept(&self, stream: Stream, service: S) -> Self::Future {
         let Tls(config) = self.clone();
-        Box::pin(async move {
-            let stream: Self::Stream = match config {
-                Some(config) => handshake(stream, &config).await?,
-                None => Box::pin(stream),
-            };
-            Ok((stream, service))
-        })
+        Box::pin(async move { Ok((handshake(stream, &config).await?, service)) })
     }
 }
 
