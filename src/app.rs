@@ -187,10 +187,7 @@ impl<S: Export + 'static> Parts<S> {
             let (client, ledger) = (client.clone(), ledger.clone());
             let tail = Tail::new(client, ledger, state, metrics.clone(), audit);
             let (health, token) = (health.clone(), reading.clone());
-            readers.spawn(async move {
-                tail.run(health, token).await;
-                Loop::Audit
-            });
+            readers.spawn(tail.run(health, token));
         } else {
             metrics.audit.restore(state.counted, state.events);
         }
@@ -200,10 +197,8 @@ impl<S: Export + 'static> Parts<S> {
             let (health, token) = (health.clone(), reading.clone());
             let (known, shown) = (ledger.clone(), metrics.clone());
             let organization = move || known.status().organization.map(|(id, _)| id);
-            readers.spawn(async move {
-                tickets::run(client, tickets, organization, shown, health, token).await;
-                Loop::Tickets
-            });
+            let run = tickets::run(client, tickets, organization, shown, health, token);
+            readers.spawn(run);
         }
         let sending = CancellationToken::new();
         let mut relay = match (sender, &settings.otlp) {
@@ -233,12 +228,8 @@ impl<S: Export + 'static> Parts<S> {
                 tracing::error!("the state file is damaged; the exporter starts again with a new one");
                 outcome = Ok(true);
             }
-            ended = readers.join_next(), if !readers.is_empty() => {
-                outcome = Err(Failure::internal(match ended {
-                    Some(Ok(Loop::Tickets)) => "the ticket loop",
-                    Some(Ok(_)) => "the audit loop",
-                    _ => "a loop that reads",
-                }));
+            _ = readers.join_next(), if !readers.is_empty() => {
+                outcome = Err(Failure::internal("a loop that reads"));
             }
             _ = &mut relay => outcome = Err(Failure::internal("the relay")),
         }

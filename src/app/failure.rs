@@ -33,11 +33,6 @@ impl Failure {
         Self::new(2, message)
     }
 
-    /// A failure whose reasons are in a report on standard output.
-    pub(crate) fn reported(status: u8) -> Self {
-        Self::new(status, "")
-    }
-
     /// A part ended because of a bug.
     pub(super) fn internal(part: &str) -> Self {
         Self::at_run_time(format!(
