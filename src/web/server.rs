@@ -122,27 +122,24 @@ impl Address for Client {
 
 // === impl Listener ===
 
-impl Listener {
-    async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
-        match &*self.socket {
-            Socket::Tcp(listener) => {
-                let (stream, from) = listener.accept().await?;
-                // Responses are written whole, so nothing is gained by waiting for more.
-                let _ = stream.set_nodelay(true);
-                Ok((self.pool.add(stream), Some(from.ip().to_canonical())))
-            }
-            Socket::Unix { listener, .. } => Ok((self.pool.add(listener.accept().await?.0), None)),
-        }
-    }
-}
-
 impl AddrListener<Stream, Client> for Listener {
     async fn bind_to(_: Client) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
     async fn accept_stream(&self) -> io::Result<(Stream, Client)> {
-        let (stream, address) = self.accept().await.inspect_err(|error| {
+        let accepted = match &*self.socket {
+            Socket::Tcp(listener) => listener.accept().await.map(|(stream, from)| {
+                // Responses are written whole, so nothing is gained by waiting for more.
+                let _ = stream.set_nodelay(true);
+                (self.pool.add(stream), Some(from.ip().to_canonical()))
+            }),
+            Socket::Unix { listener, .. } => {
+                let accepted = listener.accept().await;
+                accepted.map(|(stream, _)| (self.pool.add(stream), None))
+            }
+        };
+        let (stream, address) = accepted.inspect_err(|error| {
             if error.kind() != io::ErrorKind::ConnectionAborted {
                 // Most likely the process has no file descriptors left.
                 tracing::warn!(%error, "cannot accept a connection; closing the one without progress");
@@ -150,13 +147,11 @@ impl AddrListener<Stream, Client> for Listener {
             }
         })?;
         let connection = stream.connection.clone();
-        Ok((
-            stream,
-            Client {
-                address,
-                connection,
-            },
-        ))
+        let client = Client {
+            address,
+            connection,
+        };
+        Ok((stream, client))
     }
 
     fn get_local_addr(&self) -> io::Result<Client> {
