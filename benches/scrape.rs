@@ -27,7 +27,7 @@ use orgdata_exporter::ledger::{
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
-use orgdata_exporter::web::{self, Health, Limits, Settings as WebSettings, WebState};
+use orgdata_exporter::web::{self, Health, Limits, Settings as WebSettings, WebConfig, WebState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -216,7 +216,7 @@ async fn over_http(series: usize) {
         listen_addresses: vec!["127.0.0.1:0".parse().expect("an address")],
         systemd_socket: false,
         telemetry_path: "/metrics".to_owned(),
-        config: None,
+        config: WebConfig::default(),
         limits: Limits::default(),
     };
     let bound = web::bind(&settings).await.expect("a port");

@@ -49,9 +49,11 @@ impl App {
     /// # Errors
     /// If one of them cannot be used.
     pub async fn bind(settings: Settings) -> Result<Self, Failure> {
+        let parts = Parts::new(&settings)?;
+        let bound = web::bind(&settings.web).await;
         Ok(Self {
-            parts: Parts::new(&settings)?,
-            bound: web::bind(&settings.web).await?,
+            parts,
+            bound: bound.map_err(|error| Failure::in_settings(error.to_string()))?,
             settings,
         })
     }
@@ -185,10 +187,7 @@ impl<S: Export + 'static> Parts<S> {
             let (client, ledger) = (client.clone(), ledger.clone());
             let tail = Tail::new(client, ledger, state, metrics.clone(), audit);
             let (health, token) = (health.clone(), reading.clone());
-            readers.spawn(async move {
-                tail.run(health, token).await;
-                Loop::Audit
-            });
+            readers.spawn(tail.run(health, token));
         } else {
             metrics.audit.restore(state.counted, state.events);
         }
@@ -198,10 +197,8 @@ impl<S: Export + 'static> Parts<S> {
             let (health, token) = (health.clone(), reading.clone());
             let (known, shown) = (ledger.clone(), metrics.clone());
             let organization = move || known.status().organization.map(|(id, _)| id);
-            readers.spawn(async move {
-                tickets::run(client, tickets, organization, shown, health, token).await;
-                Loop::Tickets
-            });
+            let run = tickets::run(client, tickets, organization, shown, health, token);
+            readers.spawn(run);
         }
         let sending = CancellationToken::new();
         let mut relay = match (sender, &settings.otlp) {
@@ -230,12 +227,8 @@ impl<S: Export + 'static> Parts<S> {
                 tracing::error!("the state file is damaged; the exporter starts again with a new one");
                 outcome = Ok(true);
             }
-            ended = readers.join_next(), if !readers.is_empty() => {
-                outcome = Err(Failure::internal(match ended {
-                    Some(Ok(Loop::Tickets)) => "the ticket loop",
-                    Some(Ok(_)) => "the audit loop",
-                    _ => "a loop that reads",
-                }));
+            _ = readers.join_next(), if !readers.is_empty() => {
+                outcome = Err(Failure::internal("a loop that reads"));
             }
             _ = &mut relay => outcome = Err(Failure::internal("the relay")),
         }
@@ -257,7 +250,7 @@ impl<S: Export + 'static> Parts<S> {
 
 /// Returns the certificates whose end is shown.
 fn certificates(settings: &Settings) -> Vec<Certificate> {
-    let config = settings.web.config.clone().unwrap_or_default();
+    let config = settings.web.config.clone();
     let web = Box::new(move || config.certificate_not_after());
     let mut certificates: Vec<Certificate> = vec![("web", web)];
     let client = settings.otlp.as_ref().and_then(|otlp| match &otlp.target {

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use crate::cli;
 use crate::ledger::OpenError;
-use crate::web::BindError;
 
 /// Why the exporter or a command failed: the line for standard error and the exit status.
 #[derive(Debug)]
@@ -32,11 +31,6 @@ impl Failure {
     /// A wrong flag or setting.
     pub fn in_settings(message: impl Into<String>) -> Self {
         Self::new(2, message)
-    }
-
-    /// A failure whose reasons are in a report on standard output.
-    pub(crate) fn reported(status: u8) -> Self {
-        Self::new(status, "")
     }
 
     /// A part ended because of a bug.
@@ -80,12 +74,6 @@ impl From<OpenError> for Failure {
             _ => 2,
         };
         Self::new(status, error.to_string())
-    }
-}
-
-impl From<BindError> for Failure {
-    fn from(error: BindError) -> Self {
-        Self::in_settings(error.to_string())
     }
 }
 

@@ -245,13 +245,14 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, String> {
     )))
 }
 
-fn web_config(flags: &Flags) -> Result<Option<web::WebConfig>, String> {
+fn web_config(flags: &Flags) -> Result<web::WebConfig, String> {
     // As in exporter-toolkit, an empty name means no file.
-    let path = flags.web.config_file.as_deref();
-    let path = path.filter(|path| !path.as_os_str().is_empty());
-    let in_file = |path, error| in_file("--web.config.file", path, error);
-    let load = |path| web::WebConfig::load(path).map_err(|error| in_file(path, error));
-    path.map(load).transpose()
+    match flags.web.config_file.as_deref() {
+        Some(path) if !path.as_os_str().is_empty() => {
+            web::WebConfig::load(path).map_err(|error| in_file("--web.config.file", path, error))
+        }
+        _ => Ok(web::WebConfig::default()),
+    }
 }
 
 fn trimmed(values: &[String]) -> Vec<String> {

@@ -307,7 +307,6 @@ pub fn web_config(data: &[u8]) {
         format!("tls_server_config: {{cert: x, key: {quoted}}}"),
     ] {
         if let Err(error) = WebConfig::parse(&config) {
-            let error = error.to_string();
             assert!(!error.contains(char::is_control), "{error:?}");
             assert_hidden(&error, &secret);
         }

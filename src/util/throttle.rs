@@ -54,8 +54,14 @@ impl Throttle {
             tracing::warn!("suppressed {warnings}: {}", place.message);
         }
     }
+}
 
-    fn admit(&self, event: &Event<'_>) -> bool {
+impl<S> Filter<S> for Throttle {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         if *event.metadata().level() != Level::WARN {
             return true;
         }
@@ -65,19 +71,8 @@ impl Throttle {
         if place.warnings > BURST {
             place.message.clear();
             event.record(place);
-            return false;
         }
-        true
-    }
-}
-
-impl<S> Filter<S> for Throttle {
-    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        true
-    }
-
-    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
-        self.admit(event)
+        place.warnings <= BURST
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {

@@ -12,7 +12,6 @@ use http::header::AUTHORIZATION;
 use ring::digest;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::config::ConfigError;
 use crate::util::lock;
 
 /// The maximum cost of a hash. Each step doubles the time: 10 takes 70 ms, 18 takes 20 s.
@@ -68,16 +67,16 @@ pub(super) fn credentials(headers: &HeaderMap) -> Option<Credentials> {
 }
 
 /// Checks the hashes of users.
-pub(super) fn check_hashes(users: &Users) -> Result<(), ConfigError> {
+pub(super) fn check_hashes(users: &Users) -> Result<(), String> {
     let is_wrong = |hash: &SecretString| !(4..=MAX_COST).contains(&cost(hash));
     let Some((user, _)) = users.iter().find(|(_, hash)| is_wrong(hash)) else {
         return Ok(());
     };
-    Err(ConfigError(format!(
+    Err(format!(
         "basic_auth_users.{user}: this is not a bcrypt hash with a cost of 4 to {MAX_COST}; create \
          one with `htpasswd -nBC 10 \"\" | tr -d ':\\n'`",
         user = user.escape_debug()
-    )))
+    ))
 }
 
 /// Returns the cost of a bcrypt hash, 0 if it is none.

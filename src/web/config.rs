@@ -35,11 +35,6 @@ const HEADERS: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
 ];
 
-/// What is wrong with a web configuration file: the field, and what to write instead.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0}")]
-pub struct ConfigError(pub(super) String);
-
 /// A web configuration file and what it says at present; every clone is the same handle. The
 /// default is no file, which asks for nothing.
 #[derive(Clone, Debug, Default)]
@@ -135,18 +130,18 @@ fn read(path: &Path) -> (io::Result<String>, u64) {
 
 impl Current {
     /// Reads a configuration file and all that it names.
-    fn read(path: &Path) -> (Files, Result<Self, ConfigError>) {
+    fn read(path: &Path) -> (Files, Result<Self, String>) {
         let mut files = Files {
             path: path.to_owned(),
             read: Vec::new(),
         };
         let text = files.read(path.file_name().unwrap_or_default());
-        let text = text.map_err(|error| ConfigError(format!("cannot read the file: {error}")));
+        let text = text.map_err(|error| format!("cannot read the file: {error}"));
         let current = text.and_then(|text| Self::parse(&text, &mut files));
         (files, current)
     }
 
-    fn parse(text: &str, files: &mut Files) -> Result<Self, ConfigError> {
+    fn parse(text: &str, files: &mut Files) -> Result<Self, String> {
         let mut options = serde_saphyr::Options::default();
         // A snippet could show a secret.
         options.with_snippet = false;
@@ -154,10 +149,10 @@ impl Current {
             serde_saphyr::from_str_with_options(text, options).map_err(|error| {
                 let error = error.render();
                 let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
-                ConfigError(format!(
+                format!(
                     "cannot parse the file: {error}; the fields are those of Prometheus' \
                      exporter-toolkit"
-                ))
+                )
             })?;
         let fields = fields.unwrap_or_default();
         let http = fields.http_server_config.unwrap_or_default();
@@ -187,12 +182,12 @@ impl Current {
     }
 
     /// Refuses a file that protects less: one that is being written looks like a shorter one.
-    fn unless_it_removes_a_protection(self, before: &Self) -> Result<Self, ConfigError> {
+    fn unless_it_removes_a_protection(self, before: &Self) -> Result<Self, String> {
         let mut both = before.protections().into_iter().zip(self.protections());
         if both.any(|(before, now)| before && !now) {
             let message = "the changed file removes a protection: restart the exporter to switch \
                            off TLS, passwords or client certificates";
-            return Err(ConfigError(message.to_owned()));
+            return Err(message.to_owned());
         }
         Ok(self)
     }
@@ -213,7 +208,7 @@ impl Current {
     }
 }
 
-fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
+fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let given = given.into_iter().filter(|(_, value)| !value.is_empty());
     let headers = given.map(|(name, value)| {
         let is_known = HEADERS.iter().any(|(known, values)| {
@@ -221,12 +216,12 @@ fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderVal
         });
         match (HeaderName::try_from(&name), HeaderValue::try_from(&value)) {
             (Ok(name), Ok(value)) if is_known => Ok((name, value)),
-            _ => Err(ConfigError(format!(
+            _ => Err(format!(
                 "http_server_config.headers.{name}: {value:?} cannot be configured; write \
                  X-Frame-Options: deny or sameorigin, X-Content-Type-Options: nosniff, or any \
                  Strict-Transport-Security, X-XSS-Protection or Content-Security-Policy",
                 name = name.escape_debug()
-            ))),
+            )),
         }
     });
     headers.collect()
@@ -235,15 +230,15 @@ fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderVal
 // === impl Rate ===
 
 impl Rate {
-    fn new(fields: &RateFields) -> Result<Option<Self>, ConfigError> {
+    fn new(fields: &RateFields) -> Result<Option<Self>, String> {
         let interval = match fields.interval.as_str() {
             "" | "0" => return Ok(None),
             text => refuse_months(text)
                 .and_then(|()| humantime::parse_duration(text).map_err(|error| error.to_string()))
                 .map_err(|error| {
-                    ConfigError(format!(
+                    format!(
                         "rate_limit.interval: {text:?}: {error}; write a duration like 1s or 250ms"
-                    ))
+                    )
                 })?,
         };
         Ok((!interval.is_zero()).then(|| Self {
@@ -271,8 +266,8 @@ impl WebConfig {
     /// Reads a file.
     ///
     /// # Errors
-    /// What cannot be used in it, or in a file that it names.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+    /// What cannot be used in it, or in a file that it names, and what to write instead.
+    pub fn load(path: &Path) -> Result<Self, String> {
         let (files, current) = Current::read(path);
         Ok(Self(Arc::new(Shared {
             current: ArcSwap::from_pointee(current?),
@@ -283,7 +278,7 @@ impl WebConfig {
 
     /// Checks a text as a file that can name no others.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn parse(text: &str) -> Result<(), ConfigError> {
+    pub(crate) fn parse(text: &str) -> Result<(), String> {
         Current::parse(text, &mut Files::default()).map(drop)
     }
 
@@ -319,8 +314,16 @@ impl WebConfig {
         }
     }
 
+    /// Returns whether there is a file.
+    pub(crate) fn has_file(&self) -> bool {
+        !lock(&self.0.files).read.is_empty()
+    }
+
     /// Logs what is in force, and uses what changes, for ever.
     pub(super) async fn follow(&self) {
+        if !self.has_file() {
+            return std::future::pending().await;
+        }
         self.current().log(&lock(&self.0.files).path);
         loop {
             tokio::time::sleep(RECHECK).await;
@@ -349,7 +352,7 @@ impl WebConfig {
 mod tests {
     use super::*;
 
-    fn rate(interval: &str, burst: u32) -> Result<Option<Rate>, ConfigError> {
+    fn rate(interval: &str, burst: u32) -> Result<Option<Rate>, String> {
         let interval = interval.to_owned();
         Rate::new(&RateFields { interval, burst })
     }

@@ -13,7 +13,7 @@ use rustix::fs::Access;
 use socket2::{Domain, SockAddr, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-use super::{ListenAddress, Settings, WebConfig};
+use super::{ListenAddress, Settings};
 
 /// The number of connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -40,34 +40,19 @@ pub(super) enum Socket {
     },
 }
 
-/// Why an address cannot be listened on, and what to do about it.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// Another process listens there.
-    #[error(
-        "cannot listen on {0}: {1}; stop what listens there (`ss -ltnpx` names it), or choose \
-         another {2} with --web.listen-address"
-    )]
-    InUse(ListenAddress, &'static str, &'static str),
-    /// The address cannot be used.
-    #[error("cannot listen on {0}: {1}; {2} with --web.listen-address")]
-    Unusable(ListenAddress, io::Error, &'static str),
-    /// systemd passed no socket that can be used.
-    #[error(
-        "--web.systemd-socket: {0}; start the service from a systemd socket unit, or use \
-         --web.listen-address instead"
-    )]
-    Systemd(io::Error),
-}
-
 /// Opens every address of the settings, or takes the sockets that systemd passes.
 ///
 /// # Errors
-/// The first address that cannot be listened on.
-pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
+/// Why the first address that cannot be listened on cannot be, and what to do about it.
+pub async fn bind(settings: &Settings) -> io::Result<Bound> {
     let mut sockets = Vec::new();
     if settings.systemd_socket {
-        sockets = systemd_sockets().map_err(BindError::Systemd)?;
+        sockets = systemd_sockets().map_err(|error| {
+            io::Error::other(format!(
+                "--web.systemd-socket: {error}; start the service from a systemd socket unit, or \
+                 use --web.listen-address instead"
+            ))
+        })?;
     } else {
         for address in &settings.listen_addresses {
             sockets.extend(open(address, &settings.listen_addresses).await?);
@@ -80,7 +65,7 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
 }
 
 /// Checks whether each address could be listened on, without creating a file.
-pub async fn try_bind(addresses: &[ListenAddress]) -> Vec<Result<(), BindError>> {
+pub async fn try_bind(addresses: &[ListenAddress]) -> Vec<io::Result<()>> {
     let mut results = Vec::new();
     for address in addresses {
         results.push(match address {
@@ -91,7 +76,7 @@ pub async fn try_bind(addresses: &[ListenAddress]) -> Vec<Result<(), BindError>>
     results
 }
 
-async fn open(address: &ListenAddress, all: &[ListenAddress]) -> Result<Vec<Socket>, BindError> {
+async fn open(address: &ListenAddress, all: &[ListenAddress]) -> io::Result<Vec<Socket>> {
     let (host, port) = match address {
         ListenAddress::Tcp(host, port) => (host, *port),
         ListenAddress::Unix(path) => {
@@ -107,8 +92,8 @@ async fn open(address: &ListenAddress, all: &[ListenAddress]) -> Result<Vec<Sock
         host => {
             let found = tokio::net::lookup_host(format!("{host}:{port}")).await;
             let found = found.map_err(|error| {
-                let error = io::Error::other(format!("the name is not known: {error}"));
-                BindError::Unusable(address.clone(), error, "give an IP address")
+                let said = format!("the name is not known: {error}");
+                failed(address, io::Error::new(io::ErrorKind::NotFound, said))
             });
             each_once(found?)
         }
@@ -140,18 +125,16 @@ fn each_once(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     found.filter(|address| known.insert(*address)).collect()
 }
 
-fn failed(address: &ListenAddress, error: io::Error) -> BindError {
-    if error.kind() == io::ErrorKind::AddrInUse {
-        let [problem, kind] = match address {
-            ListenAddress::Tcp(..) => ["the port is in use", "port"],
-            ListenAddress::Unix(_) => ["another process listens there", "path"],
-        };
-        return BindError::InUse(address.clone(), problem, kind);
-    }
+/// Returns an error of the same kind that says what to do about it.
+fn failed(address: &ListenAddress, error: io::Error) -> io::Error {
     let advice = match (error.kind(), address) {
+        (io::ErrorKind::AddrInUse, _) => {
+            "stop what listens there (`ss -ltnpx` names it), or choose another"
+        }
         (_, ListenAddress::Unix(_)) => {
             "its directory must exist and be writable; choose another path"
         }
+        (io::ErrorKind::NotFound, _) => "give an IP address",
         (io::ErrorKind::PermissionDenied, _) => {
             "ports below 1024 need privileges; choose a higher one"
         }
@@ -160,7 +143,8 @@ fn failed(address: &ListenAddress, error: io::Error) -> BindError {
         }
         _ => "choose another",
     };
-    BindError::Unusable(address.clone(), error, advice)
+    let said = format!("cannot listen on {address}: {error}; {advice} with --web.listen-address");
+    io::Error::new(error.kind(), said)
 }
 
 fn tcp_socket(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
@@ -289,8 +273,7 @@ impl Bound {
         if address.ip().is_unspecified() {
             address.set_ip(Ipv4Addr::LOCALHOST.into());
         }
-        let config = self.settings.config.as_ref();
-        let is_tls = config.is_some_and(WebConfig::is_tls);
+        let is_tls = self.settings.config.is_tls();
         Some(format!("http{}://{address}", if is_tls { "s" } else { "" }))
     }
 }

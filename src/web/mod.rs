@@ -27,8 +27,8 @@ use tower_http::timeout::TimeoutLayer;
 pub use crate::health::Health;
 use crate::metrics::Metrics;
 use auth::Verdict;
-pub use config::{ConfigError, WebConfig};
-pub use listen::{BindError, Bound, bind, try_bind};
+pub use config::WebConfig;
+pub use listen::{Bound, bind, try_bind};
 pub use server::serve;
 pub use settings::{Limits, ListenAddress, Settings, telemetry_path};
 
@@ -103,10 +103,7 @@ fn router(state: WebState, settings: &Settings) -> Router {
             StatusCode::SERVICE_UNAVAILABLE,
             RESPONSE_TIMEOUT,
         ))
-        .layer(from_fn_with_state(
-            settings.config.clone().unwrap_or_default(),
-            guard,
-        ))
+        .layer(from_fn_with_state(settings.config.clone(), guard))
 }
 
 /// Checks every request, and completes every response. Probes are no exception, as in the toolkit.

@@ -96,13 +96,8 @@ pub(super) async fn metrics(
 /// Answers `GET /`.
 pub(super) async fn page(State(renderer): State<Renderer>) -> Response {
     renderer.state.health.ready_within(START_WAIT).await;
-    renderer
-        .response(
-            Form::Page,
-            [(CONTENT_TYPE, "text/html; charset=utf-8")],
-            None,
-        )
-        .await
+    let about = [(CONTENT_TYPE, "text/html; charset=utf-8")];
+    renderer.response(Form::Page, about, None).await
 }
 
 // === impl Renderer ===

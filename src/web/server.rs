@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum_server::accept::Accept;
 use axum_server::{AddrListener, Address, Handle, Server};
-use futures_util::future::{OptionFuture, join_all};
+use futures_util::future::join_all;
 use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio_rustls::TlsAcceptor;
@@ -65,7 +65,7 @@ pub(super) struct Listener {
 
 /// Adds TLS to a connection if the configuration asks for it.
 #[derive(Clone)]
-struct Tls(Option<WebConfig>);
+struct Tls(WebConfig);
 
 /// Serves requests until `shutdown`, then lets responses finish that are under way, for at most
 /// [`Limits::shutdown_grace`](super::Limits::shutdown_grace).
@@ -104,12 +104,11 @@ pub async fn serve(bound: Bound, state: WebState, shutdown: CancellationToken) {
         pool.close_idle();
         std::future::pending().await
     };
-    let follow = OptionFuture::from(settings.config.as_ref().map(WebConfig::follow));
     tokio::select! {
         _ = join_all(servers) => {}
         () = pool.close_overdue() => {}
         () = stop => {}
-        Some(()) = follow => {}
+        () = settings.config.follow() => {}
     }
     pool.close_all();
 }
@@ -123,27 +122,24 @@ impl Address for Client {
 
 // === impl Listener ===
 
-impl Listener {
-    async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
-        match &*self.socket {
-            Socket::Tcp(listener) => {
-                let (stream, from) = listener.accept().await?;
-                // Responses are written whole, so nothing is gained by waiting for more.
-                let _ = stream.set_nodelay(true);
-                Ok((self.pool.add(stream), Some(from.ip().to_canonical())))
-            }
-            Socket::Unix { listener, .. } => Ok((self.pool.add(listener.accept().await?.0), None)),
-        }
-    }
-}
-
 impl AddrListener<Stream, Client> for Listener {
     async fn bind_to(_: Client) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
     async fn accept_stream(&self) -> io::Result<(Stream, Client)> {
-        let (stream, address) = self.accept().await.inspect_err(|error| {
+        let accepted = match &*self.socket {
+            Socket::Tcp(listener) => listener.accept().await.map(|(stream, from)| {
+                // Responses are written whole, so nothing is gained by waiting for more.
+                let _ = stream.set_nodelay(true);
+                (self.pool.add(stream), Some(from.ip().to_canonical()))
+            }),
+            Socket::Unix { listener, .. } => {
+                let accepted = listener.accept().await;
+                accepted.map(|(stream, _)| (self.pool.add(stream), None))
+            }
+        };
+        let (stream, address) = accepted.inspect_err(|error| {
             if error.kind() != io::ErrorKind::ConnectionAborted {
                 // Most likely the process has no file descriptors left.
                 tracing::warn!(%error, "cannot accept a connection; closing the one without progress");
@@ -151,13 +147,11 @@ impl AddrListener<Stream, Client> for Listener {
             }
         })?;
         let connection = stream.connection.clone();
-        Ok((
-            stream,
-            Client {
-                address,
-                connection,
-            },
-        ))
+        let client = Client {
+            address,
+            connection,
+        };
+        Ok((stream, client))
     }
 
     fn get_local_addr(&self) -> io::Result<Client> {
@@ -174,13 +168,7 @@ impl<S: Send + 'static> Accept<Stream, S> for Tls {
 
     fn accept(&self, stream: Stream, service: S) -> Self::Future {
         let Tls(config) = self.clone();
-        Box::pin(async move {
-            let stream: Self::Stream = match config {
-                Some(config) => handshake(stream, &config).await?,
-                None => Box::pin(stream),
-            };
-            Ok((stream, service))
-        })
+        Box::pin(async move { Ok((handshake(stream, &config).await?, service)) })
     }
 }
 

@@ -15,8 +15,8 @@ pub struct Settings {
     pub listen_addresses: Vec<ListenAddress>,
     /// `--web.systemd-socket`: serve the sockets that systemd passes instead.
     pub systemd_socket: bool,
-    /// `--web.config.file`.
-    pub config: Option<WebConfig>,
+    /// `--web.config.file`; the default without one.
+    pub config: WebConfig,
     /// `--web.telemetry-path`.
     pub telemetry_path: String,
     /// What one client, and all of them together, may use.

@@ -25,7 +25,7 @@ use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use super::config::{ConfigError, Files};
+use super::config::Files;
 use crate::metrics::certificates::not_after;
 
 /// `tls_server_config`, as it is written.
@@ -97,8 +97,8 @@ struct ClientVerifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-fn error(field: &str, message: impl std::fmt::Display) -> ConfigError {
-    ConfigError(format!("tls_server_config.{field}: {message}"))
+fn error(field: &str, message: impl std::fmt::Display) -> String {
+    format!("tls_server_config.{field}: {message}")
 }
 
 // === impl Tls ===
@@ -109,7 +109,7 @@ impl Tls {
         fields: TlsFields,
         http2: bool,
         files: &mut Files,
-    ) -> Result<Option<Self>, ConfigError> {
+    ) -> Result<Option<Self>, String> {
         let cert = Pem::read(files, "cert", fields.cert_file, fields.cert)?;
         let key = Pem::read(files, "key", fields.key_file, fields.key)?;
         let authority = Pem::read(files, "client_ca", fields.client_ca_file, fields.client_ca)?;
@@ -156,7 +156,7 @@ impl Tls {
 fn versions(
     min: Option<Version>,
     max: Option<Version>,
-) -> Result<&'static [&'static SupportedProtocolVersion], ConfigError> {
+) -> Result<&'static [&'static SupportedProtocolVersion], String> {
     static TLS12: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS12];
     static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
     match (min, max) {
@@ -177,7 +177,7 @@ fn certified_key(
     cert: &Pem,
     key: &Pem,
     provider: &CryptoProvider,
-) -> Result<CertifiedKey, ConfigError> {
+) -> Result<CertifiedKey, String> {
     let der = PrivateKeyDer::from_pem_slice(key.text.as_bytes()).map_err(|_| {
         let message = "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an \
                        encrypted key cannot be used";
@@ -206,7 +206,7 @@ impl Pem {
         field: &str,
         file: Option<String>,
         inline: Option<String>,
-    ) -> Result<Option<Self>, ConfigError> {
+    ) -> Result<Option<Self>, String> {
         if let Some(path) = file.filter(|path| !path.is_empty()) {
             let field = format!("{field}_file");
             let text = files.read(&path).map_err(|failed| {
@@ -219,7 +219,7 @@ impl Pem {
         Ok(inline.map(|text| Self { field, text }))
     }
 
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.text.as_bytes()).collect();
         all.ok().filter(|all| !all.is_empty()).ok_or_else(|| {
             let message = "it contains no certificate in PEM form (-----BEGIN CERTIFICATE-----)";
@@ -236,7 +236,7 @@ impl ClientVerifier {
         authority: Option<Pem>,
         names: Option<Vec<String>>,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, String> {
         let (required, verifies) = match policy {
             ClientAuth::NoClientCert | ClientAuth::RequestClientCert => (false, false),
             ClientAuth::RequireAnyClientCert => (true, false),
@@ -271,7 +271,7 @@ impl ClientVerifier {
 fn chain_verifier(
     authority: Option<Pem>,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, ConfigError> {
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let field = authority
         .as_ref()
         .map_or("client_ca_file", |pem| &pem.field);

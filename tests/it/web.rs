@@ -65,7 +65,7 @@ impl Server {
         Self::with(|_| {}).await
     }
 
-    pub(crate) async fn limited(limits: Limits, config: Option<WebConfig>) -> Self {
+    pub(crate) async fn limited(limits: Limits, config: WebConfig) -> Self {
         Self::with(|settings| {
             settings.limits = limits;
             settings.config = config;
@@ -89,7 +89,7 @@ impl Server {
         let mut settings = Settings {
             listen_addresses: vec!["127.0.0.1:0".parse().unwrap()],
             systemd_socket: false,
-            config: None,
+            config: WebConfig::default(),
             telemetry_path: "/metrics".to_owned(),
             limits: Limits::default(),
         };
@@ -458,7 +458,7 @@ async fn every_address_is_served() {
 
 #[tokio::test]
 async fn a_client_that_does_not_go_on_is_closed() {
-    let server = Server::limited(tight(), None).await;
+    let server = Server::limited(tight(), WebConfig::default()).await;
     for (sent, answer) in [
         (&b""[..], ""),
         (b"GET /metrics HTTP/1.1\r\nhost", ""),
@@ -483,7 +483,7 @@ async fn a_scraper_keeps_its_connection_between_scrapes() {
         idle_timeout: Duration::from_secs(60),
         ..tight()
     };
-    let server = Server::limited(limits, None).await;
+    let server = Server::limited(limits, WebConfig::default()).await;
     let mut stream = server.connect().await;
     for _ in 0..2 {
         stream.write_all(GET_HEALTH).await.unwrap();
@@ -499,7 +499,7 @@ async fn a_scraper_keeps_its_connection_between_scrapes() {
 
 #[tokio::test]
 async fn a_client_that_asks_on_and_reads_nothing_or_a_byte_at_a_time_is_closed() {
-    let server = Server::limited(tight(), None).await;
+    let server = Server::limited(tight(), WebConfig::default()).await;
     server.publish_series(100_000);
     let mut stream = server.connect().await;
     let requests = GET.repeat(1000);
@@ -529,7 +529,7 @@ async fn a_client_that_asks_on_and_reads_nothing_or_a_byte_at_a_time_is_closed()
 
 #[tokio::test]
 async fn clients_without_progress_do_not_keep_a_scraper_out() {
-    let server = Server::limited(patient(), None).await;
+    let server = Server::limited(patient(), WebConfig::default()).await;
     server.publish_series(20_000);
     for sent in [&b""[..], b"GET /", &GET.repeat(50)] {
         let mut clients = Vec::new();
@@ -608,7 +608,7 @@ async fn slow_scrape(
     wait: impl Fn() + Send + Sync + 'static,
 ) -> (Server, JoinHandle<reqwest::Result<Response>>) {
     let begun = Arc::new(AtomicBool::new(false));
-    let server = Server::limited(limits, None).await;
+    let server = Server::limited(limits, WebConfig::default()).await;
     // It is asked for by each scrape.
     let has_begun = begun.clone();
     let certificate = move || {
@@ -647,6 +647,7 @@ async fn a_response_under_way_is_finished_unless_it_takes_too_long() {
 async fn serve_many_series() {
     let config = std::env::var("TEST_WEB_CONFIG").ok();
     let config = config.map(|path| WebConfig::load(path.as_ref()).unwrap());
+    let config = config.unwrap_or_default();
     let server = Server::limited(Limits::default(), config).await;
     server.publish_series(10_000);
     println!("listening {}", server.addresses[0]);

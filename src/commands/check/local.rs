@@ -11,7 +11,7 @@ use super::{Finding, bad, failed, good, warning};
 use crate::commands::healthcheck::Target;
 use crate::ledger::{self, Content, Look, OpenError};
 use crate::util::{counted, shown_duration};
-use crate::web::{self, BindError, ListenAddress, WebConfig, try_bind};
+use crate::web::{self, ListenAddress, try_bind};
 
 /// The maximum time for a running exporter to answer.
 const MAX_TIME: Duration = Duration::from_secs(2);
@@ -140,8 +140,8 @@ pub(super) fn organization(of_key: &[String], look: Option<Look>) -> Option<Find
 pub(super) async fn listen(settings: &web::Settings, held: bool, limit: Duration) -> Vec<Finding> {
     const CHECK: &str = "listen";
     let mut findings = Vec::new();
-    if let Some(config) = &settings.config {
-        let with = if WebConfig::is_tls(config) {
+    if settings.config.has_file() {
+        let with = if settings.config.is_tls() {
             "with"
         } else {
             "without"
@@ -165,7 +165,11 @@ pub(super) async fn listen(settings: &web::Settings, held: bool, limit: Duration
     for (address, tried) in settings.listen_addresses.iter().zip(tries) {
         findings.push(match tried {
             Ok(()) => good(CHECK, format!("{address} is free")),
-            Err(BindError::InUse(..)) if held && is_exporter(address).await => {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && held
+                    && is_exporter(address).await =>
+            {
                 good(CHECK, format!("the running exporter listens on {address}"))
             }
             Err(error) => failed(CHECK, error),

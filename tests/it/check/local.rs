@@ -167,7 +167,7 @@ async fn a_running_exporter_is_recognized_and_not_disturbed() {
     through.assert_good("organization", "the same for the key and the state file");
     let words = format!("the running exporter listens on {address}");
     own.assert_good("listen", &words);
-    let words = "bad listen: the port is in use | --web.listen-address";
+    let words = "bad listen: already in use | --web.listen-address";
     expect(at(Path::new(":memory:")), words).await;
     api.add_events(2);
     let counted = |scrape: &Scrape| scrape.sum("orgdata_audit_events_total") == 2.0;
@@ -189,8 +189,8 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
     }
     assert!(!path.exists());
     let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let taken = "the port is in use | stop what listens there";
-    let other = "another process listens there | choose another path";
+    let taken = "already in use | stop what listens there";
+    let other = "address in use | stop what listens there";
     for (address, words) in [
         (&*stranger, taken),
         (

@@ -67,7 +67,7 @@ impl Server {
     async fn limited(config: &str, limits: Limits) -> Self {
         let dir = directory(config);
         let config = WebConfig::load(&dir.path().join("web.yml")).unwrap();
-        let running = Running::limited(limits, Some(config.clone())).await;
+        let running = Running::limited(limits, config.clone()).await;
         Self {
             running,
             dir,

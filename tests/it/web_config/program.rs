@@ -111,7 +111,9 @@ async fn it_listens_on_a_unix_socket_and_takes_it_over_from_a_dead_process() {
     let mut first = launch().start();
     is_served(&path).await;
     first.logs("127.0.0.1: | unix:").await;
-    launch().refused(2, "another process listens there").await;
+    launch()
+        .refused(2, "address in use | stop what listens there")
+        .await;
     first.signal("KILL").await;
     first.ended().await;
     assert!(path.exists(), "a killed process leaves the file");

@@ -45,7 +45,7 @@ rate_limit: {interval: 1M, burst: 1} => rate_limit.interval|1m for a minute
 fn verdict(config: &str) -> Result<(), String> {
     let dir = directory(config);
     let loaded = WebConfig::load(&dir.path().join("web.yml"));
-    loaded.map(drop).map_err(|error| error.to_string())
+    loaded.map(drop)
 }
 
 /// Returns the section of TLS with these lines added; a field that is given again replaces the usual one.
