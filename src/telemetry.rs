@@ -1,13 +1,15 @@
 //! Log lines, their formats and throttling, and the exporter's own spans.
 
+use std::fmt;
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::{Level, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterExt, Targets};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -35,6 +37,9 @@ pub struct Telemetry {
     spans: Option<SdkTracerProvider>,
     throttle: Throttle,
 }
+
+/// Formats events as JSON with the level in lower case, as logfmt has it.
+struct LowercaseLevel(Format<Json>);
 
 // === impl Telemetry ===
 
@@ -105,6 +110,7 @@ where
             .flatten_event(true)
             .with_current_span(false)
             .with_span_list(false)
+            .map_event_format(LowercaseLevel)
             .log_internal_errors(false)
             .with_writer(writer)
             .boxed(),
@@ -116,6 +122,27 @@ where
             .log_internal_errors(false)
             .with_writer(writer)
             .boxed(),
+    }
+}
+
+// === impl LowercaseLevel ===
+
+impl<S> FormatEvent<S, JsonFields> for LowercaseLevel
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, JsonFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.0
+            .format_event(context, Writer::new(&mut line), event)?;
+        // The level stands before all fields of the event.
+        let level = format!("\"level\":\"{}\"", event.metadata().level());
+        writer.write_str(&line.replacen(&level, &level.to_lowercase(), 1))
     }
 }
 
@@ -134,20 +161,19 @@ mod tests {
         let mut copy = file.try_clone().expect("a file");
         let subscriber = tracing_subscriber::registry().with(lines(format, file));
         tracing::subscriber::with_default(subscriber, || {
-            tracing::warn!(endpoint = "a b", "one \u{1b}");
+            tracing::warn!(endpoint = "a b", "one \"level\":\"WARN\"\u{1b}");
         });
         std::io::Seek::rewind(&mut copy).expect("a file");
         std::io::read_to_string(copy).expect("text")
     }
 
     #[test]
-    fn both_formats_have_the_level_and_the_fields_and_no_control_characters() {
-        let line = written(LogFormat::Json);
-        assert!(!line.contains('\u{1b}'), "{line:?}");
-        let json: serde_json::Value = serde_json::from_str(&line).expect("JSON");
-        assert_eq!(json["level"], "WARN");
+    fn the_level_is_written_the_same_way_in_both_formats() {
+        let json: serde_json::Value =
+            serde_json::from_str(&written(LogFormat::Json)).expect("JSON");
+        assert_eq!(json["level"], "warn");
         assert_eq!(json["endpoint"], "a b");
-        assert_eq!(json["message"], "one \u{1b}");
+        assert_eq!(json["message"], "one \"level\":\"WARN\"\u{1b}");
         let logfmt = written(LogFormat::Logfmt);
         assert!(
             logfmt.contains("level=warn") && logfmt.contains("endpoint=\"a b\""),
