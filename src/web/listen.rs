@@ -129,7 +129,7 @@ fn each_once(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
 fn failed(address: &ListenAddress, error: io::Error) -> io::Error {
     let advice = match (error.kind(), address) {
         (io::ErrorKind::AddrInUse, _) => {
-            "stop what listens there (`ss -ltnpx` names it), or choose another"
+            "stop what listens there (`ss -ltnpx` names it), or choose another address"
         }
         (_, ListenAddress::Unix(_)) => {
             "its directory must exist and be writable; choose another path"
@@ -141,7 +141,7 @@ fn failed(address: &ListenAddress, error: io::Error) -> io::Error {
         (io::ErrorKind::AddrNotAvailable, _) => {
             "no interface of this machine has that address; choose another"
         }
-        _ => "choose another",
+        _ => "choose another address",
     };
     let said = format!("cannot listen on {address}: {error}; {advice} with --web.listen-address");
     io::Error::new(error.kind(), said)
