@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orgdata_api::{ApiError, FailureReason};
+use orgdata_api::{ApiError, Endpoint, FailureReason};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, Scanner};
 use prometheus_client::metrics::counter::Counter;
@@ -185,7 +185,7 @@ fn unavailable(seconds: u64) -> ApiError {
     let response = response.header("retry-after", seconds);
     let client = client("http://127.0.0.1:1", &Metrics::new(Duration::ZERO));
     let key = http::HeaderValue::from_static("k");
-    let page = client.read_response(response.body(Vec::new()).unwrap(), &key);
+    let page = client.read_response(Endpoint::Tickets, response.body(Vec::new()).unwrap(), &key);
     page.expect_err("no page")
 }
 
