@@ -3,10 +3,10 @@
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
+use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource, Transport};
 use orgdata_exporter::ledger::{self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind};
 use orgdata_exporter::metrics::Metrics;
 
@@ -29,6 +29,33 @@ pub(crate) fn client(base_url: &str, metrics: &Metrics) -> Client {
         .install_default()
         .ok();
     Client::new(api(base_url), metrics.api.clone()).expect("a client")
+}
+
+/// A client whose requests are answered in this process.
+pub(crate) fn in_process<F>(
+    timeout: Duration,
+    answer: impl Fn(reqwest::Request) -> F + Send + Sync + 'static,
+) -> Client
+where
+    F: Future<Output = Option<http::Response<String>>> + Send + 'static,
+{
+    // To make one takes longer than most tests.
+    static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        reqwest::Client::new()
+    });
+    let transport = Transport(Arc::new(move |request| {
+        let answer = answer(request);
+        Box::pin(async { answer.await.map(reqwest::Response::from) })
+    }));
+    let settings = api::Settings {
+        timeout,
+        ..api("http://127.0.0.1:1")
+    };
+    let metrics = Metrics::new(Duration::ZERO).api;
+    Client::with(HTTP.clone(), Some(transport), settings, metrics)
 }
 
 /// Of a ledger that keeps records for a collector, as the flags have it unless they are given.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orgdata_api::{ApiError, FailureReason, TicketPage};
+use orgdata_api::{FailureReason, TicketPage};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::simulator::{Config, Fields, Readings, Simulator, TicketOrder, TotalCount};
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner, Snapshot};
@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::support::{Request, Scanned, Script, assert_true, page_at, rows_of, settings};
+use super::support::{Failure, Request, Scanned, Script, assert_true, page_at, rows_of, settings};
 use crate::support::cases;
 
 /// Amounts tell tickets apart, a bit each, and a double holds so many.
@@ -106,7 +106,7 @@ impl Model {
     }
 
     /// The world goes on, and the request is answered.
-    fn answer(&mut self, request: Request) -> Result<TicketPage, ApiError> {
+    fn answer(&mut self, request: Request) -> Result<TicketPage, Failure> {
         self.requests += 1;
         let due = |(at, _): &mut (usize, Step)| *at == request.number;
         let due: Vec<(usize, Step)> = self.steps.extract_if(.., due).collect();
@@ -121,7 +121,7 @@ impl Model {
         }
         if due.iter().any(|(_, step)| matches!(step, Step::Fail)) {
             self.failed = true;
-            return Err(ApiError::new(FailureReason::Unauthorized, ""));
+            return Err(Failure::Status(401));
         }
         let mut listing = self.sim.tickets();
         if self.readings.ticket_order == TicketOrder::NewestFirst {
