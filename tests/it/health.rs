@@ -36,7 +36,7 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
                 std::future::pending::<()>().await;
             }
             let refused = http::Response::builder().status(403);
-            Some(refused.body(String::new()).unwrap())
+            Some(refused.body("".into()).unwrap())
         });
         let run = tickets::run(client, of_scans, || None, metrics, of_run, stop);
         let task = tokio::spawn(run);

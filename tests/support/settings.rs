@@ -9,6 +9,7 @@ use std::time::Duration;
 use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource, Transport};
 use orgdata_exporter::ledger::{self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind};
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::simulator::Simulator;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -37,7 +38,7 @@ pub(crate) fn in_process<F>(
     answer: impl Fn(reqwest::Request) -> F + Send + Sync + 'static,
 ) -> Client
 where
-    F: Future<Output = Option<http::Response<String>>> + Send + 'static,
+    F: Future<Output = Option<http::Response<reqwest::Body>>> + Send + 'static,
 {
     // To make one takes longer than most tests.
     static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
@@ -56,6 +57,21 @@ where
     };
     let metrics = Metrics::new(Duration::ZERO).api;
     Client::with(HTTP.clone(), Some(transport), settings, metrics)
+}
+
+/// A client whose requests a simulator answers in this process.
+pub(crate) fn simulated(sim: &Arc<Simulator>) -> Client {
+    let sim = Arc::clone(sim);
+    in_process(Duration::from_secs(10), move |request| {
+        let (sim, url) = (Arc::clone(&sim), request.url());
+        let mut copy = http::Request::new(axum::body::Body::empty());
+        *copy.uri_mut() = url[url::Position::BeforePath..].parse().expect("a path");
+        copy.headers_mut().clone_from(request.headers());
+        async move {
+            let response = sim.answer(copy).await?;
+            Some(response.map(|body| reqwest::Body::wrap_stream(body.into_data_stream())))
+        }
+    })
 }
 
 /// Of a ledger that keeps records for a collector, as the flags have it unless they are given.

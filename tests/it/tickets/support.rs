@@ -66,7 +66,7 @@ impl Failure {
         }
     }
 
-    async fn response(self) -> Option<http::Response<String>> {
+    async fn response(self) -> Option<http::Response<reqwest::Body>> {
         let response = http::Response::builder();
         let (response, length) = match self {
             Self::Reset => return None,
@@ -77,7 +77,7 @@ impl Failure {
                 (response.status(status).header("retry-after", seconds), 0)
             }
         };
-        Some(response.body(" ".repeat(length)).unwrap())
+        Some(response.body(" ".repeat(length).into()).unwrap())
     }
 }
 
@@ -151,10 +151,10 @@ impl State {
     }
 }
 
-fn response(page: &TicketPage) -> http::Response<String> {
+fn response(page: &TicketPage) -> http::Response<reqwest::Body> {
     let date = page.server_time.strftime("%a, %d %b %Y %H:%M:%S GMT");
     let response = http::Response::builder().header("date", date.to_string());
-    response.body(page.body().to_owned()).unwrap()
+    response.body(page.body().to_owned().into()).unwrap()
 }
 
 /// The rows of a page.
