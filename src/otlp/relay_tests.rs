@@ -100,7 +100,7 @@ impl Outbox {
         self.ledger.backlog()
     }
 
-    /// Changes the state file as nobody else does.
+    /// Runs SQL on the state file.
     async fn execute(&self, sql: &'static str) {
         let done = self.ledger.with(|file| file.execute_batch(sql));
         done.await.expect("executed");

@@ -13,7 +13,9 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ScopeLogs};
-use orgdata_api::{self as api, AuditPage, BaseUrl, Client, Filters, KeySource, TicketPage};
+use orgdata_api::{
+    self as api, AuditPage, BaseUrl, Client, Endpoint, Filters, KeySource, TicketPage,
+};
 use prost::Message as _;
 use tonic::Status;
 
@@ -200,7 +202,9 @@ pub fn error_body(data: &[u8]) {
     let key = secret(data);
     let header = HeaderValue::from_str(&key).expect("it is visible ASCII");
     let message = |answer: http::Response<Vec<u8>>| {
-        let error = CLIENT.read_response(answer, &header).err()?;
+        let error = CLIENT
+            .read_response(Endpoint::AuditLogs, answer, &header)
+            .err()?;
         assert_line(&error.to_string(), MAX_MESSAGE);
         assert_hidden(&error.to_string(), &key);
         assert_line(&error.summary(), 64);

@@ -16,7 +16,7 @@ pub use aggregate::Aggregate;
 pub use labels::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
 pub use pass::Doubt;
 pub use run::run;
-pub use scan::{MAX_ATTEMPTS, MAX_DEALS, MAX_SCAN, MAX_TICKETS, PageSource, ScanError, Scanner};
+pub use scan::{MAX_ATTEMPTS, MAX_DEALS, MAX_SCAN, MAX_TICKETS, ScanError, Scanner};
 
 pub use crate::metrics::snapshot::Snapshot;
 

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
+use orgdata_api::Client;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
-use super::scan::{PageSource, ScanError, Scanner};
+use super::scan::{ScanError, Scanner};
 use crate::health::Health;
 use crate::metrics::{Loop, Metrics, TicketMetrics};
 
 /// Scans at once and then every `scan_interval` until `shutdown`. A scan that takes longer delays the next one.
 ///
 /// `organization` returns that of the state file, once it is known. Failures are reported in `orgdata_up{loop="tickets"}`, and the next round tries again.
-pub async fn run<S: PageSource>(
-    source: S,
+pub async fn run(
+    client: Client,
     settings: Settings,
     organization: impl Fn() -> Option<String> + Send,
     metrics: Metrics,
@@ -32,7 +33,7 @@ pub async fn run<S: PageSource>(
         loop {
             health.waiting(Loop::Tickets, timer.tick()).await;
             scanner.organization = organization();
-            match health.round(Loop::Tickets, scanner.round(&source)).await {
+            match health.round(Loop::Tickets, scanner.round(&client)).await {
                 Ok((snapshot, doubt)) => {
                     if loops.success(Loop::Tickets) {
                         tracing::info!(tickets = snapshot.tickets, "ticket scans work again");

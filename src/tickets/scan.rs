@@ -1,7 +1,6 @@
 //! One round: reads all pages, again if something moved meanwhile, and returns a snapshot.
 
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,19 +41,6 @@ const SMALLEST_PART: u32 = 8;
 
 /// The maximum number of states that are announced in the log.
 const MAX_ANNOUNCED: usize = 100;
-
-/// The source of pages: the client, or a script in a test.
-pub trait PageSource: Sync {
-    /// Requests `limit` tickets from `offset` on.
-    fn page(
-        &self,
-        limit: u32,
-        offset: u64,
-    ) -> impl Future<Output = Result<TicketPage, ApiError>> + Send;
-
-    /// Counts fields of tickets that the specification does not name.
-    fn unknown_fields(&self, _count: u64) {}
-}
 
 /// Why a round has no snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -131,9 +117,9 @@ impl Scanner {
     /// # Errors
     ///
     /// Returns an error if a page cannot be read or the listing has no end; there is no partial snapshot.
-    pub async fn round<S: PageSource>(
+    pub async fn round(
         &mut self,
-        source: &S,
+        client: &Client,
     ) -> Result<(Arc<Snapshot>, Option<Doubt>), ScanError> {
         let began = Instant::now();
         if self
@@ -146,7 +132,7 @@ impl Scanner {
         let mut attempt = 1;
         loop {
             let last = attempt == MAX_ATTEMPTS;
-            let (aggregate, doubt) = self.attempt(source, last, began).await?;
+            let (aggregate, doubt) = self.attempt(client, last, began).await?;
             // The doubt of the attempt before is a habit of the API: another attempt would not remove it.
             let settled = matches!(doubt, None | Some(Doubt::NoOverlap)) || doubt == self.doubt;
             // Rows that moved are no habit.
@@ -154,7 +140,7 @@ impl Scanner {
                 self.doubt = doubt;
             }
             if last || settled {
-                source.unknown_fields(aggregate.unknown_fields);
+                client.unknown_fields(aggregate.unknown_fields);
                 let snapshot = self.finish(aggregate, began.elapsed(), doubt.is_none());
                 return Ok((snapshot, doubt));
             }
@@ -164,14 +150,14 @@ impl Scanner {
     }
 
     /// Reads the listing once, to its end unless something moved and this is not the `last` attempt.
-    async fn attempt<S: PageSource>(
+    async fn attempt(
         &mut self,
-        source: &S,
+        client: &Client,
         last: bool,
         began: Instant,
     ) -> Result<(Aggregate, Option<Doubt>), ScanError> {
         let attempt_began = Instant::now();
-        let (mut page, mut limit) = self.page(source, 0).await?;
+        let (mut page, mut limit) = self.page(client, 0).await?;
         self.check_organization(&page)?;
         let (now, expected) = (page.server_time, page.total_count.unwrap_or(0));
         let mut aggregate = Aggregate::new(&self.settings, self.last.as_deref(), now, expected);
@@ -207,7 +193,7 @@ impl Scanner {
                 return Ok((aggregate, doubt));
             };
             offset = next;
-            (page, limit) = self.page(source, offset).await?;
+            (page, limit) = self.page(client, offset).await?;
         }
     }
 
@@ -233,16 +219,12 @@ impl Scanner {
 
     /// Requests a page, smaller ones if it is too much for the service, and returns it with its limit. The scan goes on after
     /// a pause that the service asks for: another one would begin with the first page.
-    async fn page<S: PageSource>(
-        &mut self,
-        source: &S,
-        offset: u64,
-    ) -> Result<(TicketPage, u32), ApiError> {
+    async fn page(&mut self, client: &Client, offset: u64) -> Result<(TicketPage, u32), ApiError> {
         use FailureReason as R;
         let least = (self.settings.page_size / SMALLEST_PART).max(2);
         let (mut limit, mut pauses) = (self.limit, 0);
         loop {
-            let error = match source.page(limit, offset).await {
+            let error = match client.ticket_page(limit, offset).await {
                 Ok(page) => {
                     if limit < self.limit {
                         self.limit = (self.limit / 2).max(limit);
@@ -326,17 +308,5 @@ impl Scanner {
                 "tickets in these states do not count as open; --tickets.open-states sets which do"
             );
         }
-    }
-}
-
-// === impl PageSource ===
-
-impl PageSource for Client {
-    async fn page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        self.ticket_page(limit, offset).await
-    }
-
-    fn unknown_fields(&self, count: u64) {
-        Client::unknown_fields(self, count);
     }
 }

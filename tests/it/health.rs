@@ -2,31 +2,16 @@
 
 use std::time::Duration;
 
-use orgdata_api::{ApiError, FailureReason, TicketPage};
 use orgdata_exporter::audit::{self, Start, Tail};
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::tickets::{self, PageSource};
+use orgdata_exporter::tickets;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::settings;
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// Refuses every request, or never answers.
-struct Source {
-    answers: bool,
-}
-
-impl PageSource for Source {
-    async fn page(&self, _: u32, _: u64) -> Result<TicketPage, ApiError> {
-        if !self.answers {
-            std::future::pending::<()>().await;
-        }
-        Err(ApiError::new(FailureReason::Timeout, "no answer"))
-    }
-}
 
 fn stuck(health: &Health) -> Vec<&'static str> {
     let stuck = health.stuck().into_iter();
@@ -37,7 +22,7 @@ fn stuck(health: &Health) -> Vec<&'static str> {
 async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
     for (answers, expected) in [(true, vec![]), (false, vec!["tickets"])] {
         let metrics = Metrics::new(Duration::ZERO);
-        let settings = tickets::Settings {
+        let of_scans = tickets::Settings {
             scan_interval: Duration::from_secs(60),
             max_age: Duration::from_secs(900),
             open_states: vec!["OPEN".to_owned()],
@@ -46,8 +31,14 @@ async fn a_scan_that_never_ends_is_stuck_and_one_that_always_fails_is_not() {
         };
         let (health, shutdown) = (Health::default(), CancellationToken::new());
         let (of_run, stop) = (health.clone(), shutdown.clone());
-        let source = Source { answers };
-        let run = tickets::run(source, settings, || None, metrics, of_run, stop);
+        let client = settings::in_process(10 * LONGEST_ROUND, move |_| async move {
+            if !answers {
+                std::future::pending::<()>().await;
+            }
+            let refused = http::Response::builder().status(403);
+            Some(refused.body("".into()).unwrap())
+        });
+        let run = tickets::run(client, of_scans, || None, metrics, of_run, stop);
         let task = tokio::spawn(run);
         tokio::time::sleep(LONGEST_ROUND).await;
         assert_eq!(stuck(&health), [""; 0]);

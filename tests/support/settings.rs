@@ -3,14 +3,15 @@
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource};
+use orgdata_exporter::api::{self, BaseUrl, Client, Filters, KeySource, Transport};
 use orgdata_exporter::ledger::{
     self, ActorLabel, Encode, OutboxRecord, RawRecord, RecordKind, SharedText,
 };
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::simulator::Simulator;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -31,6 +32,48 @@ pub(crate) fn client(base_url: &str, metrics: &Metrics) -> Client {
         .install_default()
         .ok();
     Client::new(api(base_url), metrics.api.clone()).expect("a client")
+}
+
+/// A client whose requests are answered in this process.
+pub(crate) fn in_process<F>(
+    timeout: Duration,
+    answer: impl Fn(reqwest::Request) -> F + Send + Sync + 'static,
+) -> Client
+where
+    F: Future<Output = Option<http::Response<reqwest::Body>>> + Send + 'static,
+{
+    // To make one takes longer than most tests.
+    static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        reqwest::Client::new()
+    });
+    let transport = Transport(Arc::new(move |request| {
+        let answer = answer(request);
+        Box::pin(async { answer.await.map(reqwest::Response::from) })
+    }));
+    let settings = api::Settings {
+        timeout,
+        ..api("http://127.0.0.1:1")
+    };
+    let metrics = Metrics::new(Duration::ZERO).api;
+    Client::with(HTTP.clone(), Some(transport), settings, metrics)
+}
+
+/// A client whose requests a simulator answers in this process.
+pub(crate) fn simulated(sim: &Arc<Simulator>) -> Client {
+    let sim = Arc::clone(sim);
+    in_process(Duration::from_secs(10), move |request| {
+        let (sim, url) = (Arc::clone(&sim), request.url());
+        let mut copy = http::Request::new(axum::body::Body::empty());
+        *copy.uri_mut() = url[url::Position::BeforePath..].parse().expect("a path");
+        copy.headers_mut().clone_from(request.headers());
+        async move {
+            let response = sim.answer(copy).await?;
+            Some(response.map(|body| reqwest::Body::wrap_stream(body.into_data_stream())))
+        }
+    })
 }
 
 /// Of a ledger that keeps records for a collector, as the flags have it unless they are given.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use super::Endpoint;
 use super::backoff::Backoff;
 use super::budget::{Budget, LONGEST_WAIT};
 use super::error::{ApiError, Failed, FailureReason, LONGEST_PAUSE};
-use super::exchange::{self, Response, Transport};
+use super::exchange::{self, Transport};
 use super::key::KeySource;
 use super::observer::Observer;
 use super::page::{AuditPage, Page, TicketPage};
@@ -84,18 +84,9 @@ impl Client {
         Ok(Self::with(http, None, settings, observer))
     }
 
-    /// For tests: returns a client of its own, whose requests are answered in this process and not by a server.
+    /// Returns a client whose requests are answered by `transport` instead of a server: the entrance for simulations.
     #[doc(hidden)]
-    pub fn in_process(
-        &self,
-        settings: Settings,
-        observer: impl Observer + 'static,
-        transport: Transport,
-    ) -> Self {
-        Self::with(self.0.http.clone(), Some(transport), settings, observer)
-    }
-
-    fn with(
+    pub fn with(
         http: reqwest::Client,
         transport: Option<Transport>,
         settings: Settings,
@@ -231,8 +222,8 @@ impl Client {
         let observer = &self.0.observer;
         observer.response(*endpoint, sent.elapsed(), bytes as u64);
         let result = response.and_then(|response| {
-            span.record("http.response.status_code", response.status.as_u16());
-            self.read(*endpoint, response, &key)
+            span.record("http.response.status_code", response.status().as_u16());
+            self.read_response(*endpoint, response, &key)
         });
         match &result {
             Ok(page) => observer.unknown_fields(page.unknown_fields),
@@ -241,55 +232,39 @@ impl Client {
         result
     }
 
-    /// Makes a page of a response from outside: the entrance for fuzzing.
+    /// Makes a page of a response. It is public as the entrance for fuzzing.
     #[doc(hidden)]
     pub fn read_response(
         &self,
-        response: http::Response<Vec<u8>>,
+        endpoint: Endpoint,
+        response: Response<Vec<u8>>,
         key: &HeaderValue,
     ) -> Result<Page, ApiError> {
         let (parts, body) = response.into_parts();
-        let endpoint = Endpoint::AuditLogs;
-        let response = Response {
-            status: parts.status,
-            url: self.0.settings.base_url.join(endpoint.path()),
-            headers: parts.headers,
-            body,
-        };
-        self.read(endpoint, response, key)
-    }
-
-    /// Makes a page of a response.
-    fn read(
-        &self,
-        endpoint: Endpoint,
-        response: Response,
-        key: &HeaderValue,
-    ) -> Result<Page, ApiError> {
-        let (status, code) = (response.status, response.status.as_u16());
+        let (status, headers) = (parts.status, &parts.headers);
         let secrets = [key.to_str().unwrap_or_default()];
-        let retry_after = retry_after(&response.headers).filter(|_| !status.is_success());
+        let retry_after = retry_after(headers).filter(|_| !status.is_success());
         if let Some(wait) = retry_after {
             self.0.budget.pause(wait);
         }
-        let date = date(&response.headers).and_then(|date| Timestamp::try_from(date).ok());
+        let date = date(headers).and_then(|date| Timestamp::try_from(date).ok());
         if status.is_redirection() {
-            let target = response.header(LOCATION);
-            let target = target.and_then(|target| response.url.join(target).ok());
+            // Redirects are followed on the same host only, so the address that was requested is as good a base.
+            let base = self.0.settings.base_url.join(endpoint.path());
+            let target = header(headers, LOCATION).and_then(|target| base.join(target).ok());
             let location = location(target.as_ref().map_or("", Url::as_str), &secrets);
             let message = format!(
-                "HTTP {code}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
+                "HTTP {}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it",
+                status.as_u16()
             );
             return Err(ApiError::new(FailureReason::Redirect, message));
         }
-        let content_type = response.header(CONTENT_TYPE);
-        let content_type = content_type.unwrap_or("without a content type").to_owned();
         // Invalid UTF-8 is replaced: one odd name must not hide a page.
-        let body = String::from_utf8(response.body)
+        let body = String::from_utf8(body)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         let failed = |body| Failed {
-            status: code,
-            content_type: &content_type,
+            status: status.as_u16(),
+            content_type: header(headers, CONTENT_TYPE).unwrap_or("without a content type"),
             retry_after,
             body,
             secrets: &secrets,
@@ -306,27 +281,25 @@ impl Client {
 
 /// Returns the delay that a server asks for in `Retry-After`, at most an hour. A date there is one of the server's clock.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    parse_retry_after(text, date(headers).unwrap_or_else(SystemTime::now))
-}
-
-/// Returns a server's clock.
-fn date(headers: &HeaderMap) -> Option<SystemTime> {
-    let text = headers.get(DATE)?.to_str().ok()?;
-    httpdate::parse_http_date(text).ok()
-}
-
-/// Parses `Retry-After` in both forms. A date that is past `now` is no delay.
-fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
-    let text = text.trim();
+    let text = header(headers, RETRY_AFTER)?.trim();
     let wait = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
         Err(_) => httpdate::parse_http_date(text)
             .ok()?
-            .duration_since(now)
+            .duration_since(date(headers).unwrap_or_else(SystemTime::now))
+            // A date in the past is no delay.
             .unwrap_or_default(),
     };
     Some(wait.min(LONGEST_PAUSE))
+}
+
+/// Returns a server's clock.
+fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    httpdate::parse_http_date(header(headers, DATE)?).ok()
+}
+
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
 }
 
 #[cfg(test)]
@@ -335,25 +308,22 @@ mod tests {
 
     #[test]
     fn retry_after_is_parsed_in_seconds_and_as_a_date() {
-        let now = httpdate::parse_http_date("Wed, 21 Oct 2015 07:28:00 GMT").expect("a date");
-        assert_eq!(
-            parse_retry_after("120", now),
-            Some(Duration::from_secs(120))
-        );
-        assert_eq!(parse_retry_after(" 0 ", now), Some(Duration::ZERO));
-        assert_eq!(
-            parse_retry_after("Wed, 21 Oct 2015 07:29:30 GMT", now),
-            Some(Duration::from_secs(90))
-        );
-        assert_eq!(
-            parse_retry_after("Wed, 21 Oct 2015 07:27:00 GMT", now),
-            Some(Duration::ZERO)
-        );
-        for long in ["86400000", "Fri, 31 Dec 9999 23:59:59 GMT"] {
-            assert_eq!(parse_retry_after(long, now), Some(LONGEST_PAUSE), "{long}");
-        }
-        for nonsense in ["soon", "-5", "nan", "1e400"] {
-            assert_eq!(parse_retry_after(nonsense, now), None, "{nonsense}");
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (text, delay) in [
+            ("120", seconds(120)),
+            (" 0 ", seconds(0)),
+            ("Wed, 21 Oct 2015 07:29:30 GMT", seconds(90)),
+            ("Wed, 21 Oct 2015 07:27:00 GMT", seconds(0)),
+            ("86400000", Some(LONGEST_PAUSE)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(LONGEST_PAUSE)),
+            ("soon", None),
+            ("-5", None),
+            ("nan", None),
+            ("1e400", None),
+        ] {
+            let date = HeaderValue::from_static("Wed, 21 Oct 2015 07:28:00 GMT");
+            let sent = [(DATE, date), (RETRY_AFTER, HeaderValue::from_static(text))];
+            assert_eq!(retry_after(&HeaderMap::from_iter(sent)), delay, "{text}");
         }
     }
 }

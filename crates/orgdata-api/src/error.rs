@@ -6,15 +6,12 @@ use humantime::format_duration;
 use serde_json::Value;
 
 use super::page::PageError;
-use super::sanitize::{MAX_EXAMINED, one_line, sanitize};
+use super::sanitize::{MAX_EXAMINED, sanitize};
 
 use FailureReason as R;
 
 /// The maximum pause that the service can ask for. A typing error there must not stop the exporter for a year.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-
-/// The maximum length of a content type in a message, in characters.
-const MAX_CONTENT_TYPE: usize = 64;
 
 /// Why a request brought no usable response. Texts of the service in its message are sanitized.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -148,7 +145,6 @@ impl ApiError {
             ),
             408 | 425 => (R::Timeout, ": the request was not answered in time"),
             429 => (R::RateLimited, ": too many requests"),
-            500..=599 if failed.is_html() => return failed.not_json(R::ServerError),
             500..=599 => (R::ServerError, ""),
             _ => (R::UnexpectedStatus, ""),
         };
@@ -167,7 +163,7 @@ impl ApiError {
         if start.is_empty() {
             failed.error(R::Empty, ": the answer is empty")
         } else if failed.is_html() || !is_json {
-            failed.not_json(R::NotJson)
+            failed.error(R::NotJson, &format!(": {}", failed.not_json()))
         } else if error.is_truncated {
             Self::truncated(bytes)
         } else {
@@ -198,15 +194,12 @@ impl Failed<'_> {
         }
     }
 
-    fn not_json(&self, reason: FailureReason) -> ApiError {
-        let content_type = sanitize(self.content_type, self.secrets);
-        let content_type = one_line(&content_type, MAX_CONTENT_TYPE);
-        let wait = wait(self.retry_after);
-        let start = detail(&sanitize(self.body, self.secrets));
-        let message = format!(
-            "{wait}: the answer is {content_type} and not JSON, probably from a proxy or a login page{start}"
+    fn not_json(&self) -> String {
+        let (content_type, start) = (self.content_type, detail(self.body));
+        let text = format!(
+            "the answer is {content_type} and not JSON, probably from a proxy or a login page{start}"
         );
-        self.error(reason, &message)
+        sanitize(&text, self.secrets)
     }
 
     fn is_html(&self) -> bool {
@@ -222,8 +215,7 @@ impl Failed<'_> {
     /// Returns what the body says, and whether it is a validation error with issues (specification, section 7.2).
     fn words(&self) -> (String, bool) {
         if self.is_html() {
-            let message = format!("perhaps from a proxy: {}", self.body);
-            return (sanitize(&message, self.secrets), false);
+            return (self.not_json(), false);
         }
         let Some(body) = self.json() else {
             // Too large to be parsed, or not JSON.
@@ -441,7 +433,7 @@ mod tests {
         let body = format!(r#"{{"items":"{}"}}"#, "secret ".repeat(300_000));
         assert_eq!(
             of("application/json", &body).to_string(),
-            "the answer is not a page of this listing: items is a string instead of an array"
+            "the answer is not a page of this listing: items is not an array"
         );
     }
 

@@ -5,10 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, Response};
 use reqwest::redirect;
 use tokio::time::{Instant, timeout_at};
-use url::Url;
 
 use super::client::Settings;
 use super::error::{ApiError, FailureReason};
@@ -29,29 +28,11 @@ pub struct Transport(pub Arc<dyn Fn(reqwest::Request) -> Answer + Send + Sync>);
 
 type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
 
-/// A response. The body of an error may be incomplete: it is empty if it did not arrive, and cut after the part that
-/// is examined.
-pub(super) struct Response {
-    pub(super) status: StatusCode,
-    /// The address that responded, after redirects on the same host.
-    pub(super) url: Url,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
-}
-
 // === impl Transport ===
 
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Transport")
-    }
-}
-
-// === impl Response ===
-
-impl Response {
-    pub(super) fn header(&self, name: HeaderName) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
     }
 }
 
@@ -92,13 +73,15 @@ pub(super) fn http_client(settings: &Settings) -> Result<reqwest::Client, String
 
 /// Sends a request with the key and reads the response until a deadline, which is a limit after the key was asked for.
 /// `bytes` is set to the bytes of the body that arrived, also if the exchange fails.
+///
+/// The body of an error may be incomplete: it is empty if it did not arrive, and cut after the part that is examined.
 pub(super) async fn send(
     request: reqwest::RequestBuilder,
     transport: Option<&Transport>,
     key: &HeaderValue,
     (limit, deadline): (Duration, Instant),
     bytes: &mut usize,
-) -> Result<Response, ApiError> {
+) -> Result<Response<Vec<u8>>, ApiError> {
     let request = request
         .header(KEY_HEADER, key)
         .header("accept", "application/json");
@@ -111,19 +94,16 @@ pub(super) async fn send(
     };
     let response = timeout_at(deadline, sent).await;
     let response = response.map_err(|_| timed_out(limit, 0))??;
-    let mut received = Response {
-        status: response.status(),
-        url: response.url().clone(),
-        headers: response.headers().clone(),
-        body: Vec::new(),
-    };
-    let is_success = received.status.is_success();
-    let read = timeout_at(deadline, read(response, is_success, &mut received.body)).await;
-    *bytes = received.body.len();
+    let mut received = Response::new(Vec::new());
+    *received.status_mut() = response.status();
+    *received.headers_mut() = response.headers().clone();
+    let (is_success, body) = (response.status().is_success(), received.body_mut());
+    let read = timeout_at(deadline, read(response, is_success, body)).await;
+    *bytes = body.len();
     match read.unwrap_or_else(|_| Err(timed_out(limit, *bytes))) {
         Err(error) if is_success => return Err(error),
         // The status says enough, and an incomplete body could end within a secret.
-        Err(_) => received.body.clear(),
+        Err(_) => body.clear(),
         Ok(()) => {}
     }
     Ok(received)

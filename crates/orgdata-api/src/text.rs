@@ -27,18 +27,14 @@ impl Deref for Text<'_> {
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(match Bytes::deserialize(deserializer)?.0 {
-            Cow::Owned(bytes) => Cow::Owned(lossy(&bytes)),
-            Cow::Borrowed(bytes) => match std::str::from_utf8(bytes) {
-                Ok(text) => Cow::Borrowed(text),
-                Err(_) => Cow::Owned(lossy(bytes)),
-            },
+            Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+            Cow::Owned(bytes) => {
+                // The three bytes of a lone surrogate are replaced one by one.
+                let text = String::from_utf8_lossy(&bytes);
+                Cow::Owned(text.replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}"))
+            }
         }))
     }
-}
-
-/// Decodes UTF-8 with one U+FFFD for each lone surrogate, whose three bytes would be replaced one by one.
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}")
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(crate) async fn answer(State(server): State<Server>, request: Request) -> Re
     let target = Target {
         endpoint,
         query: &query,
-        now: sim.millis(),
+        now: sim.clock.now(),
     };
     let strikes = sim.state().faults.strike(&target, from_hook, &mut body);
     wait(strikes.delay, &server).await;

@@ -24,9 +24,11 @@ pub(crate) struct Clock {
 
 /// Returns milliseconds since 1970 as a time, bounded by what can be represented.
 pub(crate) fn timestamp(millis: i64) -> Timestamp {
-    let (min, max) = (Timestamp::MIN, Timestamp::MAX);
-    let millis = millis.clamp(min.as_millisecond(), max.as_millisecond());
-    Timestamp::from_millisecond(millis).unwrap_or_default()
+    let end = match millis < 0 {
+        true => Timestamp::MIN,
+        false => Timestamp::MAX,
+    };
+    Timestamp::from_millisecond(millis).unwrap_or(end)
 }
 
 /// Returns a duration in whole milliseconds.
@@ -87,5 +89,11 @@ mod tests {
         clock.set(5);
         assert_eq!(clock.now(), 5);
         assert_eq!(text(1_893_456_000_120), "2030-01-01T00:00:00.120Z");
+    }
+
+    #[test]
+    fn a_time_beyond_the_calendar_is_its_last_or_first() {
+        assert_eq!(timestamp(i64::MAX), Timestamp::MAX);
+        assert_eq!(timestamp(i64::MIN), Timestamp::MIN);
     }
 }

@@ -72,10 +72,6 @@ async fn change(State(server): State<Server>, body: Bytes) -> Response {
     }
 }
 
-async fn truth(State(server): State<Server>) -> Json<Value> {
-    Json(true_numbers(&server.sim))
-}
-
 async fn requests(State(server): State<Server>) -> Json<Requests> {
     Json(server.sim.requests())
 }
@@ -98,7 +94,7 @@ fn run(sim: &Simulator, command: Command) -> Result<(), String> {
         }
         Command::Ticket(fields) => drop(sim.add_ticket(fields).map_err(text)?),
         Command::TicketChangeRate(rate) => {
-            let (now, rate) = (sim.millis(), checked_rate(rate)?);
+            let (now, rate) = (sim.clock.now(), checked_rate(rate)?);
             sim.state().tickets.set_rate(now, rate);
         }
         Command::Advance(by) => sim.advance(by),
@@ -137,11 +133,11 @@ fn settings(sim: &Simulator) -> Value {
 }
 
 /// Returns the true numbers of both listings.
-fn true_numbers(sim: &Simulator) -> Value {
-    let Truth { total, counts } = sim.truth();
+async fn truth(State(server): State<Server>) -> Json<Value> {
+    let Truth { total, counts } = server.sim.truth();
     let count = |((kind, actor), count)| json!({ "type": kind, "actor": actor, "count": count });
     let counts: Vec<Value> = counts.into_iter().map(count).collect();
-    let tickets = sim.ticket_truth(&["OPEN"]);
+    let tickets = server.sim.ticket_truth(&["OPEN"]);
     let groups = tickets.groups.iter().map(|(group, sums)| {
         json!({
             "state": group.state,
@@ -153,8 +149,8 @@ fn true_numbers(sim: &Simulator) -> Value {
             "overdue": sums.overdue,
         })
     });
-    json!({
+    Json(json!({
         "audit": { "total": total, "counts": counts },
         "tickets": { "total": tickets.total, "groups": groups.collect::<Vec<Value>>() },
-    })
+    }))
 }

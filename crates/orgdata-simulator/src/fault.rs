@@ -144,13 +144,6 @@ impl Fault {
     pub fn once(self) -> Self {
         self.times(1)
     }
-
-    /// Limits the fault to this share of the requests.
-    #[must_use]
-    pub fn chance(mut self, chance: f64) -> Self {
-        self.chance = Some(chance);
-        self
-    }
 }
 
 /// Parses `KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]`. A number alone is a status.
@@ -226,7 +219,10 @@ mod tests {
             (
                 "503,times=2,chance=0.5",
                 json!({ "status": 503 }),
-                status.times(2).chance(0.5),
+                Fault {
+                    chance: Some(0.5),
+                    ..status.times(2)
+                },
             ),
             ("hang", json!("hang"), Fault::new(FaultKind::Hang)),
             (

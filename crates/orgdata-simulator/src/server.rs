@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt as _;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
@@ -47,21 +47,16 @@ pub(crate) struct Server {
 pub struct Running {
     sim: Arc<Simulator>,
     address: SocketAddr,
-    stop: CancellationToken,
-    task: Option<JoinHandle<io::Result<()>>>,
+    stop: DropGuard,
+    task: JoinHandle<()>,
 }
 
 /// Serves until `shutdown` completes. Pending requests then have a second to finish.
-///
-/// # Errors
-///
-/// If the listener is not usable.
 pub async fn serve(
     sim: Arc<Simulator>,
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    listener.local_addr()?;
+) {
     let server = Server {
         sim,
         stopping: CancellationToken::new(),
@@ -95,7 +90,6 @@ pub async fn serve(
     let drained = async { while connections.join_next().await.is_some() {} };
     // What takes longer is cut off.
     let _ = tokio::time::timeout(GRACE, drained).await;
-    Ok(())
 }
 
 /// Serves one connection until it ends or the server stops.
@@ -146,7 +140,7 @@ impl Simulator {
             return None;
         }
         // The date is the simulator's, not the machine's.
-        let date = (!self.readings().no_date).then(|| [(DATE, http_date(self.millis()))]);
+        let date = (!self.readings().no_date).then(|| [(DATE, http_date(self.clock.now()))]);
         Some((date, response).into_response())
     }
 
@@ -175,8 +169,8 @@ impl Simulator {
         Ok(Running {
             sim: self,
             address,
-            stop,
-            task: Some(task),
+            stop: stop.drop_guard(),
+            task,
         })
     }
 }
@@ -200,12 +194,10 @@ impl Running {
     }
 
     /// Stops listening and waits until the port is free.
-    pub async fn stop(mut self) {
-        self.stop.cancel();
-        if let Some(task) = self.task.take() {
-            // A task that panicked has stopped as well.
-            let _ = task.await;
-        }
+    pub async fn stop(self) {
+        drop(self.stop);
+        // A task that panicked has stopped as well.
+        let _ = self.task.await;
     }
 }
 
@@ -214,11 +206,5 @@ impl Deref for Running {
 
     fn deref(&self) -> &Simulator {
         &self.sim
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.cancel();
     }
 }

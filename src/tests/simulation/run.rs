@@ -201,14 +201,15 @@ fn is_fenced(failure: &Failure) -> bool {
     failure.status == 3
 }
 
-/// A client of the world's service. To make the first one takes longer than many histories.
+/// A client of the world's service. To make a client of HTTP takes longer than many histories.
 fn client(settings: api::Settings, metrics: &Metrics, world: &Arc<World>) -> Client {
-    static FIRST: OnceLock<Client> = OnceLock::new();
-    let first = FIRST.get_or_init(|| {
+    static HTTP: OnceLock<reqwest::Client> = OnceLock::new();
+    let http = HTTP.get_or_init(|| {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Client::new(settings.clone(), metrics.api.clone()).unwrap()
+        reqwest::Client::new()
     });
-    first.in_process(settings, metrics.api.clone(), transport(world))
+    let transport = Some(transport(world));
+    Client::with(http.clone(), transport, settings, metrics.api.clone())
 }
 
 fn settings(plan: &Plan, path: &Path) -> Settings {

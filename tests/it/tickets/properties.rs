@@ -7,16 +7,19 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orgdata_api::{ApiError, FailureReason, TicketPage};
-use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::simulator::{Config, Fields, Readings, Simulator, TicketOrder, TotalCount};
+use http::StatusCode;
+use orgdata_api::FailureReason;
+use orgdata_exporter::simulator::{
+    Config, Fault, FaultKind, Fields, Readings, Simulator, TicketOrder, TotalCount,
+};
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, ScanError, Scanner, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::support::{Request, Scanned, Script, assert_true, page_at, rows_of, settings};
+use super::support::{Scanned, assert_true, settings};
 use crate::support::cases;
+use crate::support::settings::simulated;
 
 /// Amounts tell tickets apart, a bit each, and a double holds so many.
 const MOST: u64 = 48;
@@ -28,7 +31,7 @@ struct Case {
     page_size: u32,
     readings: Readings,
     /// One scan each: what happens before its n-th request.
-    scans: Vec<Vec<(usize, Step)>>,
+    scans: Vec<Vec<(u64, Step)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,11 +52,10 @@ enum Step {
 /// The listing, and what the test knows of the present attempt.
 struct Model {
     sim: Arc<Simulator>,
-    readings: Readings,
     /// The id before the first.
     base: u64,
     last: u64,
-    steps: Vec<(usize, Step)>,
+    steps: Vec<(u64, Step)>,
     requests: u64,
     /// There all through the attempt.
     steady: BTreeSet<u64>,
@@ -78,7 +80,6 @@ impl Model {
         sim.change_readings(|readings| *readings = case.readings);
         let mut model = Self {
             sim,
-            readings: case.readings,
             base,
             last: base,
             steps: Vec::new(),
@@ -99,55 +100,33 @@ impl Model {
         model
     }
 
-    fn begin_scan(&mut self, steps: Vec<(usize, Step)>) {
+    fn begin_scan(&mut self, steps: Vec<(u64, Step)>) {
         self.steps = steps;
         self.requests = 0;
         (self.touched, self.emptied, self.failed) = (false, false, false);
     }
 
-    /// The world goes on, and the request is answered.
-    fn answer(&mut self, request: Request) -> Result<TicketPage, ApiError> {
+    /// The world goes on before a request. Returns what goes wrong with it.
+    fn before(&mut self, offset: u64) -> Option<Fault> {
+        let number = self.requests;
         self.requests += 1;
-        let due = |(at, _): &mut (usize, Step)| *at == request.number;
-        let due: Vec<(usize, Step)> = self.steps.extract_if(.., due).collect();
+        let due = |(at, _): &mut (u64, Step)| *at == number;
+        let due: Vec<(u64, Step)> = self.steps.extract_if(.., due).collect();
         for (_, step) in &due {
             self.touched = true;
             self.step(step);
         }
-        if request.offset == 0 {
+        if offset == 0 {
             self.steady = self.sim.ticket_ids().into_iter().collect();
             self.ever = self.steady.clone();
             (self.created, self.deleted, self.shuffled) = (false, false, false);
         }
         if due.iter().any(|(_, step)| matches!(step, Step::Fail)) {
             self.failed = true;
-            return Err(ApiError::new(FailureReason::Unauthorized, ""));
-        }
-        let mut listing = self.sim.tickets();
-        if self.readings.ticket_order == TicketOrder::NewestFirst {
-            listing.reverse();
-        }
-        let cap = self.readings.page_cap.unwrap_or(u64::MAX);
-        let limit = cap.min(request.limit.into()) as u32;
-        let request = Request { limit, ..request };
-        let mut shown = request;
-        if self.readings.ignore_offset {
-            shown.offset = 0;
+            return Some(Fault::status(StatusCode::UNAUTHORIZED));
         }
         let is_empty = due.iter().any(|(_, step)| matches!(step, Step::Empty));
-        let rows = if is_empty {
-            &[]
-        } else {
-            rows_of(&listing, shown)
-        };
-        let total = match self.readings.total_count {
-            TotalCount::Right => Some(listing.len() as u64),
-            TotalCount::Missing | TotalCount::Null => None,
-            TotalCount::PageLength => Some(rows.len() as u64),
-            TotalCount::Off(by) => Some((listing.len() as u64).saturating_add_signed(by)),
-        };
-        let now = self.sim.now().to_string();
-        Ok(page_at(&now, rows, request, total))
+        is_empty.then(|| Fault::new(FaultKind::EmptyPage))
     }
 
     fn step(&mut self, step: &Step) {
@@ -200,7 +179,7 @@ impl Model {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let at = prop_oneof![3 => 0_usize..6, 1 => 6_usize..20];
+    let at = prop_oneof![3 => 0_u64..6, 1 => 6_u64..20];
     let scan = prop::collection::vec((at, step()), 0..4);
     let page_size = prop_oneof![4 => 2_u32..9, 1 => Just(1), 1 => Just(1000)];
     let scans = prop::collection::vec(scan, 1..4);
@@ -255,18 +234,24 @@ fn go_through(case: &Case) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().unwrap();
     let model = Arc::new(Mutex::new(Model::new(case)));
+    let (sim, shared) = (model.lock().unwrap().sim.clone(), model.clone());
+    sim.on_request(Box::new(move |request, _| {
+        let offset = request.param("offset").unwrap().parse().unwrap();
+        shared.lock().unwrap().before(offset)
+    }));
+    let client = simulated(&sim);
     let retries = Counter::default();
     let mut scanner = Scanner::new(settings(case.page_size), retries.clone());
     // The last scan is a quiet one.
     for steps in case.scans.iter().cloned().chain([Vec::new()]) {
         model.lock().unwrap().begin_scan(steps);
         let before = retries.get();
-        let shared = model.clone();
-        let script = Script::new(move |request| shared.lock().unwrap().answer(request));
-        let result = runtime.block_on(scanner.round(&script));
+        let result = runtime.block_on(scanner.round(&client));
         let model = model.lock().unwrap();
         check(case, &model, result, retries.get() - before);
     }
+    // The hook holds the model, and the model the simulator.
+    sim.on_request(Box::new(|_, _| None));
 }
 
 /// What must be true after a scan.
@@ -326,19 +311,4 @@ fn check(case: &Case, model: &Model, result: Scanned, retries: u64) {
 fn a_snapshot_is_the_truth_or_says_that_it_may_not_be() {
     let name = "a_snapshot_is_the_truth_or_says_that_it_may_not_be";
     cases::check(name, 300, &cases(), go_through);
-}
-
-#[tokio::test]
-async fn a_scan_over_http_is_the_truth() {
-    let config = Config {
-        tickets: 250,
-        ..Config::quiet()
-    };
-    let running = Simulator::spawn(config).await.unwrap();
-    let metrics = Metrics::new(Duration::ZERO);
-    let client = crate::support::settings::client(&running.base_url(), &metrics);
-    let mut scanner = Scanner::new(settings(20), Counter::default());
-    let (snapshot, doubt) = scanner.round(&client).await.unwrap();
-    assert_true(&snapshot, &running.simulator().ticket_truth(&["OPEN"]));
-    assert_eq!((snapshot.tickets, doubt), (250, None));
 }

@@ -4,27 +4,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use orgdata_api::{ApiError, FailureReason, TicketPage};
+use orgdata_api::Client;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::tickets::{self, PageSource, Scanner, Settings};
+use orgdata_exporter::tickets::{self, Scanner, Settings};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Script, bug, bugs, settings, slice};
+use super::support::{Failure, Script, bug, bugs, settings, slice};
 use crate::support::captured::Captured;
 
 /// Starts a loop, which ends with the test, and returns what it shows.
-fn start<S: PageSource + Send + 'static>(source: S) -> Metrics {
-    start_of(source, None)
+fn start(script: &Script) -> Metrics {
+    start_of(script, None)
 }
 
 /// The same for a state file of an organization.
-fn start_of<S: PageSource + Send + 'static>(source: S, id: Option<&'static str>) -> Metrics {
+fn start_of(script: &Script, id: Option<&'static str>) -> Metrics {
     let metrics = Metrics::new(Duration::ZERO);
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let id = move || id.map(str::to_owned);
-    let run = tickets::run(source, settings(10), id, metrics.clone(), health, shutdown);
+    let client = Client::clone(script);
+    let run = tickets::run(client, settings(10), id, metrics.clone(), health, shutdown);
     tokio::spawn(run);
     metrics
 }
@@ -111,7 +112,7 @@ async fn a_snapshot_is_replaced_completely() {
         true => Ok(slice(&bugs(0..50), request)),
         false => Ok(slice(&tasks, request)),
     });
-    let metrics = start(script.clone());
+    let metrics = start(&script);
     after(59).await;
     let before = scrape(&metrics);
     let open = |kind: &str| format!("orgdata_tickets{{state=\"OPEN\",ticket_type=\"{kind}\"}}");
@@ -138,7 +139,7 @@ async fn the_tickets_of_another_organization_are_not_shown() {
         (["2", "2.0"], false),
     ] {
         let rows = (0..2).map(|id| row(id, organizations[id])).collect();
-        let metrics = start_of(Script::listing(rows), Some("1"));
+        let metrics = start_of(&Script::listing(rows), Some("1"));
         after(1).await;
         assert_eq!(is_shown(&metrics), is_ours, "{organizations:?}");
         let failure = metrics.loops.state(Loop::Tickets).last_failure;
@@ -153,10 +154,10 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old() {
     let works = Arc::new(AtomicBool::new(true));
     let is_good = works.clone();
     let why = "the API key lacks the scope tickets:read";
-    let metrics = start(Script::new(move |request| {
+    let metrics = start(&Script::new(move |request| {
         match is_good.load(Ordering::Relaxed) {
             true => Ok(slice(&bugs(0..3), request)),
-            false => Err(ApiError::new(FailureReason::Forbidden, why)),
+            false => Err(Failure::Status(403)),
         }
     }));
     let state = || metrics.loops.state(Loop::Tickets);
@@ -184,20 +185,14 @@ async fn a_failing_scan_keeps_the_snapshot_until_it_is_too_old() {
     assert!(is_shown(&metrics) && state().up == Some(true));
 }
 
-/// Answers after ten seconds.
-struct Slow(Script);
-
-impl PageSource for Slow {
-    async fn page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        after(10).await;
-        self.0.page(limit, offset).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_scan_that_takes_too_long_is_logged_once() {
     let log = Captured::begin_at(tracing::Level::WARN);
-    let metrics = start(Slow(Script::listing(bugs(0..1801))));
+    let rows = bugs(0..1801);
+    let slow = Script::slow(Duration::from_secs(10), move |request| {
+        Ok(slice(&rows, request))
+    });
+    let metrics = start(&slow);
     after(1500).await;
     let lines = log.lines();
     assert!(!is_shown(&metrics) && lines.len() == 1, "{lines:?}");
@@ -218,9 +213,9 @@ async fn the_log_says_what_is_new_and_nothing_from_a_ticket() {
         r#"{"id":2,"state":"TRIAGE"}"#.to_owned(),
         odd.to_owned(),
     ];
-    let _metrics = start(Script::new(move |request| match request.number {
-        5..10 => Err(ApiError::new(FailureReason::Unauthorized, "HTTP 401")),
-        10..15 => Err(ApiError::new(FailureReason::NotFound, "HTTP 404")),
+    let _metrics = start(&Script::new(move |request| match request.number {
+        5..10 => Err(Failure::Status(401)),
+        10..15 => Err(Failure::Status(404)),
         number => Ok(slice(if number < 5 { &rows } else { &rows[..2] }, request)),
     }));
     after(20 * 60).await;

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use orgdata_api::{ApiError, FailureReason};
-use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::tickets::{Doubt, MAX_ATTEMPTS, Scanner};
 use prometheus_client::metrics::counter::Counter;
 
-use super::support::{Request, Script, bug, bugs, page, round, rows_of, settings, slice};
-use crate::support::settings::client;
+use super::support::{Failure, Request, Script, bug, bugs, page, round, rows_of, settings, slice};
 
 #[tokio::test]
 async fn pages_overlap_by_one_row() {
@@ -48,7 +45,7 @@ async fn what_servers_do_is_read_and_doubted_where_it_should_be() {
     });
     let too_large = rows.clone();
     let too_large = Script::new(move |request| match (request.limit, request.offset) {
-        (4.., 20..) => Err(ApiError::new(FailureReason::TooLarge, "too large")),
+        (4.., 20..) => Err(Failure::TooLarge),
         _ => Ok(slice(&too_large, request)),
     });
     let differs = |total| Some(Doubt::CountDiffers { seen: 50, total });
@@ -155,7 +152,7 @@ async fn an_organization_that_never_stands_still_gets_fresh_numbers() {
 async fn a_scan_goes_on_after_a_pause() {
     let rows = bugs(0..50);
     let limited = Script::new(move |request| match request.number % 4 {
-        3 => Err(ApiError::new(FailureReason::RateLimited, "too many")),
+        3 => Err(Failure::Status(429)),
         _ => Ok(slice(&rows, request)),
     });
     let (scanned, retries) = round(&limited, 10).await;
@@ -163,7 +160,7 @@ async fn a_scan_goes_on_after_a_pause() {
     assert_eq!((snapshot.tickets, doubt, retries), (50, None, 0));
     let always = Script::new(move |request| match request.number {
         0 => Ok(slice(&bugs(0..50), request)),
-        _ => Err(ApiError::new(FailureReason::RateLimited, "too many")),
+        _ => Err(Failure::Status(429)),
     });
     round(&always, 10).await.0.expect_err("no page");
     assert_eq!(always.requests().len(), 5);
@@ -173,35 +170,21 @@ async fn a_scan_goes_on_after_a_pause() {
 async fn a_pause_that_outlasts_the_snapshot_ends_the_scan() {
     let script = Script::new(move |request| match request.number {
         0 => Ok(slice(&bugs(0..50), request)),
-        _ => Err(ApiError::paused(Duration::from_secs(3600))),
+        _ => Err(Failure::Wait(429, 3600)),
     });
     round(&script, 10).await.0.expect_err("no page");
     assert_eq!(script.requests().len(), 2);
 }
 
-/// Returns the error of a response with status 503 that asks for a pause.
-fn unavailable(seconds: u64) -> ApiError {
-    let response = http::Response::builder().status(503);
-    let response = response.header("retry-after", seconds);
-    let client = client("http://127.0.0.1:1", &Metrics::new(Duration::ZERO));
-    let key = http::HeaderValue::from_static("k");
-    let page = client.read_response(response.body(Vec::new()).unwrap(), &key);
-    page.expect_err("no page")
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_outage_that_asks_for_a_pause_is_not_reported_as_a_rate_limit() {
-    let error = unavailable(120);
-    let script = Script::new(move |request| match request.number {
-        0 => Err(error.clone()),
-        _ => Err(ApiError::paused(Duration::from_secs(120))),
-    });
+    let script = Script::new(|_| Err(Failure::Wait(503, 120)));
     let error = round(&script, 1000).await.0.expect_err("no page");
     assert_eq!(error.summary(), "server_error, HTTP 503");
     // In the middle of a scan, the pause is kept and the scan continues with pages of the same size.
-    let (error, rows) = (unavailable(120), bugs(0..2000));
+    let rows = bugs(0..2000);
     let script = Script::new(move |request| match request.number {
-        1 => Err(error.clone()),
+        1 => Err(Failure::Wait(503, 120)),
         _ => Ok(slice(&rows, request)),
     });
     let started = tokio::time::Instant::now();
@@ -214,9 +197,8 @@ async fn an_outage_that_asks_for_a_pause_is_not_reported_as_a_rate_limit() {
             .all(|request| request.limit == 1000)
     );
     // A short one is over when the client has tried for the last time: the size may be the cause.
-    let error = unavailable(1);
-    let script = Script::new(move |request| match request.limit {
-        1000 => Err(error.clone()),
+    let script = Script::new(|request| match request.limit {
+        1000 => Err(Failure::Wait(503, 1)),
         _ => Ok(slice(&bugs(0..50), request)),
     });
     round(&script, 1000).await.0.unwrap();
@@ -226,10 +208,10 @@ async fn an_outage_that_asks_for_a_pause_is_not_reported_as_a_rate_limit() {
 async fn pages_that_take_too_long_are_requested_smaller_for_a_while() {
     let rows = bugs(0..2000);
     let script = Script::new(move |request| match request.limit {
-        501.. => Err(ApiError::new(FailureReason::Connect, "connection reset")),
-        251.. => Err(ApiError::new(FailureReason::Timeout, "no answer")),
+        501.. => Err(Failure::Reset),
+        251.. => Err(Failure::Silence),
         // A pause ends the scan as little as before any other page.
-        _ if request.number == 3 => Err(ApiError::paused(Duration::from_secs(5))),
+        _ if request.number == 3 => Err(Failure::Wait(429, 5)),
         _ => Ok(slice(&rows, request)),
     });
     let mut scanner = Scanner::new(settings(1000), Counter::default());
@@ -251,7 +233,7 @@ async fn pages_that_take_too_long_are_requested_smaller_for_a_while() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_does_not_make_pages_smaller() {
     let script = Script::new(move |request| match request.number {
-        0..6 => Err(ApiError::new(FailureReason::ServerError, "down")),
+        0..6 => Err(Failure::Status(500)),
         _ => Ok(slice(&bugs(0..2000), request)),
     });
     let mut scanner = Scanner::new(settings(1000), Counter::default());

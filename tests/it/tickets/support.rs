@@ -1,14 +1,17 @@
 //! A listing that a script controls, and short ways to say what is expected of a snapshot.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orgdata_api::{ApiError, TicketPage};
+use orgdata_api::{Client, TicketPage};
 use orgdata_exporter::metrics::snapshot::Group;
 use orgdata_exporter::simulator::TicketTruth;
-use orgdata_exporter::tickets::{Doubt, PageSource, ScanError, Scanner, Settings, Snapshot};
+use orgdata_exporter::tickets::{Doubt, ScanError, Scanner, Settings, Snapshot};
 use prometheus_client::metrics::counter::Counter;
+
+use crate::support::settings::in_process;
 
 /// The service's clock in every test that does not set another.
 pub(crate) const NOON: &str = "2026-03-10T12:00:00Z";
@@ -22,17 +25,92 @@ pub(crate) struct Request {
     pub(crate) offset: u64,
 }
 
-type Answer = Box<dyn FnMut(Request) -> Result<TicketPage, ApiError> + Send>;
+/// What the service does instead of returning a page.
+#[derive(Clone, Copy)]
+pub(crate) enum Failure {
+    /// It resets the connection.
+    Reset,
+    /// It does not answer in time.
+    Silence,
+    /// It returns more than a page may hold.
+    TooLarge,
+    Status(u16),
+    /// A status with the seconds to wait.
+    Wait(u16, u64),
+}
 
-/// A page source that answers as a closure says, and remembers the requests.
+type Answer = Result<TicketPage, Failure>;
+
+/// A client of a service that answers as a closure says, and the requests that it sent.
 #[derive(Clone)]
-pub(crate) struct Script(Arc<Mutex<(Answer, Vec<Request>)>>);
+pub(crate) struct Script {
+    client: Client,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    answer: Box<dyn FnMut(Request) -> Answer + Send>,
+    requests: Vec<Request>,
+    /// The failure that the client's own next attempts meet, and their number.
+    again: Option<(Failure, u32)>,
+}
+
+impl Failure {
+    /// How often the client tries again by itself.
+    fn retries(self) -> u32 {
+        match self {
+            Self::Wait(_, 11..) => 0,
+            Self::Status(429) | Self::Wait(429, _) => 7,
+            Self::Reset | Self::Silence | Self::Status(500..) | Self::Wait(500.., _) => 3,
+            _ => 0,
+        }
+    }
+
+    async fn response(self) -> Option<http::Response<reqwest::Body>> {
+        let response = http::Response::builder();
+        let (response, length) = match self {
+            Self::Reset => return None,
+            Self::Silence => std::future::pending().await,
+            Self::TooLarge => (response, 33 << 20),
+            Self::Status(status) => (response.status(status), 0),
+            Self::Wait(status, seconds) => {
+                (response.status(status).header("retry-after", seconds), 0)
+            }
+        };
+        Some(response.body(" ".repeat(length).into()).unwrap())
+    }
+}
 
 impl Script {
-    pub(crate) fn new(
-        answer: impl FnMut(Request) -> Result<TicketPage, ApiError> + Send + 'static,
+    pub(crate) fn new(answer: impl FnMut(Request) -> Answer + Send + 'static) -> Self {
+        Self::slow(Duration::ZERO, answer)
+    }
+
+    /// A service that answers this late.
+    pub(crate) fn slow(
+        late: Duration,
+        answer: impl FnMut(Request) -> Answer + Send + 'static,
     ) -> Self {
-        Self(Arc::new(Mutex::new((Box::new(answer), Vec::new()))))
+        let state = Arc::new(Mutex::new(State {
+            answer: Box::new(answer),
+            requests: Vec::new(),
+            again: None,
+        }));
+        let shared = Arc::clone(&state);
+        let client = in_process(Duration::from_secs(30), move |request| {
+            let answer = shared.lock().unwrap().answer(request.url());
+            async move {
+                tokio::task::yield_now().await;
+                if !late.is_zero() {
+                    tokio::time::sleep(late).await;
+                }
+                match answer {
+                    Ok(page) => Some(response(&page)),
+                    Err(failure) => failure.response().await,
+                }
+            }
+        });
+        Self { client, state }
     }
 
     /// A service as the specification describes it.
@@ -41,22 +119,42 @@ impl Script {
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
-        self.0.lock().unwrap().1.clone()
+        self.state.lock().unwrap().requests.clone()
     }
 }
 
-impl PageSource for Script {
-    async fn page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        tokio::task::yield_now().await;
-        let (answer, requests) = &mut *self.0.lock().unwrap();
-        let number = requests.len();
-        requests.push(Request {
-            number,
-            limit,
-            offset,
-        });
-        answer(requests[number])
+impl Deref for Script {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
     }
+}
+
+impl State {
+    fn answer(&mut self, url: &url::Url) -> Answer {
+        if let Some((failure, left)) = self.again.take_if(|(_, left)| *left > 0) {
+            self.again = Some((failure, left - 1));
+            return Err(failure);
+        }
+        let pairs: BTreeMap<_, _> = url.query_pairs().collect();
+        let request = Request {
+            number: self.requests.len(),
+            limit: pairs["limit"].parse().unwrap(),
+            offset: pairs["offset"].parse().unwrap(),
+        };
+        self.requests.push(request);
+        let answer = (self.answer)(request);
+        let failure = answer.as_ref().err();
+        self.again = failure.map(|failure| (*failure, failure.retries()));
+        answer
+    }
+}
+
+fn response(page: &TicketPage) -> http::Response<reqwest::Body> {
+    let date = page.server_time.strftime("%a, %d %b %Y %H:%M:%S GMT");
+    let response = http::Response::builder().header("date", date.to_string());
+    response.body(page.body().to_string().into()).unwrap()
 }
 
 /// The rows of a page.

@@ -141,7 +141,7 @@ async fn failures_of_the_service_and_of_the_network_are_distinguished() {
         case(
             html("403 Forbidden"),
             "forbidden",
-            &["HTTP 403", "perhaps from a proxy"],
+            &["HTTP 403", "probably from a proxy"],
         ),
         case(
             json("200 OK", r#"{"items":[{"id":"a"#),
