@@ -433,7 +433,7 @@ mod tests {
         let body = format!(r#"{{"items":"{}"}}"#, "secret ".repeat(300_000));
         assert_eq!(
             of("application/json", &body).to_string(),
-            "the answer is not a page of this listing: items is not an array"
+            "the answer is not a page of this listing: items is a string instead of an array"
         );
     }
 

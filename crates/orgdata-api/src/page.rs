@@ -41,7 +41,7 @@ pub type AuditPage = Page;
 /// A page of the ticket listing.
 pub type TicketPage = Page;
 
-/// Why a body is not a page. The message names fields, never data.
+/// Why a body is not a page. The message names fields and types, never data.
 #[derive(Debug)]
 pub struct PageError {
     pub(super) message: String,
@@ -56,7 +56,7 @@ pub struct PageError {
 struct Raw<'a> {
     #[serde(borrow)]
     items: Bounded<&'a RawValue, MAX_ITEMS>,
-    end_cursor: Option<&'a RawValue>,
+    end_cursor: Option<String>,
     // The others are only hints for paging: one of another type counts as missing.
     start_cursor: Option<&'a RawValue>,
     has_previous: Option<&'a RawValue>,
@@ -64,6 +64,15 @@ struct Raw<'a> {
     limit: Option<&'a RawValue>,
     offset: Option<&'a RawValue>,
     total_count: Option<&'a RawValue>,
+}
+
+/// The fields that must have their type, as written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    #[serde(borrow)]
+    items: &'a RawValue,
+    end_cursor: Option<&'a RawValue>,
 }
 
 // === impl Page ===
@@ -74,24 +83,26 @@ impl Page {
     /// # Errors
     /// Returns an error if the body is not a page.
     pub fn parse(body: String, date: Option<Timestamp>) -> Result<Self, PageError> {
-        let malformed = |message: &str| PageError {
-            message: message.to_owned(),
+        let malformed = |message| PageError {
+            message,
             is_truncated: false,
         };
         // serde would read an array as the fields in their order.
-        if !body.trim_start().starts_with('{') {
-            return Err(malformed("the body is not an object"));
+        let kind = kind(&body);
+        if kind != "an object" {
+            let message = format!("the body is {kind} instead of an object");
+            return Err(malformed(message));
         }
         let mut unknown_fields = 0;
         let mut deserializer = serde_json::Deserializer::from_str(&body);
         let raw: Raw<'_> = serde_ignored::deserialize(&mut deserializer, |_| unknown_fields += 1)
             .and_then(|page| deserializer.end().map(|()| page))
             .map_err(|error| PageError {
-                message: describe(&error),
+                message: describe(&body),
                 is_truncated: error.is_eof(),
             })?;
         if raw.items.more {
-            return Err(malformed(&format!("items has more than {MAX_ITEMS} items")));
+            return Err(malformed(format!("items has more than {MAX_ITEMS} items")));
         }
         // A borrowed raw value is a slice of the body.
         let range = |item: &&RawValue| {
@@ -102,14 +113,12 @@ impl Page {
             let number: NumberText<'_> = serde_json::from_str(raw?.get()).ok()?;
             number.as_count()
         };
-        let cursor = |raw: &RawValue| serde_json::from_str::<String>(raw.get());
-        let end_cursor = raw.end_cursor.map(cursor).transpose();
-        let end_cursor = end_cursor.map_err(|_| malformed("endCursor is not a string"))?;
+        let start_cursor = raw.start_cursor.map(RawValue::get);
         Ok(Self {
             items: raw.items.items.iter().map(range).collect(),
-            start_cursor: raw.start_cursor.and_then(|raw| cursor(raw).ok()),
+            start_cursor: start_cursor.and_then(|cursor| serde_json::from_str(cursor).ok()),
             // Some services write an empty text for none, and read one as none: the first page.
-            end_cursor: end_cursor.filter(|cursor| !cursor.is_empty()),
+            end_cursor: raw.end_cursor.filter(|cursor| !cursor.is_empty()),
             limit: count(raw.limit),
             total_count: count(raw.total_count),
             server_time: date.unwrap_or_else(Timestamp::now),
@@ -151,13 +160,36 @@ impl Page {
 }
 
 /// Describes why an object could not be parsed. serde's own message may contain data.
-fn describe(error: &serde_json::Error) -> String {
-    let (line, column) = (error.line(), error.column());
-    match error.to_string() {
-        _ if !error.is_data() => format!("invalid JSON at line {line} column {column}"),
-        text if text.starts_with("missing") => "items is missing".to_owned(),
-        text if text.starts_with("duplicate") => "a field occurs twice".to_owned(),
-        _ => "items is not an array".to_owned(),
+fn describe(body: &str) -> String {
+    let written: Written<'_> = match serde_json::from_str(body) {
+        Ok(written) => written,
+        Err(error) if !error.is_data() => {
+            let (line, column) = (error.line(), error.column());
+            return format!("invalid JSON at line {line} column {column}");
+        }
+        Err(error) if error.to_string().starts_with("missing") => {
+            return "items is missing".to_owned();
+        }
+        Err(_) => return "a field occurs twice".to_owned(),
+    };
+    let cursor = written.end_cursor.map(|cursor| kind(cursor.get()));
+    match (kind(written.items.get()), cursor) {
+        ("an array", None | Some("a string")) => "a field occurs twice".to_owned(),
+        ("an array", Some(kind)) => format!("endCursor is {kind} instead of a string"),
+        (kind, _) => format!("items is {kind} instead of an array"),
+    }
+}
+
+/// Returns the kind of a JSON value with its article, for messages that must not show the value.
+fn kind(json: &str) -> &'static str {
+    match json.trim_start().as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        Some(b'-' | b'0'..=b'9') => "a number",
+        _ => "invalid JSON",
     }
 }
 
@@ -207,18 +239,30 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_field_and_no_data() {
+    fn an_error_names_the_field_and_the_type_and_no_data() {
         let long = "secret ".repeat(300_000);
         for (body, message) in [
             ("{}".to_owned(), "items is missing"),
-            (r#"{"items":null}"#.to_owned(), "items is not an array"),
-            (format!(r#"{{"items":"{long}"}}"#), "items is not an array"),
+            (
+                r#"{"items":null}"#.to_owned(),
+                "items is null instead of an array",
+            ),
+            (
+                format!(r#"{{"items":"{long}"}}"#),
+                "items is a string instead of an array",
+            ),
             (
                 format!(r#"{{"items":[],"endCursor":{{"{long}":1}}}}"#),
-                "endCursor is not a string",
+                "endCursor is an object instead of a string",
             ),
-            ("[[]]".to_owned(), "the body is not an object"),
-            (long.clone(), "the body is not an object"),
+            (
+                "[[]]".to_owned(),
+                "the body is an array instead of an object",
+            ),
+            (
+                long.clone(),
+                "the body is invalid JSON instead of an object",
+            ),
             (
                 r#"{"items":[],"items":[]}"#.to_owned(),
                 "a field occurs twice",
