@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 /// The first `MAX` items of an array.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ struct BoundedVisitor<T, const MAX: usize>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Bounded<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(BoundedVisitor(PhantomData))
+        deserializer.deserialize_any(BoundedVisitor(PhantomData))
     }
 }
 
@@ -27,6 +27,11 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for BoundedVisitor
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array")
+    }
+
+    /// serde's own error would repeat the text, many times as long where it has to be escaped.
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
+        Err(E::custom("a string instead of an array"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
@@ -61,5 +66,7 @@ mod tests {
         }
         assert!(serde_json::from_str::<Bounded<u32, 3>>("[1,2,3,4").is_err());
         assert!(serde_json::from_str::<Bounded<u32, 3>>("null").is_err());
+        let error = serde_json::from_str::<Bounded<u32, 3>>("\"data\"").expect_err("a string");
+        assert!(!error.to_string().contains("data"), "{error}");
     }
 }

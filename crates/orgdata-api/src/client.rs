@@ -249,7 +249,7 @@ impl Client {
         }
         let date = date(headers).and_then(|date| Timestamp::try_from(date).ok());
         if status.is_redirection() {
-            // Redirects are followed on the same host only, so the address that was requested is as good a base.
+            // A relative target is shown as if no redirect had been followed before it.
             let base = self.0.settings.base_url.join(endpoint.path());
             let target = header(headers, LOCATION).and_then(|target| base.join(target).ok());
             let location = location(target.as_ref().map_or("", Url::as_str), &secrets);
