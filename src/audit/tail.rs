@@ -17,7 +17,7 @@ use super::ranges::{Cause, Page, Ranges, Request, Row, Step, Task};
 use crate::health::Health;
 use crate::ledger::{
     Commit, Disposition, EventIds, Gap, LedgerError, LedgerHandle, LedgerState, NewEntry,
-    OtherOrganization, RangeKind, SharedText, TailState, label_value,
+    OtherOrganization, Range, RangeKind, SharedText, TailState, label_value,
 };
 use crate::metrics::{Loop, Metrics};
 use crate::util::changes::TraceContext;
@@ -463,9 +463,10 @@ impl Tail {
         } else {
             util::now().checked_sub(MAX_HOLD).unwrap_or(Timestamp::MIN)
         };
-        let mut next = self.ranges.clone();
-        next.release(before);
-        if next.state != self.ranges.state {
+        let is_due = |range: &Range| !range.released && range.opened_at <= before;
+        if self.state().ranges.iter().any(is_due) {
+            let mut next = self.ranges.clone();
+            next.release(before);
             self.save(next, Commit::new(util::now())).await?;
             tracing::warn!(
                 "a range of the audit logs is still open; its records are sent out of order"

@@ -68,7 +68,7 @@ pub struct NewEntry {
 }
 
 /// A part of a text, such as an entry of a page, without a copy of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SharedText {
     whole: Arc<String>,
     part: Range<usize>,

@@ -42,13 +42,6 @@ pub(crate) fn in_process<F>(
 where
     F: Future<Output = Option<http::Response<reqwest::Body>>> + Send + 'static,
 {
-    // To make one takes longer than most tests.
-    static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .ok();
-        reqwest::Client::new()
-    });
     let transport = Transport(Arc::new(move |request| {
         let answer = answer(request);
         Box::pin(async { answer.await.map(reqwest::Response::from) })
@@ -58,7 +51,18 @@ where
         ..api("http://127.0.0.1:1")
     };
     let metrics = Metrics::new(Duration::ZERO).api;
-    Client::with(HTTP.clone(), Some(transport), settings, metrics)
+    Client::with(http(), Some(transport), settings, metrics)
+}
+
+/// What a client needs that is answered in this process: one for all, because to make it takes longer than most tests.
+pub(crate) fn http() -> reqwest::Client {
+    static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        reqwest::Client::new()
+    });
+    HTTP.clone()
 }
 
 /// A client whose requests a simulator answers in this process.

@@ -21,9 +21,10 @@ use crate::cli::{Flags, Settings};
 use crate::health::Health;
 use crate::ledger::LedgerHandle;
 use crate::metrics::Metrics;
+use crate::support::settings::http;
 use crate::util;
 
-/// The time that the exporter may take to stop in addition to the grace period: the last settlement, and calls under way.
+/// The time that the exporter may take to stop in addition to the grace period, for calls under way.
 const STOP: Duration = Duration::from_secs(2);
 
 /// The time after which an exporter that lost its file is asked to stop. It may have had nothing to write.
@@ -203,13 +204,8 @@ fn is_fenced(failure: &Failure) -> bool {
 
 /// A client of the world's service. To make a client of HTTP takes longer than many histories.
 fn client(settings: api::Settings, metrics: &Metrics, world: &Arc<World>) -> Client {
-    static HTTP: OnceLock<reqwest::Client> = OnceLock::new();
-    let http = HTTP.get_or_init(|| {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        reqwest::Client::new()
-    });
     let transport = Some(transport(world));
-    Client::with(http.clone(), transport, settings, metrics.api.clone())
+    Client::with(http(), transport, settings, metrics.api.clone())
 }
 
 fn settings(plan: &Plan, path: &Path) -> Settings {
