@@ -10,15 +10,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::Tail;
 use crate::cli::Settings;
 use crate::ledger::{LedgerError, LedgerHandle, LedgerState, Status};
 use crate::metrics::certificates::Certificate;
 use crate::metrics::{Loop, Metrics};
 use crate::otlp::{self, Export, Relay, Sender};
+use crate::tail::Tail;
 use crate::tickets;
 use crate::util;
-use crate::util::changes::{Changes, Total};
 use crate::web::{self, Bound, Health, WebState};
 pub use failure::Failure;
 
@@ -170,13 +169,13 @@ impl<S: Export + 'static> Parts<S> {
             sender,
         } = self;
         let shown = ledger.status();
-        show_status(&metrics, 0, &shown);
+        show_status(&metrics, &shown);
         metrics.state.max_size_bytes.set(settings.ledger.max_size);
         metrics.state.created(state.created_at);
 
         // It goes on while the relay sends its last records.
         let mut follower = JoinSet::new();
-        follower.spawn(follow_status(metrics.clone(), ledger.watch(), shown.gaps));
+        follower.spawn(follow_status(metrics.clone(), ledger.watch()));
 
         // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
@@ -223,9 +222,10 @@ impl<S: Export + 'static> Parts<S> {
             () = ledger.fenced() => {
                 outcome = Err(Failure::new(3, LedgerError::Fenced.to_string()));
             }
-            () = ledger.damaged() => {
-                tracing::error!("the state file is damaged; the exporter starts again with a new one");
-                outcome = Ok(true);
+            damage = ledger.damaged() => {
+                outcome = Err(Failure::at_run_time(format!(
+                    "the state file is damaged: {damage}; the next start sets it aside and begins a new one"
+                )));
             }
             _ = readers.join_next(), if !readers.is_empty() => {
                 outcome = Err(Failure::internal("a loop that reads"));
@@ -239,10 +239,8 @@ impl<S: Export + 'static> Parts<S> {
             // The relay keeps to its own time limit; a bug in it must not keep the process.
             let _ = tokio::time::timeout(settings.shutdown_grace * 2, relay).await;
         }
-        match outcome {
-            Ok(true) => ledger.set_aside().await?,
-            Ok(false) => tracing::info!(unsent = ledger.backlog(), "stopped"),
-            Err(_) => {}
+        if outcome.is_ok() {
+            tracing::info!(unsent = ledger.backlog(), "stopped");
         }
         outcome
     }
@@ -274,16 +272,15 @@ async fn replay_dead_letters(ledger: &LedgerHandle) -> std::convert::Infallible 
 }
 
 /// Shows each change of the state file in the metrics, until the file is closed.
-async fn follow_status(metrics: Metrics, mut status: watch::Receiver<Status>, mut gaps: u64) {
+async fn follow_status(metrics: Metrics, mut status: watch::Receiver<Status>) {
     while status.changed().await.is_ok() {
         let now = status.borrow_and_update().clone();
-        show_status(&metrics, gaps, &now);
-        gaps = now.gaps;
+        show_status(&metrics, &now);
     }
 }
 
-/// Shows the state of the file in the metrics. `gaps` is the number of its gaps that are shown already.
-fn show_status(metrics: &Metrics, gaps: u64, now: &Status) {
+/// Shows the state of the file in the metrics.
+fn show_status(metrics: &Metrics, now: &Status) {
     let (state, otlp) = (&metrics.state, &metrics.otlp);
     for (counter, count) in [
         (&state.commits, now.commits),
@@ -297,13 +294,6 @@ fn show_status(metrics: &Metrics, gaps: u64, now: &Status) {
     state.size_bytes.set(now.size_bytes);
     otlp.dead_letters.set(now.dead_letters);
     otlp.backlog(now.backlog, now.oldest);
-    // The audit loop counts other gaps.
-    if now.gaps > gaps {
-        metrics.audit.publish(Changes {
-            totals: vec![(Total::Gaps, now.gaps - gaps)],
-            ..Changes::default()
-        });
-    }
     if let Some((id, name)) = &now.organization {
         let name = name.as_deref().unwrap_or_default();
         metrics.audit.organization(id.as_str(), name);

@@ -9,8 +9,8 @@ use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser a
 use clap::{Arg, ArgAction, Args, ValueEnum};
 
 use super::values;
-use crate::audit::Start;
 use crate::otlp;
+use crate::tail::Start;
 use crate::telemetry::LogFormat;
 use crate::util::between;
 use crate::web::{ListenAddress, telemetry_path};

@@ -11,7 +11,7 @@ use secrecy::SecretString;
 use super::flags::{ActorLabelMode, Flags};
 use super::values;
 use crate::ledger::{self, ActorLabel};
-use crate::{audit, otlp, tickets, web};
+use crate::{otlp, tail, tickets, web};
 
 /// The maximum number of dead letters that are kept.
 const MAX_DEAD_LETTERS: u32 = 10_000;
@@ -25,7 +25,7 @@ pub struct Settings {
     /// The API client.
     pub api: orgdata_api::Settings,
     /// The audit tail; `None` if it is off.
-    pub audit: Option<audit::Settings>,
+    pub audit: Option<tail::Settings>,
     /// The ticket scan; `None` if it is off.
     pub tickets: Option<tickets::Settings>,
     /// The state file.
@@ -55,7 +55,7 @@ impl Settings {
         let key = key(flags, env)?;
         let filters = filters(flags)?;
         let otlp = otlp::Settings::from_env(&flags.otlp, env)?;
-        let audit = flags.audit.enabled.then_some(audit::Settings {
+        let audit = flags.audit.enabled.then_some(tail::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
             reread_interval: flags.audit.reread_interval,

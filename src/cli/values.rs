@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use orgdata_api::parse_time;
 
-use crate::audit::Start;
+use crate::tail::Start;
 use crate::util::refuse_months;
 
 /// The smallest limit of the state file, in bytes.
@@ -107,14 +107,16 @@ mod tests {
     fn the_four_forms_of_a_start_are_read() {
         let now = "2026-03-01T12:00:00Z".parse().expect("a time");
         for (text, floor) in [
-            ("now", Some("2026-03-01T12:00:00Z")),
-            ("oldest", None),
-            ("1h 30m", Some("2026-03-01T10:30:00Z")),
-            ("2026-01-31T00:00:00+01:00", Some("2026-01-30T23:00:00Z")),
+            ("now", "2026-03-01T12:00:00Z".parse().expect("a time")),
+            ("oldest", jiff::Timestamp::MIN),
+            ("1h 30m", "2026-03-01T10:30:00Z".parse().expect("a time")),
+            (
+                "2026-01-31T00:00:00+01:00",
+                "2026-01-30T23:00:00Z".parse().expect("a time"),
+            ),
         ] {
-            let floor_of = |start: Start| start.floor(now).map(|at| at.to_string());
-            let found = start(text).map(floor_of);
-            assert_eq!(found, Ok(floor.map(str::to_owned)), "{text}");
+            let found = start(text).map(|start| start.from(now));
+            assert_eq!(found, Ok(floor), "{text}");
         }
     }
 

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 
-use super::commit::Ledger;
 use super::open::{OpenError, open_beside};
-use super::outbox::{self, PageWriter};
+use super::outbox::PageWriter;
+use super::page::Ledger;
 use super::types::RecordKind;
 use super::{LedgerError, micros, timestamp};
 use crate::util::{self, labels};
@@ -230,7 +230,7 @@ impl Ledger {
         }
     }
 
-    /// Moves queued letters to the end of the outbox.
+    /// Moves queued letters to the outbox.
     pub(super) fn replay_queued(&mut self) -> Result<u64, LedgerError> {
         // Changes only if another connection has written.
         let version: i64 = self
@@ -266,7 +266,8 @@ impl Ledger {
         Ok(replayed)
     }
 
-    fn move_queued(&self) -> Result<usize, LedgerError> {
+    fn move_queued(&mut self) -> Result<usize, LedgerError> {
+        let mut next_page = self.next_page;
         let transaction = self.begin()?;
         let mut letters: Vec<(i64, i64, String)> = Vec::new();
         let (mut last, mut bytes) = (None, 0);
@@ -294,9 +295,11 @@ impl Ledger {
             for (_, kind, json) in page {
                 writer.push(RecordKind::from_code(*kind), json, arrived_at);
             }
-            writer.write(&transaction, outbox::end(&transaction)?)?;
+            writer.write(&transaction, next_page, 0)?;
+            next_page += 1;
         }
         transaction.commit()?;
+        self.next_page = next_page;
         Ok(letters.len())
     }
 }

@@ -8,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
 use super::*;
+use crate::ledger::TraceContext;
 use crate::metrics::Metrics;
 use crate::metrics::audit::Total;
 use crate::support::settings::alone;
 use crate::telemetry::captured::Captured;
-use crate::util::changes::TraceContext;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 pub(super) const MIB: u64 = 1 << 20;

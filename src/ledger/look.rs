@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::open::{OpenError, check_application, damage, is_marked, with_suffix};
+use super::open::{OpenError, check_application, damage, is_marked, marked_damage, with_suffix};
 use super::{BUSY, TailState, schema};
 
 /// The maximum time for which a file is checked for damage: `check` waits a few seconds for all of it.
@@ -41,9 +41,7 @@ pub struct Summary {
     pub organization: Option<String>,
     /// It took the place of a damaged file, which had counters of its own.
     pub recreated: bool,
-    /// The exporter will migrate it when it opens it.
-    pub older: bool,
-    /// The tail's state; that of a new file if this one is older.
+    /// The tail's state.
     pub tail: TailState,
     /// Log records that wait for the collector.
     pub waiting: u64,
@@ -64,6 +62,7 @@ impl Look {
         let held = is_held(path);
         let unreadable = |error: std::io::Error| OpenError::unwritable(path, &error);
         let content = match std::fs::metadata(path) {
+            Ok(_) if let Some(why) = marked_damage(path) => Content::Damaged(why),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::Nothing,
             Err(error) => return Err(unreadable(error)),
             Ok(metadata) if !metadata.is_file() => {
@@ -111,27 +110,18 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
     if schema::is_empty(&connection).map_err(sqlite)? {
         return Ok(Content::Nothing);
     }
-    let older = check_application(&connection, path)? < schema::VERSION;
+    check_application(&connection, path)?;
     if !held {
         schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
     }
-    let (tail, recreated) = match older {
-        true => (TailState::default(), "FALSE"),
-        false => (
-            schema::read_tail(&connection).map_err(sqlite)?,
-            "recreated_at IS NOT NULL",
-        ),
-    };
-    let sql = format!(
-        "SELECT base_url, organization, {recreated}, (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox),
-                (SELECT count(*) FROM dead_letters) FROM state"
-    );
-    let summary = connection.query_row(&sql, [], |row| {
+    let tail = schema::read_tail(&connection).map_err(sqlite)?;
+    let sql = "SELECT base_url, organization, recreated_at IS NOT NULL,
+                (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox), (SELECT count(*) FROM dead_letters) FROM state";
+    let summary = connection.query_row(sql, [], |row| {
         Ok(Summary {
             base_url: row.get(0)?,
             organization: row.get(1)?,
             recreated: row.get(2)?,
-            older,
             tail,
             waiting: row.get::<_, i64>(3)?.unsigned_abs(),
             dead_letters: row.get::<_, i64>(4)?.unsigned_abs(),

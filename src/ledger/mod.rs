@@ -4,14 +4,15 @@
 //! Counters are published only after the commit that holds them. After any crash the file holds an earlier
 //! consistent state, and the API replays the rest.
 
-mod commit;
+mod actors;
+mod changes;
 mod dead_letters;
 mod look;
 mod open;
 mod outbox;
+mod page;
 mod prune;
 mod schema;
-mod series;
 mod size;
 mod tail_state;
 mod types;
@@ -24,26 +25,26 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, SetOnce, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use commit::LedgerState;
+pub use actors::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
+pub use changes::{Changes, EventLabels, Total, TraceContext};
 pub use dead_letters::{DeadLetter, DeadLetters, DeadReason, StoredLetter};
 pub use look::{Content, Look, Summary};
 pub use open::OpenError;
 pub use outbox::{Encode, OutboxPosition, OutboxRecord, RawRecord, Settled};
-pub use series::{ActorLabel, MAX_ACTIVITY_TYPES, MAX_LABEL, NO_ACTOR, OTHER_ACTORS, UNKNOWN_TYPE};
-pub use tail_state::{FirstSync, Range, RangeKind, STRIDE, TailState};
+pub use page::LedgerState;
+pub use tail_state::{FirstPass, History, OpenSweep, TailState};
 pub use types::{
     ActorRef, Commit, Disposition, EventId, Gap, GapReason, NewEntry, NewEvent, OtherOrganization,
-    RecordKind, SharedText,
+    RecordKind, SharedText, Standing,
 };
 
+pub(crate) use actors::{label_value, type_label};
 #[cfg(any(test, fuzzing))]
-pub(crate) use outbox::{decompress, split, split_json};
-pub(crate) use series::{label_value, type_label};
+pub(crate) use outbox::{decompress, split};
 pub(crate) use types::EventIds;
 
-use crate::util::changes::Changes;
 use crate::util::{blocking, lock, sanitize};
-use commit::Ledger;
+use page::{Known, Ledger};
 use size::Size;
 
 /// How long to wait for a lock that another program holds on the file.
@@ -96,8 +97,6 @@ pub struct Status {
     pub backlog: u64,
     /// When the oldest of them arrived.
     pub oldest: Option<Timestamp>,
-    /// Gaps in place of damaged pages.
-    pub gaps: u64,
     /// Dead letters in the file.
     pub dead_letters: u64,
     /// Records that became dead letters.
@@ -119,11 +118,12 @@ pub struct LedgerHandle {
 #[derive(Debug)]
 struct Inner {
     ledger: Mutex<Ledger>,
-    known: Arc<RwLock<EventIds>>,
+    known: Arc<RwLock<Known>>,
     status: watch::Receiver<Status>,
     size: Arc<Size>,
     outbox_grew: Notify,
     instance_id: String,
+    path: Option<PathBuf>,
     /// What SQLite reported when it found the file damaged.
     damage: SetOnce<String>,
     fenced: CancellationToken,
@@ -197,6 +197,7 @@ impl LedgerHandle {
             known: ledger.known.clone(),
             status: ledger.status.subscribe(),
             size: ledger.size.clone(),
+            path: ledger.settings.path.clone(),
             ledger: Mutex::new(ledger),
             outbox_grew: Notify::new(),
             instance_id: state.instance_id.clone(),
@@ -217,14 +218,24 @@ impl LedgerHandle {
         Ok(changes)
     }
 
-    /// Reports which of these entries the ledger holds.
-    pub fn holds(&self, ids: impl IntoIterator<Item = EventId>) -> Vec<bool> {
+    /// Returns what the ledger knows of these entries while the sweep of this number is the current one.
+    pub fn standing(&self, ids: impl IntoIterator<Item = EventId>, sweep: i64) -> Vec<Standing> {
         let known = self
             .inner
             .known
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        ids.into_iter().map(|id| known.contains(&id)).collect()
+        ids.into_iter()
+            .map(|id| known.standing(id, sweep))
+            .collect()
+    }
+
+    /// Reads the tail's state and the newest time of a pruned id again.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn tail_state(&self) -> Result<(TailState, Option<Timestamp>), LedgerError> {
+        self.call(|ledger| ledger.tail_state()).await
     }
 
     /// Reports whether one more page might not fit below `--state.max-size`, although free pages at the end of the file were cut off.
@@ -242,26 +253,15 @@ impl LedgerHandle {
         self.inner.size.page()
     }
 
-    /// Completes when the file was found damaged, which ends with [`set_aside`](Self::set_aside).
-    pub async fn damaged(&self) {
-        self.inner.damage.wait().await;
+    /// Completes when the file was found damaged, and returns how: this process must end. The next [`open`](Self::open) sets the file
+    /// aside.
+    pub async fn damaged(&self) -> String {
+        self.inner.damage.wait().await.clone()
     }
 
     /// Completes when another process has opened the file: this one must stop.
     pub async fn fenced(&self) {
         self.inner.fenced.cancelled().await;
-    }
-
-    /// Closes a damaged file and sets it aside. The next [`open`](Self::open) creates a new one, which says so.
-    ///
-    /// # Errors
-    /// If the file cannot be renamed.
-    pub async fn set_aside(&self) -> Result<(), OpenError> {
-        let this = self.clone();
-        let why = self.inner.damage.get().cloned().unwrap_or_default();
-        blocking(move || this.lock().set_aside(&why))
-            .await
-            .unwrap_or(Ok(()))
     }
 
     /// Reads the oldest records that may be sent, after the first `skip` ones: at most `max_records` and `max_bytes`, but at
@@ -339,6 +339,9 @@ impl LedgerHandle {
             .unwrap_or_else(|error| Err(LedgerError::Other(format!("internal error: {error}"))));
         match &result {
             Err(LedgerError::Damaged(damage)) => {
+                if let Some(path) = &self.inner.path {
+                    open::mark_damaged(path, damage);
+                }
                 // The first message stays.
                 let _ = self.inner.damage.set(damage.clone());
             }
@@ -388,18 +391,12 @@ fn unpack_ids(bytes: &[u8]) -> Vec<EventId> {
     ids.map(|id| EventId(u64::from_le_bytes(*id))).collect()
 }
 
-/// Reads a text that was compressed with its size in front.
-fn unpack_text(block: &[u8]) -> Result<String, String> {
-    String::from_utf8(outbox::decompress(block)?).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
+#[cfg(any())]
+mod actors_tests;
+#[cfg(test)]
+#[cfg(any())]
 mod ledger_tests;
 #[cfg(test)]
-mod migration_tests;
-#[cfg(test)]
+#[cfg(any())]
 mod outbox_tests;
-#[cfg(test)]
-mod series_tests;
-#[cfg(test)]
-mod upgrade_tests;

@@ -137,7 +137,6 @@ pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, Op
     check_application(&connection, path)?;
     schema::configure(&connection).map_err(sqlite)?;
     schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
-    schema::migrate(&connection).map_err(sqlite)?;
     Ok(connection)
 }
 
@@ -175,18 +174,12 @@ pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
             Ok(connection)
         })
         .map_err(|error| OpenError::sqlite(path, error))?;
-    let version = check_application(&connection, path)?;
-    if version < schema::VERSION {
-        return Err(OpenError::Unusable(format!(
-            "state file {} was last written by an older version (schema {version}); start this version of the exporter with it first",
-            path.display()
-        )));
-    }
+    check_application(&connection, path)?;
     Ok(connection)
 }
 
-/// Checks that a file is one of this program's, in a schema that it can read. Returns the schema version.
-pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
+/// Checks that a file is one of this program's, in its schema.
+pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let sqlite = |error| OpenError::sqlite(path, error);
     let application: i64 = connection
         .pragma_query_value(None, "application_id", |row| row.get(0))
@@ -194,21 +187,24 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
     if application != schema::APPLICATION_ID {
         return Err(OpenError::foreign(path));
     }
-    let (version, oldest_reader): (i64, i64) = connection
-        .query_row(
-            "SELECT schema_version, oldest_reader FROM state",
-            [],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )
+    let version: i64 = connection
+        .query_row("SELECT schema_version FROM state", [], |row| row.get(0))
         .map_err(sqlite)?;
-    if oldest_reader > schema::VERSION {
+    if version != schema::VERSION {
         return Err(OpenError::Unusable(format!(
-            "state file {} was written by a newer version (schema {version}); run that version, or set --state.path to another file",
-            path.display()
+            "state file {} was written by another version of this program (schema {version}, not {}); run that version, or set --state.path to another file",
+            path.display(),
+            schema::VERSION
         )));
     }
-    Ok(version)
+    Ok(())
 }
+
+/// What is added to the file's name for the note that it was found damaged, and before the time for a copy that was set aside.
+const DAMAGED: &str = ".damaged";
+
+/// The number of damaged files that are kept.
+const KEPT: usize = 3;
 
 /// What the lock file contains once the state file was created.
 const USED: &[u8] = b"The state file beside this one was in use.\n";
@@ -280,6 +276,22 @@ pub(super) fn damage(path: &Path, error: OpenError) -> Result<rusqlite::Error, O
     }
 }
 
+/// Notes that a running process has found the file damaged, for the next start.
+pub(super) fn mark_damaged(path: &Path, why: &str) {
+    let mark = with_suffix(path, DAMAGED);
+    if let Err(error) = private()
+        .open(&mark)
+        .and_then(|_| std::fs::write(&mark, why))
+    {
+        tracing::error!(file = %mark.display(), %error, "cannot note that the state file is damaged");
+    }
+}
+
+/// Returns why a process found the file damaged while it ran.
+pub(super) fn marked_damage(path: &Path) -> Option<String> {
+    std::fs::read_to_string(with_suffix(path, DAMAGED)).ok()
+}
+
 /// Sets a damaged file aside, and leaves an empty one. No connection to the file may be open.
 pub(super) fn set_aside(path: &Path, error: &dyn std::fmt::Display) -> Result<(), OpenError> {
     let aside = replace(path).map_err(|error| OpenError::io(path, &error))?;
@@ -296,7 +308,7 @@ fn replace(path: &Path) -> io::Result<PathBuf> {
     // The disk may have been full when the process started.
     mark(path)?;
     let now = Timestamp::now().as_microsecond();
-    let aside = with_suffix(path, &format!(".damaged-{now}"));
+    let aside = with_suffix(path, &format!("{DAMAGED}-{now}"));
     // First, because there may be no room for it.
     let empty = with_suffix(path, ".new");
     private().open(&empty)?;
@@ -309,7 +321,42 @@ fn replace(path: &Path) -> io::Result<PathBuf> {
             _ => {}
         }
     }
+    // Without the note, the new file would be set aside too.
+    if marked_damage(path).is_some() {
+        std::fs::remove_file(with_suffix(path, DAMAGED))?;
+    }
+    forget_old(path);
     Ok(aside)
+}
+
+/// Deletes all but the newest damaged files.
+fn forget_old(path: &Path) {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return;
+    };
+    let prefix = format!("{}{DAMAGED}-", name.to_string_lossy());
+    let files = std::fs::read_dir(if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    });
+    let names = files
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|file| file.file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    let mut copies: Vec<String> = names
+        .filter(|name| {
+            name.starts_with(&prefix) && !name.ends_with("-wal") && !name.ends_with("-shm")
+        })
+        .collect();
+    copies.sort_unstable();
+    for copy in copies.iter().rev().skip(KEPT) {
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(directory.join(format!("{copy}{suffix}")));
+        }
+    }
 }
 
 /// Reports whether a file could not be made as large as it has to be, or not be mapped into memory.

@@ -1,27 +1,30 @@
 //! The outbox: encoded log records that wait for the collector.
 //!
-//! A row holds the records of one page as an lz4 block. Rows are sent in ascending order of their places; a row is
-//! deleted when all of its records are delivered or rejected, and otherwise remembers how many were. While a range is
-//! open, rows above its lowest place wait, so that records leave in order of creation.
+//! A row holds the records of one page as an lz4 block. Rows are sent in the order of their oldest creation time; a row is deleted when
+//! all of its records are delivered or rejected, and otherwise remembers how many were. The records of an open sweep and of an incomplete
+//! history wait, for at most ten minutes or until the file is full, so that records leave in order of creation.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::commit::{Ledger, add_totals};
+use super::changes::TraceContext;
 use super::dead_letters::{DeadLetter, DeadReason};
-use super::types::{Gap, GapReason, RecordKind};
+use super::page::Ledger;
+use super::types::RecordKind;
 use super::{LedgerError, Settings, micros, timestamp};
 use crate::util;
-use crate::util::changes::{Total, TraceContext};
 
 /// lz4 compresses no better than this.
 const MAX_RATIO: usize = 255;
 
-/// The form of rows whose records are encoded.
-const ENCODED: i64 = 3;
+/// The sweep of records that wait until the history is complete.
+pub(super) const HISTORY: i64 = -1;
+
+/// Records wait this long for an open sweep or an incomplete history.
+const MAX_HOLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// Turns JSON into log records.
 pub trait Encode: Send + Sync {
@@ -42,7 +45,7 @@ pub struct RawRecord<'a> {
     pub kind: RecordKind,
     /// The entry as the service wrote it, or the JSON of a gap.
     pub json: &'a str,
-    /// When the entry was created. One without a readable time is as old as the one above it, if that is still known.
+    /// When the entry was created; when its page arrived if it has no readable time.
     pub created_at: Timestamp,
     /// When its page arrived.
     pub arrived_at: Timestamp,
@@ -88,13 +91,7 @@ pub(super) struct PageWriter {
     trace: Option<TraceContext>,
     bytes: Vec<u8>,
     records: u32,
-}
-
-/// A page that cannot be read.
-struct DamagedPage {
-    page: i64,
-    arrived_at: Timestamp,
-    error: String,
+    oldest: Option<Timestamp>,
 }
 
 // === impl PageWriter ===
@@ -111,6 +108,7 @@ impl PageWriter {
             trace,
             bytes: Vec::new(),
             records: 0,
+            oldest: None,
         }
     }
 
@@ -129,19 +127,31 @@ impl PageWriter {
         };
         self.encoder.encode(&record, &mut self.bytes);
         self.records += 1;
+        self.oldest = Some(
+            self.oldest
+                .map_or(created_at, |oldest| oldest.min(created_at)),
+        );
     }
 
     pub(super) fn records(&self) -> u32 {
         self.records
     }
 
-    pub(super) fn write(&self, transaction: &Transaction<'_>, place: i64) -> rusqlite::Result<()> {
+    /// Writes the row with this number, whose records wait for a sweep or for [`HISTORY`].
+    pub(super) fn write(
+        &self,
+        transaction: &Transaction<'_>,
+        page: i64,
+        sweep: i64,
+    ) -> rusqlite::Result<()> {
         transaction
             .prepare_cached(
-                "INSERT INTO outbox (page, arrived, records, block) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO outbox (page, oldest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?
             .execute(params![
-                place,
+                page,
+                micros(self.oldest.unwrap_or(self.arrived_at)),
+                sweep,
                 micros(self.arrived_at),
                 self.records,
                 lz4_flex::compress_prepend_size(&self.bytes)
@@ -156,32 +166,35 @@ impl Ledger {
     /// Reads the oldest records that may be sent, without the first `skip`.
     pub(super) fn batch(
         &mut self,
-        skip: usize,
+        mut skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
         self.check_fence()?;
-        loop {
-            match self.read_batch(skip, max_records, max_bytes)? {
-                Ok(records) => return Ok(records),
-                Err(damaged) => self.replace_by_gap(&damaged)?,
-            }
-        }
-    }
-
-    fn read_batch(
-        &mut self,
-        mut skip: usize,
-        max_records: usize,
-        max_bytes: usize,
-    ) -> rusqlite::Result<Result<Vec<OutboxRecord>, DamagedPage>> {
+        let hold = self.hold;
+        let is_full = self.size.is_full(&self.status.borrow());
+        let is_over = |since: Option<Timestamp>| {
+            since.is_none_or(|since| is_full || util::now().duration_since(since) >= MAX_HOLD)
+        };
+        // Of the sweeps, those before this one may be sent.
+        let sweep = if is_over(hold.sweep_since) {
+            i64::MAX
+        } else {
+            hold.sweep
+        };
+        let least = if is_over(hold.history_since) {
+            HISTORY
+        } else {
+            0
+        };
         let (mut records, mut bytes) = (Vec::new(), 0);
         let mut cached = self.open_page.take();
         // Without the blocks, so that those of skipped pages are not read.
         let mut pages = self.connection.prepare_cached(
-            "SELECT page, arrived, acknowledged, records FROM outbox WHERE page <= ?1 ORDER BY page",
+            "SELECT page, arrived, acknowledged, records FROM outbox
+             WHERE sweep < ?1 AND sweep >= ?2 ORDER BY oldest, page",
         )?;
-        let mut rows = pages.query([self.held_above.unwrap_or(i64::MAX)])?;
+        let mut rows = pages.query([sweep, least])?;
         while let Some(row) = rows.next()? {
             let (page, arrived_at): (i64, _) = (row.get(0)?, timestamp(row.get(1)?));
             let (acknowledged, end): (u32, u32) = (row.get(2)?, row.get(3)?);
@@ -198,17 +211,13 @@ impl Ledger {
             }
             let open = match cached.take().filter(|(cached, _)| *cached == page) {
                 Some((_, open)) => open,
-                None => match self.open_page(page)? {
-                    Ok(open) => open,
-                    Err(_) if !records.is_empty() => break,
-                    Err(damaged) => return Ok(Err(damaged)),
-                },
+                None => self.open_page(page)?.unwrap_or_default(),
             };
             for (index, record) in (0..end).zip(&open).skip(first) {
                 let full = records.len() >= max_records || bytes + record.len() > max_bytes;
                 if full && !records.is_empty() {
                     self.open_page = Some((page, open));
-                    return Ok(Ok(records));
+                    return Ok(records);
                 }
                 bytes += record.len();
                 records.push(OutboxRecord {
@@ -218,7 +227,7 @@ impl Ledger {
                 });
             }
         }
-        Ok(Ok(records))
+        Ok(records)
     }
 
     /// Takes out a record that left before its turn: its page is written again.
@@ -228,7 +237,7 @@ impl Ledger {
         witness: &OutboxRecord,
     ) -> Result<(), LedgerError> {
         let page = witness.position.page;
-        let Some(Ok(mut open)) = self.open_page(page).optional()? else {
+        let Some(mut open) = self.open_page(page)? else {
             return Ok(());
         };
         // The record is named by its bytes, so that this can be repeated.
@@ -239,88 +248,33 @@ impl Ledger {
         open.remove(index);
         let block = lz4_flex::compress_prepend_size(&open.concat());
         transaction
-            .prepare_cached(
-                "UPDATE outbox SET records = records - 1, form = ?2, trace = NULL, block = ?3 WHERE page = ?1",
-            )?
-            .execute(params![page, ENCODED, block])?;
+            .prepare_cached("UPDATE outbox SET records = records - 1, block = ?2 WHERE page = ?1")?
+            .execute(params![page, block])?;
         transaction
             .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= acknowledged")?
             .execute([page])?;
         Ok(())
     }
 
-    /// Decompresses the records of a page; those of an older form are encoded.
-    fn open_page(&self, page: i64) -> rusqlite::Result<Result<Vec<Bytes>, DamagedPage>> {
-        let mut found = self.connection.prepare_cached(
-            "SELECT arrived, records, form, trace, block FROM outbox WHERE page = ?1",
-        )?;
-        found.query_row([page], |row| {
-            let arrived_at = timestamp(row.get(0)?);
-            let (count, form): (u32, i64) = (row.get(1)?, row.get(2)?);
-            let trace: Option<Vec<u8>> = row.get(3)?;
-            let encode = |kind, json: &str| {
-                let mut out = Vec::new();
-                let record = RawRecord {
-                    kind,
-                    json,
-                    created_at: arrived_at,
-                    arrived_at,
-                    trace: trace.as_deref().and_then(trace_context),
-                };
-                self.settings.encoder.encode(&record, &mut out);
-                out.into()
-            };
-            let records = decompress(row.get_ref(4)?.as_blob()?).and_then(|bytes| {
-                let records = match form {
-                    ENCODED => split(bytes.into()),
-                    _ => split_json(&bytes, encode),
-                };
-                let mut records = records
-                    .filter(|records| records.len() >= count as usize)
-                    .ok_or("a record ends early")?;
-                records.truncate(count as usize);
-                Ok(records)
-            });
-            Ok(records.map_err(|error| DamagedPage {
-                page,
-                arrived_at,
-                error,
-            }))
-        })
-    }
-
-    /// The records of a damaged page are lost; a gap at the end of the outbox takes their place.
-    fn replace_by_gap(&mut self, damaged: &DamagedPage) -> Result<(), LedgerError> {
-        let transaction = self.begin()?;
-        let lost: i64 = transaction
-            .prepare_cached("DELETE FROM outbox WHERE page = ?1 RETURNING records - acknowledged")?
-            .query_row([damaged.page], |row| row.get(0))?;
-        let gap = Gap {
-            reason: GapReason::DamagedPage,
-            from: None,
-            to: None,
-            message: format!(
-                "{lost} log records that arrived at {} are lost, because the state file is damaged: {}",
-                damaged.arrived_at, damaged.error
-            ),
+    /// Decompresses the records of a page; `None` if it is gone.
+    fn open_page(&self, page: i64) -> Result<Option<Vec<Bytes>>, LedgerError> {
+        let mut found = self
+            .connection
+            .prepare_cached("SELECT records, block FROM outbox WHERE page = ?1")?;
+        let read =
+            |row: &rusqlite::Row<'_>| Ok((row.get(0)?, decompress(row.get_ref(1)?.as_blob()?)));
+        let Some((count, bytes)) = found.query_row([page], read).optional()? else {
+            return Ok(None);
         };
-        let now = util::now();
-        let mut page = PageWriter::new(&self.settings, now, None);
-        page.push(RecordKind::Gap, &gap.to_json(now), now);
-        page.write(&transaction, end(&transaction)?)?;
-        add_totals(&transaction, &[(Total::Gaps, 1)])?;
-        transaction.commit()?;
-        tracing::error!(
-            reason = gap.reason.as_str(),
-            "gap in the log records: {}; their events are counted",
-            gap.message
-        );
-        self.update_status(|status| {
-            status.commits += 1;
-            status.gaps += 1;
-            status.backlog = status.backlog.saturating_add_signed(1 - lost);
-        });
-        Ok(())
+        let count: u32 = count;
+        let damaged =
+            |error: &str| LedgerError::Damaged(format!("log records cannot be read: {error}"));
+        let bytes = bytes.map_err(|error| damaged(&error))?;
+        let mut records = split(bytes.into())
+            .filter(|records| records.len() >= count as usize)
+            .ok_or_else(|| damaged("one ends early"))?;
+        records.truncate(count as usize);
+        Ok(Some(records))
     }
 
     /// Removes what was delivered or rejected.
@@ -393,14 +347,11 @@ impl Ledger {
     }
 }
 
-/// Returns the place after everything in the outbox.
-pub(super) fn end(connection: &Connection) -> rusqlite::Result<i64> {
-    connection
-        .query_row("SELECT max(page) FROM outbox", [], |row| {
-            row.get::<_, Option<i64>>(0)
-        })
-        .optional()
-        .map(|last| last.flatten().unwrap_or(0) + 1)
+/// Returns a number that no row of the outbox has.
+pub(super) fn next_page(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT coalesce(max(page), 0) + 1 FROM outbox", [], |row| {
+        row.get(0)
+    })
 }
 
 /// Splits concatenated fields; `None` if one ends early.
@@ -418,23 +369,6 @@ pub(crate) fn split(mut bytes: Bytes) -> Option<Vec<Bytes>> {
     Some(records)
 }
 
-/// Splits a block of schema 2: kind, length and JSON of each record.
-pub(crate) fn split_json(
-    mut bytes: &[u8],
-    mut each: impl FnMut(RecordKind, &str) -> Bytes,
-) -> Option<Vec<Bytes>> {
-    let mut records = Vec::new();
-    while !bytes.is_empty() {
-        let (head, rest) = bytes.split_first_chunk::<5>()?;
-        let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        let (json, rest) = rest.split_at_checked(length)?;
-        let kind = RecordKind::from_code(head[0].into());
-        records.push(each(kind, &String::from_utf8_lossy(json)));
-        bytes = rest;
-    }
-    Some(records)
-}
-
 /// Decompresses a block. The size that a damaged block names is not allocated if lz4 could not have produced it.
 pub(crate) fn decompress(block: &[u8]) -> Result<Vec<u8>, String> {
     let (size, compressed) =
@@ -448,12 +382,4 @@ pub(crate) fn decompress(block: &[u8]) -> Result<Vec<u8>, String> {
     } else {
         Err("the block ends early".to_owned())
     }
-}
-
-fn trace_context(bytes: &[u8]) -> Option<TraceContext> {
-    let (trace_id, span_id) = bytes.split_first_chunk::<16>()?;
-    Some(TraceContext {
-        trace_id: *trace_id,
-        span_id: span_id.try_into().ok()?,
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::commit::Ledger;
+use super::page::Ledger;
 use super::schema::WAL_BYTES;
 use super::{Settings, Status, open};
 

@@ -1,153 +1,115 @@
-//! The tail's durable state: how the ledger began, and what is known to be missing.
+//! The tail's durable state. `tail/sweep.rs` says what it means and is the only code that changes it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::types::{Disposition, EventId};
-pub use crate::util::changes::RangeKind;
-
-/// The distance between two live pages in the order of delivery. The pages of a range take the places below the
-/// page that opened it.
-pub const STRIDE: i64 = 1 << 24;
-
-/// What the tail keeps, written with every commit that changes it.
+/// What the tail keeps, written with each transaction of the tail.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TailState {
-    /// How the ledger began; `None` before the first response of the service.
-    pub first_sync: Option<FirstSync>,
-    /// The filters in use.
+    /// The fingerprint of the filters in use.
     pub filters: String,
-    /// No late row is older than the last change of the filters.
-    pub filter_floor: Option<Timestamp>,
-    /// No poll has succeeded since the filters changed: what is not newer than the floor counts as known.
-    pub filters_changed: bool,
-    /// The service's clock at the last successful poll.
-    pub last_poll_at: Option<Timestamp>,
-    /// The service's clock when the last completed re-read started.
-    pub reread_at: Option<Timestamp>,
-    /// The place of the next live page. Pages are delivered in ascending order of their places.
-    pub next_place: i64,
-    /// What is known to be missing, oldest first.
-    pub ranges: Vec<Range>,
-    /// The first page of a history range that an older version did not finish.
-    pub first_page: Option<String>,
+    /// The first pass; `None` when it is done.
+    pub first: Option<FirstPass>,
+    /// The number of the current sweep. Entries of smaller numbers are settled.
+    pub number: i64,
+    /// The sweep under way; `None` if nothing is known to be missing.
+    pub sweep: Option<OpenSweep>,
+    /// The cursor below the last sweep: re-reads start here.
+    pub below: Option<String>,
+    /// The oldest time on the page that ended the last sweep, or when it ended if that is earlier.
+    pub below_time: Option<Timestamp>,
+    /// Where the window of the first pass ended. An entry that is not newer may have been there before, and is never counted.
+    pub floor: Option<Timestamp>,
+    /// The newest time that the very first pass met: what is newer is counted.
+    pub counts_after: Option<Timestamp>,
+    /// Log records begin at this time: `--audit.start` at the very first pass.
+    pub records_from: Option<Timestamp>,
+    /// The last complete re-read went back to this time.
+    pub read_to: Option<Timestamp>,
+    /// For how many seconds the re-read has been failing, see [`OpenSweep::failed_for`].
+    pub reread_failed_for: u64,
+    /// When nothing was missing last, by the service's clock.
+    pub contact: Option<Timestamp>,
+    /// Whether the listing was empty then.
+    pub was_empty: bool,
+    /// The history that is still to be read; `None` if there is none.
+    pub history: Option<History>,
 }
 
-/// The first response of the service.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FirstSync {
-    /// The service's clock.
-    pub at: Timestamp,
-    /// Late rows that are not newer are ignored.
-    pub count_floor: Option<Timestamp>,
-    /// The end of history; `None` if it has no end.
-    pub history_floor: Option<Timestamp>,
-    /// History is before this time; `None` if it ends with the newest entry.
-    #[serde(default)]
-    pub history_until: Option<Timestamp>,
-    /// When the exporter started, if the response came later: what is newer is live.
-    #[serde(default)]
+/// The first pass: from the top of the listing down to the window. What it meets was there before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FirstPass {
+    /// The cursors of its last pages, the last of which is requested next; none to begin at the top.
+    pub cursors: Vec<String>,
+    /// The number of entries in a row that were older than the window or had no readable time.
+    pub older: u32,
+    /// Whether it has met an entry.
+    pub has_entries: bool,
+    /// After a change of the filters: unknown entries newer than this are live.
     pub live_after: Option<Timestamp>,
 }
 
-/// A part of the listing that is not read yet: everything below `end` down to the first known entry.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Range {
-    /// The place of the page that opened it.
-    pub id: i64,
-    /// Whether it is counted.
-    pub kind: RangeKind,
-    /// The cursor of the last page; `None` to start from the top.
-    pub cursor: Option<String>,
-    /// When the cursor was received, by the service's clock.
-    pub received_at: Timestamp,
-    /// The last entry of the last page.
-    pub end: Option<EventId>,
-    /// The oldest creation time read so far.
+/// A sweep that has not met a page whose last entry is settled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpenSweep {
+    /// As in [`FirstPass::cursors`].
+    pub cursors: Vec<String>,
+    /// Whether it has met a settled entry: unknown entries below it are late.
+    pub met: bool,
+    /// Whether it has met any entry.
+    pub has_entries: bool,
+    /// Whether polls have found entries above it that belong to the next sweep.
+    pub has_upper: bool,
+    /// The oldest time that it has met.
     pub oldest: Option<Timestamp>,
-    /// The creation time of the lowest entry read so far. Listed by arrival, it need not be the oldest.
-    #[serde(default)]
-    pub lowest: Option<Timestamp>,
-    /// The ids of the last page: cursors may be inclusive, and several entries may share one.
-    #[serde(skip)]
-    pub page: Vec<EventId>,
-    /// This machine's clock when the range was opened.
-    pub opened_at: Timestamp,
-    /// The same clock when its requests began to fail; `None` if the last one did not.
-    #[serde(default)]
-    pub failing_since: Option<Timestamp>,
-    /// The filters have changed since its last page.
-    #[serde(default)]
-    pub filters_changed: bool,
-    /// Entries up to this time are only shown by filters that were changed to meanwhile, and are left out.
-    #[serde(default)]
-    pub floor: Option<Timestamp>,
-    /// The last successful poll before the range was opened.
-    pub last_contact: Option<Timestamp>,
-    /// Whether a known entry is expected below.
-    pub expected: bool,
-    /// The number of entries of the consecutive pages that were entirely older than the floor.
-    #[serde(default)]
+    /// The number of entries that it has met that are older than the watermark.
     pub older: u32,
-    /// Whether its records may be sent although it is open.
-    pub released: bool,
-    /// The lowest place used.
-    pub place: i64,
+    /// When the top of the listing belonged to it last, by the service's clock.
+    pub as_of: Timestamp,
+    /// When it was opened, by this machine's clock.
+    pub opened_at: Timestamp,
+    /// For how many seconds, in which polls succeeded, it has brought nothing new because its page cannot be read.
+    pub failed_for: u64,
 }
 
-// === impl FirstSync ===
-
-impl FirstSync {
-    /// Reports whether an entry that existed before the first sync came after the start.
-    pub fn is_live(&self, created_at: Timestamp) -> bool {
-        self.live_after.is_some_and(|at| created_at > at)
-    }
-
-    /// Returns what to do with an entry that existed before the first sync.
-    pub fn history(&self, created_at: Timestamp) -> Disposition {
-        if self.is_live(created_at) {
-            return Disposition::Live;
-        }
-        let is_wanted = self.history_floor.is_none_or(|floor| created_at >= floor)
-            && self.history_until.is_none_or(|until| created_at < until);
-        if is_wanted {
-            Disposition::History
-        } else {
-            Disposition::Ignored
-        }
-    }
+/// History: log records of entries that were there before, not counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// Entries from this time on are wanted.
+    pub from: Timestamp,
+    /// Entries before this time are wanted; `None` if all that the first pass has met are.
+    pub until: Option<Timestamp>,
+    /// Whether it ends with the first pass.
+    pub is_short: bool,
+    /// As in [`FirstPass::cursors`].
+    pub cursors: Vec<String>,
+    /// The number of unknown entries in a row that were older than `from`.
+    pub older: u32,
+    /// When it began, by this machine's clock.
+    pub opened_at: Timestamp,
+    /// As in [`OpenSweep::failed_for`].
+    pub failed_for: u64,
 }
 
 // === impl TailState ===
 
 impl TailState {
-    /// Returns the open range with this id.
-    pub fn range(&self, id: i64) -> Option<&Range> {
-        self.ranges.iter().find(|range| range.id == id)
+    /// Returns the state of a new file.
+    pub fn new(filters: String) -> Self {
+        Self {
+            filters,
+            first: Some(FirstPass::default()),
+            number: 1,
+            ..Self::default()
+        }
     }
+}
 
-    /// Returns the open range with this id, to be changed.
-    pub fn range_mut(&mut self, id: i64) -> Option<&mut Range> {
-        self.ranges.iter_mut().find(|range| range.id == id)
-    }
+// === impl History ===
 
-    /// Returns the time up to which late rows are ignored; `None` before the first sync and for one without entries.
-    pub fn count_floor(&self) -> Option<Timestamp> {
-        self.first_sync.as_ref()?.count_floor
-    }
-
-    /// Returns the place below which records may be sent; `None` if all of them may.
-    pub(super) fn held_above(&self) -> Option<i64> {
-        self.ranges
-            .iter()
-            .filter(|range| !range.released)
-            .map(|range| range.id - STRIDE)
-            .min()
-    }
-
-    /// Reserves the place of a live page.
-    pub fn take_place(&mut self) -> i64 {
-        self.next_place += STRIDE;
-        self.next_place
+impl History {
+    /// Reports whether an entry of this time is wanted.
+    pub fn wants(&self, at: Option<Timestamp>) -> bool {
+        at.is_none_or(|at| at >= self.from && self.until.is_none_or(|until| at < until))
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::changes::TraceContext;
 use super::tail_state::TailState;
-use crate::util::changes::TraceContext;
 use crate::util::{self, labels};
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
@@ -22,14 +22,29 @@ pub(crate) type EventIds = HashSet<EventId, foldhash::fast::RandomState>;
 /// What to do with an entry that the ledger does not hold yet. In every case its id becomes known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Neither delivered nor counted: below a floor, or outside the filters.
+    /// Neither delivered nor counted: it was there before, or is outside the filters.
     Ignored,
-    /// Delivered as a log record, not counted: it existed before the first sync.
+    /// Delivered as a log record, not counted: it was there before.
     History,
+    /// Delivered, not counted: it is older than the watermark, and may have been known once.
+    Backdated,
     /// Delivered and counted.
     Live,
-    /// Found by the re-read behind newer entries; delivered and counted.
+    /// Found below entries that are settled; delivered and counted.
     Late,
+}
+
+/// What the ledger knows of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing.
+    Unknown,
+    /// A poll found it above the open sweep.
+    Upper,
+    /// The open sweep met it.
+    Current,
+    /// An earlier sweep met it.
+    Settled,
 }
 
 /// Who did it, as far as the entry says.
@@ -57,7 +72,7 @@ pub struct NewEvent {
 pub struct NewEntry {
     /// Its identity.
     pub id: EventId,
-    /// When it was created; the time of the entry above it if it has no readable time.
+    /// When it was created; when its page arrived if it has no readable time.
     pub created_at: Timestamp,
     /// What to do with it.
     pub disposition: Disposition,
@@ -89,10 +104,10 @@ labels! {
     GapReason {
         /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
         Retention => "retention",
-        /// A range could not be read for seven days.
+        /// A page could not be read for seven days.
         Unreadable => "unreadable",
-        /// A page of the outbox was damaged: its events are counted, their records are lost.
-        DamagedPage => "damaged_page",
+        /// A page of the history could not be read for seven days.
+        UnreadableHistory => "unreadable_history",
         /// The state file was damaged and a new one took its place.
         StateRecreated => "state_recreated",
     }
@@ -122,11 +137,10 @@ pub struct Commit {
     pub trace: Option<TraceContext>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
-    /// The page's place in the order of delivery; see [`TailState::next_place`]. 0 if there are no entries: gaps come
-    /// at the end.
-    pub place: i64,
-    /// Whether the page may stand at the top of the listing, so that its ids must be kept.
-    pub top: bool,
+    /// The sweep that met the entries.
+    pub sweep: i64,
+    /// Whether the records wait until the history is complete, and not for the sweep.
+    pub is_history: bool,
     /// The tail's state after this commit.
     pub tail: Option<TailState>,
     /// The organization's id and name.
@@ -137,8 +151,10 @@ pub struct Commit {
     pub filtered: u64,
     /// Gaps found.
     pub gaps: Vec<Gap>,
-    /// An expired cursor was found again.
+    /// A cursor was refused.
     pub recovered: bool,
+    /// Ids of entries older than this are no longer needed.
+    pub prune_before: Option<Timestamp>,
 }
 
 /// The key belongs to another organization than the state file.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::family::{Descriptor, Writer, descriptors, seconds};
 use super::series::Series;
-pub use crate::util::changes::{Changes, EventLabels, RangeKind, Total, TraceContext};
+pub use crate::ledger::{Changes, EventLabels, Total, TraceContext};
 use crate::util::{self, lock};
 
 /// Upper bounds of `orgdata_audit_event_delay_seconds`: from a quick poll to an outage of a day.
@@ -50,11 +50,14 @@ descriptors! {
     NEWEST = "orgdata_audit_newest_event_timestamp_seconds";
     /// Time from the creation of an audit event (createdAt) until it was counted, for events read live.
     DELAY = "orgdata_audit_event_delay_seconds";
-    /// Ranges of the audit logs that are known to be missing and are still to be read: catch_up (new entries), history
-    /// (requested by --audit.start).
-    OPEN_RANGES = "orgdata_audit_open_ranges" ["kind"];
-    /// Time since the oldest open range of a kind was opened; absent if none is open.
-    OPEN_RANGE_AGE = "orgdata_audit_open_range_age_seconds" ["kind"];
+    /// Entries older than the ids that the exporter keeps, which may have been counted before: delivered as log records, not counted.
+    BACKDATED = "orgdata_audit_backdated";
+    /// 1 while something newer than the last contact is still to be read; otherwise 0.
+    SWEEP_OPEN = "orgdata_audit_sweep_open";
+    /// Time since the open sweep of the audit logs was begun; absent if none is open.
+    SWEEP_AGE = "orgdata_audit_sweep_age_seconds";
+    /// 1 if the first sync is done and the history requested by --audit.start has been read; otherwise 0.
+    HISTORY_COMPLETE = "orgdata_audit_history_complete";
     /// 1 while the state file is full and reading pauses until the collector accepts log records, or another program stops reading the file; otherwise 0.
     PAUSED = "orgdata_audit_paused";
     /// The organization whose audit logs are read; always 1. Absent before the first page.
@@ -62,8 +65,8 @@ descriptors! {
 }
 
 /// The families of the values of [`Total`].
-const TOTALS: [Descriptor; 7] = [
-    LATE, DUPLICATE, MALFORMED, FOLDED, RECOVERIES, GAPS, FILTERED,
+const TOTALS: [Descriptor; 8] = [
+    LATE, DUPLICATE, MALFORMED, FOLDED, RECOVERIES, GAPS, FILTERED, BACKDATED,
 ];
 
 /// The families `orgdata_audit_*` and `orgdata_organization_info`.
@@ -82,8 +85,9 @@ struct Table {
     /// Events counted under any label, including those no longer shown.
     counted: u64,
     newest: Option<Timestamp>,
-    /// The number of open ranges of each kind, and when the oldest was opened.
-    ranges: [(u64, Option<Timestamp>); RangeKind::ALL.len()],
+    /// When the open sweep was begun.
+    sweep_since: Option<Timestamp>,
+    history_complete: bool,
     paused: bool,
     /// Id and name.
     organization: Option<(String, String)>,
@@ -164,14 +168,16 @@ impl AuditMetrics {
         }
     }
 
-    /// Reports the number of open ranges of a kind, and when the oldest of them was opened.
-    pub fn open_ranges(&self, kind: RangeKind, count: u64, oldest_opened_at: Option<Timestamp>) {
-        lock(&self.table).ranges[kind as usize] = (count, oldest_opened_at);
+    /// Reports since when a sweep is open, and whether first sync and history are complete.
+    pub fn sweep(&self, since: Option<Timestamp>, history_complete: bool) {
+        let mut table = lock(&self.table);
+        (table.sweep_since, table.history_complete) = (since, history_complete);
     }
 
-    /// Returns the number of open ranges of a kind, and when the oldest of them was opened.
-    pub fn current_ranges(&self, kind: RangeKind) -> (u64, Option<Timestamp>) {
-        lock(&self.table).ranges[kind as usize]
+    /// Returns since when a sweep is open, and whether first sync and history are complete.
+    pub fn current_sweep(&self) -> (Option<Timestamp>, bool) {
+        let table = lock(&self.table);
+        (table.sweep_since, table.history_complete)
     }
 
     /// Reports the organization that the entries belong to.
@@ -242,12 +248,11 @@ impl Collector for AuditMetrics {
             families.gauge(NEWEST, seconds(newest))?;
         }
         families.one(DELAY, &self.delay)?;
-        let ranges = || RangeKind::ALL.into_iter().zip(table.ranges);
-        let counts = ranges().map(|(kind, (count, _))| ([kind.as_str()], count));
-        families.gauges(OPEN_RANGES, counts)?;
-        let age = |at: Timestamp| (seconds(util::now()) - seconds(at)).max(0.0);
-        let ages = ranges().filter_map(|(kind, (_, at))| Some(([kind.as_str()], age(at?))));
-        families.gauges(OPEN_RANGE_AGE, ages)?;
+        families.gauge(SWEEP_OPEN, u32::from(table.sweep_since.is_some()))?;
+        if let Some(at) = table.sweep_since {
+            families.gauge(SWEEP_AGE, (seconds(util::now()) - seconds(at)).max(0.0))?;
+        }
+        families.gauge(HISTORY_COMPLETE, u32::from(table.history_complete))?;
         families.gauge(PAUSED, u32::from(table.paused))?;
         let organization = table.organization.iter();
         families.gauges(
@@ -392,21 +397,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_age_of_an_open_range_is_absent_when_none_is_open() {
+    async fn the_age_of_a_sweep_is_absent_when_none_is_open() {
         let metrics = metrics(Duration::ZERO);
-        let count = "orgdata_audit_open_ranges{kind=\"history\"}";
-        let age = "orgdata_audit_open_range_age_seconds{kind=\"history\"}";
-        assert_eq!(look(&metrics, count).as_deref(), Some("0"));
-        assert_eq!(look(&metrics, age), None);
-        let opened_at = Timestamp::now() - Duration::from_secs(600);
-        metrics.open_ranges(RangeKind::History, 1, Some(opened_at));
-        assert_eq!(look(&metrics, count).as_deref(), Some("1"));
-        let seconds: f64 = look(&metrics, age)
-            .expect("open")
-            .parse()
-            .expect("a number");
+        let (open, age) = (
+            "orgdata_audit_sweep_open",
+            "orgdata_audit_sweep_age_seconds",
+        );
+        assert_eq!(look(&metrics, &format!("{open} ")).as_deref(), Some("0"));
+        assert_eq!(look(&metrics, &format!("{age} ")), None);
+        metrics.sweep(Some(Timestamp::now() - Duration::from_secs(600)), true);
+        assert_eq!(look(&metrics, &format!("{open} ")).as_deref(), Some("1"));
+        let seconds = look(&metrics, &format!("{age} ")).expect("open");
+        let seconds: f64 = seconds.parse().expect("a number");
         assert!((600.0..660.0).contains(&seconds), "{seconds}");
-        metrics.open_ranges(RangeKind::History, 0, None);
-        assert_eq!(look(&metrics, age), None);
     }
 }

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use tokio::time::Instant;
 
-use crate::util::changes::TraceContext;
+use crate::ledger::TraceContext;
 
 /// One counter. It is small because there are thousands.
 #[derive(Debug)]

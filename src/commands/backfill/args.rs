@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-use crate::audit::Start;
 use crate::cli::{Flags, values};
+use crate::tail::Start;
 
 /// `backfill`.
 #[derive(Clone, Debug, Args)]
@@ -129,7 +129,7 @@ impl BackfillArgs {
                     .to_owned(),
             ),
             (None | Some(Until::At(Start::Now)), _) => Ok(None),
-            (Some(Until::At(start)), _) => Ok(start.floor(now)),
+            (Some(Until::At(start)), _) => Ok(Some(start.from(now))),
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn run(
     replayed.map_err(|error| Failure::at_run_time(error.to_string()))?;
     let done = |said: String| {
         // A gap record says so to the collector alone.
-        if ledger.status().gaps + metrics.audit.total(Total::Gaps) > 0 {
+        if metrics.audit.total(Total::Gaps) > 0 {
             return Err(Failure::at_run_time(format!(
                 "{path} was damaged, and log records are lost; run the command again with --progress set to another file, which delivers all of them, with the same log.record.uid"
             )));
@@ -99,7 +99,7 @@ async fn deliver(
     let failed = async |since: Instant| {
         Failure::at_run_time(tokio::select! {
             () = shutdown.cancelled() => return stopped(),
-            () = ledger.damaged() => "the progress file is damaged; the next run sets it aside and starts again".to_owned(),
+            _ = ledger.damaged() => "the progress file is damaged; the next run sets it aside and starts again".to_owned(),
             () = tokio::time::sleep_until(since + patience) => format!(
                 "the collector has accepted nothing for {} (--patience)",
                 shown_duration(patience)

@@ -23,10 +23,10 @@ use args::{Target, Until};
 use progress::Progress;
 
 use super::Failure;
-use crate::audit::{self, Tail, TailError};
 use crate::cli::{self, Settings};
 use crate::ledger::{self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError};
 use crate::metrics::Metrics;
+use crate::tail::{self, Tail, TailError};
 use crate::util::shown_duration;
 
 /// Prometheus keeps its last hours in memory: blocks must not have samples of that time.
@@ -81,7 +81,7 @@ impl Plan {
             args.to == Target::Otlp
                 && !args.dry_run
                 && Look::at(&args.progress).is_ok_and(|look| {
-                    matches!(look.content, Content::State(state) if state.tail.first_sync.is_some())
+                    matches!(look.content, Content::State(state) if state.tail.first.is_none())
                 })
         };
         let until = match args.end(&live, has_state_file, now) {
@@ -89,7 +89,7 @@ impl Plan {
             until => until.unwrap_or(None),
         };
         let end = until.unwrap_or(now);
-        if args.from.floor(now).is_some_and(|from| from >= end) && !is_begun() {
+        if args.from.from(now) >= end && !is_begun() {
             return Err(Failure::in_settings(format!(
                 "--from {} is not before --until; nothing lies between them",
                 args.from
@@ -134,7 +134,7 @@ impl Plan {
             failure
         })?;
         state.organization = state.organization.or_else(|| self.organization.clone());
-        let settings = audit::Settings {
+        let settings = tail::Settings {
             poll_interval: Duration::from_secs(1),
             start: self.args.from,
             reread_interval: Duration::MAX,
@@ -155,7 +155,6 @@ impl Plan {
         let mut progress = Progress::new("reading audit entries", None);
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         let (mut since, patience) = (Instant::now(), self.args.patience);
-        let longest = SignedDuration::try_from(patience).unwrap_or(SignedDuration::MAX);
         while !tail.is_complete() {
             progress.show(ledger.status().backlog);
             let round = shutdown.run_until_cancelled(tail.try_round()).await;
@@ -169,7 +168,7 @@ impl Plan {
                     return Err(Failure::at_run_time(self.message(&error)));
                 }
                 // Pages on the way to one that always fails are no progress.
-                Err(error) if since.elapsed() >= patience || tail.has_failed_for(longest) => {
+                Err(error) if since.elapsed() >= patience => {
                     return Err(Failure::at_run_time(format!(
                         "{}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
                         self.message(&error),
@@ -205,12 +204,17 @@ fn is_final(error: &TailError, tail: &Tail) -> bool {
     match error {
         TailError::Api(error) => match error.reason() {
             R::Key | R::Unauthorized | R::Forbidden => true,
-            R::NotFound | R::Redirect | R::Validation => tail.state().first_sync.is_none(),
+            R::NotFound | R::Redirect | R::Validation => tail
+                .state()
+                .history
+                .as_ref()
+                .is_some_and(|history| history.cursors.is_empty()),
             _ => false,
         },
         // `deliver::run` ends the command for the latter.
         TailError::Ledger(error) => !matches!(error, LedgerError::DiskFull | LedgerError::Fenced),
         TailError::OtherOrganization(_) => true,
+        TailError::Loop(_) => false,
     }
 }
 
@@ -232,12 +236,13 @@ fn live(settings: &Settings, args: &BackfillArgs) -> Result<(Timestamp, Option<S
         Content::Damaged(how) => return Err(format!("state file {path} is damaged: {how}")),
         Content::Nothing => return Err(OpenError::missing(file).to_string()),
     };
-    let first = state.tail.first_sync.ok_or_else(|| match state.older {
-        true => format!("state file {path} was last written by an older version; start this version of the exporter with it first"),
-        false => format!("the exporter of {path} has had no response yet; run this again when it has"),
-    })?;
+    if state.tail.contact.is_none() {
+        return Err(format!(
+            "the exporter of {path} has not finished its first sync; run this again when it has"
+        ));
+    }
     let (found, ours) = (&state.base_url, &settings.ledger.base_url);
-    match first.count_floor {
+    match state.tail.counts_after {
         _ if found != ours => Err(format!(
             "state file {path} belongs to {found}, not to {ours}"
         )),
@@ -248,32 +253,16 @@ fn live(settings: &Settings, args: &BackfillArgs) -> Result<(Timestamp, Option<S
             "{path} took the place of a damaged file, which had counters of its own; set --until to the instant at which the first exporter started"
         )),
         None => Err(format!(
-            "the organization had no entries when the exporter of {path} started, at {}: it has counted everything",
-            first.at
+            "the organization had no entries when the exporter of {path} started: it has counted everything"
         )),
         Some(newest) => {
             let next = newest.checked_add(SignedDuration::from_micros(1));
             let next = next.unwrap_or(newest);
-            let live = match (args.to, first.history_floor) {
-                (Target::Otlp, None) => {
-                    return Err(format!(
-                        "the exporter of {path} itself delivers everything (--audit.start=oldest)"
-                    ));
-                }
-                // It delivers history too.
-                (Target::Otlp, Some(floor)) if floor < first.live_after.unwrap_or(first.at) => {
-                    next.min(floor)
-                }
+            // It delivers its own history too.
+            let live = match state.tail.records_from {
+                Some(from) if args.to == Target::Otlp => next.min(from),
                 _ => next,
             };
-            if let Some(changed) = state.tail.filter_floor
-                && args.until.is_none_or(|until| until == Until::Live)
-            {
-                tracing::warn!(
-                    until = %live, %changed,
-                    "the exporter's --audit.* filters were changed after it had started; events between the two that only the new filters match are in neither"
-                );
-            }
             Ok((live, state.organization))
         }
     }

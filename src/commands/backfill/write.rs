@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::samples::Grid;
 use super::{Failure, Plan};
-use crate::audit::Event;
 use crate::commands::print;
 use crate::ledger::{self, ActorLabel, Encode, NO_ACTOR, OTHER_ACTORS, RawRecord, RecordKind};
+use crate::tail::Event;
 use crate::util::{counted, lock, one_line};
 
 /// The last sample is this much before the end: the exporter's own first sample, a lower one, must be later, even if the
@@ -84,7 +84,7 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
 
 impl Encode for Counter {
     fn encode(&self, record: &RawRecord<'_>, _: &mut Vec<u8>) {
-        let entry = Event::read(record.json, record.created_at, &Filters::default());
+        let entry = Event::read(record.json, &Filters::default());
         let (RecordKind::Entry, Ok(event)) = (record.kind, entry.event) else {
             return;
         };

@@ -72,10 +72,9 @@ fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
             if let Err(error) = settings.check_owner(base_url) {
                 return failed(CHECK, error);
             }
-            let used = match (look.held, state.older) {
-                (true, _) => ", and a running exporter uses it",
-                (false, true) => ", and will be migrated from an older version",
-                (false, false) => "",
+            let used = match look.held {
+                true => ", and a running exporter uses it",
+                false => "",
             };
             let moved = match *base_url == settings.base_url {
                 true => String::new(),

@@ -7,9 +7,9 @@ use orgdata_api::FailureReason as R;
 use orgdata_api::{ApiError, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, Page, Ticket};
 
 use super::{Finding, bad, failed, good, warning};
-use crate::audit::Event;
 use crate::cli::Settings;
 use crate::metrics::Metrics;
+use crate::tail::Event;
 use crate::util::shown_duration;
 
 /// The largest difference between two clocks that needs no warning.
@@ -226,10 +226,10 @@ fn clock(ahead: SignedDuration) -> Finding {
 /// Returns a finding, and the organizations of the entries.
 fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Vec<String>) {
     const CHECK: &str = "audit-logs";
-    let read = |item| Event::read(item, page.server_time, filters);
+    let read = |item| Event::read(item, filters);
     let events: Vec<Event> = page.items().map(read).collect();
     let malformed = events.iter().filter(|event| event.event.is_err()).count();
-    let newest = events.iter().map(|event| event.created_at).max();
+    let newest = events.iter().filter_map(|event| event.created_at).max();
     let finding = match newest {
         _ if malformed > 0 => as_undocumented(CHECK, malformed, events.len()),
         Some(newest) => {
@@ -237,6 +237,7 @@ fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Vec<String
                 format!("a page of {size} can be read; the newest entry is from {newest:.0}");
             good(CHECK, said)
         }
+        None if !events.is_empty() => good(CHECK, format!("a page of {size} can be read")),
         None => warning(
             CHECK,
             "there are no entries",

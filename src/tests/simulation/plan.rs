@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::audit::Start;
+use crate::tail::Start;
 use crate::simulator::{
     AfterReading, FlagReading, KeyReading, Readings, RetryAfter, TicketOrder, TotalCount,
 };

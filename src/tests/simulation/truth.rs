@@ -69,7 +69,7 @@ impl World {
                 .clone()
                 .ok_or("a first page without a request")?;
             let mut rows = state.rows.iter();
-            let goes_on = self.plan.start != crate::audit::Start::Now
+            let goes_on = self.plan.start != crate::tail::Start::Now
                 || rows.any(|row| beginning.ends_with(row) && beginning.may_count(row));
             for (index, row) in state.rows.iter_mut().enumerate() {
                 let is_new = index >= beginning.rows;
@@ -409,7 +409,7 @@ impl World {
     /// Returns whether a row that was there before the first page is delivered.
     fn is_history(&self, state: &State, row: &Row) -> bool {
         let is_since = state.history_floor.is_none_or(|floor| row.created >= floor);
-        !row.live && self.plan.start != crate::audit::Start::Now && is_since
+        !row.live && self.plan.start != crate::tail::Start::Now && is_since
     }
 }
 

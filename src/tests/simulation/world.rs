@@ -16,7 +16,7 @@ use super::disk::{Copy, Files};
 use super::plan::{End, Plan, fault, one_in, spread};
 use super::truth::WAITS;
 use crate::api::Filters;
-use crate::audit::Event;
+use crate::tail::Event;
 use crate::ledger::{EventId, LedgerHandle};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;

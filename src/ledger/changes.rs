@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use super::labels;
+use crate::util::labels;
 
 labels! {
     /// A counter without labels; as text, its name in the state file.
@@ -24,18 +23,8 @@ labels! {
         Gaps => "gaps",
         /// Entries outside the configured filters.
         Filtered => "filtered",
-    }
-}
-
-labels! {
-    /// Why a range of the listing is open.
-    #[derive(Serialize, Deserialize)]
-    #[serde(rename_all = "snake_case")]
-    RangeKind {
-        /// Live events between a page and the known entries below it.
-        CatchUp => "catch_up",
-        /// Log records of what existed before the first sync.
-        History => "history",
+        /// Entries older than the watermark.
+        Backdated => "backdated",
     }
 }
 
@@ -76,6 +65,6 @@ pub struct Changes {
     pub delays: Vec<f64>,
     /// The trace of the poll.
     pub trace: Option<TraceContext>,
-    /// No late row is older than the ids that are kept.
-    pub prune_floor: Option<Timestamp>,
+    /// The newest creation time of the ids that were pruned so far.
+    pub pruned: Option<Timestamp>,
 }

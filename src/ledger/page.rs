@@ -4,22 +4,23 @@
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
+use super::actors::Labels;
+use super::changes::{Changes, Total};
 use super::dead_letters::{DeadLetter, DeadReason};
 use super::open::{self, OpenError};
 use super::outbox::{self, PageWriter};
-use super::prune::Pruned;
-use super::series::Labels;
+use super::prune::{Pruned, prune};
 use super::tail_state::TailState;
-use super::types::{Commit, Disposition, EventId, EventIds, NewEntry, RecordKind};
+use super::types::{Commit, Disposition, EventId, EventIds, NewEntry, RecordKind, Standing};
 use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
-use crate::util::changes::{Changes, Total};
 
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
@@ -35,8 +36,8 @@ pub struct LedgerState {
     pub created_at: Timestamp,
     /// When it took the place of a damaged file.
     pub recreated_at: Option<Timestamp>,
-    /// No late row is older than the ids that are kept.
-    pub prune_floor: Option<Timestamp>,
+    /// The newest creation time of the ids that were pruned so far.
+    pub pruned: Option<Timestamp>,
     /// The tail's state.
     pub tail: TailState,
     /// Everything that was counted, to be published.
@@ -45,26 +46,79 @@ pub struct LedgerState {
     pub events: u64,
 }
 
+/// The ids that the ledger knows.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    all: EventIds,
+    /// Those that are not settled, and their sweeps.
+    unsettled: HashMap<EventId, i64, foldhash::fast::RandomState>,
+}
+
+/// Until when records wait in the outbox.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hold {
+    /// The current sweep, and when it was opened, if it is open.
+    pub(super) sweep: i64,
+    pub(super) sweep_since: Option<Timestamp>,
+    /// When the history was begun, if it is incomplete.
+    pub(super) history_since: Option<Timestamp>,
+}
+
 /// The open file and what is kept of it in memory.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) connection: Connection,
     lock: Option<std::fs::File>,
     pub(super) settings: Settings,
-    pub(super) known: Arc<RwLock<EventIds>>,
+    pub(super) known: Arc<RwLock<Known>>,
     /// `None` after a transaction that failed: the next one reads them again.
     labels: Option<Labels>,
     pub(super) status: watch::Sender<Status>,
     pub(super) size: Arc<Size>,
-    /// Records at places above this one wait until their range is closed or released.
-    pub(super) held_above: Option<i64>,
+    pub(super) hold: Hold,
     /// The page of the outbox that was read last: a request may end within it.
     pub(super) open_page: Option<(i64, Vec<Bytes>)>,
     /// SQLite's version of the data when queued dead letters were looked for last.
     pub(super) looked_at: Option<i64>,
     fence: i64,
-    pub(super) reread_at: Option<Timestamp>,
-    pub(super) prune_floor: Option<Timestamp>,
+    /// The number of the next row of the outbox: none is used twice while the process runs.
+    pub(super) next_page: i64,
+    pruned: Option<Timestamp>,
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Returns what is known of an entry while the sweep of this number is the current one.
+    pub(super) fn standing(&self, id: EventId, number: i64) -> Standing {
+        match self.unsettled.get(&id) {
+            None if !self.all.contains(&id) => Standing::Unknown,
+            Some(sweep) if *sweep > number => Standing::Upper,
+            Some(sweep) if *sweep == number => Standing::Current,
+            _ => Standing::Settled,
+        }
+    }
+
+    fn learn(&mut self, ids: impl Iterator<Item = EventId>, sweep: i64, number: i64) {
+        for id in ids {
+            self.all.insert(id);
+            if sweep >= number {
+                self.unsettled.insert(id, sweep);
+            }
+        }
+    }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    pub(super) fn of(tail: &TailState) -> Self {
+        Self {
+            sweep: tail.number,
+            sweep_since: tail.sweep.as_ref().map(|open| open.opened_at),
+            history_since: tail.history.as_ref().map(|history| history.opened_at),
+        }
+    }
 }
 
 // === impl Ledger ===
@@ -76,6 +130,11 @@ impl Ledger {
         };
         let (path, lock, was_used) = open::claim(path)?;
         settings.path = Some(path.clone());
+        let noted = open::marked_damage(&path);
+        if let Some(why) = &noted {
+            open::set_aside(&path, why)?;
+        }
+        let was_used = was_used || noted.is_some();
         let (mut ledger, state) = match Self::read(settings.clone(), was_used) {
             Ok(opened) => opened,
             Err(error) => {
@@ -113,12 +172,12 @@ impl Ledger {
             settings,
             known: Arc::default(),
             status: watch::Sender::default(),
-            held_above: None,
+            hold: Hold::default(),
             open_page: None,
             looked_at: None,
             fence: 0,
-            reread_at: None,
-            prune_floor: None,
+            next_page: 1,
+            pruned: None,
         };
         let state = ledger.load().map_err(sqlite)?;
         Ok((ledger, state))
@@ -147,15 +206,16 @@ impl Ledger {
         let mut state = self.read_state()?;
         state.counted.introduced = counted.introduced;
         state.counted.names = counted.names;
-        self.reread_at = state.tail.reread_at;
-        self.held_above = state.tail.held_above();
-        self.prune_floor = state.prune_floor;
-        let mut known = EventIds::default();
-        let mut pages = self.connection.prepare("SELECT ids FROM pages")?;
+        self.hold = Hold::of(&state.tail);
+        self.pruned = state.pruned;
+        self.next_page = outbox::next_page(&self.connection)?;
+        let mut known = Known::default();
+        let mut pages = self.connection.prepare("SELECT sweep, ids FROM pages")?;
         let mut rows = pages.query([])?;
         while let Some(row) = rows.next()? {
-            let ids = row.get_ref(0)?;
-            known.extend(unpack_ids(ids.as_blob().map_err(rusqlite::Error::from)?));
+            let ids = row.get_ref(1)?;
+            let ids = ids.as_blob().map_err(rusqlite::Error::from)?;
+            known.learn(unpack_ids(ids).into_iter(), row.get(0)?, state.tail.number);
         }
         drop(rows);
         drop(pages);
@@ -163,6 +223,11 @@ impl Ledger {
         self.count_dead_letters();
         self.update_status(|_| {});
         Ok(state)
+    }
+
+    /// Reads the tail's state and the newest time of a pruned id.
+    pub(super) fn tail_state(&mut self) -> Result<(TailState, Option<Timestamp>), LedgerError> {
+        Ok((schema::read_tail(&self.connection)?, self.pruned))
     }
 
     /// Reads what the tail needs, and shows the rest in the status.
@@ -179,7 +244,7 @@ impl Ledger {
         }
         let tail = schema::read_tail(&self.connection)?;
         self.connection.query_row(
-            "SELECT instance_id, organization, created_at, recreated_at, prune_floor, newest_at,
+            "SELECT instance_id, organization, created_at, recreated_at, pruned_at, newest_at,
                     (SELECT coalesce(sum(count), 0) FROM events), organization_name,
                     (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox) FROM state",
             [],
@@ -199,7 +264,7 @@ impl Ledger {
                     organization,
                     created_at: timestamp(row.get(2)?),
                     recreated_at: time(3)?,
-                    prune_floor: time(4)?,
+                    pruned: time(4)?,
                     tail,
                     counted,
                     events: row.get::<_, i64>(6)?.cast_unsigned(),
@@ -208,25 +273,13 @@ impl Ledger {
         )
     }
 
-    /// Closes the file and sets it aside, for the next [`open`](Self::open) to create a new one.
-    pub(super) fn set_aside(&mut self, why: &str) -> Result<(), OpenError> {
-        let (Some(path), Some(_lock)) = (&self.settings.path, self.lock.take()) else {
-            return Ok(());
-        };
-        // Closed before it is renamed: SQLite finds what it keeps beside the file by name.
-        self.connection =
-            Connection::open_in_memory().map_err(|error| OpenError::sqlite(path, error))?;
-        open::set_aside(path, &why)
-    }
-
     /// Writes one commit.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
         let mut changes = self.changes(&commit);
         match self.write(&commit, &mut changes) {
             Ok((records, pruned)) => {
-                self.committed(commit, records);
-                self.forget(pruned);
-                changes.prune_floor = self.prune_floor;
+                self.committed(commit, records, pruned);
+                changes.pruned = self.pruned;
                 Ok(changes)
             }
             Err(error) => {
@@ -249,6 +302,10 @@ impl Ledger {
             (
                 Total::Late,
                 count(&|entry| entry.disposition == Disposition::Late),
+            ),
+            (
+                Total::Backdated,
+                count(&|entry| entry.disposition == Disposition::Backdated),
             ),
             (Total::Duplicate, commit.duplicates),
             (Total::Malformed, count(&is_malformed)),
@@ -290,20 +347,23 @@ impl Ledger {
                 .execute(params![id, name])?;
         }
         write_ids(&transaction, commit)?;
-        let pruned = self.prune(&transaction, commit)?;
+        let pruned = match (commit.prune_before, &commit.tail) {
+            (Some(before), Some(tail)) => prune(&transaction, before, tail.number)?,
+            _ => Pruned::default(),
+        };
         let mut labels = match self.labels.take() {
             Some(labels) => labels,
             None => Labels::restore(&self.settings, &transaction)?.0,
         };
         labels.count(&transaction, commit, changes)?;
-        add_totals(&transaction, &changes.totals)?;
+        add_totals(&transaction, &changes.totals, commit.server_time)?;
         if let Some(page) = page.as_ref().filter(|page| page.records() > 0) {
-            // A gap alone comes after everything that waits.
-            let place = match commit.place {
-                0 => outbox::end(&transaction)?,
-                place => place,
+            let sweep = if commit.is_history {
+                outbox::HISTORY
+            } else {
+                commit.sweep
             };
-            page.write(&transaction, place)?;
+            page.write(&transaction, self.next_page, sweep)?;
         }
         let unusable: Vec<DeadLetter> = commit
             .entries
@@ -345,12 +405,31 @@ impl Ledger {
     }
 
     /// After the transaction: memory follows the file.
-    fn committed(&mut self, commit: Commit, records: u64) {
-        let ids = commit.entries.iter().map(|entry| entry.id);
-        self.known_mut().extend(ids);
+    fn committed(&mut self, commit: Commit, records: u64, pruned: Pruned) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let number = commit
+            .tail
+            .as_ref()
+            .map_or(self.hold.sweep, |tail| tail.number);
+        if number != self.hold.sweep {
+            known.unsettled.retain(|_, sweep| *sweep >= number);
+        }
+        known.learn(
+            commit.entries.iter().map(|entry| entry.id),
+            commit.sweep,
+            number,
+        );
+        for id in &pruned.ids {
+            known.all.remove(id);
+        }
+        if !pruned.ids.is_empty() {
+            known.all.shrink_to_fit();
+        }
+        drop(known);
+        self.pruned = self.pruned.max(pruned.newest);
+        self.next_page += i64::from(records > 0);
         if let Some(tail) = &commit.tail {
-            self.held_above = tail.held_above();
-            self.reread_at = tail.reread_at;
+            self.hold = Hold::of(tail);
         }
         self.update_status(|status| {
             status.commits += 1;
@@ -359,10 +438,6 @@ impl Ledger {
                 status.organization = commit.organization;
             }
         });
-    }
-
-    pub(super) fn known_mut(&self) -> RwLockWriteGuard<'_, EventIds> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a transaction of the relay.
@@ -423,16 +498,8 @@ fn write_ids(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result
     };
     let ids: Vec<EventId> = commit.entries.iter().map(|entry| entry.id).collect();
     transaction
-        .prepare_cached(
-            "INSERT INTO pages (place, at, newest, top, ids) VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![
-            commit.place,
-            micros(commit.server_time),
-            micros(newest),
-            commit.top,
-            pack_ids(&ids)
-        ])?;
+        .prepare_cached("INSERT INTO pages (sweep, newest, ids) VALUES (?1, ?2, ?3)")?
+        .execute(params![commit.sweep, micros(newest), pack_ids(&ids)])?;
     transaction
         .prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?
         .execute([micros(newest)])?;
@@ -442,12 +509,13 @@ fn write_ids(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result
 pub(super) fn add_totals(
     transaction: &Transaction<'_>,
     totals: &[(Total, u64)],
+    now: Timestamp,
 ) -> rusqlite::Result<()> {
     let mut upsert = transaction.prepare_cached(
-        "INSERT INTO totals (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+        "INSERT INTO totals (name, value, first_at) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
     )?;
     for (total, increase) in totals {
-        upsert.execute(params![total.as_str(), increase.cast_signed()])?;
+        upsert.execute(params![total.as_str(), increase.cast_signed(), micros(now)])?;
     }
     Ok(())
 }

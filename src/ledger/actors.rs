@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use ring::hmac;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
+use super::changes::{Changes, EventLabels, Total};
 use super::types::{ActorRef, Commit, Disposition, NewEvent};
 use super::{Settings, micros, timestamp};
-use crate::util::changes::{Changes, EventLabels, Total};
 use crate::util::one_line;
 
 /// The label of an event without an actor.
@@ -117,9 +117,8 @@ impl Labels {
             none_idle_at: None,
         };
         let mut changes = Changes::default();
-        // Earlier builds stored a name with labels of every kind.
         let mut actors = connection.prepare(
-            "SELECT actor, CASE scheme WHEN 'id' THEN name END, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
+            "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
         )?;
         let mut rows = actors.query(params![labels.scheme, to_i64(labels.max_actors)])?;
         while let Some(row) = rows.next()? {
@@ -204,7 +203,7 @@ impl Labels {
             changes.names.extend(name.map(|name| (actor, name)));
         }
         let mut upsert = transaction.prepare_cached(
-            "INSERT INTO events (scheme, activity_type, actor, count) VALUES (?1, ?2, ?3, ?4)
+            "INSERT INTO events (scheme, activity_type, actor, count, first_at) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (scheme, activity_type, actor) DO UPDATE SET count = count + excluded.count",
         )?;
         for (series, increase) in &counts {
@@ -213,7 +212,8 @@ impl Labels {
                 self.scheme,
                 &*series.activity_type,
                 actor,
-                increase.cast_signed()
+                increase.cast_signed(),
+                micros(now)
             ])?;
         }
         if folded > 0 {
@@ -273,9 +273,8 @@ impl Labels {
         actor: &Arc<str>,
         changes: &mut Changes,
     ) -> rusqlite::Result<()> {
-        // A name only with ids, as in `restore`.
         let name: Option<Option<String>> = transaction
-            .prepare_cached("SELECT CASE scheme WHEN 'id' THEN name END FROM actors WHERE scheme = ?1 AND actor = ?2")?
+            .prepare_cached("SELECT name FROM actors WHERE scheme = ?1 AND actor = ?2")?
             .query_row(params![self.scheme, &**actor], |row| row.get(0))
             .optional()?;
         let Some(name) = name else { return Ok(()) };

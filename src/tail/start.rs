@@ -20,16 +20,16 @@ pub enum Start {
 // === impl Start ===
 
 impl Start {
-    /// Returns the time before which nothing is taken; `None` if there is no limit.
-    pub fn floor(self, now: Timestamp) -> Option<Timestamp> {
+    /// Returns the time before which nothing is taken, for a process that started at `now`.
+    pub fn from(self, now: Timestamp) -> Timestamp {
         match self {
-            Self::Now => Some(now),
-            Self::Oldest => None,
+            Self::Now => now,
+            Self::Oldest => Timestamp::MIN,
             Self::Ago(ago) => {
                 let ago = SignedDuration::try_from(ago).unwrap_or(SignedDuration::MAX);
-                Some(now.checked_sub(ago).unwrap_or(Timestamp::MIN))
+                now.checked_sub(ago).unwrap_or(Timestamp::MIN)
             }
-            Self::At(instant) => Some(instant),
+            Self::At(instant) => instant,
         }
     }
 }
@@ -52,8 +52,8 @@ mod tests {
     #[test]
     fn a_duration_longer_than_time_reaches_its_beginning() {
         assert_eq!(
-            Start::Ago(Duration::MAX).floor(Timestamp::now()),
-            Some(Timestamp::MIN)
+            Start::Ago(Duration::MAX).from(Timestamp::now()),
+            Timestamp::MIN
         );
     }
 }

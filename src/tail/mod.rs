@@ -1,22 +1,23 @@
-//! Tailing the audit logs: [`ranges`] decides, `tail` requests and commits.
+//! Tailing the audit logs: [`sweep`] decides what to request and what to take, `run` does it.
 
 mod event;
-pub mod ranges;
+mod run;
 mod start;
-mod tail;
+pub mod sweep;
+mod walk;
 
 use std::time::Duration;
 
 pub(crate) use event::Event;
 #[cfg(any(test, fuzzing))]
 pub(crate) use event::entry_id;
+pub use run::{Tail, TailError};
 pub use start::Start;
-pub use tail::{Tail, TailError};
 
 /// How the audit logs are tailed.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// `--audit.poll-interval`: between two polls when nothing is new.
+    /// `--audit.poll-interval`: between two polls.
     pub poll_interval: Duration,
     /// `--audit.start`: how far back log records begin on a new ledger.
     pub start: Start,
@@ -29,8 +30,4 @@ pub struct Settings {
 }
 
 #[cfg(test)]
-mod ranges_tests;
-#[cfg(test)]
-mod requests_tests;
-#[cfg(test)]
-mod tests;
+mod sweep_tests;

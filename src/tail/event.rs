@@ -21,8 +21,8 @@ use crate::util::shown_id;
 pub(crate) struct Event {
     /// Its identity.
     pub(crate) id: EventId,
-    /// When it was created; `otherwise` if it has no readable time.
-    pub(crate) created_at: Timestamp,
+    /// When it was created, if it has a readable time.
+    pub(crate) created_at: Option<Timestamp>,
     /// What it counts as, or why it cannot be counted.
     pub(crate) event: Result<NewEvent, &'static str>,
     /// The id of its organization.
@@ -31,19 +31,15 @@ pub(crate) struct Event {
     pub(crate) problem: Option<&'static str>,
     /// It is outside the filters.
     pub(crate) filtered: bool,
-    /// The number of its fields that the specification does not document.
-    pub(crate) unknown_fields: u64,
 }
 
 /// A JSON object, of which only the fields in use are kept, not yet interpreted. Of a repeated field the last one counts.
 #[derive(Default)]
 struct Object<'a> {
-    fields: [Option<&'a RawValue>; Key::EvaluationId as usize],
-    /// The number of fields that the specification does not document.
-    unknown: u64,
+    fields: [Option<&'a RawValue>; Key::Other as usize],
 }
 
-/// The fields that the specification documents, those in use first.
+/// The fields in use.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
 enum Key {
@@ -62,17 +58,6 @@ enum Key {
     Name,
     FirstName,
     LastName,
-    EvaluationId,
-    TargetUserId,
-    TargetUser,
-    ModifiedTargetUserId,
-    ModifiedTargetUser,
-    Metadata,
-    Task,
-    Requirement,
-    Meeting,
-    Ticket,
-    TeamRequest,
     #[serde(other)]
     Other,
 }
@@ -93,8 +78,8 @@ impl Event {
         }
     }
 
-    /// Reads an entry, which was created at `otherwise` if it has no readable time.
-    pub(crate) fn read(raw: &str, otherwise: Timestamp, filters: &Filters) -> Self {
+    /// Reads an entry.
+    pub(crate) fn read(raw: &str, filters: &Filters) -> Self {
         let entry = serde_json::from_str::<Object<'_>>(raw);
         let is_object = entry.is_ok();
         let entry = entry.unwrap_or_default();
@@ -128,10 +113,6 @@ impl Event {
         let problem = problems.into_iter().find(|(is_there, _)| *is_there);
         let problem = problem.map(|(_, problem)| problem);
         let filtered = is_object && !entry.matches(filters, activity_type.as_deref());
-        // Documented for objects inside of an entry alone.
-        let misplaced = [Key::Name, Key::FirstName, Key::LastName]
-            .into_iter()
-            .filter(|key| entry.get(*key).is_some());
         let event = match activity_type {
             Some(activity_type) => Ok(NewEvent {
                 malformed: problem.is_some(),
@@ -142,12 +123,11 @@ impl Event {
         };
         Self {
             id: id.map_or_else(|| identity(b"bytes", raw), |id| identity(b"id", &id)),
-            created_at: whole_microseconds(created_at.unwrap_or(otherwise)),
+            created_at: created_at.map(whole_microseconds),
             event,
             organization,
             problem,
             filtered,
-            unknown_fields: entry.unknown + misplaced.count() as u64,
         }
     }
 }
@@ -265,10 +245,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
                     let key = Key::read(name);
                     match object.fields.get_mut(key as usize) {
                         Some(field) => *field = Some(map.next_value()?),
-                        None => {
-                            object.unknown += u64::from(matches!(key, Key::Other));
-                            map.next_value::<IgnoredAny>()?;
-                        }
+                        None => drop(map.next_value::<IgnoredAny>()?),
                     }
                 }
                 Ok(object)
@@ -339,7 +316,7 @@ mod tests {
     use super::*;
 
     fn read(raw: &str) -> Event {
-        Event::read(raw, Timestamp::UNIX_EPOCH, &Filters::default())
+        Event::read(raw, &Filters::default())
     }
 
     fn actor(fields: &str) -> Option<ActorRef> {
@@ -348,20 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_the_specification_does_not_document_are_counted() {
-        let entry = include_str!("../../tests/golden/entry.json");
-        assert_eq!(read(entry).unknown_fields, 0);
-        let longer = entry.replacen('{', r#"{"new":1,"name":{"deep":2},"#, 1);
-        assert_eq!(read(&longer).unknown_fields, 2);
-    }
-
-    #[test]
     fn a_type_is_enough() {
         let event = read(r#"{"type":"X","organizationId":"odd","task":"not an object"}"#);
         let counted = event.event.expect("counted");
         assert!(counted.malformed);
         assert_eq!(counted.activity_type, "X");
-        assert_eq!(event.created_at, Timestamp::UNIX_EPOCH);
+        assert_eq!(event.created_at, None);
         assert_eq!(event.organization, None);
     }
 
@@ -412,12 +381,12 @@ mod tests {
             let event = read(&format!(r#"{{"id":"a","type":"X","createdAt":{text}}}"#));
             assert_eq!(
                 (event.created_at, event.problem),
-                (expected, None),
+                (Some(expected), None),
                 "{text}"
             );
         }
         let event = read(r#"{"id":"a","type":"X","createdAt":"soon"}"#);
-        assert_eq!(event.created_at, Timestamp::UNIX_EPOCH);
+        assert_eq!(event.created_at, None);
         assert_eq!(event.problem, Some("the entry has no readable time"));
     }
 
@@ -458,7 +427,7 @@ mod tests {
             deal_ids: vec!["7".into()],
             ..Filters::default()
         };
-        let filtered = |raw: &str| Event::read(raw, Timestamp::UNIX_EPOCH, &filters).filtered;
+        let filtered = |raw: &str| Event::read(raw, &filters).filtered;
         assert!(!filtered(r#"{"type":"X","dealId":7}"#));
         assert!(!filtered(r#"{"type":"X","deal":{"id":7}}"#));
         assert!(!filtered(

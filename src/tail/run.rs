@@ -1,0 +1,595 @@
+//! The loop that tails the audit logs: requests what [`Sweep`] asks for, and commits what it takes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use opentelemetry::trace::TraceContextExt as _;
+use orgdata_api::{ApiError, AuditPage, Backoff, Client, FailureReason};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use super::Settings;
+use super::event::{Event, entry_id, organization_name};
+use super::sweep::{Limits, Page, Request, Row, Step, Sweep, Task};
+use super::walk::Cause;
+use crate::health::Health;
+use crate::ledger::{
+    Commit, Disposition, EventIds, Gap, History, LedgerError, LedgerHandle, LedgerState, NewEntry,
+    OtherOrganization, SharedText, TailState, TraceContext, label_value,
+};
+use crate::metrics::{Loop, Metrics};
+use crate::util::{self, shown_duration};
+
+/// The first wait after a failure.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// The maximum wait after a failure.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// How often a full state file is looked at.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the time of the last contact is stored if nothing else changes.
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Tails the audit logs of one organization into a ledger.
+#[derive(Debug)]
+pub struct Tail {
+    client: Client,
+    ledger: LedgerHandle,
+    metrics: Metrics,
+    settings: Settings,
+    is_backfill: bool,
+    sweep: Sweep,
+    /// A commit failed: the machine is to be made again from what is stored.
+    is_stale: bool,
+    /// The organization's id and name.
+    organization: Option<(String, Option<String>)>,
+    /// When this file took the place of a damaged one; the end of the first pass records that as a gap.
+    recreated_at: Option<Timestamp>,
+    started: Instant,
+    saved: Instant,
+    /// When each task is due, and how long it waits after its next failure.
+    due: [Instant; Task::ALL.len()],
+    backoff: [Backoff; Task::ALL.len()],
+    /// The task of the last request: the next one is another's turn.
+    last: Task,
+    failures: u32,
+    /// The kind of the failure that was logged last.
+    logged: String,
+}
+
+/// Why a round failed; the next one continues from what the ledger holds.
+#[derive(Debug, thiserror::Error)]
+pub enum TailError {
+    /// The service or the network.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// A full page of entries leads to itself.
+    #[error(
+        "pagination loop: a page of {0} entries leads to itself; set --api.page-size to its maximum"
+    )]
+    Loop(usize),
+    /// The state file.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The key.
+    #[error(transparent)]
+    OtherOrganization(#[from] OtherOrganization),
+}
+
+/// A page with what it is made of.
+struct Fetched {
+    page: AuditPage,
+    /// The entries without repetitions, with their indices in the page.
+    events: Vec<(usize, Event)>,
+    view: Page,
+}
+
+// === impl TailError ===
+
+impl TailError {
+    fn summary(&self) -> String {
+        match self {
+            Self::Api(error) => error.summary(),
+            Self::Loop(_) => "pagination loop".to_owned(),
+            Self::Ledger(_) => "state file".to_owned(),
+            Self::OtherOrganization(_) => OtherOrganization::SUMMARY.to_owned(),
+        }
+    }
+}
+
+// === impl Tail ===
+
+impl Tail {
+    /// Returns a tail that continues where the ledger ends, and publishes what the ledger holds.
+    pub fn new(
+        client: Client,
+        ledger: LedgerHandle,
+        state: LedgerState,
+        metrics: Metrics,
+        settings: Settings,
+    ) -> Self {
+        let filters = client.settings().filters.fingerprint();
+        let (now, name) = (Instant::now(), ledger.status().organization);
+        let newest = state.counted.newest;
+        let sweep = Sweep::new(state.tail, limits(&settings, false), newest, state.pruned);
+        metrics.audit.restore(state.counted, state.events);
+        let mut tail = Self {
+            client,
+            ledger,
+            metrics,
+            settings,
+            is_backfill: false,
+            sweep,
+            is_stale: false,
+            organization: name.or(state.organization.map(|id| (id, None))),
+            recreated_at: state.recreated_at,
+            started: now,
+            saved: now,
+            due: [now; _],
+            backoff: std::array::from_fn(|_| Backoff::new(FIRST_WAIT, MAX_WAIT)),
+            last: Task::Poll,
+            failures: 0,
+            logged: String::new(),
+        };
+        tail.apply_filters(filters);
+        tail.show();
+        tail
+    }
+
+    /// Makes this a backfill of the history from `--audit.start` until a time: its records wait until it is complete, and nothing is
+    /// polled or read again.
+    pub fn for_backfill(mut self, until: Option<Timestamp>) -> Self {
+        let mut state = self.sweep.state.clone();
+        if state.first.take().is_some() {
+            state.history = Some(History {
+                from: self.settings.start.from(util::now()),
+                until,
+                // The records are never released before it is complete.
+                opened_at: Timestamp::MAX,
+                ..History::default()
+            });
+        }
+        let limits = limits(&self.settings, true);
+        self.sweep = Sweep::new(state, limits, None, None);
+        (self.is_backfill, self.recreated_at) = (true, None);
+        self
+    }
+
+    /// Reports whether the history has been read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.state().first.is_none() && self.state().history.is_none()
+    }
+
+    /// Returns the tail's durable state.
+    pub fn state(&self) -> &TailState {
+        &self.sweep.state
+    }
+
+    /// Tails until `shutdown`.
+    pub async fn run(mut self, health: Health, shutdown: CancellationToken) {
+        let _watched = health.watched(Loop::Audit);
+        loop {
+            let wait = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                wait = health.round(Loop::Audit, self.round()) => wait,
+            };
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                () = health.waiting(Loop::Audit, tokio::time::sleep(wait)) => {}
+            }
+        }
+    }
+
+    /// Makes all tasks due now.
+    pub fn hurry(&mut self) {
+        self.due = [Instant::now(); _];
+    }
+
+    /// Makes one round: at most one request and one commit. Returns how long to wait before the next.
+    pub async fn round(&mut self) -> Duration {
+        match self.try_round().await {
+            Ok(wait) => wait,
+            Err(error) => {
+                self.report(&error);
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Makes one round, and leaves its failure to the caller.
+    ///
+    /// # Errors
+    /// If the request or the commit fails; a later round repeats it.
+    pub async fn try_round(&mut self) -> Result<Duration, TailError> {
+        let full = self.ledger.is_full().await;
+        self.show_full(full);
+        if full {
+            return Ok(PAUSE);
+        }
+        let now = Instant::now();
+        if self.due[Task::Reread as usize] <= now && self.sweep.is_begun() && !self.is_backfill {
+            self.sweep.begin_reread(util::now());
+        }
+        let turns = Task::ALL.into_iter().cycle().skip(self.last as usize + 1);
+        let requests = turns
+            .take(Task::ALL.len())
+            .filter_map(|task| self.sweep.request(task));
+        let requests: Vec<Request> = requests.collect();
+        let is_due = |request: &&Request| self.due[request.task as usize] <= now;
+        let Some(request) = requests.iter().find(is_due) else {
+            let next = requests
+                .iter()
+                .map(|request| self.due[request.task as usize]);
+            let next = next.chain(
+                self.sweep
+                    .is_begun()
+                    .then_some(self.due[Task::Reread as usize]),
+            );
+            let wait = next
+                .min()
+                .map_or(MAX_WAIT, |next| next.saturating_duration_since(now));
+            // A re-read that cannot begin yet is looked for again at the next poll.
+            return Ok(wait.max(Duration::from_millis(1)));
+        };
+        self.last = request.task;
+        let span = tracing::info_span!("poll", orgdata.poll = request.task.as_str());
+        let result = self.exchange(request).instrument(span).await;
+        if self.is_stale {
+            self.reload().await;
+        }
+        let wait = match &result {
+            Ok(wait) => *wait,
+            Err(_) => {
+                let longest = self.settings.poll_interval.clamp(FIRST_WAIT, MAX_WAIT);
+                self.backoff[request.task as usize].next(None).min(longest)
+            }
+        };
+        self.due[request.task as usize] = Instant::now() + wait;
+        if request.task == Task::Reread && !self.sweep.is_rereading() {
+            self.due[Task::Reread as usize] = Instant::now() + self.settings.reread_interval;
+        }
+        self.show();
+        result?;
+        self.backoff[request.task as usize].reset();
+        self.note_success(request.task);
+        Ok(Duration::ZERO)
+    }
+
+    /// Requests a page and commits what it means. Returns how long to wait before the next page of the same task.
+    async fn exchange(&mut self, request: &Request) -> Result<Duration, TailError> {
+        let requested = self.started.elapsed();
+        let page = self
+            .client
+            .audit_page(request.limit, request.before.as_deref());
+        let page = match page.await {
+            Ok(page) => page,
+            Err(error) => {
+                // A pause that the service asks for says nothing about what was requested.
+                if error.reason() != FailureReason::RateLimited {
+                    self.failed(request, cause(&error)).await?;
+                }
+                return Err(error.into());
+            }
+        };
+        // Fewer entries are of no use if the service sends more than it is asked for.
+        let is_limited = page.len() <= request.limit as usize;
+        let is_large = page.body().len() > self.ledger.max_page_bytes() && page.len() > 1;
+        if is_large && is_limited && self.sweep.shrink(request, page.len()) {
+            return Ok(Duration::ZERO);
+        }
+        let fetched = self.read(page, requested);
+        self.check_organization(&fetched)?;
+        let was_begun = self.sweep.is_begun();
+        let is_new = self.state().contact.is_none();
+        let step = self.sweep.page(request, &fetched.view, util::now());
+        let (wait, is_stuck, rows) = (step.wait, step.is_stuck, fetched.events.len());
+        let mut gaps: Vec<Gap> = step.gap.iter().cloned().collect();
+        if !was_begun && self.sweep.is_begun() {
+            gaps.extend(self.recreated_at.filter(|_| is_new).map(Gap::recreated));
+            tracing::info!(start = %self.settings.start, "first sync is done; counting begins");
+        }
+        self.apply(fetched, step, gaps).await?;
+        match request.task {
+            _ if is_stuck => {
+                self.sweep.failed(request, Cause::Page);
+                Err(TailError::Loop(rows))
+            }
+            Task::Poll => Ok(self.settings.poll_interval),
+            _ => Ok(wait),
+        }
+    }
+
+    /// Notes a failed request.
+    async fn failed(&mut self, request: &Request, cause: Cause) -> Result<(), LedgerError> {
+        let is_lost = self.sweep.failed(request, cause);
+        if !is_lost || cause != Cause::Refused {
+            return Ok(());
+        }
+        let commit = Commit {
+            recovered: true,
+            ..Commit::new(util::now())
+        };
+        self.save(commit).await
+    }
+
+    fn read(&self, page: AuditPage, requested: Duration) -> Fetched {
+        let filters = &self.client.settings().filters;
+        let mut ids = EventIds::default();
+        let events: Vec<(usize, Event)> = page
+            .items()
+            .map(|raw| Event::read(raw, filters))
+            .enumerate()
+            .filter(|(_, event)| ids.insert(event.id))
+            .collect();
+        let number = self.state().number;
+        let ids = events.iter().map(|(_, event)| event.id);
+        let standing = self.ledger.standing(ids, number);
+        let rows = events
+            .iter()
+            .zip(standing)
+            .map(|((_, event), standing)| Row {
+                id: event.id,
+                at: event.created_at,
+                standing,
+            });
+        Fetched {
+            view: Page {
+                rows: rows.collect(),
+                end: page.end_cursor.clone(),
+                now: page.server_time,
+                requested,
+                at: self.started.elapsed(),
+            },
+            events,
+            page,
+        }
+    }
+
+    /// Commits what a step takes.
+    async fn apply(
+        &mut self,
+        mut fetched: Fetched,
+        step: Step,
+        gaps: Vec<Gap>,
+    ) -> Result<(), TailError> {
+        let mut commit = Commit {
+            trace: current_trace(),
+            sweep: step.number,
+            is_history: step.is_history,
+            prune_before: step.prune_before,
+            gaps,
+            ..Commit::new(fetched.page.server_time)
+        };
+        let stored = self.organization.as_ref();
+        let organization = stored
+            .and_then(|(id, _)| id.parse().ok())
+            .or_else(|| fetched.organization());
+        let mut odd = Vec::new();
+        // Oldest first: that is the order of delivery.
+        for (index, taken) in step.take.iter().rev() {
+            let (item, event) = &mut fetched.events[*index];
+            let raw = fetched.page.item(*item);
+            if event.organization.is_some() && event.organization != organization {
+                event.mark("the entry belongs to another organization");
+            }
+            let disposition = match event.filtered {
+                true => Disposition::Ignored,
+                false => *taken,
+            };
+            commit.filtered += u64::from(event.filtered);
+            if let Some(problem) = event.problem
+                && disposition != Disposition::Ignored
+            {
+                odd.push((entry_id(raw), problem));
+            }
+            commit.entries.push(NewEntry {
+                id: event.id,
+                created_at: event.created_at.unwrap_or(commit.server_time),
+                disposition,
+                event: std::mem::replace(&mut event.event, Err("")).map_err(str::to_owned),
+                raw: SharedText::new(fetched.page.body().clone(), fetched.page.position(*item)),
+            });
+        }
+        if !commit.entries.is_empty() {
+            commit.duplicates = (fetched.page.len() - fetched.events.len()) as u64;
+            commit.organization = organization.and_then(|id| self.renamed(id, &fetched));
+        }
+        let is_due = self.saved.elapsed() >= SAVE_INTERVAL;
+        if !step.must_save && !is_due && commit.gaps.is_empty() {
+            return Ok(());
+        }
+        let filtered = commit.filtered;
+        self.save(commit).await?;
+        if filtered > 0 {
+            tracing::warn!(
+                entries = filtered,
+                "the API ignores --audit.activity-types or --audit.deal-ids; dropped entries outside of them"
+            );
+        }
+        for (id, problem) in odd {
+            tracing::warn!(id, problem, "an audit log entry is not as documented");
+        }
+        Ok(())
+    }
+
+    /// Returns the id and the name of the organization, if the newest entry of a page has another name than is known.
+    fn renamed(&self, id: i64, fetched: &Fetched) -> Option<(String, Option<String>)> {
+        let newest = fetched.events.iter();
+        let mut newest = newest.filter(|(_, event)| event.organization == Some(id));
+        let name = newest
+            .next()
+            .and_then(|(item, _)| organization_name(fetched.page.item(*item)))
+            .filter(|name| !name.trim().is_empty())
+            .map(|name| label_value(&name));
+        match &self.organization {
+            Some((_, known)) if name.is_none() || *known == name => None,
+            _ => Some((id.to_string(), name)),
+        }
+    }
+
+    /// Commits together with the tail's state, and publishes.
+    async fn save(&mut self, mut commit: Commit) -> Result<(), LedgerError> {
+        commit.tail = Some(self.state().clone());
+        let (gaps, organization) = (commit.gaps.clone(), commit.organization.clone());
+        let changes = match self.ledger.commit(commit).await {
+            Ok(changes) => changes,
+            Err(error) => {
+                self.is_stale = true;
+                return Err(error);
+            }
+        };
+        self.sweep.pruned(changes.pruned);
+        self.saved = Instant::now();
+        for gap in &gaps {
+            tracing::error!(
+                reason = gap.reason.as_str(),
+                "gap in the audit logs: {}",
+                gap.message
+            );
+        }
+        self.organization = organization.or(self.organization.take());
+        self.metrics.audit.publish(changes);
+        Ok(())
+    }
+
+    /// Continues from what is stored, after a commit that failed.
+    async fn reload(&mut self) {
+        let Ok((state, pruned)) = self.ledger.tail_state().await else {
+            return;
+        };
+        let newest = self.metrics.audit.newest();
+        let limits = limits(&self.settings, self.is_backfill);
+        self.sweep = Sweep::new(state, limits, newest, pruned);
+        self.is_stale = false;
+        self.apply_filters(self.client.settings().filters.fingerprint());
+    }
+
+    fn apply_filters(&mut self, filters: String) {
+        if self.state().filters != filters {
+            tracing::info!("the filters changed; the newest entries are read again");
+            self.sweep.change_filters(filters);
+        }
+    }
+
+    /// Refuses the pages of another organization. A few odd entries do not make it another organization's.
+    fn check_organization(&self, fetched: &Fetched) -> Result<(), OtherOrganization> {
+        let Some((expected, _)) = &self.organization else {
+            return Ok(());
+        };
+        let id = expected.parse().ok();
+        let is_ours = |(_, event): &(usize, Event)| event.organization == id;
+        if fetched.events.iter().any(is_ours) {
+            return Ok(());
+        }
+        match fetched.organization() {
+            Some(found) => Err(OtherOrganization {
+                found: found.to_string(),
+                expected: expected.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// A re-read that fails does not make the loop fail: nothing new is missing.
+    fn note_success(&mut self, task: Task) {
+        if !self.sweep.is_begun() || task == Task::Reread || self.sweep.is_failing() {
+            return;
+        }
+        self.metrics.loops.success(Loop::Audit);
+        if self.failures > 0 {
+            tracing::info!(failures = self.failures, "the audit logs can be read again");
+            self.failures = 0;
+        }
+    }
+
+    fn report(&mut self, error: &TailError) {
+        let (summary, loops) = (error.summary(), &self.metrics.loops);
+        if self.last != Task::Reread {
+            loops.failure(Loop::Audit, summary.clone(), error.to_string());
+        }
+        self.failures += 1;
+        if self.failures.is_power_of_two() || self.logged != summary {
+            self.logged = summary;
+            let due = self.due[self.last as usize];
+            let wait = due.saturating_duration_since(Instant::now());
+            tracing::warn!(%error, task = self.last.as_str(), failures = self.failures, retry_in = %shown_duration(wait), "audit request failed");
+        }
+    }
+
+    fn show_full(&self, full: bool) {
+        if full == self.metrics.audit.is_paused() {
+            return;
+        }
+        if full {
+            tracing::warn!(
+                "the state file is full: the collector has not accepted the log records in it, or a reader prevents WAL truncation; the audit loop pauses"
+            );
+        } else {
+            // While a full file drains, it is full again after a few pages.
+            tracing::debug!("the state file has room again; the audit loop continues");
+        }
+        self.metrics.audit.paused(full);
+    }
+
+    fn show(&self) {
+        let state = self.state();
+        let since = state.sweep.as_ref().map(|open| open.opened_at);
+        let is_complete = state.first.is_none() && state.history.is_none();
+        self.metrics.audit.sweep(since, is_complete);
+    }
+}
+
+// === impl Fetched ===
+
+impl Fetched {
+    /// Returns the id of the organization of most entries.
+    fn organization(&self) -> Option<i64> {
+        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+        for id in self
+            .events
+            .iter()
+            .filter_map(|(_, event)| event.organization)
+        {
+            *counts.entry(id).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        most.map(|(id, _)| id)
+    }
+}
+
+fn limits(settings: &Settings, is_backfill: bool) -> Limits {
+    Limits {
+        page_size: settings.page_size,
+        window: settings.reread_window,
+        start: settings.start,
+        is_backfill,
+    }
+}
+
+/// Returns what an error says about the request.
+fn cause(error: &ApiError) -> Cause {
+    use FailureReason as R;
+    match error.reason() {
+        R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::Redirect => Cause::Away,
+        R::Validation | R::NotFound | R::UnexpectedStatus => Cause::Refused,
+        _ => Cause::Page,
+    }
+}
+
+/// Returns the trace and span of the current work, if it is sampled.
+fn current_trace() -> Option<TraceContext> {
+    let context = tracing::Span::current().context();
+    let span = context.span();
+    let span = span.span_context();
+    (span.is_valid() && span.is_sampled()).then(|| TraceContext {
+        trace_id: span.trace_id().to_bytes(),
+        span_id: span.span_id().to_bytes(),
+    })
+}
