@@ -43,8 +43,8 @@ pub mod fuzz;
 
 #[cfg(test)]
 mod tests {
-    // mod corpus;
-    // mod simulation;
+    mod corpus;
+    mod simulation;
 }
 
 #[cfg(test)]

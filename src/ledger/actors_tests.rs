@@ -286,15 +286,6 @@ async fn an_actor_who_comes_back_has_no_name_unless_the_label_is_the_id() {
             0,
             "the file has no names that nothing needs"
         );
-
-        // Earlier builds stored some.
-        let sql = "UPDATE actors SET name = 'Ada L'";
-        world.other().execute(sql, []).unwrap();
-        world.restart();
-        for (hour, actor) in [(4, 7), (5, 8)] {
-            world.events(begun + HOUR * hour, [event("A", actor)]).await;
-            assert_eq!(world.infos(), Vec::<String>::new());
-        }
     }
 }
 

@@ -121,6 +121,11 @@ impl World {
         self.open = Some((ledger, state));
     }
 
+    /// Reports which entries are known.
+    pub(super) fn holds<const N: usize>(&self, ids: [EventId; N]) -> [bool; N] {
+        ids.map(|id| self.ledger().standing([id], self.tail.number) != [Standing::Unknown])
+    }
+
     fn refused(&self) -> OpenError {
         LedgerHandle::open(self.settings.clone()).unwrap_err()
     }
@@ -152,11 +157,11 @@ impl World {
         sizes.map(|file| file.len()).sum()
     }
 
-    /// Commits a page at its place.
+    /// Commits a page of a sweep that it ends, if none is open.
     pub(super) async fn commit(&mut self, mut commit: Commit) -> Result<(), LedgerError> {
         let mut tail = self.tail.clone();
-        commit.place = tail.take_place();
-        commit.top = true;
+        commit.sweep = tail.number;
+        tail.number += i64::from(tail.sweep.is_none());
         commit.tail = Some(tail.clone());
         let changes = self.ledger().commit(commit).await?;
         self.metrics.audit.publish(changes);
@@ -235,7 +240,7 @@ impl World {
     }
 
     /// Returns how many files were set aside.
-    fn asides(&self) -> usize {
+    pub(super) fn asides(&self) -> usize {
         let files = std::fs::read_dir(self.directory.path()).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         let is_aside = |name: &String| name.contains(".damaged-") && !name.contains("-wal");
@@ -299,67 +304,52 @@ pub(super) fn json(records: &[OutboxRecord]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_year_of_events_leaves_a_bounded_file_and_a_floor() {
-    for jump in [false, true] {
-        let mut world = World::with(|settings| settings.outbox = false);
-        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        for day in 0..365u32 {
-            let at = start + DAY * day;
-            let mut commit = page(u64::from(day) * 1000, 1000, at);
-            // The service's clock jumps ahead for a day.
-            let ahead = DAY * if jump && day == 20 { 365 } else { 0 };
-            commit.server_time = at + ahead;
-            world.tail.reread_at = Some(at + ahead);
-            world.commit(commit).await.unwrap();
-            let oldest = entry(u64::from(day) * 1000, start).id;
-            assert_eq!(world.ledger().holds([oldest]), [true]);
-        }
-        assert_eq!(world.counted(), 365_000);
-        let state = world.ledger().state().await.unwrap();
-        let floor = state.prune_floor.expect("ids were pruned");
-        let newest = start + DAY * 364 - Duration::from_secs(3600);
-        assert!(floor > start + DAY * 300 && floor <= newest, "{floor}");
-        assert!(world.bytes() < 5 * MIB, "{} bytes", world.bytes());
-        let (old, new) = (entry(0, start).id, entry(364_999, start).id);
-        assert_eq!(world.ledger().holds([old, new]), [false, true]);
-        world.restart();
-        assert_eq!(world.ledger().holds([old, new]), [false, true]);
+async fn a_year_of_events_leaves_a_bounded_file_and_a_watermark() {
+    let mut world = World::with(|settings| settings.outbox = false);
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    for day in 0..365u32 {
+        let at = start + DAY * day;
+        let mut commit = page(u64::from(day) * 1000, 1000, at);
+        commit.server_time = at;
+        commit.prune_before = Some(at - Duration::from_secs(7200));
+        world.commit(commit).await.unwrap();
+        let oldest = entry(u64::from(day) * 1000, start).id;
+        assert_eq!(world.holds([oldest]), [true]);
     }
+    assert_eq!(world.counted(), 365_000);
+    let pruned = world.ledger().state().await.unwrap().pruned;
+    let pruned = pruned.expect("ids were pruned");
+    let newest = start + DAY * 364 - Duration::from_secs(7200);
+    assert!(pruned > start + DAY * 300 && pruned <= newest, "{pruned}");
+    assert!(world.bytes() < 5 * MIB, "{} bytes", world.bytes());
+    let ids = [0, 350_000, 364_999].map(|number| entry(number, start).id);
+    // Ten thousand stay, however old they are.
+    let held = [false, false, true];
+    assert_eq!(world.holds(ids), held);
+    assert_eq!(world.holds([entry(355_000, start).id]), [true]);
+    world.restart();
+    assert_eq!(world.holds(ids), held);
 }
 
-/// A history of ten million entries takes no more memory than a short one.
 #[tokio::test]
-async fn a_long_history_keeps_the_ids_of_its_first_and_last_pages_and_of_the_recent_past() {
-    let mut world = World::with(|settings| settings.outbox = false);
-    let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let is_recent = |page: u64| (20..30).contains(&page);
-    world.tail.reread_at = Some(now);
-    world.commit(page(0, 10, now)).await.unwrap();
-    for number in 1..=100 {
-        let age = if is_recent(number) { 0 } else { 7200 };
-        let mut commit = page(number * 10, 10, now - Duration::from_secs(age));
-        commit.server_time = now;
-        commit.place = 2 * STRIDE - number.cast_signed();
-        world.ledger().commit(commit).await.unwrap();
-        // Those of a catch-up are kept.
-        let mut commit = page(10_000 + number, 1, now - Duration::from_secs(7200));
-        commit.server_time = now;
-        (commit.place, commit.top) = (3 * STRIDE - number.cast_signed(), true);
-        world.ledger().commit(commit).await.unwrap();
-    }
-    let expected = |page: u64| page <= 8 || page > 92 || is_recent(page);
-    for _ in 0..2 {
-        for number in 1..=100 {
-            let ids = [0, 9].map(|index| entry(number * 10 + index, now).id);
-            let holds = world.ledger().holds(ids);
-            assert_eq!(holds, [expected(number); 2], "page {number}");
-            let caught_up = entry(10_000 + number, now).id;
-            assert_eq!(world.ledger().holds([caught_up]), [true], "page {number}");
-        }
-        let floor = world.ledger().state().await.unwrap().prune_floor;
-        assert_eq!(floor, Some(now - Duration::from_secs(7200)));
-        world.restart();
-    }
+async fn an_entry_is_settled_when_its_sweep_has_ended_also_after_a_restart() {
+    let mut world = World::new();
+    let now = Timestamp::now();
+    world.tail.sweep = Some(OpenSweep::default());
+    world.commit(page(0, 1, now)).await.unwrap();
+    let mut above = page(1, 1, now);
+    above.sweep = world.tail.number + 1;
+    above.tail = Some(world.tail.clone());
+    world.ledger().commit(above).await.unwrap();
+    let ids = [0, 1, 2].map(|number| entry(number, now).id);
+    let expected = [Standing::Current, Standing::Upper, Standing::Unknown];
+    assert_eq!(world.ledger().standing(ids, world.tail.number), expected);
+    world.restart();
+    assert_eq!(world.ledger().standing(ids, world.tail.number), expected);
+    world.tail.sweep = None;
+    world.page(2, 1).await;
+    let expected = [Standing::Settled, Standing::Current, Standing::Settled];
+    assert_eq!(world.ledger().standing(ids, world.tail.number), expected);
 }
 
 #[tokio::test]
@@ -436,9 +426,8 @@ async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
             world.settings.path = world.link();
         }
         let first = world.ledger().clone();
-        let (second, mut state) = LedgerHandle::open(world.settings.clone()).unwrap();
-        let mut commit = page(10, 10, Timestamp::now());
-        commit.place = state.tail.take_place();
+        let (second, _) = LedgerHandle::open(world.settings.clone()).unwrap();
+        let commit = page(10, 10, Timestamp::now());
         for refused in [
             first.commit(commit.clone()).await.map(drop),
             first.outbox_batch(0, 10, usize::MAX).await.map(drop),
@@ -460,16 +449,20 @@ async fn a_damaged_file_is_set_aside_and_a_new_one_is_created() {
         "DROP TABLE pages; DROP TABLE outbox",
         "DROP TABLE state",
         "UPDATE state SET tail = 'no JSON'",
-        "ALTER TABLE state DROP COLUMN prune_floor",
+        "ALTER TABLE state DROP COLUMN pruned_at",
     ] {
         let mut world = World::new();
-        for time in 1..=2 {
+        for time in 1..=5 {
             world.page(0, 10).await;
             world.change(damage);
             world.restart();
             assert_eq!((world.backlog(), world.counted()), (0, 0), "{damage}");
             assert!(world.opened().recreated_at.is_some(), "{damage}");
-            assert_eq!(world.asides(), time, "every damaged file is kept: {damage}");
+            assert_eq!(
+                world.asides(),
+                time.min(3),
+                "the newest three are kept: {damage}"
+            );
         }
     }
 }
@@ -573,7 +566,7 @@ async fn behind_a_symbolic_link_the_file_itself_is_set_aside() {
     world.settings.path = world.link();
     world.restart();
     world.page(0, 10).await;
-    world.ledger().set_aside().await.unwrap();
+    world.change("DROP TABLE state");
     world.restart();
     let link = world.path().with_file_name("link.db");
     assert!(link.is_symlink() && world.path().is_file());
@@ -653,18 +646,16 @@ async fn files_of_other_programs_are_refused_and_not_touched() {
 }
 
 #[tokio::test]
-async fn a_newer_file_is_used_if_it_allows_it() {
-    let mut world = World::new();
-    world.page(0, 10).await;
-    world.change(
-        "UPDATE state SET schema_version = 9, oldest_reader = 3; ALTER TABLE pages ADD COLUMN later INTEGER; CREATE TABLE later (x INTEGER);",
-    );
-    world.restart();
-    world.page(10, 10).await;
-    assert_eq!((world.counted(), world.backlog()), (20, 20));
-    world.change("UPDATE state SET oldest_reader = 9");
-    let error = world.refused().to_string();
-    assert!(error.contains("newer version (schema 9)"), "{error}");
+async fn a_file_of_another_version_is_refused_with_its_number() {
+    for version in [1, 9] {
+        let mut world = World::new();
+        world.page(0, 10).await;
+        world.change(&format!("UPDATE state SET schema_version = {version}"));
+        let error = world.refused().to_string();
+        let words = format!("another version of this program (schema {version}, not 4)");
+        assert!(error.contains(&words), "{error}");
+        assert_eq!(world.asides(), 0);
+    }
 }
 
 #[tokio::test]
@@ -680,7 +671,7 @@ async fn nobody_else_may_read_it() {
 }
 
 #[tokio::test]
-async fn damage_found_while_running_sets_the_file_aside_and_counts_nothing_twice() {
+async fn damage_found_while_running_is_noted_for_the_next_start() {
     let mut world = World::with(|settings| settings.max_size = 64 * MIB);
     for first in 0..120 {
         world.page(first * 1000, 1000).await;
@@ -709,9 +700,8 @@ async fn damage_found_while_running_sets_the_file_aside_and_counts_nothing_twice
     let again = world.commit(page(300_000, 1, Timestamp::now())).await;
     assert!(matches!(again, Err(LedgerError::Damaged(_))), "{again:?}");
     assert_eq!(world.counted(), counted);
-    // The old handle has neither the file nor its lock any more.
-    let old = world.ledger().clone();
-    old.set_aside().await.unwrap();
+    let content = Look::at(&world.path()).unwrap().content;
+    assert!(matches!(content, Content::Damaged(_)), "{content:?}");
     world.restart();
     let numbers = (world.counted(), world.backlog(), world.asides());
     assert_eq!(numbers, (0, 0, 1));
@@ -726,7 +716,7 @@ async fn damage_found_while_running_sets_the_file_aside_and_counts_nothing_twice
 #[tokio::test]
 async fn damage_among_old_ids_is_found_when_they_are_deleted() {
     let mut world = World::with(|settings| settings.outbox = false);
-    for number in 0..40 {
+    for number in 0..140 {
         world.page(1 + number * 100, 100).await;
     }
     world.restart();
@@ -740,10 +730,11 @@ async fn damage_among_old_ids_is_found_when_they_are_deleted() {
     // After a change by another program, SQLite reads everything again.
     let sql = "UPDATE state SET newest_at = 0";
     world.other().execute(sql, []).unwrap();
-    world.page(10_000, 1).await;
+    world.page(20_000, 1).await;
     let now = Timestamp::now();
-    world.tail.reread_at = Some(now);
-    let error = world.commit(page(10_001, 1, now)).await.unwrap_err();
+    let mut commit = page(20_001, 1, now);
+    commit.prune_before = Some(now);
+    let error = world.commit(commit).await.unwrap_err();
     assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
     world.ledger().damaged().await;
 }

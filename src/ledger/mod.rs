@@ -392,11 +392,8 @@ fn unpack_ids(bytes: &[u8]) -> Vec<EventId> {
 }
 
 #[cfg(test)]
-#[cfg(any())]
 mod actors_tests;
 #[cfg(test)]
-#[cfg(any())]
 mod ledger_tests;
 #[cfg(test)]
-#[cfg(any())]
 mod outbox_tests;

@@ -15,12 +15,6 @@ fn malformed(number: u64, raw: String) -> Commit {
     commit
 }
 
-/// Damages a page of the outbox.
-fn damage(world: &World, page: i64) {
-    let sql = "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = ?1";
-    world.other().execute(sql, [page]).unwrap();
-}
-
 fn rejected(record: &OutboxRecord) -> Settled {
     Settled {
         records: vec![record.clone()],
@@ -145,31 +139,72 @@ async fn a_witness_leaves_out_of_order() {
     assert_eq!(world.drain().await, left);
 }
 
-/// Pages above an open range wait, until it is closed or released.
+/// Records of an open sweep wait until it ends, so that those below leave first.
 #[tokio::test]
-async fn records_above_an_open_range_wait_for_it() {
+async fn records_of_an_open_sweep_wait_for_it() {
     let mut world = World::new();
-    world.page(0, 2).await;
-    let range = |released| {
-        let range = serde_json::json!({
-            "id": 2 * STRIDE, "kind": "catch_up", "cursor": "c", "received_at": Timestamp::now(), "end": null, "oldest": null,
-            "opened_at": Timestamp::now(), "last_contact": null, "expected": true, "older": 0,
-            "released": released, "place": 2 * STRIDE,
-        });
-        serde_json::from_value(range).unwrap()
-    };
-    world.tail.ranges = vec![range(false)];
-    world.page(4, 2).await;
+    let now = Timestamp::now();
+    let at = |second: i64| now + jiff::SignedDuration::from_secs(second);
+    world.commit(page(0, 2, at(0))).await.unwrap();
+    world.tail.sweep = Some(OpenSweep {
+        opened_at: now,
+        ..OpenSweep::default()
+    });
+    world.commit(page(4, 2, at(2))).await.unwrap();
     assert_eq!(world.batch(100).await.len(), 2);
     world.restart();
     assert_eq!((world.batch(100).await.len(), world.backlog()), (2, 4));
-    // The range brings its page, below the one that opened it.
-    let mut commit = page(2, 2, Timestamp::now());
-    commit.place = 2 * STRIDE - 1;
-    world.tail.ranges = vec![range(true)];
-    commit.tail = Some(world.tail.clone());
-    world.ledger().commit(commit).await.unwrap();
+    world.tail.sweep = None;
+    world.commit(page(2, 2, at(1))).await.unwrap();
     assert_eq!(world.drain().await, raw(0, 6));
+}
+
+#[tokio::test]
+async fn records_wait_for_an_open_sweep_and_for_history_for_ten_minutes() {
+    let now = Timestamp::now();
+    let ago = |minutes: i64| now - jiff::SignedDuration::from_mins(minutes);
+    for (opened, waits) in [(ago(9), true), (ago(11), false)] {
+        for is_history in [false, true] {
+            let mut world = World::new();
+            if is_history {
+                let history = History {
+                    opened_at: opened,
+                    ..History::default()
+                };
+                world.tail.history = Some(history);
+            } else {
+                world.tail.sweep = Some(OpenSweep {
+                    opened_at: opened,
+                    ..OpenSweep::default()
+                });
+            }
+            let mut commit = page(0, 1, now);
+            commit.is_history = is_history;
+            world.commit(commit).await.unwrap();
+            assert_eq!(
+                world.batch(1).await.is_empty(),
+                waits,
+                "{opened}, {is_history}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_file_holds_no_records_back() {
+    let mut world = World::new();
+    world.tail.history = Some(History {
+        opened_at: Timestamp::MAX,
+        ..History::default()
+    });
+    let mut next = 0;
+    while !world.ledger().is_full().await {
+        let mut commit = page(next, 1000, Timestamp::now());
+        commit.is_history = true;
+        world.commit(commit).await.unwrap();
+        next += 1000;
+    }
+    assert_eq!(world.batch(10).await.len(), 10);
 }
 
 #[tokio::test]
@@ -272,46 +307,20 @@ async fn gaps_without_entries_wait_for_the_collector_like_any_record() {
 }
 
 #[tokio::test]
-async fn a_damaged_page_is_a_gap_and_stops_no_other() {
-    let mut world = World::new();
-    for first in [0, 10, 20] {
-        world.page(first, 10).await;
+async fn records_that_cannot_be_read_are_damage() {
+    for damage in ["block = X'ffffff7f00112233'", "records = 12"] {
+        let mut world = World::new();
+        world.page(0, 10).await;
+        let sql = format!("UPDATE outbox SET {damage}");
+        world.other().execute(&sql, []).unwrap();
+        let batch = world.ledger().outbox_batch(0, 100, usize::MAX).await;
+        assert!(matches!(batch, Err(LedgerError::Damaged(_))), "{batch:?}");
+        world.restart();
+        assert_eq!(
+            (world.counted(), world.backlog(), world.asides()),
+            (0, 0, 1)
+        );
     }
-    damage(&world, 2 * STRIDE);
-    assert_eq!(json(&world.batch(100).await), raw(0, 10));
-    let mut taken = world.drain().await;
-    let gap = taken.pop().unwrap();
-    assert_eq!(taken, [raw(0, 10), raw(20, 30)].concat());
-    let words = ["damaged_page", "10 log records"];
-    assert!(words.iter().all(|words| gap.contains(words)), "{gap}");
-    // It is shown without another commit.
-    assert_eq!(world.ledger().status().gaps, 1);
-    world.page(30, 1).await;
-    assert_eq!((world.counted(), world.backlog()), (31, 1));
-    world.restart();
-    assert_eq!(world.total(Total::Gaps), 1);
-}
-
-#[tokio::test]
-async fn a_page_that_lost_records_is_a_gap() {
-    let mut world = World::new();
-    world.page(0, 10).await;
-    let sql = "UPDATE outbox SET records = 12";
-    world.other().execute(sql, []).unwrap();
-    world.restart();
-    assert_eq!(world.drain().await.len(), 1);
-    assert_eq!((world.backlog(), world.ledger().status().oldest), (0, None));
-}
-
-#[tokio::test]
-async fn a_damaged_page_hides_no_witness() {
-    let mut world = World::new();
-    for first in [0, 1, 2] {
-        world.page(first, 1).await;
-    }
-    damage(&world, 2 * STRIDE);
-    let witness = world.ledger().outbox_batch(1, 1, usize::MAX).await;
-    assert_eq!(json(&witness.unwrap()), raw(2, 3));
 }
 
 /// The number of a page that was deleted is used again.
@@ -332,18 +341,19 @@ async fn a_dead_letter_that_is_sent_again_is_not_taken_for_the_one_before_it() {
     }
 }
 
-/// Pages of a range have lower places than those that arrived before.
+/// Pages of a sweep arrive later than the newer ones above them.
 #[tokio::test]
 async fn the_oldest_record_is_the_one_that_arrived_first() {
     let mut world = World::new();
     let arrived = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
     for (number, second) in [(1, 10), (0, 20)] {
-        let mut commit = page(number, 1, arrived(second));
-        (commit.place, commit.arrived_at) = (1 + number as i64, arrived(second));
+        let mut commit = page(number, 1, arrived(30 - second));
+        commit.arrived_at = arrived(second);
         world.commit(commit).await.unwrap();
     }
     let oldest = world.ledger().status().oldest;
     assert_eq!(oldest, Some(arrived(10)));
+    assert_eq!(world.drain().await, raw(0, 2));
 }
 
 #[tokio::test]
@@ -370,13 +380,6 @@ async fn a_reader_that_prevents_truncation_stops_the_file_at_the_limit() {
 #[tokio::test]
 async fn a_full_disk_changes_nothing_until_there_is_room() {
     let mut world = World::new();
-    world.tail.first_sync = Some(FirstSync {
-        history_until: None,
-        at: Timestamp::now(),
-        count_floor: None,
-        history_floor: None,
-        live_after: None,
-    });
     world.page(0, 1000).await;
     let before = format!("{:?}", world.ledger().state().await.unwrap());
     world.ledger().pretend_full(true).await.unwrap();
@@ -392,7 +395,7 @@ async fn a_full_disk_changes_nothing_until_there_is_room() {
     }
     assert_eq!(world.total(Total::Gaps) + world.total(Total::Duplicate), 0);
     let ids = [999, 1000].map(|number| entry(number, Timestamp::UNIX_EPOCH).id);
-    assert_eq!(world.ledger().holds(ids), [true, false]);
+    assert_eq!(world.holds(ids), [true, false]);
     let after = format!("{:?}", world.ledger().state().await.unwrap());
     assert_eq!(after, before);
     // To deliver what is there takes no room.

@@ -192,6 +192,11 @@ impl Tail {
         self.due = [Instant::now(); _];
     }
 
+    /// Makes the next poll due now.
+    pub fn hurry_poll(&mut self) {
+        self.due[Task::Poll as usize] = Instant::now();
+    }
+
     /// Makes one round: at most one request and one commit. Returns how long to wait before the next.
     pub async fn round(&mut self) -> Duration {
         match self.try_round().await {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use orgdata_exporter::audit::{self, Start, Tail};
 use orgdata_exporter::health::{Health, LONGEST_ROUND};
 use orgdata_exporter::ledger::LedgerHandle;
 use orgdata_exporter::metrics::Metrics;
+use orgdata_exporter::tail::{self, Start, Tail};
 use orgdata_exporter::tickets;
 use tokio_util::sync::CancellationToken;
 
@@ -57,7 +57,7 @@ fn tail() -> Tail {
     let url = "http://127.0.0.1:9/";
     let client = settings::client(url, &metrics);
     let (ledger, state) = LedgerHandle::open(settings::ledger(None, url)).unwrap();
-    let settings = audit::Settings {
+    let settings = tail::Settings {
         poll_interval: Duration::from_secs(60),
         start: Start::Now,
         reread_interval: Duration::from_secs(300),

@@ -69,7 +69,6 @@ async fn relay(
     };
     let commit = Commit {
         entries: sizes.iter().enumerate().map(entry).collect(),
-        place: state.tail.take_place(),
         ..Commit::new(Timestamp::now())
     };
     ledger.commit(commit).await.unwrap();

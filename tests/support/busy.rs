@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_api::{Endpoint, FailureReason, Observer as _, TicketPage};
-use orgdata_exporter::metrics::audit::{Changes, EventLabels, RangeKind, Total, TraceContext};
+use orgdata_exporter::metrics::audit::{Changes, EventLabels, Total, TraceContext};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
 use orgdata_exporter::otlp;
@@ -63,8 +63,7 @@ pub(crate) fn busy() -> Metrics {
     });
     let opened_at = Timestamp::now() - Duration::from_secs(60);
     let audit = &metrics.audit;
-    audit.open_ranges(RangeKind::CatchUp, 2, Some(opened_at));
-    audit.open_ranges(RangeKind::History, 1, Some(opened_at));
+    audit.sweep(Some(opened_at), false);
     metrics.audit.organization("7", "Example \"Org\"");
     metrics.audit.paused(true);
 

@@ -16,9 +16,8 @@ use crate::util::simulated::Disk;
 const NEVER: Duration = Duration::MAX;
 
 /// Tables that the exporter writes to.
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 7] = [
     "state",
-    "ranges",
     "pages",
     "events",
     "actors",

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::tail::Start;
 use crate::simulator::{
     AfterReading, FlagReading, KeyReading, Readings, RetryAfter, TicketOrder, TotalCount,
 };
 use crate::simulator::{Fault, FaultKind};
+use crate::tail::Start;
 use http::StatusCode;
 
 #[derive(Clone, Debug)]

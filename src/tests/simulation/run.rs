@@ -137,7 +137,6 @@ async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
     };
     {
         let state = &mut *world.state();
-        state.tail_at = state.now();
         (state.metrics, state.ledger) = (Some(metrics), Some(ledger.clone()));
     }
     let (health, shutdown) = (Health::default(), CancellationToken::new());

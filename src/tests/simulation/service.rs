@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::header::DATE;
-use jiff::Timestamp;
-use jiff::fmt::rfc2822;
 use tokio::time::sleep;
 
 use super::plan::{fault, spread};
@@ -57,12 +55,8 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
             state.note(&format!("{fault:?}"), 2, 0);
             world.sim.fault(fault);
         }
-        if is_audit && !state.begun {
-            let limit = query
-                .split('&')
-                .find_map(|pair| pair.strip_prefix("limit="));
-            let limit = limit.and_then(|limit| limit.parse().ok());
-            world.first_page(state, limit.unwrap_or(u64::MAX));
+        if is_audit && !state.begun && !query.contains("before=") {
+            world.begins(state);
         }
         let key = if state.now() < state.old_key_until {
             "old-key"
@@ -89,14 +83,6 @@ async fn answer(world: Arc<World>, request: reqwest::Request) -> Option<reqwest:
             .to_string();
         let date = date.parse().unwrap();
         response.headers_mut().insert(DATE, date);
-    }
-    let date = response
-        .headers()
-        .get(DATE)
-        .and_then(|date| date.to_str().ok());
-    let date = date.and_then(|date| rfc2822::parse(date).ok());
-    if is_audit && !state.begun && status == 200 {
-        world.first_page_came(state, date.map_or(Timestamp::MIN, |date| date.timestamp()));
     }
     let mut is_empty = false;
     if is_audit && state.begun && state.calm_at.is_none() && status == 200 {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 
 use super::world::{Row, State, World};
@@ -49,9 +49,10 @@ impl World {
             return self.fail(state, failure.to_owned());
         }
         let what = format!(
-            "commit: {} late, {} ranges",
+            "commit: {} late, sweep {}, {}",
             held.late,
-            held.tail.ranges.len()
+            held.tail.number,
+            held.tail.sweep.is_some()
         );
         state.note(&what, held.waiting, held.known.len() as u64);
         *state.counts.entry("commits").or_default() += 1;
@@ -61,31 +62,33 @@ impl World {
     }
 
     fn check(&self, state: &mut State, held: Held) -> Result<(), String> {
-        if let (false, Some(first)) = (state.begun, &held.tail.first_sync) {
-            state.begun = true;
-            state.history_floor = first.history_floor;
-            let beginning = state
-                .beginning
-                .clone()
-                .ok_or("a first page without a request")?;
-            let mut rows = state.rows.iter();
-            let goes_on = self.plan.start != crate::tail::Start::Now
-                || rows.any(|row| beginning.ends_with(row) && beginning.may_count(row));
-            for (index, row) in state.rows.iter_mut().enumerate() {
-                let is_new = index >= beginning.rows;
-                let may_count = !is_new && beginning.may_count(row);
-                row.live = is_new || (may_count && (goes_on || beginning.has(row)));
-                row.open = may_count && !row.live;
-                // No known entry is expected below the first page.
-                row.leaves_no_trace |= may_count && !beginning.has(row);
-            }
-            state.note("first sync", 0, 0);
-        }
         for row in &mut state.rows {
             row.known |= held.known.contains(&row.event);
         }
-        let ranges = held.tail.ranges.iter();
-        state.has_released |= ranges.clone().any(|range| range.released);
+        if !state.begun && held.tail.first.is_none() {
+            state.begun = true;
+            state.history_floor = held.tail.records_from;
+            let there = state.beginning.ok_or("a first pass without a request")?;
+            for (index, row) in state.rows.iter_mut().enumerate() {
+                row.live = !row.known;
+                if row.live && index < there.rows && !row.gone {
+                    return Err(format!("{} was there before, and is not known", row.id));
+                }
+            }
+            state.note("first sync", 0, 0);
+        }
+        let now = state.epoch + state.now();
+        let is_long = |at: Timestamp| now.duration_since(at) >= SignedDuration::from_mins(10);
+        let is_released = held
+            .tail
+            .sweep
+            .as_ref()
+            .is_some_and(|open| is_long(open.opened_at));
+        let is_paused = state
+            .metrics
+            .as_ref()
+            .is_some_and(|metrics| metrics.audit.is_paused());
+        state.has_released |= is_released || is_paused;
         // Every known event that came since the first page is counted once, and nothing else is.
         let mut counts = Counts::new();
         for row in state
@@ -95,8 +98,7 @@ impl World {
         {
             *counts.entry(row.series.clone()).or_default() += 1;
         }
-        let open = state.rows.iter().filter(|row| row.open && row.known);
-        if counts != without(&held.counts, &counts, open) {
+        if counts != held.counts {
             return Err(format!("counted: {}", difference(&held.counts, &counts)));
         }
         if let Some(metrics) = &state.metrics {
@@ -106,8 +108,8 @@ impl World {
                 }
             }
         }
-        // What is missing lies above the newest known entry or in an open range.
-        if held.tail.ranges.is_empty() && self.plan.retention.is_none() {
+        // What is missing lies above the newest known entry or in an open sweep.
+        if state.begun && held.tail.sweep.is_none() && self.plan.retention.is_none() {
             let mut rows: Vec<&Row> = state
                 .rows
                 .iter()
@@ -142,7 +144,7 @@ impl World {
         Ok(())
     }
 
-    /// Records leave in the order of their creation, unless a range was open for too long (guarantees, "Not in order"). Returns the
+    /// Records leave in the order of their creation, unless a sweep was open for too long or the file was full (guarantees, "Not in order"). Returns the
     /// newest one of a request, or what is wrong.
     pub(super) fn check_order(
         &self,
@@ -151,13 +153,14 @@ impl World {
     ) -> Result<Option<Timestamp>, String> {
         let collector = &state.collector;
         let mut newest = collector.newest;
-        // What is sent alone may be a witness.
-        if ids.len() < 2 || state.has_released {
+        // What is sent alone may be a witness. A page of a listing by arrival leaves when its oldest entry is due.
+        let is_sorted = self.plan.readings.key == KeyReading::CreatedAt;
+        if ids.len() < 2 || state.has_released || !is_sorted {
             return Ok(newest);
         }
         for id in ids {
             let row = state.rows.iter().find(|row| row.id == *id);
-            let Some(row) = row.filter(|row| row.in_order && !row.open && !row.malformed) else {
+            let Some(row) = row.filter(|row| row.live && row.in_order && !row.malformed) else {
                 continue;
             };
             if collector.came_before(id) {
@@ -191,8 +194,9 @@ impl World {
         let is_shown = state.shown_counts() == Some(&held.counts);
         for (is_done, what) in [
             (held.waiting == 0, WAITS),
-            (held.tail.ranges.is_empty(), "a range is open"),
-            (held.tail.reread_at > Some(at), "no re-read since"),
+            (held.tail.sweep.is_none(), "a sweep is open"),
+            (held.tail.history.is_none(), "history is not complete"),
+            (held.tail.contact > Some(at), "no contact since"),
             (
                 tickets.is_some_and(|tickets| tickets.taken_at > state.epoch + since),
                 "no ticket scan since",
@@ -317,8 +321,7 @@ impl World {
                 )
             })
             .collect();
-        let open = state.rows.iter().filter(|row| row.open && row.known);
-        if without(&counted, &truth, open) != truth {
+        if counted != truth {
             let missing = state.rows.iter().filter(|row| row.live && !row.known);
             let missing = missing.map(|row| (&row.id, row.created, row.in_order));
             let missing: Vec<_> = missing.collect();
@@ -332,22 +335,13 @@ impl World {
             let mut totals = totals.filter(|(total, _)| *total == which);
             totals.next().map_or(0, |(_, value)| *value)
         };
-        let malformed = |may_count: bool| {
-            let is_counted =
-                |row: &&Row| row.live || self.is_history(state, row) || (may_count && row.open);
-            let rows = state.rows.iter().filter(|row| row.known && row.malformed);
-            rows.filter(is_counted).count() as u64
-        };
-        let (least, most) = (malformed(false), malformed(true));
-        let counted = total(Total::Malformed);
-        if !(least..=most).contains(&counted) {
-            return Err(format!("{counted} malformed, not {least} to {most}"));
+        let malformed = state.rows.iter().filter(|row| row.known && row.malformed);
+        let malformed = malformed.filter(|row| row.live || self.is_history(state, row));
+        let (malformed, counted) = (malformed.count() as u64, total(Total::Malformed));
+        if counted != malformed {
+            return Err(format!("{counted} malformed, not {malformed}"));
         }
-        let late = state
-            .rows
-            .iter()
-            .filter(|row| !row.in_order || row.open)
-            .count() as u64;
+        let late = state.rows.iter().filter(|row| !row.in_order).count() as u64;
         if total(Total::Late) > late {
             return Err(format!("more than {late} rows are called late"));
         }
@@ -390,8 +384,6 @@ impl World {
                 }
             }
         }
-        let open = state.rows.iter().filter(|row| row.open);
-        wanted.extend(open.map(|row| &*row.id));
         let mut others = state.collector.taken.keys().chain(letters.keys());
         if let Some(id) = others.find(|id| !wanted.contains(id.as_str())) {
             return Err(format!("{id} is delivered, but was there before"));
@@ -409,7 +401,7 @@ impl World {
     /// Returns whether a row that was there before the first page is delivered.
     fn is_history(&self, state: &State, row: &Row) -> bool {
         let is_since = state.history_floor.is_none_or(|floor| row.created >= floor);
-        !row.live && self.plan.start != crate::tail::Start::Now && is_since
+        !row.live && is_since
     }
 }
 
@@ -464,20 +456,6 @@ pub(super) fn published(metrics: &crate::metrics::Metrics) -> Counts {
         .into_iter()
         .filter(|(_, count)| *count > 0);
     events.map(|(labels, count)| (key(labels), count)).collect()
-}
-
-/// Returns the counts without those rows that may be counted, as far as they were.
-fn without<'a>(found: &Counts, truth: &Counts, open: impl Iterator<Item = &'a Row>) -> Counts {
-    let mut found = found.clone();
-    for row in open {
-        if let Some(count) = found.get_mut(&row.series)
-            && *count > truth.get(&row.series).copied().unwrap_or(0)
-        {
-            *count -= 1;
-        }
-    }
-    found.retain(|_, count| *count > 0);
-    found
 }
 
 fn difference(found: &Counts, truth: &Counts) -> String {

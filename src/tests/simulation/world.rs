@@ -16,11 +16,11 @@ use super::disk::{Copy, Files};
 use super::plan::{End, Plan, fault, one_in, spread};
 use super::truth::WAITS;
 use crate::api::Filters;
-use crate::tail::Event;
 use crate::ledger::{EventId, LedgerHandle};
 use crate::metrics::Metrics;
 use crate::metrics::exposition::Format;
 use crate::simulator::{Config, Endpoint, Fault, FaultKind, Fields, Mark, Scope, Simulator};
+use crate::tail::Event;
 use crate::util::simulated;
 
 /// Lives of the exporter before the last one.
@@ -53,11 +53,9 @@ pub(super) struct State {
     // The service.
     pub(super) rows: Vec<Row>,
     pub(super) beginning: Option<Beginning>,
-    /// The ledger holds the first page.
+    /// The first pass is done.
     pub(super) begun: bool,
     pub(super) history_floor: Option<Timestamp>,
-    /// When the present tail was made.
-    pub(super) tail_at: Duration,
     /// Until then the key file holds an old key.
     pub(super) old_key_until: Duration,
     pub(super) requests_in_minute: (u64, u32),
@@ -76,7 +74,7 @@ pub(super) struct State {
     /// What the last scrape of this life showed.
     shown: BTreeMap<(String, String), u64>,
     pub(super) files: Files,
-    /// A range was open for so long that records were no longer held back for it.
+    /// A sweep was open for so long that records were no longer held back for it.
     pub(super) has_released: bool,
     backup: Option<Backup>,
     pub(super) collector: Collector,
@@ -105,10 +103,8 @@ pub(super) struct Row {
     pub(super) gone: bool,
     /// The ledger knows it.
     pub(super) known: bool,
-    /// It arrived after the first page, or is counted for another reason.
+    /// The first pass has not met it, so it is counted.
     pub(super) live: bool,
-    /// It may be counted, or not: it came after the start, but was listed below an older one at the end of the first page.
-    pub(super) open: bool,
 }
 
 /// A copy of the file, and what was true when it was made.
@@ -118,17 +114,12 @@ struct Backup {
     delivered: Delivered,
 }
 
-/// The answer that may have become the first page of the ledger.
-#[derive(Clone)]
+/// The last time that the first pass began at the top of the listing.
+#[derive(Clone, Copy)]
 pub(super) struct Beginning {
     at: Timestamp,
     /// How many rows there were.
     pub(super) rows: usize,
-    page: HashSet<String>,
-    /// The last row of the page.
-    last: Option<String>,
-    /// Rows created since are counted.
-    live_since: Option<Timestamp>,
 }
 
 impl World {
@@ -159,7 +150,6 @@ impl World {
             beginning: None,
             begun: false,
             history_floor: None,
-            tail_at: Duration::ZERO,
             old_key_until: Duration::ZERO,
             requests_in_minute: (0, 0),
             pages: 0,
@@ -481,7 +471,7 @@ impl World {
     /// Rows appear below others, or are dated in the future. Only what was created since the beginning must be counted, so nothing else
     /// arrives late.
     fn late(&self, state: &mut State) {
-        let Some(beginning) = state.beginning.clone().filter(|_| state.begun) else {
+        let Some(beginning) = state.beginning.filter(|_| state.begun) else {
             return;
         };
         let most = (self.plan.window.as_millis() / 2) as u64;
@@ -513,7 +503,7 @@ impl World {
         let scope = mark.map_or(Scope::default(), Scope::arrived_since);
         let mut newest = state.rows.iter().map(|row| row.created).max();
         for entry in self.sim.entries_of(scope) {
-            let event = Event::read(&entry.json, entry.created_at, &Filters::default());
+            let event = Event::read(&entry.json, &Filters::default());
             let actor = entry.actor.map_or("none".to_owned(), |id| id.to_string());
             if !good && state.world.f64() < self.plan.poison {
                 state.collector.poison.insert(entry.id.clone());
@@ -528,7 +518,6 @@ impl World {
                 gone: false,
                 known: false,
                 live: state.begun,
-                open: false,
                 id: entry.id,
             });
             newest = newest.max(Some(entry.created_at));
@@ -602,48 +591,17 @@ impl World {
         state.shown = shown;
     }
 
-    /// A page is asked for that may become the first one.
-    pub(super) fn first_page(&self, state: &mut State, limit: u64) {
-        let page: Vec<String> = self.sim.entries().map(|entry| entry.id).collect();
-        let there: HashSet<&String> = page.iter().collect();
-        // What is gone before the first page need not be taken.
-        state.rows.retain(|row| there.contains(&row.id));
-        let limit = limit.min(self.plan.readings.page_cap.unwrap_or(u64::MAX));
-        let page: Vec<String> = page.into_iter().rev().take(limit as usize).collect();
+    /// The first pass begins at the top.
+    pub(super) fn begins(&self, state: &mut State) {
+        let there: HashSet<String> = self.sim.entries().map(|entry| entry.id).collect();
+        // What is gone before need not be taken.
+        state
+            .rows
+            .retain(|row| row.known || there.contains(&row.id));
         state.beginning = Some(Beginning {
             at: self.sim.now(),
             rows: state.rows.len(),
-            last: page.last().cloned(),
-            page: page.into_iter().collect(),
-            live_since: None,
         });
-    }
-
-    /// It is answered: if that took long, what came since the start is counted.
-    pub(super) fn first_page_came(&self, state: &mut State, date: Timestamp) {
-        let waited = state.now() - state.tail_at;
-        if let Some(beginning) = &mut state.beginning
-            && waited > Duration::from_secs(2)
-        {
-            beginning.live_since = Some(date - waited);
-        }
-    }
-}
-
-impl Beginning {
-    /// Reports whether the first page has this one of the rows that were there.
-    pub(super) fn has(&self, row: &Row) -> bool {
-        self.page.contains(&row.id)
-    }
-
-    /// Reports whether this row is the last one of the first page.
-    pub(super) fn ends_with(&self, row: &Row) -> bool {
-        self.last.as_ref() == Some(&row.id)
-    }
-
-    /// Returns whether this one of the rows that were there came after the exporter began to ask.
-    pub(super) fn may_count(&self, row: &Row) -> bool {
-        self.live_since.is_some_and(|since| row.created > since)
     }
 }
 
