@@ -232,16 +232,11 @@ impl Tail {
             let next = requests
                 .iter()
                 .map(|request| self.due[request.task as usize]);
-            let next = next.chain(
-                self.sweep
-                    .is_begun()
-                    .then_some(self.due[Task::Reread as usize]),
-            );
-            let wait = next
-                .min()
-                .map_or(MAX_WAIT, |next| next.saturating_duration_since(now));
-            // A re-read that cannot begin yet is looked for again at the next poll.
-            return Ok(wait.max(Duration::from_millis(1)));
+            // A re-read that does not know where to begin waits for the next poll.
+            let reread = self.state().below.as_ref();
+            let next = next.chain(reread.map(|_| self.due[Task::Reread as usize]));
+            let wait = next.min().unwrap_or(now + MAX_WAIT);
+            return Ok(wait.saturating_duration_since(now));
         };
         self.last = request.task;
         let span = tracing::info_span!("poll", orgdata.poll = request.task.as_str());

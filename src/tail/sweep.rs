@@ -403,7 +403,7 @@ impl Sweep {
             };
             step.take.push((index, taken));
         }
-        let is_end = match self.is_empty_top(request, page) {
+        let is_end = match self.is_empty_top(request, page, step) {
             Some(is_believed) => is_believed,
             None => self
                 .first
@@ -417,7 +417,8 @@ impl Sweep {
         // What an interrupted sweep has met under other filters is settled too.
         state.number += 2;
         (state.contact, state.was_empty) = (Some(page.now), !pass.has_entries);
-        (state.below, state.below_time) = (page.end.clone(), state.floor);
+        // The next poll says where re-reads start: nothing is below the end of this pass but history.
+        (state.below, state.below_time) = (None, state.floor);
         state.read_to = state.floor;
         state.history.take_if(|history| is_end || history.is_short);
         if let Some(history) = &mut state.history {
@@ -495,7 +496,7 @@ impl Sweep {
         if !step.take.is_empty() {
             (open.failed_for, self.sweep.is_failing) = (0, false);
         }
-        let is_end = match self.is_empty_top(request, page) {
+        let is_end = match self.is_empty_top(request, page, step) {
             Some(is_believed) => is_believed,
             None => self
                 .sweep
@@ -636,9 +637,12 @@ impl Sweep {
     }
 
     /// Reports whether an empty listing is believed; `None` if it is not empty.
-    fn is_empty_top(&mut self, request: &Request, page: &Page) -> Option<bool> {
-        let is_empty = page.rows.is_empty() && page.end.is_none();
-        (is_empty && request.before.is_none()).then(|| self.is_empty_for_long(page))
+    fn is_empty_top(&mut self, request: &Request, page: &Page, step: &mut Step) -> Option<bool> {
+        if request.before.is_some() || !page.rows.is_empty() || page.end.is_some() {
+            return None;
+        }
+        step.wait = CONFIRM;
+        Some(self.is_empty_for_long(page))
     }
 
     /// Reports whether the top of the listing has been empty for long enough to be believed.
