@@ -91,7 +91,8 @@ pub(super) struct PageWriter {
     trace: Option<TraceContext>,
     bytes: Vec<u8>,
     records: u32,
-    oldest: Option<Timestamp>,
+    /// The oldest and the newest creation time.
+    span: Option<(Timestamp, Timestamp)>,
 }
 
 // === impl PageWriter ===
@@ -108,7 +109,7 @@ impl PageWriter {
             trace,
             bytes: Vec::new(),
             records: 0,
-            oldest: None,
+            span: None,
         }
     }
 
@@ -127,10 +128,8 @@ impl PageWriter {
         };
         self.encoder.encode(&record, &mut self.bytes);
         self.records += 1;
-        self.oldest = Some(
-            self.oldest
-                .map_or(created_at, |oldest| oldest.min(created_at)),
-        );
+        let (oldest, newest) = self.span.unwrap_or((created_at, created_at));
+        self.span = Some((oldest.min(created_at), newest.max(created_at)));
     }
 
     pub(super) fn records(&self) -> u32 {
@@ -144,13 +143,15 @@ impl PageWriter {
         page: i64,
         sweep: i64,
     ) -> rusqlite::Result<()> {
+        let (oldest, newest) = self.span.unwrap_or((self.arrived_at, self.arrived_at));
         transaction
             .prepare_cached(
-                "INSERT INTO outbox (page, oldest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT INTO outbox (page, oldest, newest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?
             .execute(params![
                 page,
-                micros(self.oldest.unwrap_or(self.arrived_at)),
+                micros(oldest),
+                micros(newest),
                 sweep,
                 micros(self.arrived_at),
                 self.records,
@@ -192,7 +193,7 @@ impl Ledger {
         // Without the blocks, so that those of skipped pages are not read.
         let mut pages = self.connection.prepare_cached(
             "SELECT page, arrived, acknowledged, records FROM outbox
-             WHERE sweep < ?1 AND sweep >= ?2 ORDER BY oldest, page",
+             WHERE sweep < ?1 AND sweep >= ?2 ORDER BY oldest, newest, page",
         )?;
         let mut rows = pages.query([sweep, least])?;
         while let Some(row) = rows.next()? {

@@ -53,8 +53,9 @@ CREATE TABLE pages (
 -- The log records that wait, a row per page: its records as one lz4 block, and how many were acknowledged.
 CREATE TABLE outbox (
     page         INTEGER PRIMARY KEY,
-    -- Rows are sent in the order of their oldest creation time.
+    -- Rows are sent in the order of their oldest creation time, and of the newest one if that is the same.
     oldest       INTEGER NOT NULL,
+    newest       INTEGER NOT NULL,
     -- They wait until this sweep is settled; those of the history, which has -1, until it is complete.
     sweep        INTEGER NOT NULL,
     arrived      INTEGER NOT NULL,
@@ -62,7 +63,7 @@ CREATE TABLE outbox (
     acknowledged INTEGER NOT NULL DEFAULT 0,
     block        BLOB NOT NULL
 ) STRICT;
-CREATE INDEX outbox_order ON outbox (oldest, page);
+CREATE INDEX outbox_order ON outbox (oldest, newest, page);
 CREATE INDEX outbox_arrived ON outbox (arrived);
 
 -- What was counted, under the label it was counted under; scheme says how the label was made.

@@ -153,8 +153,9 @@ impl World {
     ) -> Result<Option<Timestamp>, String> {
         let collector = &state.collector;
         let mut newest = collector.newest;
-        // What is sent alone may be a witness. A page of a listing by arrival leaves when its oldest entry is due.
-        let is_sorted = self.plan.readings.key == KeyReading::CreatedAt;
+        // What is sent alone may be a witness. A page leaves when its oldest entry is due, and a late one may stand beside newer ones.
+        let is_sorted = self.plan.readings.key == KeyReading::CreatedAt
+            && state.rows.iter().all(|row| row.in_order || !row.live);
         if ids.len() < 2 || state.has_released || !is_sorted {
             return Ok(newest);
         }
