@@ -65,6 +65,11 @@ impl LedgerHandle {
         self.call(|ledger| Ok(ledger.read_state()?)).await
     }
 
+    /// Reports whether no records are held back, because the file is full.
+    pub(crate) fn looks_full(&self) -> bool {
+        self.inner.size.is_full(&self.inner.status.borrow())
+    }
+
     /// Makes the file refuse to grow, as on a full disk, or lets it grow again.
     pub(crate) async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
         let pages = if full { 1 } else { u32::MAX - 1 };

@@ -7,6 +7,7 @@
 mod actors;
 mod changes;
 mod dead_letters;
+mod known;
 mod look;
 mod open;
 mod outbox;
@@ -44,7 +45,8 @@ pub(crate) use outbox::{decompress, split};
 pub(crate) use types::EventIds;
 
 use crate::util::{blocking, lock, sanitize};
-use page::{Known, Ledger};
+use known::Known;
+use page::Ledger;
 use size::Size;
 
 /// How long to wait for a lock that another program holds on the file.

@@ -4,7 +4,6 @@
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -15,11 +14,12 @@ use tokio::sync::watch;
 use super::actors::Labels;
 use super::changes::{Changes, Total};
 use super::dead_letters::{DeadLetter, DeadReason};
+use super::known::{Hold, Known};
 use super::open::{self, OpenError};
 use super::outbox::{self, PageWriter};
 use super::prune::{Pruned, prune};
 use super::tail_state::TailState;
-use super::types::{Commit, Disposition, EventId, EventIds, NewEntry, RecordKind, Standing};
+use super::types::{Commit, Disposition, EventId, NewEntry, RecordKind};
 use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
 
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
@@ -46,24 +46,6 @@ pub struct LedgerState {
     pub events: u64,
 }
 
-/// The ids that the ledger knows.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    all: EventIds,
-    /// Those that are not settled, and their sweeps.
-    unsettled: HashMap<EventId, i64, foldhash::fast::RandomState>,
-}
-
-/// Until when records wait in the outbox.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hold {
-    /// The current sweep, and when it was opened, if it is open.
-    pub(super) sweep: i64,
-    pub(super) sweep_since: Option<Timestamp>,
-    /// When the history was begun, if it is incomplete.
-    pub(super) history_since: Option<Timestamp>,
-}
-
 /// The open file and what is kept of it in memory.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -84,41 +66,6 @@ pub(super) struct Ledger {
     /// The number of the next row of the outbox: none is used twice while the process runs.
     pub(super) next_page: i64,
     pruned: Option<Timestamp>,
-}
-
-// === impl Known ===
-
-impl Known {
-    /// Returns what is known of an entry while the sweep of this number is the current one.
-    pub(super) fn standing(&self, id: EventId, number: i64) -> Standing {
-        match self.unsettled.get(&id) {
-            None if !self.all.contains(&id) => Standing::Unknown,
-            Some(sweep) if *sweep > number => Standing::Upper,
-            Some(sweep) if *sweep == number => Standing::Current,
-            _ => Standing::Settled,
-        }
-    }
-
-    fn learn(&mut self, ids: impl Iterator<Item = EventId>, sweep: i64, number: i64) {
-        for id in ids {
-            self.all.insert(id);
-            if sweep >= number {
-                self.unsettled.insert(id, sweep);
-            }
-        }
-    }
-}
-
-// === impl Hold ===
-
-impl Hold {
-    pub(super) fn of(tail: &TailState) -> Self {
-        Self {
-            sweep: tail.number,
-            sweep_since: tail.sweep.as_ref().map(|open| open.opened_at),
-            history_since: tail.history.as_ref().map(|history| history.opened_at),
-        }
-    }
 }
 
 // === impl Ledger ===

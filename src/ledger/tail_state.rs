@@ -26,7 +26,7 @@ pub struct TailState {
     pub records_from: Option<Timestamp>,
     /// The last complete re-read went back to this time.
     pub read_to: Option<Timestamp>,
-    /// For how many seconds the re-read has been failing, see [`OpenSweep::failed_for`].
+    /// For how many milliseconds the re-read has been failing, see [`OpenSweep::failed_for`].
     pub reread_failed_for: u64,
     /// When nothing was missing last, by the service's clock.
     pub contact: Option<Timestamp>,
@@ -45,6 +45,8 @@ pub struct FirstPass {
     pub older: u32,
     /// Whether it has met an entry.
     pub has_entries: bool,
+    /// When the top of the listing was read, by the service's clock.
+    pub as_of: Timestamp,
     /// After a change of the filters: unknown entries newer than this are live.
     pub live_after: Option<Timestamp>,
 }
@@ -68,7 +70,7 @@ pub struct OpenSweep {
     pub as_of: Timestamp,
     /// When it was opened, by this machine's clock.
     pub opened_at: Timestamp,
-    /// For how many seconds, in which polls succeeded, it has brought nothing new because its page cannot be read.
+    /// For how many milliseconds, in which polls succeeded, it has brought nothing new because its page cannot be read.
     pub failed_for: u64,
 }
 

@@ -1,9 +1,12 @@
-//! Tailing the audit logs: [`sweep`] decides what to request and what to take, `run` does it.
+//! Tailing the audit logs: `sweep` decides what to request and what to take, `run` does it.
 
 mod event;
+mod fetched;
+mod passes;
 mod run;
 mod start;
-pub mod sweep;
+mod step;
+mod sweep;
 mod walk;
 
 use std::time::Duration;

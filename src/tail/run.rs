@@ -1,24 +1,21 @@
 //! The loop that tails the audit logs: requests what [`Sweep`] asks for, and commits what it takes.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use opentelemetry::trace::TraceContextExt as _;
-use orgdata_api::{ApiError, AuditPage, Backoff, Client, FailureReason};
+use orgdata_api::{ApiError, Backoff, Client, FailureReason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::Settings;
-use super::event::{Event, entry_id, organization_name};
-use super::sweep::{Limits, Page, Request, Row, Step, Sweep, Task};
+use super::fetched::{Fetched, Organization};
+use super::step::{Limits, Request, Step, Task};
+use super::sweep::Sweep;
 use super::walk::Cause;
 use crate::health::Health;
 use crate::ledger::{
-    Commit, Disposition, EventIds, Gap, History, LedgerError, LedgerHandle, LedgerState, NewEntry,
-    OtherOrganization, SharedText, TailState, TraceContext, label_value,
+    Commit, Gap, History, LedgerError, LedgerHandle, LedgerState, OtherOrganization, TailState,
 };
 use crate::metrics::{Loop, Metrics};
 use crate::util::{self, shown_duration};
@@ -46,8 +43,7 @@ pub struct Tail {
     sweep: Sweep,
     /// A commit failed: the machine is to be made again from what is stored.
     is_stale: bool,
-    /// The organization's id and name.
-    organization: Option<(String, Option<String>)>,
+    organization: Option<Organization>,
     /// When this file took the place of a damaged one; the end of the first pass records that as a gap.
     recreated_at: Option<Timestamp>,
     started: Instant,
@@ -79,14 +75,6 @@ pub enum TailError {
     /// The key.
     #[error(transparent)]
     OtherOrganization(#[from] OtherOrganization),
-}
-
-/// A page with what it is made of.
-struct Fetched {
-    page: AuditPage,
-    /// The entries without repetitions, with their indices in the page.
-    events: Vec<(usize, Event)>,
-    view: Page,
 }
 
 // === impl TailError ===
@@ -220,7 +208,7 @@ impl Tail {
         }
         let now = Instant::now();
         if self.due[Task::Reread as usize] <= now && self.sweep.is_begun() && !self.is_backfill {
-            self.sweep.begin_reread(util::now());
+            self.sweep.begin_reread();
         }
         let turns = Task::ALL.into_iter().cycle().skip(self.last as usize + 1);
         let requests = turns
@@ -284,12 +272,14 @@ impl Tail {
         if is_large && is_limited && self.sweep.shrink(request, page.len()) {
             return Ok(Duration::ZERO);
         }
-        let fetched = self.read(page, requested);
-        self.check_organization(&fetched)?;
+        let times = [requested, self.started.elapsed()];
+        let (filters, number) = (&self.client.settings().filters, self.state().number);
+        let fetched = Fetched::new(page, filters, &self.ledger, number, times);
+        fetched.check(self.organization.as_ref())?;
         let was_begun = self.sweep.is_begun();
         let is_new = self.state().contact.is_none();
         let step = self.sweep.page(request, &fetched.view, util::now());
-        let (wait, is_stuck, rows) = (step.wait, step.is_stuck, fetched.events.len());
+        let (wait, is_stuck, rows) = (step.wait, step.is_stuck, fetched.view.rows.len());
         let mut gaps: Vec<Gap> = step.gap.iter().cloned().collect();
         if !was_begun && self.sweep.is_begun() {
             gaps.extend(self.recreated_at.filter(|_| is_new).map(Gap::recreated));
@@ -319,88 +309,14 @@ impl Tail {
         self.save(commit).await
     }
 
-    fn read(&self, page: AuditPage, requested: Duration) -> Fetched {
-        let filters = &self.client.settings().filters;
-        let mut ids = EventIds::default();
-        let events: Vec<(usize, Event)> = page
-            .items()
-            .map(|raw| Event::read(raw, filters))
-            .enumerate()
-            .filter(|(_, event)| ids.insert(event.id))
-            .collect();
-        let number = self.state().number;
-        let ids = events.iter().map(|(_, event)| event.id);
-        let standing = self.ledger.standing(ids, number);
-        let rows = events
-            .iter()
-            .zip(standing)
-            .map(|((_, event), standing)| Row {
-                id: event.id,
-                at: event.created_at,
-                standing,
-            });
-        Fetched {
-            view: Page {
-                rows: rows.collect(),
-                end: page.end_cursor.clone(),
-                now: page.server_time,
-                requested,
-                at: self.started.elapsed(),
-            },
-            events,
-            page,
-        }
-    }
-
     /// Commits what a step takes.
     async fn apply(
         &mut self,
-        mut fetched: Fetched,
+        fetched: Fetched,
         step: Step,
         gaps: Vec<Gap>,
     ) -> Result<(), TailError> {
-        let mut commit = Commit {
-            trace: current_trace(),
-            sweep: step.number,
-            is_history: step.is_history,
-            prune_before: step.prune_before,
-            gaps,
-            ..Commit::new(fetched.page.server_time)
-        };
-        let stored = self.organization.as_ref();
-        let organization = stored
-            .and_then(|(id, _)| id.parse().ok())
-            .or_else(|| fetched.organization());
-        let mut odd = Vec::new();
-        // Oldest first: that is the order of delivery.
-        for (index, taken) in step.take.iter().rev() {
-            let (item, event) = &mut fetched.events[*index];
-            let raw = fetched.page.item(*item);
-            if event.organization.is_some() && event.organization != organization {
-                event.mark("the entry belongs to another organization");
-            }
-            let disposition = match event.filtered {
-                true => Disposition::Ignored,
-                false => *taken,
-            };
-            commit.filtered += u64::from(event.filtered);
-            if let Some(problem) = event.problem
-                && disposition != Disposition::Ignored
-            {
-                odd.push((entry_id(raw), problem));
-            }
-            commit.entries.push(NewEntry {
-                id: event.id,
-                created_at: event.created_at.unwrap_or(commit.server_time),
-                disposition,
-                event: std::mem::replace(&mut event.event, Err("")).map_err(str::to_owned),
-                raw: SharedText::new(fetched.page.body().clone(), fetched.page.position(*item)),
-            });
-        }
-        if !commit.entries.is_empty() {
-            commit.duplicates = (fetched.page.len() - fetched.events.len()) as u64;
-            commit.organization = organization.and_then(|id| self.renamed(id, &fetched));
-        }
+        let (commit, odd) = fetched.commit(&step, gaps, self.organization.as_ref());
         let is_due = self.saved.elapsed() >= SAVE_INTERVAL;
         if !step.must_save && !is_due && commit.gaps.is_empty() {
             return Ok(());
@@ -417,21 +333,6 @@ impl Tail {
             tracing::warn!(id, problem, "an audit log entry is not as documented");
         }
         Ok(())
-    }
-
-    /// Returns the id and the name of the organization, if the newest entry of a page has another name than is known.
-    fn renamed(&self, id: i64, fetched: &Fetched) -> Option<(String, Option<String>)> {
-        let newest = fetched.events.iter();
-        let mut newest = newest.filter(|(_, event)| event.organization == Some(id));
-        let name = newest
-            .next()
-            .and_then(|(item, _)| organization_name(fetched.page.item(*item)))
-            .filter(|name| !name.trim().is_empty())
-            .map(|name| label_value(&name));
-        match &self.organization {
-            Some((_, known)) if name.is_none() || *known == name => None,
-            _ => Some((id.to_string(), name)),
-        }
     }
 
     /// Commits together with the tail's state, and publishes.
@@ -475,25 +376,6 @@ impl Tail {
         if self.state().filters != filters {
             tracing::info!("the filters changed; the newest entries are read again");
             self.sweep.change_filters(filters);
-        }
-    }
-
-    /// Refuses the pages of another organization. A few odd entries do not make it another organization's.
-    fn check_organization(&self, fetched: &Fetched) -> Result<(), OtherOrganization> {
-        let Some((expected, _)) = &self.organization else {
-            return Ok(());
-        };
-        let id = expected.parse().ok();
-        let is_ours = |(_, event): &(usize, Event)| event.organization == id;
-        if fetched.events.iter().any(is_ours) {
-            return Ok(());
-        }
-        match fetched.organization() {
-            Some(found) => Err(OtherOrganization {
-                found: found.to_string(),
-                expected: expected.clone(),
-            }),
-            None => Ok(()),
         }
     }
 
@@ -546,24 +428,6 @@ impl Tail {
     }
 }
 
-// === impl Fetched ===
-
-impl Fetched {
-    /// Returns the id of the organization of most entries.
-    fn organization(&self) -> Option<i64> {
-        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-        for id in self
-            .events
-            .iter()
-            .filter_map(|(_, event)| event.organization)
-        {
-            *counts.entry(id).or_default() += 1;
-        }
-        let most = counts.into_iter().max_by_key(|(_, count)| *count);
-        most.map(|(id, _)| id)
-    }
-}
-
 fn limits(settings: &Settings, is_backfill: bool) -> Limits {
     Limits {
         page_size: settings.page_size,
@@ -581,15 +445,4 @@ fn cause(error: &ApiError) -> Cause {
         R::Validation | R::NotFound | R::UnexpectedStatus => Cause::Refused,
         _ => Cause::Page,
     }
-}
-
-/// Returns the trace and span of the current work, if it is sampled.
-fn current_trace() -> Option<TraceContext> {
-    let context = tracing::Span::current().context();
-    let span = context.span();
-    let span = span.span_context();
-    (span.is_valid() && span.is_sampled()).then(|| TraceContext {
-        trace_id: span.trace_id().to_bytes(),
-        span_id: span.span_id().to_bytes(),
-    })
 }

@@ -12,7 +12,8 @@ use fastrand::Rng;
 use jiff::Timestamp;
 
 use super::start::Start;
-use super::sweep::{Limits, Page, Request, Row, Step, Sweep, Task};
+use super::step::{Limits, Page, Request, Row, Step, Task};
+use super::sweep::Sweep;
 use super::walk::Cause;
 use crate::ledger::{Disposition, EventId, Standing, TailState};
 
@@ -293,7 +294,7 @@ impl World {
     /// One request of a task; reports whether it had one.
     fn round(&mut self, task: Task) -> Result<bool, Crash> {
         if task == Task::Reread {
-            self.sweep.begin_reread(time(self.service.clock));
+            self.sweep.begin_reread();
         }
         let Some(request) = self.sweep.request(task) else {
             return Ok(false);

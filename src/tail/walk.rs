@@ -5,20 +5,20 @@
 
 use std::time::Duration;
 
-use super::sweep::{CONFIRM, Page, Request, Step, Task};
+use super::step::{Page, Request, Step, Task};
 use crate::ledger::EventId;
 
 /// Cursors that are kept.
 const MAX_CURSORS: usize = 8;
 /// The limit is doubled after this many pages.
 const PAGES_BEFORE_RAISE: u32 = 4;
-/// The smallest limit: an inclusive cursor repeats one entry.
-const MIN_LIMIT: u32 = 2;
 /// A cursor is given up after this many failures in a row.
 const FAILURES_BEFORE_LOST: u32 = 3;
 /// A page of at least this many entries counts as full if none was longer: the service may cap pages.
 const CAPPED: usize = 10;
 
+/// An end of the listing is confirmed after this time.
+pub(super) const CONFIRM: Duration = Duration::from_secs(2);
 /// An end is believed if the page before was requested at most this long ago.
 const FRESH: Duration = Duration::from_secs(30);
 /// Or if that has failed this often.
@@ -26,7 +26,7 @@ const MAX_ENDS: u32 = 3;
 
 /// What a failed request says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub(super) enum Cause {
     /// The cursor, perhaps: the service refused the request.
     Refused,
     /// The page, perhaps: too large, or with an entry that cannot be read.
@@ -41,6 +41,7 @@ pub(super) struct Walk {
     /// The number of entries to request.
     pub(super) limit: u32,
     max: u32,
+    min: u32,
     /// Pages since the limit was changed, and failures since the last page.
     pages: u32,
     failures: u32,
@@ -69,11 +70,12 @@ enum End {
 // === impl Walk ===
 
 impl Walk {
-    pub(super) fn new(page_size: u32) -> Self {
-        let max = page_size.max(MIN_LIMIT);
+    /// Returns a walk whose pages have between `min` and `max` entries.
+    pub(super) fn new(max: u32, min: u32) -> Self {
         Self {
             limit: max,
             max,
+            min,
             pages: 0,
             failures: 0,
             polled: false,
@@ -92,7 +94,7 @@ impl Walk {
             return false;
         }
         self.is_failing = true;
-        (self.limit, self.pages) = ((self.limit / 2).max(MIN_LIMIT), 0);
+        (self.limit, self.pages) = ((self.limit / 2).max(self.min), 0);
         self.failures += 1;
         let is_lost =
             cause == Cause::Refused || (self.failures >= FAILURES_BEFORE_LOST && self.polled);
@@ -102,9 +104,22 @@ impl Walk {
         is_lost
     }
 
-    /// Begins again somewhere else, with the same limit.
+    /// Lowers the limit; reports whether that is possible.
+    pub(super) fn shrink(&mut self, to: usize) -> bool {
+        let lower = u32::try_from(to).unwrap_or(u32::MAX).max(self.min);
+        let is_less = lower < self.limit;
+        self.limit = lower.min(self.limit);
+        is_less
+    }
+
+    /// Begins somewhere else, with the same limit.
     pub(super) fn restart(&mut self) {
         (self.failures, self.end) = (0, End::Open);
+    }
+
+    /// Begins as if nothing had failed.
+    pub(super) fn reset(&mut self) {
+        *self = Self::new(self.max, self.min);
     }
 
     /// Notes a page: keeps its cursor, or gives up that of its request. Reports whether the listing ends here.

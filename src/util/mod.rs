@@ -27,12 +27,6 @@ pub(crate) fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
-/// Returns the present for durations.
-#[cfg(not(test))]
-pub(crate) fn instant() -> std::time::Instant {
-    std::time::Instant::now()
-}
-
 /// Runs what blocks, such as a call of SQLite, outside of the runtime's threads. It runs to its end even if the caller is dropped.
 #[cfg(not(test))]
 pub(crate) fn blocking<T: Send + 'static>(
@@ -81,7 +75,7 @@ pub(crate) fn refuse_months(text: &str) -> Result<(), String> {
 #[path = "../tests/simulation/clock.rs"]
 pub(crate) mod simulated;
 #[cfg(test)]
-pub(crate) use simulated::{blocking, instant, now};
+pub(crate) use simulated::{blocking, now};
 
 #[cfg(test)]
 mod tests {

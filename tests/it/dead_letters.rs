@@ -166,7 +166,10 @@ async fn an_entry_without_a_type_is_a_dead_letter_also_without_a_collector() {
 /// The exporter's log would grow for as long as a pager is open.
 #[tokio::test]
 async fn a_list_that_is_not_read_to_its_end_holds_nothing_up() {
-    let config = Config::quiet();
+    let config = Config {
+        history: 3,
+        ..Config::quiet()
+    };
     let api = Simulator::spawn(config).await.unwrap();
     for _ in 0..2 {
         // More than fits into a pipe.

@@ -168,7 +168,12 @@ async fn an_answer_is_enough_with_tls_and_passwords() {
 
 #[tokio::test]
 async fn the_simulator_of_the_compose_set_is_healthy() {
-    let simulator = Simulator::spawn(Config::quiet()).await.unwrap();
+    let simulator = Simulator::spawn(Config {
+        history: 3,
+        ..Config::quiet()
+    })
+    .await
+    .unwrap();
     let compose = file("deploy/compose/compose.yaml");
     let (_, rest) = compose.split_once("--url=http://127.0.0.1:8081").unwrap();
     let (path, _) = rest.split_once('"').unwrap();

@@ -48,7 +48,7 @@ async fn relay(
         found.map(|(_, value)| (*value).to_owned())
     };
     let settings = Settings::from_env(&flags, &find).unwrap().unwrap();
-    let (ledger, mut state) = LedgerHandle::open(ledger::Settings {
+    let (ledger, _) = LedgerHandle::open(ledger::Settings {
         encoder: Arc::new(RecordEncoder::default()),
         ..support::ledger(None, "https://api.example")
     })

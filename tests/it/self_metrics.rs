@@ -130,7 +130,7 @@ async fn every_metric_moves_when_it_should() {
 #[tokio::test]
 async fn what_has_known_labels_is_there_from_the_start() {
     // No response of the service has come yet.
-    let simulator = quiet(0, 0).await;
+    let simulator = quiet(3, 0).await;
     let silent = simulator.fault(Fault::new(FaultKind::Hang));
     let peer = Peer::http(1 << 20).await;
     let watch = Watch::new(beside(&simulator, Some(&peer))).await;
@@ -258,7 +258,7 @@ async fn the_service() -> Moved {
 }
 
 async fn the_collector() -> Moved {
-    let simulator = quiet(0, 0).await;
+    let simulator = quiet(3, 0).await;
     let peer = Peer::http(1 << 20).await;
     let launch = beside(&simulator, Some(&peer));
     let state = launch.dir().join("state.db");
@@ -293,7 +293,7 @@ async fn the_collector() -> Moved {
 }
 
 async fn a_full_file() -> Moved {
-    let simulator = quiet(0, 0).await;
+    let simulator = quiet(3, 0).await;
     for _ in 0..400 {
         let noise = std::iter::repeat_with(fastrand::alphanumeric);
         let noise: String = noise.take(16_000).collect();
@@ -312,15 +312,14 @@ async fn a_full_file() -> Moved {
     let broken = FaultKind::Status(StatusCode::INTERNAL_SERVER_ERROR);
     simulator.fault(Fault::new(broken).on(Endpoint::Audit));
     let mut watch = Watch::new(setup).await;
-    let names =
-        "orgdata_audit_open_ranges orgdata_audit_open_range_age_seconds orgdata_audit_paused
+    let names = "orgdata_audit_paused
         orgdata_organization_info orgdata_otlp_dead_letters_evicted_total";
     watch.moves(names, || simulator.clear_faults()).await;
     watch.moved
 }
 
 async fn a_damaged_file() -> Moved {
-    let simulator = quiet(0, 0).await;
+    let simulator = quiet(3, 0).await;
     let launch = beside(&simulator, None);
     let state = launch.dir().join("state.db");
     let launch = launch.state(&state);

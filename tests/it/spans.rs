@@ -81,7 +81,12 @@ async fn http(traces: Traces) -> String {
 
 /// An exporter with variables that the SDK alone would read in another way.
 async fn launch(variables: &[(&str, &str)]) -> (Exporter, Running) {
-    let api = Simulator::spawn(Config::quiet()).await.unwrap();
+    let api = Simulator::spawn(Config {
+        history: 3,
+        ..Config::quiet()
+    })
+    .await
+    .unwrap();
     let common = [
         ("HEADERS", "authorization=Bearer%20a%20b"),
         ("TRACES_HEADERS", ""),

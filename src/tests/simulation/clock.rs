@@ -29,13 +29,6 @@ pub(crate) fn now() -> Timestamp {
     simulated_now().unwrap_or_else(Timestamp::now)
 }
 
-pub(crate) fn instant() -> std::time::Instant {
-    match simulated_now() {
-        Some(_) => Instant::now().into_std(),
-        None => std::time::Instant::now(),
-    }
-}
-
 pub(crate) fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {

@@ -84,11 +84,8 @@ impl World {
             .sweep
             .as_ref()
             .is_some_and(|open| is_long(open.opened_at));
-        let is_paused = state
-            .metrics
-            .as_ref()
-            .is_some_and(|metrics| metrics.audit.is_paused());
-        state.has_released |= is_released || is_paused;
+        let is_full = state.ledger.as_ref().is_some_and(LedgerHandle::looks_full);
+        state.has_released |= is_released || is_full;
         // Every known event that came since the first page is counted once, and nothing else is.
         let mut counts = Counts::new();
         for row in state
@@ -153,6 +150,9 @@ impl World {
     ) -> Result<Option<Timestamp>, String> {
         let collector = &state.collector;
         let mut newest = collector.newest;
+        if state.ledger.as_ref().is_some_and(LedgerHandle::looks_full) {
+            return Ok(newest);
+        }
         // What is sent alone may be a witness. A page leaves when its oldest entry is due, and a late one may stand beside newer ones.
         let is_sorted = self.plan.readings.key == KeyReading::CreatedAt
             && state.rows.iter().all(|row| row.in_order || !row.live);

@@ -13,6 +13,8 @@ const URL: &str = "--api.base-url=https://api.example.com";
 /// A simulated organization with this key alone.
 async fn with_key(key: ApiKey) -> Running {
     let config = Config {
+        // An empty listing is believed after a minute.
+        history: 3,
         keys: vec![key],
         ..Config::quiet()
     };

@@ -18,6 +18,8 @@ const TICKETS_UP: &str = "orgdata_up{loop=\"tickets\"}";
 /// A simulated organization with some tickets, in which nothing else happens.
 async fn organization() -> Running {
     let config = Config {
+        // An empty listing is believed after a minute.
+        history: 3,
         tickets: 3,
         ..Config::quiet()
     };

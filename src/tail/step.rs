@@ -1,0 +1,96 @@
+//! What goes into the state machine of the tail, and what comes out of it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::start::Start;
+use crate::ledger::{Disposition, EventId, Gap, Standing};
+use crate::util::labels;
+
+labels! {
+    /// What a request is for.
+    Task {
+        /// The next page of the first pass.
+        First => "first_pass",
+        /// The top of the listing.
+        Poll => "poll",
+        /// The next page of the open sweep.
+        Sweep => "sweep",
+        /// The next page of a re-read.
+        Reread => "reread",
+        /// The next page of history.
+        History => "history",
+    }
+}
+
+/// A page to request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    /// What it is for.
+    pub task: Task,
+    /// The cursor; `None` for the top of the listing.
+    pub before: Option<String>,
+    /// The number of entries.
+    pub limit: u32,
+}
+
+/// An entry of a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// Its identity.
+    pub id: EventId,
+    /// When it was created, if it has a readable time.
+    pub at: Option<Timestamp>,
+    /// What the ledger knows of it.
+    pub standing: Standing,
+}
+
+/// A page of the listing, without repeated entries.
+#[derive(Clone, Debug)]
+pub(super) struct Page {
+    /// Its entries, newest first.
+    pub rows: Vec<Row>,
+    /// The cursor of the next page.
+    pub end: Option<String>,
+    /// The service's clock.
+    pub now: Timestamp,
+    /// When it was requested, since the start of the process.
+    pub requested: Duration,
+    /// When it came.
+    pub at: Duration,
+}
+
+/// What to do with a page.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    /// What becomes of the entries that the ledger does not know, by their index in the page.
+    pub take: Vec<(usize, Disposition)>,
+    /// The sweep that they belong to.
+    pub number: i64,
+    /// Whether they are history.
+    pub is_history: bool,
+    /// Something is lost.
+    pub gap: Option<Gap>,
+    /// Ids of entries older than this are no longer needed.
+    pub prune_before: Option<Timestamp>,
+    /// The state has changed beyond the time of the last contact.
+    pub must_save: bool,
+    /// The page leads nowhere: it counts as failed.
+    pub is_stuck: bool,
+    /// How long to wait before the next page of the same task.
+    pub wait: Duration,
+}
+
+/// What the machine is told at its start.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    /// `--api.page-size`.
+    pub page_size: u32,
+    /// `--audit.reread-window`.
+    pub window: Duration,
+    /// `--audit.start`.
+    pub start: Start,
+    /// Only history is read.
+    pub is_backfill: bool,
+}
