@@ -1,8 +1,7 @@
-//! Shared by all modules: delays between attempts, text that is safe to log, throttled warnings,
+//! Shared by all modules: delays between attempts, text that is safe to log,
 //! values of flags, and what the API client says of its requests.
 
 pub mod changes;
-pub mod throttle;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
