@@ -17,10 +17,11 @@ fn main() {
         .unwrap_or_else(|| "unknown".to_owned());
     let repository = given("ORGDATA_REPOSITORY").or_else(|| given("CARGO_PKG_REPOSITORY"));
     let repository = repository.unwrap_or_default();
-    println!("cargo:rustc-env=ORGDATA_REVISION={revision}");
-    println!("cargo:rustc-env=ORGDATA_REPOSITORY={repository}");
+    // `cargo run` passes them on, and the exporter warns of unknown variables that begin with ORGDATA_.
+    println!("cargo:rustc-env=BUILD_REVISION={revision}");
+    println!("cargo:rustc-env=BUILD_REPOSITORY={repository}");
     println!("cargo:rerun-if-env-changed=ORGDATA_REPOSITORY");
-    println!("cargo:rustc-env=ORGDATA_RUSTC={version}");
+    println!("cargo:rustc-env=BUILD_RUSTC={version}");
     println!("cargo:rerun-if-env-changed=ORGDATA_BUILD_REVISION");
     println!("cargo:rerun-if-changed=build.rs");
     // With a path that does not exist, cargo would run this again at every build.

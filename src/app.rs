@@ -32,7 +32,7 @@ pub struct App {
     parts: Parts,
 }
 
-/// What is made again after the state file was found damaged: counters start at 0 with the new file.
+/// What the loops work with. The simulation replaces the client and the sender.
 #[derive(Debug)]
 pub(crate) struct Parts<S = Sender> {
     pub(crate) metrics: Metrics,
@@ -62,46 +62,33 @@ impl App {
         &self.bound
     }
 
-    /// Opens the state file and runs until `shutdown`; then stops reading and sends what is left within the grace period. If
-    /// the state file turns out to be damaged, it is set aside and everything starts again with a new one.
+    /// Opens the state file and runs until `shutdown`; then stops reading and sends what is left within the grace period.
     ///
     /// # Errors
-    /// If the state file cannot be used, a loop ends by itself, or another process takes over the state file.
+    /// If the state file cannot be used or turns out to be damaged, a loop ends by itself, or another process takes over the
+    /// state file.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Failure> {
-        let Self {
-            settings,
-            bound,
-            mut parts,
-        } = self;
-        loop {
-            let (metrics, health) = (parts.metrics.clone(), Health::default());
-            let state = WebState {
-                metrics: metrics.clone(),
-                health: health.clone(),
-            };
-            // The sockets are kept: a free port stays the same, and systemd hands its sockets over only once.
-            let stop_web = CancellationToken::new();
-            let web = tokio::spawn(web::serve(bound.clone(), state, stop_web.clone()));
-            let addresses = bound.names().join(",");
-            let outcome = if settings.is_active {
-                parts.work(&settings, &addresses, &health, &shutdown).await
-            } else {
-                metrics.exporter.idle();
-                health.set_ready();
-                report::idle(&addresses);
-                shutdown.cancelled().await;
-                Ok(false)
-            };
-            stop_web.cancel();
-            let _ = web.await;
-            if !outcome? {
-                return Ok(());
-            }
-            parts = Parts::new(&settings)?;
-            // The new metrics start at 0, and would make a second recreation look like the first.
-            let recreated = metrics.state.recreated.get();
-            parts.metrics.state.recreated.inc_by(recreated);
-        }
+        let (settings, parts) = (self.settings, self.parts);
+        let health = Health::default();
+        let state = WebState {
+            metrics: parts.metrics.clone(),
+            health: health.clone(),
+        };
+        let addresses = self.bound.names().join(",");
+        let stop_web = CancellationToken::new();
+        let web = tokio::spawn(web::serve(self.bound, state, stop_web.clone()));
+        let outcome = if settings.is_active {
+            parts.work(&settings, &addresses, &health, &shutdown).await
+        } else {
+            parts.metrics.exporter.idle();
+            health.set_ready();
+            report::idle(&addresses);
+            shutdown.cancelled().await;
+            Ok(())
+        };
+        stop_web.cancel();
+        let _ = web.await;
+        outcome
     }
 }
 
@@ -124,14 +111,14 @@ impl Parts {
 }
 
 impl<S: Export + 'static> Parts<S> {
-    /// Reads and sends until `shutdown`, or until the state file is damaged and was set aside; returns whether it was.
+    /// Opens the state file, and reads and sends until `shutdown`.
     async fn work(
         self,
         settings: &Settings,
         addresses: &str,
         health: &Health,
         shutdown: &CancellationToken,
-    ) -> Result<bool, Failure> {
+    ) -> Result<(), Failure> {
         let started = util::now();
         tracing::debug!(state = %settings.ledger.shown_path().display(), "opening the state file");
         // Checking a large file takes a while, in which probes are answered.
@@ -142,7 +129,7 @@ impl<S: Export + 'static> Parts<S> {
             opened = open => opened.map_err(|_| Failure::internal("opening the state file"))??,
             () = shutdown.cancelled() => {
                 tracing::info!("stopped");
-                return Ok(false);
+                return Ok(());
             }
         };
         if let Some(at) = state.recreated_at {
@@ -162,7 +149,7 @@ impl<S: Export + 'static> Parts<S> {
         addresses: &str,
         health: &Health,
         shutdown: &CancellationToken,
-    ) -> Result<bool, Failure> {
+    ) -> Result<(), Failure> {
         let Self {
             metrics,
             client,
@@ -173,9 +160,9 @@ impl<S: Export + 'static> Parts<S> {
         metrics.state.max_size_bytes.set(settings.ledger.max_size);
         metrics.state.created(state.created_at);
 
-        // It goes on while the relay sends its last records.
-        let mut follower = JoinSet::new();
-        follower.spawn(follow_status(metrics.clone(), ledger.watch()));
+        // They go on while the relay sends its last records.
+        let mut followers = JoinSet::new();
+        followers.spawn(follow_status(metrics.clone(), ledger.watch()));
 
         // A loop is enabled before it runs, so that the first scrape shows what belongs to it.
         // Readers stop first, so that the relay's last records are the last there are.
@@ -212,12 +199,12 @@ impl<S: Export + 'static> Parts<S> {
         };
         health.set_ready();
         report::begin(settings, addresses, ledger.backlog());
+        followers.spawn(report::log_when_working(metrics));
 
-        let mut outcome = Ok(false);
+        let (mut outcome, mut is_damaged) = (Ok(()), false);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
-            never = report::follow(&metrics, || ledger.backlog()) => match never {},
             never = replay_dead_letters(&ledger) => match never {},
             () = ledger.fenced() => {
                 outcome = Err(Failure::new(3, LedgerError::Fenced.to_string()));

@@ -8,13 +8,13 @@ use super::family::{Family, families};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commit the binary was built from; `unknown` outside a checkout.
-pub const REVISION: &str = env!("ORGDATA_REVISION");
+pub const REVISION: &str = env!("BUILD_REVISION");
 
 /// The address of the repository, with the documentation; empty if it was not known.
-pub const REPOSITORY: &str = env!("ORGDATA_REPOSITORY");
+pub const REPOSITORY: &str = env!("BUILD_REPOSITORY");
 
 /// The compiler the binary was built with.
-pub const RUSTC: &str = env!("ORGDATA_RUSTC");
+pub const RUSTC: &str = env!("BUILD_RUSTC");
 
 /// The labels of the build.
 const BUILD: [(&str, &str); 3] = [

@@ -32,7 +32,7 @@ labels! {
 
 /// What went wrong in a loop.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct LoopFailure {
     /// When it last happened.
     pub at: Timestamp,
     /// What kind of failure it is: nothing that a peer said, so that every client may see it.
@@ -51,7 +51,7 @@ pub struct LoopState {
     /// When a round last succeeded.
     pub last_success: Option<Timestamp>,
     /// The last failure; kept after later successes.
-    pub last_failure: Option<Failure>,
+    pub last_failure: Option<LoopFailure>,
 }
 
 /// The families `orgdata_up` and `orgdata_last_success_timestamp_seconds`. A loop that is switched off has no series, so
@@ -75,7 +75,7 @@ impl Loops {
         state.up.replace(true) == Some(false)
     }
 
-    /// Reports that a round failed now; the two texts are those of [`Failure`]. Returns whether it is another failure than
+    /// Reports that a round failed now; the two texts are those of [`LoopFailure`]. Returns whether it is another failure than
     /// that of the round before.
     pub fn failure(
         &self,
@@ -85,12 +85,12 @@ impl Loops {
     ) -> bool {
         let state = &mut lock(&self.0)[which as usize];
         state.enabled = true;
-        let now = Failure {
+        let now = LoopFailure {
             at: util::now(),
             summary: summary.into(),
             message: message.into(),
         };
-        let is_same = |last: &Failure| last.summary == now.summary;
+        let is_same = |last: &LoopFailure| last.summary == now.summary;
         let is_same = state.last_failure.as_ref().is_some_and(is_same);
         state.last_failure = Some(now);
         state.up.replace(false) != Some(false) || !is_same

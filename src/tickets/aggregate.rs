@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 use tokio::time::Instant;
 
 use super::Settings;
-use super::labels::{Labels, NONE, UNKNOWN};
+use super::labels::{LabelValues, NONE, UNKNOWN};
 use super::row::{Row, deal_key};
 use super::scan::{MAX_SCAN, MAX_TICKETS};
 use crate::metrics::snapshot::{Clock, Label, MIN_AGES, Snapshot};
@@ -19,9 +19,9 @@ use crate::util::{self, shown_id};
 #[derive(Debug)]
 pub struct Aggregate {
     snapshot: Snapshot,
-    states: Labels,
-    types: Labels,
-    priorities: Labels,
+    states: LabelValues,
+    types: LabelValues,
+    priorities: LabelValues,
     ids: HashSet<u64>,
     /// Deals of open tickets, each with its highest priority.
     deals: HashMap<u64, Label>,
@@ -52,9 +52,9 @@ impl Aggregate {
         };
         Self {
             snapshot: Snapshot::new(clock),
-            states: Labels::new(UNKNOWN, &settings.open_states, states),
-            types: Labels::new(UNKNOWN, &[], types),
-            priorities: Labels::new(NONE, &settings.priorities, priorities),
+            states: LabelValues::new(UNKNOWN, &settings.open_states, states),
+            types: LabelValues::new(UNKNOWN, &[], types),
+            priorities: LabelValues::new(NONE, &settings.priorities, priorities),
             // Growing a set of a million ids would need twice the memory.
             ids: HashSet::with_capacity(expected),
             deals: HashMap::new(),

@@ -22,7 +22,7 @@ pub const MAX_LABEL_CHARS: usize = 64;
 
 /// The values of one label in one scan.
 #[derive(Clone, Debug)]
-pub(super) struct Labels {
+pub(super) struct LabelValues {
     missing: Label,
     other: Label,
     /// From the settings, in their order.
@@ -31,9 +31,9 @@ pub(super) struct Labels {
     limit: usize,
 }
 
-// === impl Labels ===
+// === impl LabelValues ===
 
-impl Labels {
+impl LabelValues {
     /// Returns a set with the `configured` values and those of an `earlier` snapshot, so that values beyond the limit do
     /// not take turns. `missing` stands for a missing value.
     pub(super) fn new<'a>(
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn values_beyond_the_limit_are_other_and_known_ones_stay() {
-        let mut labels = Labels::new(UNKNOWN, &["OPEN".to_owned()], [&"OLD".into()]);
+        let mut labels = LabelValues::new(UNKNOWN, &["OPEN".to_owned()], [&"OLD".into()]);
         for n in 0..MAX_VALUES - 1 {
             assert_eq!(*labels.label(Some(&format!("S{n}"))), format!("S{n}"));
         }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_value_is_short_and_on_one_line() {
-        let mut labels = Labels::new(UNKNOWN, &[], []);
+        let mut labels = LabelValues::new(UNKNOWN, &[], []);
         let long = labels.label(Some(&"ü".repeat(500)));
         assert_eq!(long.chars().count(), MAX_LABEL_CHARS);
         assert!(long.ends_with("ü…"));
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn unknown_priorities_rank_below_the_configured_and_above_none() {
         let configured = ["HIGH", "", "LOW"].map(str::to_owned);
-        let mut labels = Labels::new(NONE, &configured, []);
+        let mut labels = LabelValues::new(NONE, &configured, []);
         let order = ["HIGH", "LOW", "A", "B", OTHER, NONE].map(|text| labels.label(Some(text)));
         assert!(order.is_sorted_by(|a, b| labels.rank(a) < labels.rank(b)));
     }

@@ -1,11 +1,10 @@
 //! Tickets as gauges: a periodic scan over all pages, published as one snapshot or not at all.
 //!
-//! [`run`] calls [`Scanner::round`] on a timer. A round reads all pages (`pass`) while an [`Aggregate`] adds up what they
+//! [`run`] calls [`Scanner::round`] on a timer. A round reads all pages (`scan`) while an [`Aggregate`] adds up what they
 //! hold, and returns a [`Snapshot`].
 
 mod aggregate;
 mod labels;
-mod pass;
 mod row;
 mod run;
 mod scan;
@@ -14,9 +13,8 @@ use std::time::Duration;
 
 pub use aggregate::Aggregate;
 pub use labels::{MAX_LABEL_CHARS, MAX_VALUES, NONE, OTHER, UNKNOWN};
-pub use pass::Doubt;
 pub use run::run;
-pub use scan::{MAX_ATTEMPTS, MAX_DEALS, MAX_SCAN, MAX_TICKETS, ScanError, Scanner};
+pub use scan::{Doubt, MAX_ATTEMPTS, MAX_DEALS, MAX_SCAN, MAX_TICKETS, ScanError, Scanner};
 
 pub use crate::metrics::snapshot::Snapshot;
 

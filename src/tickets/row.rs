@@ -13,14 +13,14 @@ pub(super) struct Row<'a> {
     pub(super) ticket: Ticket<'a>,
     /// The hash of the ticket's id, or of its bytes if it has none.
     pub(super) key: u64,
-    /// Fields that the specification does not name.
+    /// LooseFields that the specification does not name.
     pub(super) unknown_fields: u64,
     /// Why it could not be read as documented.
     pub(super) malformed: Option<String>,
 }
 
 /// The fields of a JSON object. The last of two with the same name wins.
-struct Fields<'a> {
+struct LooseFields<'a> {
     values: HashMap<Text<'a>, &'a RawValue>,
     /// Those of another type than documented.
     wrong: Vec<&'static str>,
@@ -56,10 +56,10 @@ impl<'a> Row<'a> {
     }
 
     fn read_fields(raw: &'a str) -> Self {
-        let mut fields = Fields::read(raw);
+        let mut fields = LooseFields::read(raw);
         let deals = fields.get::<Bounded<&'a RawValue, MAX_LINKED_DEALS>>("linkedDeals");
         let mut read_deal = |deal: &'a RawValue| {
-            let mut of_deal = Fields::read(deal.get());
+            let mut of_deal = LooseFields::read(deal.get());
             let deal = LinkedDeal {
                 id: of_deal.get("id"),
                 evaluation_id: of_deal.get("evaluationId"),
@@ -108,9 +108,9 @@ impl<'a> Row<'a> {
     }
 }
 
-// === impl Fields ===
+// === impl LooseFields ===
 
-impl<'a> Fields<'a> {
+impl<'a> LooseFields<'a> {
     fn read(raw: &'a str) -> Self {
         Self {
             values: serde_json::from_str(raw).unwrap_or_default(),

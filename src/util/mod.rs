@@ -1,7 +1,5 @@
-//! Shared by all modules: delays between attempts, text that is safe to log, throttled warnings,
+//! Shared by all modules: delays between attempts, text that is safe to log,
 //! values of flags, and what the API client says of its requests.
-
-pub mod throttle;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

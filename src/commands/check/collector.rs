@@ -5,16 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::service::{SILENCE, connect};
-use super::{Finding, Level, failed, good, warning};
-use crate::otlp::{
-    Connection, Export as _, FailureReason, Protocol, Refusal, Sender, Settings, Target, Verdict,
-};
+use super::{Finding, failed, good, warning};
+use crate::otlp::{Export as _, FailureReason as R, Sender, Settings, Target, Verdict};
 
 const CHECK: &str = "collector";
-
-const PROTOCOL: &str =
-    "check the endpoint's port and --otlp.protocol: 4317 is gRPC and 4318 is HTTP by custom";
 
 /// Sends a request without records.
 pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Finding {
@@ -25,55 +19,44 @@ pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Findi
     };
     let mut connection = connection.clone();
     connection.timeout = connection.timeout.min(limit);
+    let place = connection.to_string();
     let mut settings = settings.clone();
-    settings.target = Target::Collector(connection.clone());
+    settings.target = Target::Collector(connection);
     let sender = match Sender::new(&settings) {
         Ok(sender) => sender,
         Err(error) => return failed(CHECK, error),
     };
-    let place = connection.to_string();
-    match sender.export(Bytes::new()).await {
+    let (said, advice) = match sender.export(Bytes::new()).await {
         Verdict::Acknowledged { warning: None } => {
-            good(CHECK, format!("{place} accepts log records"))
+            return good(CHECK, format!("{place} accepts log records"));
         }
         Verdict::Acknowledged {
             warning: Some(message),
         }
-        | Verdict::PartlyRejected { message, .. } => {
-            let said = format!("{place} accepts log records, with a warning: {message}");
-            warning(CHECK, said, "look it up in the collector's manual")
-        }
-        Verdict::Refused(refusal) => refused(&refusal, &place, &connection),
-    }
+        | Verdict::PartlyRejected { message, .. } => (
+            format!("{place} accepts log records, with a warning: {message}"),
+            "look it up in the collector's manual",
+        ),
+        Verdict::Refused(refusal) => (
+            format!("{place}: {}", refusal.message),
+            advice(refusal.reason),
+        ),
+    };
+    warning(CHECK, said, advice)
 }
 
-fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
-    use FailureReason as R;
-    let said = format!("{place}: {}", refusal.message);
-    let http = refusal.message.starts_with("HTTP ");
-    let advice = match refusal.reason {
-        // The message itself may say what to do.
-        R::Connect | R::NotFound if said.contains("; ") => {
-            let level = Level::Warning;
-            return Finding {
-                level,
-                ..failed(CHECK, said)
-            };
-        }
-        R::Connect => &connect(&refusal.message, "--otlp.endpoint"),
-        R::Timeout => SILENCE,
+fn advice(reason: R) -> &'static str {
+    match reason {
         R::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
-        R::NotFound if !(http && connection.protocol == Protocol::Grpc) => {
-            "check the endpoint's path, and that the collector has a pipeline for logs"
-        }
-        R::NotFound | R::NotOtlp => PROTOCOL,
         R::RateLimited => {
             "the exporter waits and continues; see the collector's limits if it lasts"
         }
         R::TooLarge | R::BadRecord => {
             "some collectors reject requests without records like this one; those with records may pass"
         }
+        R::Connect | R::Timeout | R::NotFound | R::NotOtlp => {
+            "check --otlp.endpoint and --otlp.protocol (4317 is gRPC and 4318 is HTTP by custom), the certificates (OTEL_EXPORTER_OTLP_CERTIFICATE and _CLIENT_CERTIFICATE), any proxy or firewall in between, and that the collector has a pipeline for logs"
+        }
         _ => "the collector itself fails, and records wait in the state file: see its log",
-    };
-    warning(CHECK, said, advice)
+    }
 }

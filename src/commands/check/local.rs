@@ -1,29 +1,21 @@
-//! What is on this machine: the state file and its disk, and the addresses to listen on.
+//! What is on this machine: the state file, and the addresses to listen on.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use bytesize::ByteSize;
-use rustix::fs::{Access, access, statvfs};
+use rustix::fs::{Access, access};
 
 use super::{Finding, bad, failed, good, warning};
-use crate::commands::healthcheck::Target;
 use crate::ledger::{self, Content, Look, OpenError};
 use crate::util::{counted, shown_duration};
-use crate::web::{self, ListenAddress, try_bind};
+use crate::web::{self, try_bind};
 
-/// The maximum time for a running exporter to answer.
-const MAX_TIME: Duration = Duration::from_secs(2);
-
-/// Looks at the state file and its disk in a thread of its own, since either may hang.
-pub(super) async fn state(
-    settings: &ledger::Settings,
-    limit: Duration,
-) -> (Vec<Finding>, Option<Look>) {
+/// Looks at the state file in a thread of its own, since its disk may hang.
+pub(super) async fn state(settings: &ledger::Settings, limit: Duration) -> (Finding, Option<Look>) {
     let Some(path) = settings.path.clone() else {
         let said = "in memory, and lost when the process ends";
-        return (vec![good("state", said)], None);
+        return (good("state", said), None);
     };
     let (name, settings) = (path.display().to_string(), settings.clone());
     let look = tokio::task::spawn_blocking(move || look(&path, &settings));
@@ -32,22 +24,18 @@ pub(super) async fn state(
     }
     let said = format!("cannot read {name} within {}", shown_duration(limit));
     let advice = "check whether its disk hangs, or give --state.path a file on another one";
-    (vec![bad("state", said, advice)], None)
+    (bad("state", said, advice), None)
 }
 
-fn look(path: &Path, settings: &ledger::Settings) -> (Vec<Finding>, Option<Look>) {
+fn look(path: &Path, settings: &ledger::Settings) -> (Finding, Option<Look>) {
     // What counts is where a symbolic link leads to.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let directory = path.parent().filter(|parent| *parent != Path::new(""));
     let directory = directory.unwrap_or(Path::new("."));
     let look = writable(directory, path).map_err(|error| OpenError::unwritable(path, &error));
     match look.and_then(|()| Look::at(path)) {
-        Ok(look) => {
-            let mut findings = vec![content(path, &look, settings)];
-            findings.extend(disk(directory, path, settings.max_size));
-            (findings, Some(look))
-        }
-        Err(error) => (vec![failed("state", error)], None),
+        Ok(look) => (content(path, &look, settings), Some(look)),
+        Err(error) => (failed("state", error), None),
     }
 }
 
@@ -96,21 +84,6 @@ fn writable(directory: &Path, file: &Path) -> io::Result<()> {
         access(file, Access::READ_OK | Access::WRITE_OK)?;
     }
     Ok(())
-}
-
-fn disk(directory: &Path, path: &Path, max_size: u64) -> Option<Finding> {
-    let disk = statvfs(directory).ok()?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    let used = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let limit = ByteSize(max_size).display().iec();
-    let said = format!("{} free", ByteSize(free).display().iec());
-    if free.saturating_add(used) >= max_size {
-        let said = format!("{said}, for a state file of at most {limit}");
-        return Some(good("disk", said));
-    }
-    let said = format!("{said}, but the state file may grow to {limit}");
-    let advice = "free some space, or lower --state.max-size; on a full disk nothing is counted";
-    Some(warning("disk", said, advice))
 }
 
 /// Compares the organizations of what the key can read with that of the state file. `None` if nothing names one.
@@ -164,23 +137,12 @@ pub(super) async fn listen(settings: &web::Settings, held: bool, limit: Duration
     for (address, tried) in settings.listen_addresses.iter().zip(tries) {
         findings.push(match tried {
             Ok(()) => good(CHECK, format!("{address} is free")),
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse
-                    && held
-                    && is_exporter(address).await =>
-            {
-                good(CHECK, format!("the running exporter listens on {address}"))
-            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && held => good(
+                CHECK,
+                format!("{address} is in use, as is the state file of these settings"),
+            ),
             Err(error) => failed(CHECK, error),
         });
     }
     findings
-}
-
-/// Returns whether an exporter listens there already.
-async fn is_exporter(address: &ListenAddress) -> bool {
-    match Target::from_listen_address(address) {
-        Ok(target) => target.ask(MAX_TIME).await.is_ok(),
-        Err(_) => false,
-    }
 }

@@ -155,7 +155,7 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     findings.extend(service);
     findings.extend(local::organization(&organizations, look));
     findings.push(collector);
-    findings.extend(state);
+    findings.push(state);
     findings.extend(listen);
     findings
 }

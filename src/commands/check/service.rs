@@ -1,10 +1,11 @@
-//! The API: whether it can be reached, accepts the key, and lists audit logs and tickets; and what its clock says.
+//! The API: one page of each listing that is on, which shows whether it can be reached, accepts the key, and what its clock
+//! says.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
-use orgdata_api::{ApiError, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, Page, Ticket};
+use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource, Page, Ticket};
 
 use super::{Finding, bad, failed, good, warning};
 use crate::cli::Settings;
@@ -15,24 +16,8 @@ use crate::util::shown_duration;
 /// The largest difference between two clocks that needs no warning.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 
-/// Advice about a peer that does not answer.
-pub(super) const SILENCE: &str = "it hangs, or a firewall drops the packets: check whether the address answers from this machine";
-
-/// Words of the errors of connections, and what to do about them. The first line that matches counts.
-const CONNECT: &str = "\
-dns error|failed to lookup => the host has no address: check the name, and this machine's DNS
-timed out => it hangs, or a firewall drops the packets: check whether the address answers from this machine
-tunnel|proxy => the proxy refuses the connection: check HTTPS_PROXY and NO_PROXY
-InvalidContentType|WrongVersion|corrupt message => the port does not speak TLS: check the port, or use http://
-CertificateRequired|HandshakeFailure => it requires a client certificate: give OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY if it is a collector
-UnknownIssuer => the issuer of its certificate is not trusted on this machine: give its root certificate in OTEL_EXPORTER_OTLP_CERTIFICATE
-certificate => its certificate is not valid for this address: check the host, and the certificate's names and dates
-refused => nothing listens there: check host and port, and whether the server runs
-reset|closed|eof|Broken pipe|IncompleteMessage => the connection was accepted and dropped: check the server, any proxy or firewall in between, and whether the port wants https
- => check whether the address can be reached from this machine";
-
-/// The newest page of a listing, and how far this machine's clock is ahead of the API's; `None` if the listing is off.
-type Probe = Option<Result<(Page, Option<SignedDuration>), ApiError>>;
+/// The newest page of a listing, and how far this machine's clock is ahead of the API's.
+type Answer = Result<(Page, Option<SignedDuration>), ApiError>;
 
 /// Requests a page of each listing that is on. Returns also the organizations of their items.
 pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Vec<String>) {
@@ -49,57 +34,43 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     };
     let audit = settings.audit.as_ref().map(|audit| audit.page_size);
     let tickets = settings.tickets.as_ref().map(|tickets| tickets.page_size);
-    let size = audit.or(tickets).unwrap_or_default();
     let (audit, tickets) = tokio::join!(
-        probe(&client, Endpoint::AuditLogs, audit),
-        probe(&client, Endpoint::Tickets, tickets),
+        request(&client, Endpoint::AuditLogs, audit),
+        request(&client, Endpoint::Tickets, tickets),
     );
-    let listings = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
+    let answers = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
+    if let Some(error) = shared_error(&answers) {
+        let check = match error.reason() {
+            R::Key | R::Unauthorized => "key",
+            _ => "api",
+        };
+        return (vec![advise(check, error, settings, false)], Vec::new());
+    }
     let base_url = &settings.api.base_url;
-    let reached = match base_url.is_plain_remote() {
+    let mut findings = vec![match base_url.is_plain_remote() {
         true => warning(
             "api",
             format!("{base_url} answers, but the API key crosses the network unencrypted"),
             "use https://",
         ),
         false => good("api", format!("{base_url} answers")),
-    };
-    if let Some(error) = shared_error(&listings) {
-        return (
-            match error.reason() {
-                R::Key => vec![advise("key", error, settings, limit, false)],
-                R::Unauthorized => vec![reached, advise("key", error, settings, limit, false)],
-                _ => vec![advise("api", error, settings, limit, false)],
-            },
-            Vec::new(),
-        );
-    }
-    let accepted = listings
+    }];
+    let accepted = answers
         .iter()
-        .filter(|(_, page)| matches!(page, Some(Ok(_))));
+        .filter(|(_, answer)| matches!(answer, Some(Ok(_))));
     let scopes: Vec<&str> = accepted.map(|(endpoint, _)| endpoint.scope()).collect();
-    let accepted = match scopes.is_empty() {
-        true => String::new(),
-        false => format!(", accepted for {}", scopes.join(" and ")),
-    };
-    let key = good("key", format!("from {}{accepted}", place_of_key(settings)));
-    let mut findings = vec![reached, key];
+    if !scopes.is_empty() {
+        let (place, scopes) = (place_of_key(settings), scopes.join(" and "));
+        findings.push(good("key", format!("from {place}, accepted for {scopes}")));
+    }
     let (mut organizations, mut ahead) = (Vec::new(), None);
-    for (endpoint, probe) in &listings {
-        findings.push(match probe {
+    for (endpoint, answer) in &answers {
+        findings.push(match answer {
             Some(Ok((page, page_ahead))) => {
-                let (finding, of_page) = match endpoint {
-                    Endpoint::AuditLogs => audit_logs(page, size, &settings.api.filters),
-                    Endpoint::Tickets => self::tickets(page, size),
-                };
-                organizations.extend(of_page);
                 ahead = ahead.or(*page_ahead);
-                finding
+                listing(*endpoint, page, settings, &mut organizations)
             }
-            Some(Err(error)) => {
-                let is_dispensable = !scopes.is_empty();
-                advise(endpoint.as_str(), error, settings, limit, is_dispensable)
-            }
+            Some(Err(error)) => advise(endpoint.as_str(), error, settings, !scopes.is_empty()),
             None => good(endpoint.as_str(), "off"),
         });
     }
@@ -107,16 +78,10 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     (findings, organizations)
 }
 
-async fn probe(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Probe {
-    let mut asked = Timestamp::now();
-    let mut page = client.probe(endpoint, size?).await;
-    let may_pass =
-        |error: &ApiError| matches!(error.reason(), R::ServerError | R::Truncated | R::Empty);
-    // The exporter repeats such a request up to four times.
-    if page.as_ref().is_err_and(may_pass) {
-        asked = Timestamp::now();
-        page = client.probe(endpoint, size?).await;
-    }
+/// Returns `None` if the listing is off.
+async fn request(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Option<Answer> {
+    let asked = Timestamp::now();
+    let page = client.probe(endpoint, size?).await;
     Some(page.map(|page| {
         // The service's clock was read at some time between the two.
         let read = page.server_time.max(asked).min(Timestamp::now());
@@ -126,68 +91,52 @@ async fn probe(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Probe 
 }
 
 /// Returns an error that the listings share, which is reported once. A missing scope is that of one listing.
-fn shared_error(listings: &[(Endpoint, Probe)]) -> Option<&ApiError> {
-    let mut pages = listings.iter().filter_map(|(_, page)| page.as_ref());
-    let first = pages.next()?.as_ref().err()?;
+fn shared_error(answers: &[(Endpoint, Option<Answer>)]) -> Option<&ApiError> {
+    let mut answers = answers.iter().filter_map(|(_, answer)| answer.as_ref());
+    let first = answers.next()?.as_ref().err()?;
     let is_same = |error: &ApiError| error.reason() == first.reason();
-    let is_shared = pages.all(|page| page.as_ref().is_err_and(is_same));
+    let is_shared = answers.all(|answer| answer.as_ref().is_err_and(is_same));
     (is_shared && first.reason() != R::Forbidden).then_some(first)
 }
 
-/// Returns the finding for a request to the API that failed within a limit. The exporter can do without a listing if another one can be
-/// read.
+/// Returns the finding for a request that failed. The exporter can do without a listing if another one can be read.
 fn advise(
     check: &'static str,
     error: &ApiError,
     settings: &Settings,
-    limit: Duration,
     is_dispensable: bool,
 ) -> Finding {
-    let said = error.to_string();
     let (loop_name, scope) = match check == Endpoint::Tickets.as_str() {
         true => ("tickets", Endpoint::Tickets.scope()),
         false => ("audit", Endpoint::AuditLogs.scope()),
     };
+    let said = error.to_string();
     let advice = match error.reason() {
-        // The message itself says what to do.
-        R::Redirect => return failed(check, error),
-        R::Connect if said.contains("; ") => return failed(check, error),
-        R::Connect => connect(&said, "--api.base-url"),
-        R::TooLarge => "the exporter requests smaller pages; lower --api.page-size".to_owned(),
-        R::Timeout if said.starts_with("HTTP ") => {
-            "the API, or a proxy before it, gave up: lower --api.page-size if it lasts".to_owned()
-        }
-        R::Timeout if settings.api.timeout > limit => format!(
-            "the exporter waits for {}; check whether the address answers from this machine, and lower --api.page-size if it does",
-            shown_duration(settings.api.timeout)
-        ),
-        R::Timeout => SILENCE.to_owned(),
         R::Key => "put the key into it, on one line, readable for this user".to_owned(),
-        R::Unauthorized if !is_dispensable => format!(
+        R::Unauthorized | R::Forbidden if is_dispensable => format!(
+            "give the key the scope {scope} in the API's settings, or do without: --{loop_name}.enabled=false"
+        ),
+        R::Unauthorized | R::Forbidden => format!(
             "create a key in the API's settings, under API keys, and put it into {}",
             place_of_key(settings)
         ),
-        R::Forbidden | R::Unauthorized if is_dispensable => format!(
-            "give the key the scope {scope} in the API's settings, or do without: --{loop_name}.enabled=false"
-        ),
-        R::Forbidden => format!(
-            "give the key that scope in the API's settings, or put the right key into {}",
-            place_of_key(settings)
-        ),
-        R::NotFound => "--api.base-url is the URL up to /v1, without it".to_owned(),
-        R::Validation if !settings.api.filters.is_empty() => {
-            "correct the filter that it names: --audit.activity-types, --audit.deal-ids, --audit.actor-emails, --audit.target-emails".to_owned()
+        R::Validation => "correct the filter that it names, one of --audit.*".to_owned(),
+        R::RateLimited => {
+            let advice = "the exporter waits and continues; lower --api.max-requests-per-second if it lasts, or see what else uses the key";
+            return warning(check, said, advice);
         }
-        R::RateLimited => "the exporter waits and continues; lower --api.max-requests-per-second if it lasts, or see what else uses the key".to_owned(),
+        R::TooLarge => {
+            let advice = "the exporter requests smaller pages; lower --api.page-size";
+            return warning(check, said, advice);
+        }
         R::ServerError => {
             "the API itself fails: ask its operators; the exporter continues once it works".to_owned()
         }
-        _ => "this is not an answer of the Organization Data API: check --api.base-url, and any proxy or login page in between".to_owned(),
+        // The message itself says what to do.
+        R::Redirect | R::Connect | R::NotFound if said.contains("; ") => return failed(check, said),
+        _ => "check --api.base-url (the URL up to /v1, without it), --api.ca-file, and any proxy, firewall or login page in between".to_owned(),
     };
-    match error.reason() {
-        R::RateLimited | R::TooLarge => warning(check, said, advice),
-        _ => bad(check, said, advice),
-    }
+    bad(check, said, advice)
 }
 
 /// Returns where the key comes from.
@@ -198,86 +147,70 @@ fn place_of_key(settings: &Settings) -> String {
     }
 }
 
-/// Returns what to do about a connection that failed; `setting` holds the address.
-pub(super) fn connect(error: &str, setting: &str) -> String {
-    let matches = |(words, _): &(&str, &str)| words.split('|').any(|word| error.contains(word));
-    let mut lines = CONNECT.lines().filter_map(|line| line.split_once(" => "));
-    let (_, advice) = lines.find(matches).unwrap_or_default();
-    format!("{advice} ({setting})")
-}
-
 fn clock(ahead: SignedDuration) -> Finding {
     if ahead.abs() <= MAX_CLOCK_DIFFERENCE {
         return good("clock", "agrees with the API's within a few seconds");
     }
-    let difference = Duration::from_secs(ahead.as_secs().unsigned_abs());
+    let difference = shown_duration(Duration::from_secs(ahead.as_secs().unsigned_abs()));
     let side = match ahead.is_negative() {
         true => "behind",
         false => "ahead of",
     };
-    let said = format!(
-        "this machine's clock is {} {side} the API's",
-        shown_duration(difference)
-    );
+    let said = format!("this machine's clock is {difference} {side} the API's");
     let advice = "synchronize it; delays and ages are computed with it";
     warning("clock", said, advice)
 }
 
-/// Returns a finding, and the organizations of the entries.
-fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Vec<String>) {
-    const CHECK: &str = "audit-logs";
-    let read = |item| Event::read(item, filters);
-    let events: Vec<Event> = page.items().map(read).collect();
-    let malformed = events.iter().filter(|event| event.event.is_err()).count();
-    let newest = events.iter().filter_map(|event| event.created_at).max();
-    let finding = match newest {
-        _ if malformed > 0 => as_undocumented(CHECK, malformed, events.len()),
-        Some(newest) => {
-            let said =
-                format!("a page of {size} can be read; the newest entry is from {newest:.0}");
-            good(CHECK, said)
-        }
-        None if !events.is_empty() => good(CHECK, format!("a page of {size} can be read")),
-        None => warning(
-            CHECK,
-            "there are no entries",
+/// Returns a finding for a page, and adds the organizations of its items.
+fn listing(
+    endpoint: Endpoint,
+    page: &Page,
+    settings: &Settings,
+    organizations: &mut Vec<String>,
+) -> Finding {
+    let (check, items) = (endpoint.as_str(), page.len());
+    let mut malformed = 0;
+    for item in page.items() {
+        let (is_good, organization) = match endpoint {
+            Endpoint::AuditLogs => {
+                let event = Event::read(item, &settings.api.filters);
+                (
+                    event.event.is_ok(),
+                    event.organization.map(|id| id.to_string()),
+                )
+            }
+            Endpoint::Tickets => match Ticket::parse(item) {
+                Ok((ticket, _)) => {
+                    let id = ticket.organization_id.and_then(|id| id.as_count());
+                    (true, id.map(|id| id.to_string()))
+                }
+                Err(_) => (false, None),
+            },
+        };
+        malformed += usize::from(!is_good);
+        organizations.extend(organization);
+    }
+    let (said, advice) = match (endpoint, page.total_count) {
+        _ if malformed > 0 => (
+            format!("{malformed} of {items} items are not as documented"),
+            "tell the API's operators; the exporter counts what it can read of them",
+        ),
+        (Endpoint::AuditLogs, _) if items == 0 => (
+            "there are no entries".to_owned(),
             "check that the key is one of the right organization, and that the --audit filters match anything",
         ),
-    };
-    let organizations = events.iter().filter_map(|event| event.organization);
-    (finding, organizations.map(|id| id.to_string()).collect())
-}
-
-/// Returns a finding, and the organizations of the tickets.
-fn tickets(page: &Page, size: u32) -> (Finding, Vec<String>) {
-    const CHECK: &str = "tickets";
-    const ADVICE: &str =
-        "tell the API's operators; the exporter reports such a snapshot as inconsistent";
-    let items = page.len();
-    let tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
-    let tickets: Vec<Ticket<'_>> = tickets.map(|(ticket, _)| ticket).collect();
-    let finding = match page.total_count {
-        _ if tickets.len() < items => as_undocumented(CHECK, items - tickets.len(), items),
-        None => warning(CHECK, "the API does not send the number of tickets", ADVICE),
-        Some(total) if items as u64 > total || (items == 0 && total > 0) => {
-            let said = format!("the API counts {total} tickets and sends {items}");
-            warning(CHECK, said, ADVICE)
+        (Endpoint::Tickets, total)
+            if total.is_none_or(|total| items as u64 > total || items == 0 && total > 0) =>
+        {
+            (
+                format!(
+                    "a page has {items} tickets, and totalCount is {}",
+                    total.map_or("missing".to_owned(), |total| total.to_string())
+                ),
+                "tell the API's operators; the exporter reports such a snapshot as inconsistent",
+            )
         }
-        Some(total) => {
-            let said = format!("a page of {size} can be read; there are {total}");
-            good(CHECK, said)
-        }
+        _ => return good(check, format!("can be read; {items} on the first page")),
     };
-    let ids = tickets
-        .iter()
-        .filter_map(|ticket| ticket.organization_id.as_ref()?.as_count());
-    (finding, ids.map(|id| id.to_string()).collect())
-}
-
-fn as_undocumented(check: &'static str, malformed: usize, items: usize) -> Finding {
-    warning(
-        check,
-        format!("{malformed} of {items} items are not as documented"),
-        "tell the API's operators; the exporter counts what it can read of them",
-    )
+    warning(check, said, advice)
 }

@@ -185,7 +185,7 @@ async fn live(world: &Arc<World>, settings: &Settings) -> Ended {
     };
     let state = &mut *world.state();
     match stopped {
-        Ok(Ok(false)) => {}
+        Ok(Ok(())) => {}
         Ok(Err(failure)) if state.files.is_taken && is_fenced(&failure) => {}
         other => world.fail(
             state,

@@ -8,7 +8,7 @@ use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Simulator};
 use super::{TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
 use crate::support::collector_peer::https;
-use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, head, json};
+use crate::support::http_peer::{NO_TICKETS, Peer, Reply, answer, json};
 
 const ENTRY: &str = r#"{"items":[{"id":"a","type":"T","createdAt":"2026-01-01T00:00:00Z","organizationId":1}],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":false}"#;
 
@@ -29,10 +29,6 @@ fn reply(name: &str) -> Reply {
     match name {
         "reset" => Reply::Reset(Vec::new()),
         "silence" => Reply::Held(Vec::new()),
-        "cut off" => {
-            let head = head("200 OK", &["content-type: application/json"], 100_000);
-            Reply::Bytes((head + "{\"items\":[").into_bytes())
-        }
         "nothing" => answer("200 OK", &[], ""),
         "large" => json("200 OK", vec![b' '; 33 << 20]),
         "html" => answer("200 OK", &html, "<html>Sign in</html>"),
@@ -46,35 +42,27 @@ fn reply(name: &str) -> Reply {
 /// Answers to both listings, and what the report says.
 const OF_BOTH: &str = r#"
 500 Error => bad api: HTTP 500: closed for a day | ask its operators
-503 Unavailable => bad api: HTTP 503 | ask its operators
-408 Request Timeout => bad api: HTTP 408 | a proxy before it, gave up | --api.page-size
-404 Not Found => bad api: HTTP 404 | up to /v1
-418 Teapot => bad api: HTTP 418 | not an answer of the Organization Data API
+404 Not Found => bad api: HTTP 404 | check --api.base-url
 429 Wait => warning api: HTTP 429 | the exporter waits | --api.max-requests-per-second
 wait => warning api: asked to wait 30s | the exporter waits
 redirect => bad api: https://login.example.com/x | set --api.base-url
 401 Unauthorized => bad key: HTTP 401 | create a key | put it into ORGDATA_API_KEY
-reset => bad api: the connection was accepted and dropped
-silence => bad api: no answer within 3s | hangs, or a firewall
-cut off => bad api: cut off after | not an answer of the Organization Data API
-nothing => bad api: the answer is empty | not an answer of the Organization Data API
+reset => bad api: check --api.base-url
+silence => bad api: no answer within 3s | firewall
+nothing => bad api: the answer is empty | check --api.base-url
 html => bad api: text/html | Sign in | login page
-{"items":{}} => bad api: not an answer of the Organization Data API | --api.base-url
 "#;
 
 /// Answers to one listing while the other one is well.
 const OF_ONE: &str = r#"
 audit 401 Unauthorized => bad audit-logs: HTTP 401 | the scope activity_logs:read | --audit.enabled=false
 audit large => warning audit-logs: larger than 33554432 bytes | requests smaller pages
-tickets 401 Unauthorized => bad tickets: HTTP 401 | the scope tickets:read | --tickets.enabled=false
-audit 403 Forbidden, only tickets:read => bad audit-logs: the scope activity_logs:read | --audit.enabled=false
 audit {"items":[]} => warning audit-logs: no entries | right organization
 audit {"items":[{"id":7},null]} => warning audit-logs: 2 of 2 items are not as documented
-tickets 500 Error => bad tickets: HTTP 500 | ask its operators
 tickets 403 Forbidden => bad tickets: the scope tickets:read | --tickets.enabled=false
-tickets {"items":[]} => warning tickets: the number of tickets
-tickets {"items":[],"totalCount":2} => warning tickets: counts 2 tickets and sends 0 | inconsistent
-tickets {"items":[TICKET,TICKET],"totalCount":1} => warning tickets: counts 1 tickets and sends 2
+tickets {"items":[]} => warning tickets: totalCount is missing | inconsistent
+tickets {"items":[],"totalCount":2} => warning tickets: 0 tickets, and totalCount is 2 | inconsistent
+tickets {"items":[TICKET,TICKET],"totalCount":1} => warning tickets: 2 tickets, and totalCount is 1
 "#;
 
 const TICKET: &str = r#"{"id":1,"type":"BUG","createdAt":"2026-01-01T00:00:00Z"}"#;
@@ -100,12 +88,11 @@ async fn a_service_that_is_well_is_all_good() {
     let api = service().await;
     let checked = expect(check(&api.base_url()), "").await;
     let scopes = "from ORGDATA_API_KEY, accepted for activity_logs:read and tickets:read";
-    let newest = "a page of 1000 can be read; the newest entry is from 20";
     for (about, words) in [
         ("api", "answers"),
         ("key", scopes),
-        ("audit-logs", newest),
-        ("tickets", "there are 20"),
+        ("audit-logs", "can be read; 50 on the first page"),
+        ("tickets", "can be read; 20 on the first page"),
         ("clock", "agrees"),
         ("organization", "4711"),
         ("collector", "none"),
@@ -115,16 +102,6 @@ async fn a_service_that_is_well_is_all_good() {
         checked.assert_good(about, words);
     }
     assert!(checked.0.ends_with("\nAll is well.\n"), "{}", checked.0);
-}
-
-#[tokio::test]
-async fn a_request_that_fails_once_says_nothing() {
-    let config = Config {
-        faults: vec!["status=500,times=1".parse().unwrap()],
-        ..organization()
-    };
-    let api = Simulator::spawn(config).await.unwrap();
-    expect(check(&api.base_url()), "").await;
 }
 
 #[tokio::test]
@@ -143,7 +120,7 @@ async fn keys_are_named_by_their_place_and_scopes() {
     one.assert_good("tickets", "off");
     // Not both of the listings can be switched off.
     let other = check(&url).arg("--audit.enabled=false");
-    let words = "bad tickets: the scope tickets:read | put the right key into ORGDATA_API_KEY";
+    let words = "bad tickets: the scope tickets:read | put it into ORGDATA_API_KEY";
     let neither = expect(other, words).await.0;
     assert!(!neither.contains("do without"), "{neither}");
     let file = check(&url)
@@ -160,12 +137,12 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     let api = service().await;
     let plain = api.base_url().replace("http://", "https://");
     let tls = format!("https://localhost:{}", https(TLS).port());
-    let unknown = "failed to lookup | check the name | DNS | --api.base-url";
-    let refused = "Connection refused | nothing listens there | --api.base-url";
+    let unknown = "failed to lookup | --api.base-url";
+    let refused = "Connection refused | --api.base-url";
     for (url, words) in [
         ("https://no-such-host.invalid", unknown),
         ("http://127.0.0.1:1", refused),
-        (&plain, "InvalidContentType | does not speak TLS | http://"),
+        (&plain, "InvalidContentType | --api.base-url"),
         (&tls, "UnknownIssuer | --api.ca-file"),
     ] {
         expect(check(url), &format!("bad api: {words}")).await;
@@ -175,7 +152,7 @@ async fn an_address_that_leads_nowhere_says_which_part_is_wrong() {
     expect(no_pem, words).await;
     let proxy = Peer::always(answer("407 Proxy Authentication Required", &[], "")).await;
     let through = check("https://api.example.com").env("https_proxy", &proxy.url());
-    let words = "bad api: cannot connect | the proxy refuses | HTTPS_PROXY";
+    let words = "bad api: cannot connect | any proxy";
     expect(through, words).await;
 }
 

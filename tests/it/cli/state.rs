@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{UP, organization};
-use crate::support::binary::{Launch, event_counts, exporter, until};
+use crate::support::binary::{Launch, event_counts, exporter};
 use crate::support::collector_peer::Peer;
 
 async fn refused(launch: Launch, file: &str, status: i32, words: &str) {
@@ -148,33 +148,31 @@ fn damage(file: &Path) {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_set_aside_also_while_the_exporter_runs() {
+async fn damage_ends_the_process_and_the_next_one_begins_with_a_new_file() {
     let api = organization().await;
     let launch = exporter(&api.base_url());
     let file = launch.dir().join("state.db");
-    let mut exporter = launch.state(&file).start();
-    exporter.until_value(UP, 1.0).await;
-    for damages in [1_u8, 2] {
-        damage(&file);
-        api.add_events(1);
-        let starts = usize::from(damages) + 1;
-        let started = async || (exporter.stderr().count("listening") == starts).then_some(());
-        until("a new start", started).await;
-        exporter.until_value(UP, 1.0).await;
-        let recreated = exporter.value("orgdata_state_recreated_total").await;
-        assert_eq!(recreated, Some(damages.into()));
-    }
-    let at = exporter.value("orgdata_state_recreated_timestamp_seconds");
+    let launch = launch.state(&file);
+    let mut running = launch.start();
+    running.until_value(UP, 1.0).await;
+    damage(&file);
+    api.add_events(1);
+    assert_eq!(running.ended().await, Some(1));
+    let log = running.stderr().text();
+    let mut next = launch.start();
+    next.until_value(UP, 1.0).await;
+    let recreated = next.value("orgdata_state_recreated_total").await;
+    assert_eq!(recreated, Some(1.0));
+    let at = next.value("orgdata_state_recreated_timestamp_seconds");
     assert!(at.await.is_some_and(|at| at > 1.6e9));
-    assert_eq!(exporter.stop().await, Some(0));
-    let log = exporter.stderr().text();
+    assert_eq!(next.stop().await, Some(0));
     let names = std::fs::read_dir(file.parent().unwrap()).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.retain(|name| name.starts_with("state.db.damaged-"));
     assert!(!names.is_empty());
-    names.push("state_recreated".to_owned());
+    let log = log + &next.stderr().text();
     for name in names {
         assert!(log.contains(&name), "{name}: {log}");
     }

@@ -12,7 +12,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
 
-use super::{counted, lock};
+use crate::util::{counted, lock};
 
 /// The number of warnings that one place may write in a minute.
 const BURST: u64 = 10;
@@ -22,7 +22,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// A filter that suppresses repeated warnings. Errors and other levels always pass.
 #[derive(Clone, Debug, Default)]
-pub struct Throttle {
+pub(super) struct Throttle {
     places: Arc<Mutex<HashMap<Identifier, Place>>>,
 }
 
@@ -38,7 +38,7 @@ struct Place {
 
 impl Throttle {
     /// Reports each minute how many warnings were suppressed. Never returns.
-    pub async fn report(self) {
+    pub(super) async fn report(self) {
         loop {
             tokio::time::sleep(MINUTE).await;
             self.flush();
@@ -46,7 +46,7 @@ impl Throttle {
     }
 
     /// Reports how many warnings were suppressed since the last call; each place may write again.
-    pub fn flush(&self) {
+    pub(super) fn flush(&self) {
         let places = std::mem::take(&mut *lock(&self.places));
         for place in places.into_values().filter(|place| place.warnings > BURST) {
             let suppressed = place.warnings - BURST;
