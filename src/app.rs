@@ -5,6 +5,8 @@ mod report;
 
 use std::time::Duration;
 
+use exporter_web::Bound;
+use jiff::Timestamp;
 use orgdata_api::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -12,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::Tail;
 use crate::cli::Settings;
+use crate::endpoints;
+use crate::health::Health;
 use crate::ledger::{LedgerError, LedgerHandle, LedgerState, Status};
 use crate::metrics::certificates::Certificate;
 use crate::metrics::{Loop, Metrics};
@@ -19,7 +23,6 @@ use crate::otlp::{self, Export, Relay, Sender};
 use crate::tickets;
 use crate::util;
 use crate::util::changes::{Changes, Total};
-use crate::web::{self, Bound, Health, WebState};
 pub use failure::Failure;
 
 /// How often queued dead letters are looked for.
@@ -50,7 +53,7 @@ impl App {
     /// If one of them cannot be used.
     pub async fn bind(settings: Settings) -> Result<Self, Failure> {
         let parts = Parts::new(&settings)?;
-        let bound = web::bind(&settings.web).await;
+        let bound = exporter_web::bind(&settings.web, settings.web_config.clone()).await;
         Ok(Self {
             parts,
             bound: bound.map_err(|error| Failure::in_settings(error.to_string()))?,
@@ -76,14 +79,14 @@ impl App {
         } = self;
         loop {
             let (metrics, health) = (parts.metrics.clone(), Health::default());
-            let state = WebState {
-                metrics: metrics.clone(),
-                health: health.clone(),
-            };
+            let path = &settings.web.telemetry_path;
+            let router = endpoints::router(metrics.clone(), health.clone(), path);
             // The sockets are kept: a free port stays the same, and systemd hands its sockets over only once.
             let stop_web = CancellationToken::new();
-            let web = tokio::spawn(web::serve(bound.clone(), state, stop_web.clone()));
-            let addresses = bound.names().join(",");
+            let stop = stop_web.clone().cancelled_owned();
+            let web = tokio::spawn(exporter_web::serve(bound.clone(), router, stop));
+            let addresses: Vec<_> = bound.addresses().iter().map(ToString::to_string).collect();
+            let addresses = addresses.join(",");
             let outcome = if settings.is_active {
                 parts.work(&settings, &addresses, &health, &shutdown).await
             } else {
@@ -250,8 +253,8 @@ impl<S: Export + 'static> Parts<S> {
 
 /// Returns the certificates whose end is shown.
 fn certificates(settings: &Settings) -> Vec<Certificate> {
-    let config = settings.web.config.clone();
-    let web = Box::new(move || config.certificate_not_after());
+    let config = settings.web_config.clone();
+    let web = Box::new(move || Timestamp::try_from(config.certificate_not_after()?).ok());
     let mut certificates: Vec<Certificate> = vec![("web", web)];
     let client = settings.otlp.as_ref().and_then(|otlp| match &otlp.target {
         otlp::Target::Collector(connection) => connection.client_certificate_not_after(),

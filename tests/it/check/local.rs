@@ -181,35 +181,16 @@ async fn an_address_that_is_taken_or_wrong_is_bad() {
     let stranger = Peer::always(json("200 OK", NO_TICKETS)).await;
     let stranger = stranger.address().to_string();
     let at = |address: &str| check(&api.base_url()).arg(&format!("--web.listen-address={address}"));
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("web.sock");
-    let socket = format!("unix:{}", path.display());
-    for free in ["127.0.0.1:0,[::1]:0", &socket] {
-        expect(at(free), "").await;
-    }
-    assert!(!path.exists());
-    let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let taken = "already in use | stop what listens there";
-    let other = "address in use | stop what listens there";
+    expect(at("127.0.0.1:0,[::1]:0"), "").await;
+    let other = "give an IP address of this machine";
     for (address, words) in [
-        (&*stranger, taken),
-        (
-            "192.0.2.1:80",
-            "no interface of this machine has that address",
-        ),
-        (
-            "no-such-host.invalid:80",
-            "the name is not known | give an IP address",
-        ),
-        (&socket, other),
-        ("unix:/nonexistent/web.sock", "directory"),
+        (&*stranger, "already in use | stop what listens there"),
+        ("192.0.2.1:80", other),
+        ("no-such-host.invalid:80", other),
     ] {
         let words = format!("bad listen: {words} | {address} | --web.listen-address");
         expect(at(address), &words).await;
     }
-    drop(live);
-    expect(at(&socket), "").await;
-    assert!(path.exists());
     // The sockets are there only when systemd starts the exporter.
     expect(at(&stranger).arg("--web.systemd-socket"), "").await;
 }
