@@ -87,8 +87,7 @@ pub(crate) fn render(state: &Landing) -> String {
     }
     let frame = Frame {
         name: "orgdata-exporter",
-        version: VERSION,
-        time: &format!("{:.0}", Timestamp::now()),
+        version: &format!("{VERSION}, as of {:.0}", Timestamp::now()),
         state: summary,
         refresh: REFRESH_SECONDS,
         links: &links,

@@ -20,7 +20,6 @@ use tokio::process::Command;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::binary::free_address;
 use crate::support::busy::busy;
 
 pub(crate) const PROMETHEUS: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4";
@@ -443,13 +442,10 @@ async fn the_page_escapes_names_and_shows_no_text_of_a_peer() {
 
 #[tokio::test]
 async fn every_address_is_served() {
-    let port = free_address().port();
-    let wildcards = [format!("[::]:{port}"), format!("0.0.0.0:{port}")];
     for (addresses, at_least) in [
         (&["127.0.0.1:0", "[::1]:0", "localhost:0"][..], 3),
         (&[":0"], 1),
         (&["[::]:0"], 1),
-        (&[&wildcards[0], &wildcards[1]], 2),
     ] {
         let addresses = addresses.iter().map(|address| address.parse().unwrap());
         let addresses = addresses.collect();

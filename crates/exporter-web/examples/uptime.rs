@@ -3,12 +3,9 @@
 use std::io;
 use std::time::Instant;
 
-use axum::Router;
-use axum::response::Html;
-use axum::routing::get;
+use axum::{Router, response::Html, routing::get};
 use clap::Parser;
-use exporter_web::WebArgs;
-use exporter_web::landing::Frame;
+use exporter_web::{WebArgs, landing::Frame};
 use maud::html;
 
 #[derive(Parser)]
@@ -20,9 +17,7 @@ pub(crate) struct Flags {
 
 pub(crate) fn router(metrics: &str) -> Router {
     let started = Instant::now();
-    let uptime = move || started.elapsed().as_secs();
-    let scrape =
-        async move || format!("# TYPE uptime_seconds gauge\nuptime_seconds {}\n", uptime());
+    let scrape = async move || format!("uptime_seconds {}\n", started.elapsed().as_secs());
     let frame = Frame {
         name: "uptime",
         state: "Working",

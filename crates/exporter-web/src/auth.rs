@@ -92,8 +92,8 @@ fn denied() -> Response {
 }
 
 fn busy() -> Response {
-    let message = "Too many passwords are being checked.\n";
-    (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "5")], message).into_response()
+    let text = "Too many passwords are being checked.\n";
+    (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "5")], text).into_response()
 }
 
 // === impl PasswordVerifier ===

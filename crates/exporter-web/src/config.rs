@@ -3,7 +3,7 @@
 //! The file and those it names are read again once a second. A file that cannot be used leaves the one before in force.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use rustls::ServerConfig;
 use serde::Deserialize;
 
 use crate::auth::{self, PasswordVerifier, Users};
-use crate::tls::{Tls, TlsSection};
+use crate::tls::{ClientAuth, Tls, TlsSection};
 use crate::{lock, read_file};
 
 /// The time between two readings of the files.
@@ -23,10 +23,10 @@ const RECHECK: Duration = Duration::from_secs(1);
 
 /// A web configuration file and what it says at present; every clone is the same handle. The default is no file, which asks
 /// for nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct WebConfig(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Shared {
     /// `None` without a file.
     path: Option<PathBuf>,
@@ -59,12 +59,12 @@ struct HttpSection {
     headers: Option<BTreeMap<String, String>>,
 }
 
-/// The files that were read, each with a hash of its content.
-#[derive(Debug, Default)]
+/// The files that were read, each with its content if it could be read.
+#[derive(Default)]
 pub(crate) struct Files {
     /// Where relative paths begin; `None` for a text that may name no files.
     directory: Option<PathBuf>,
-    read: Vec<(PathBuf, u64)>,
+    read: Vec<(PathBuf, Option<Vec<u8>>)>,
 }
 
 // === impl Files ===
@@ -74,22 +74,15 @@ impl Files {
     pub(crate) fn read(&mut self, name: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let directory = self.directory.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let path = directory.join(name);
-        let (content, hash) = read(&path);
-        self.read.push((path, hash));
+        let content = read_file(&path);
+        self.read.push((path, content.as_ref().ok().cloned()));
         content
     }
 
     fn have_changed(&self) -> bool {
         let mut files = self.read.iter();
-        files.any(|(path, before)| read(path).1 != *before)
+        files.any(|(path, before)| read_file(path).ok() != *before)
     }
-}
-
-/// Reads a file, and returns a hash of its content too.
-fn read(path: &Path) -> (io::Result<Vec<u8>>, u64) {
-    let (content, mut hasher) = (read_file(path), DefaultHasher::new());
-    content.as_ref().ok().hash(&mut hasher);
-    (content, hasher.finish())
 }
 
 // === impl Current ===
@@ -122,38 +115,35 @@ impl Current {
             })?;
         let sections = sections.unwrap_or_default();
         let http = sections.http_server_config.unwrap_or_default();
-        let tls = sections.tls_server_config.unwrap_or_default();
+        let http2 = http.http2.unwrap_or(true);
+        let tls = sections.tls_server_config;
         let users = sections.basic_auth_users.unwrap_or_default().into_iter();
         let users = users.map(|(name, hash)| (name, hash.into())).collect();
         auth::check_hashes(&users)?;
         Ok(Self {
-            tls: Tls::new(&tls, http.http2.unwrap_or(true), files)?,
+            tls: tls.map(|tls| Tls::new(&tls, http2, files)).transpose()?,
             headers: headers(http.headers.unwrap_or_default())?,
             users,
         })
     }
 
-    /// Returns what keeps clients out: TLS, a password, a certificate if there is one, and a certificate in any case.
-    fn protections(&self) -> [bool; 4] {
+    /// Returns what keeps clients out: TLS, passwords, and certificates.
+    fn protections(&self) -> (bool, bool, ClientAuth) {
         let tls = self.tls.as_ref();
-        let [verified, required] = tls.map(|tls| tls.protections).unwrap_or_default();
-        [tls.is_some(), !self.users.is_empty(), verified, required]
+        let client_auth = tls.map_or(ClientAuth::Off, |tls| tls.client_auth);
+        (tls.is_some(), !self.users.is_empty(), client_auth)
     }
 
-    /// Refuses a file that protects less: one that is being written looks like a shorter one.
-    fn unless_it_removes_a_protection(self, before: &Self) -> Result<Self, String> {
-        let mut both = before.protections().into_iter().zip(self.protections());
-        if both.any(|(before, now)| before && !now) {
-            let message = "the changed file removes a protection: restart the exporter to switch off TLS, passwords or client certificates";
-            return Err(message.to_owned());
-        }
-        Ok(self)
+    /// Returns whether it lets clients in that were kept out before.
+    fn protects_less_than(&self, before: &Self) -> bool {
+        let (before, now) = (before.protections(), self.protections());
+        (before.0 && !now.0) || (before.1 && !now.1) || before.2 > now.2
     }
 
     fn log(&self, path: &Path) {
-        let [tls, basic_auth, client_certificates, _] = self.protections();
+        let (tls, basic_auth, client_auth) = self.protections();
         tracing::info!(
-            file = %path.display(), tls, client_certificates, basic_auth,
+            file = %path.display(), tls, ?client_auth, basic_auth,
             "web configuration loaded"
         );
     }
@@ -174,6 +164,13 @@ fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderVal
 }
 
 // === impl WebConfig ===
+
+impl fmt::Debug for WebConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The files contain secrets.
+        f.debug_tuple("WebConfig").field(&self.0.path).finish()
+    }
+}
 
 impl WebConfig {
     /// Reads a file. This blocks for at most a few seconds.
@@ -222,7 +219,12 @@ impl WebConfig {
         }
         let (read, next) = Current::read(path);
         *files = read;
-        match next.and_then(|next| next.unless_it_removes_a_protection(&self.current())) {
+        // A file that is being written looks like a shorter one.
+        let next = next.and_then(|next| match next.protects_less_than(&self.current()) {
+            true => Err("the changed file removes a protection: restart the exporter to switch off TLS, passwords or client certificates".to_owned()),
+            false => Ok(next),
+        });
+        match next {
             Ok(next) => {
                 next.log(path);
                 self.0.current.store(Arc::new(next));

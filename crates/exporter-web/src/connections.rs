@@ -151,18 +151,14 @@ impl Pool {
 
     /// Closes connections until the responses that are under way are small enough together.
     fn close_largest(&self) {
-        let mut sized = Vec::new();
-        for connection in self.open() {
-            let state = lock(&connection.state);
-            let (progress, size) = (state.progress, state.size);
-            drop(state);
-            sized.extend((size > 0).then_some((Reverse(progress), size, connection)));
-        }
-        sized.sort_by_key(|(progress, ..)| *progress);
-        let mut sum = 0;
-        for (rank, (_, size, connection)) in sized.iter().enumerate() {
+        let mut open = self.open();
+        open.sort_by_cached_key(|open| Reverse(lock(&open.state).progress));
+        let (mut sum, mut count) = (0, 0);
+        for connection in open {
+            let size = lock(&connection.state).size;
             sum += size;
-            if rank >= 2 && sum > MAX_UNDER_WAY {
+            count += u32::from(size > 0);
+            if size > 0 && count > 2 && sum > MAX_UNDER_WAY {
                 connection.closed.cancel();
             }
         }
@@ -180,14 +176,9 @@ impl Pool {
         }
     }
 
-    /// Closes the connections without a response under way.
-    pub(crate) fn close_idle(&self) {
-        self.close_if(|state| state.responses == 0);
-    }
-
-    /// Closes all connections.
-    pub(crate) fn close_all(&self) {
-        self.close_if(|_| true);
+    /// Closes the connections with at most so many responses under way.
+    pub(crate) fn close_up_to(&self, responses: usize) {
+        self.close_if(|state| state.responses <= responses);
     }
 
     fn close_if(&self, condition: impl Fn(&State) -> bool) {

@@ -15,10 +15,8 @@ pub const STYLE_PATH: &str = "/-/style.css";
 pub struct Frame<'a> {
     /// The name of the exporter.
     pub name: &'a str,
-    /// Its version.
+    /// Its version, and whatever else stands beside the name.
     pub version: &'a str,
-    /// The time of the page, if it is shown.
-    pub time: &'a str,
     /// What the exporter is doing, in one word, which is in the title of the browser's tab.
     pub state: &'a str,
     /// How often the page reloads itself, in seconds; 0 means never.
@@ -49,7 +47,6 @@ impl Frame<'_> {
                     header {
                         h1 { (self.name) }
                         span.muted { (self.version) }
-                        @if !self.time.is_empty() { span."muted when" { "as of " (self.time) } }
                     }
                     main { (sections) }
                     footer {

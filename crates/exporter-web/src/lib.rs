@@ -13,6 +13,8 @@ mod listen;
 mod server;
 mod tls;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use args::WebArgs;
 pub use config::WebConfig;
 pub use connections::Limits;
@@ -22,8 +24,6 @@ pub use server::serve;
 pub use tls::not_after;
 
 /// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

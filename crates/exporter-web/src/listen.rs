@@ -1,19 +1,16 @@
 //! Listening sockets: addresses, and the sockets that systemd passes.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use listenfd::ListenFd;
-use socket2::{Domain, Socket, Type};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, lookup_host};
 
 use crate::{Limits, WebArgs, WebConfig};
-
-/// The number of connections that the kernel holds until they are accepted.
-const BACKLOG: i32 = 1024;
 
 /// One `--web.listen-address`: `127.0.0.1:9999`, `[::1]:9999`, `localhost:9999`, or `:9999` for every interface. Port 0
 /// means a free one.
@@ -42,20 +39,16 @@ pub struct Bound {
 pub async fn bind(args: &WebArgs, config: WebConfig) -> io::Result<Bound> {
     let mut sockets = Vec::new();
     if args.systemd_socket {
-        sockets = systemd_sockets().map_err(|error| {
-            io::Error::other(format!(
-                "--web.systemd-socket: {error}; start the service from a systemd socket unit, or use --web.listen-address instead"
-            ))
-        })?;
+        sockets = systemd_sockets()?;
     } else {
         for address in &args.listen_addresses {
-            let opened = open(address, &args.listen_addresses).await;
+            let opened = open(address).await;
             sockets.extend(opened.map_err(|error| failed(address, error))?);
         }
     }
     if sockets.is_empty() {
         return Err(io::Error::other(
-            "--web.listen-address is empty; give it like localhost:9999",
+            "--web.listen-address is empty; give it like :PORT",
         ));
     }
     Ok(Bound {
@@ -65,63 +58,38 @@ pub async fn bind(args: &WebArgs, config: WebConfig) -> io::Result<Bound> {
     })
 }
 
-async fn open(address: &ListenAddress, all: &[ListenAddress]) -> io::Result<Vec<TcpListener>> {
-    let (host, port) = (address.host.as_str(), address.port);
-    // `[::]` includes IPv4, unless the IPv4 wildcard is given for the same port.
-    let only_v6 = all
-        .iter()
-        .any(|other| other.host == "0.0.0.0" && other.port == port);
-    let mut found = Vec::new();
-    if host.is_empty() {
-        found.push((Ipv6Addr::UNSPECIFIED, port).into());
-        found.push((Ipv4Addr::UNSPECIFIED, port).into());
-    } else {
-        for address in tokio::net::lookup_host(format!("{host}:{port}")).await? {
-            // A hosts file can list a name twice, and the second socket would find the port in use.
-            if !found.contains(&address) {
-                found.push(address);
-            }
-        }
+/// Opens an address: a name has several sockets if it has several addresses.
+async fn open(address: &ListenAddress) -> io::Result<Vec<TcpListener>> {
+    if address.host.is_empty() {
+        // The first one includes IPv4, as it does elsewhere.
+        let unspecified = [
+            Ipv6Addr::UNSPECIFIED.into(),
+            IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        ];
+        let all = unspecified.map(|ip| SocketAddr::new(ip, address.port));
+        return Ok(vec![TcpListener::bind(&all[..]).await?]);
     }
-    let (mut sockets, mut missing) = (Vec::new(), io::ErrorKind::AddrNotAvailable.into());
+    // A hosts file can list a name twice, and the second socket would find the port in use.
+    let found: BTreeSet<_> = lookup_host(address.to_string()).await?.collect();
+    let (mut sockets, mut failed) = (Vec::new(), None);
     for address in found {
-        match listen(address, only_v6) {
+        match TcpListener::bind(address).await {
             Ok(socket) => sockets.push(socket),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
             // `localhost` is `::1` in most hosts files, also without IPv6.
-            Err(error) => missing = error,
-        }
-        if host.is_empty() && !sockets.is_empty() {
-            break;
+            Err(error) => failed = Some(error),
         }
     }
-    if sockets.is_empty() {
-        Err(missing)
-    } else {
-        Ok(sockets)
+    match failed {
+        Some(error) if sockets.is_empty() => Err(error),
+        _ => Ok(sockets),
     }
-}
-
-fn listen(address: SocketAddr, only_v6: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    if address.is_ipv6() {
-        // The default is a setting of the machine.
-        socket.set_only_v6(only_v6)?;
-    }
-    // A restart must not wait for connections of the previous process.
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
 }
 
 /// Returns an error of the same kind that says what to do about it.
 fn failed(address: &ListenAddress, error: io::Error) -> io::Error {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "stop what listens there (`ss -ltnp` names it), or choose another address"
-        }
+        io::ErrorKind::AddrInUse => "stop what listens there, or choose another address",
         io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one",
         _ => "give an IP address of this machine",
     };
@@ -135,14 +103,14 @@ fn systemd_sockets() -> io::Result<Vec<TcpListener>> {
     let is_for_us = for_process == std::process::id().to_string();
     let (mut passed, mut sockets) = (ListenFd::from_env(), Vec::new());
     for index in 0..if is_for_us { passed.len() } else { 0 } {
-        if let Some(listener) = passed.take_tcp_listener(index)? {
+        if let Ok(Some(listener)) = passed.take_tcp_listener(index) {
             listener.set_nonblocking(true)?;
             sockets.push(TcpListener::from_std(listener)?);
         }
     }
     if sockets.is_empty() {
         return Err(io::Error::other(
-            "no sockets were passed to this process (LISTEN_PID, LISTEN_FDS)",
+            "--web.systemd-socket: no TCP sockets were passed to this process (LISTEN_PID, LISTEN_FDS); start the service from a systemd socket unit, or use --web.listen-address instead",
         ));
     }
     Ok(sockets)

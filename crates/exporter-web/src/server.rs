@@ -7,16 +7,13 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
+use axum::http::header::{HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use futures_util::future::join_all;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -45,9 +42,6 @@ const MAX_STREAMS: u32 = 8;
 /// What one HTTP/2 client may send before it is read, and what is buffered of one response, in bytes.
 const HTTP2_BUFFER: u32 = 16 * 1024;
 
-/// The time after which a silent HTTP/2 client is asked whether it is still there.
-const HTTP2_KEEP_ALIVE: Duration = Duration::from_secs(30);
-
 /// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -62,16 +56,16 @@ const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
 
 /// Headers of every response, unless the configuration file or the exporter sets them.
-const HEADERS: [(HeaderName, &str); 5] = [
-    (CACHE_CONTROL, "no-store"),
-    (
-        CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'",
-    ),
-    (REFERRER_POLICY, "no-referrer"),
-    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (X_FRAME_OPTIONS, "DENY"),
+const HEADERS: [(&str, &str); 5] = [
+    ("cache-control", "no-store"),
+    ("content-security-policy", CONTENT_SECURITY_POLICY),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
 ];
+
+const CONTENT_SECURITY_POLICY: &str =
+    "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'";
 
 /// What every connection needs.
 struct Server {
@@ -89,17 +83,10 @@ struct Server {
 ///
 /// Every request is checked as the web configuration file asks, and every response is compressed if the client accepts it.
 pub async fn serve(bound: Bound, router: Router, shutdown: impl Future<Output = ()>) {
-    let Bound {
-        sockets,
-        config,
-        limits,
-    } = bound;
+    let (config, late) = (bound.config, StatusCode::SERVICE_UNAVAILABLE);
     let router = router
         .route(landing::STYLE_PATH, get(landing::style))
-        .layer(TimeoutLayer::with_status_code(
-            StatusCode::SERVICE_UNAVAILABLE,
-            RESPONSE_TIMEOUT,
-        ))
+        .layer(TimeoutLayer::with_status_code(late, RESPONSE_TIMEOUT))
         .layer(from_fn_with_state(config.clone(), guard))
         // The lowest level takes an eighth of the time of the default and saves most of the size.
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest));
@@ -107,27 +94,26 @@ pub async fn serve(bound: Bound, router: Router, shutdown: impl Future<Output = 
         http: http(),
         router,
         config: config.clone(),
-        pool: Pool::new(limits),
+        pool: Pool::new(bound.limits),
         connections: TaskTracker::new(),
         stopping: CancellationToken::new(),
     });
-    let accepting = sockets.iter().map(|socket| server.accept(socket));
+    let accepting = bound.sockets.iter().map(|socket| server.accept(socket));
     tokio::select! {
         _ = join_all(accepting) => {}
         () = server.pool.close_overdue() => {}
         () = config.follow() => {}
         () = shutdown => {}
     }
-    drop(sockets);
+    drop(bound.sockets);
     server.stopping.cancel();
-    server.pool.close_idle();
+    server.pool.close_up_to(0);
     server.connections.close();
     tokio::select! {
         () = server.connections.wait() => {}
-        () = server.pool.close_overdue() => {}
-        () = tokio::time::sleep(limits.shutdown_grace) => {}
+        () = tokio::time::sleep(bound.limits.shutdown_grace) => {}
     }
-    server.pool.close_all();
+    server.pool.close_up_to(usize::MAX);
 }
 
 fn http() -> Builder<TokioExecutor> {
@@ -136,14 +122,11 @@ fn http() -> Builder<TokioExecutor> {
         .max_buf_size(MAX_BUFFER)
         .max_headers(MAX_HEADERS);
     http.http2()
-        .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_BUFFER as u32)
         .initial_stream_window_size(HTTP2_BUFFER)
         .initial_connection_window_size(HTTP2_BUFFER)
-        .max_send_buf_size(HTTP2_BUFFER as usize)
-        .keep_alive_interval(HTTP2_KEEP_ALIVE)
-        .keep_alive_timeout(HTTP2_KEEP_ALIVE);
+        .max_send_buf_size(HTTP2_BUFFER as usize);
     http
 }
 
@@ -163,7 +146,13 @@ async fn guard(
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal,
     };
-    let usual = HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    let from_static = |(name, value)| {
+        (
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        )
+    };
+    let usual = HEADERS.map(from_static);
     for (name, value) in current.headers.iter().cloned().chain(usual) {
         response.headers_mut().entry(name).or_insert(value);
     }
@@ -189,9 +178,9 @@ impl Server {
             };
             // Responses are written whole, so nothing is gained by waiting for more.
             let _ = stream.set_nodelay(true);
-            let connection = self.pool.add(from.ip().to_canonical());
-            let server = self.clone();
+            let (server, connection) = (self.clone(), self.pool.add(from.ip().to_canonical()));
             self.connections.spawn(async move {
+                // An error is the client's.
                 tokio::select! {
                     biased;
                     _ = server.connect(stream, connection.clone()) => {}
@@ -204,8 +193,7 @@ impl Server {
     /// Serves a connection, with TLS if it is on.
     async fn connect(&self, mut tcp: TcpStream, connection: Arc<Connection>) -> io::Result<()> {
         let Some(tls) = self.config.tls() else {
-            self.answer(tcp, connection).await;
-            return Ok(());
+            return self.answer(tcp, connection).await;
         };
         let mut first = [0];
         tcp.peek(&mut first).await?;
@@ -226,8 +214,7 @@ impl Server {
         let stream = stream.inspect_err(
             |error| tracing::warn!(%error, "TLS handshake failed; check the client's TLS settings"),
         )?;
-        self.answer(stream, connection).await;
-        Ok(())
+        self.answer(stream, connection).await
     }
 
     /// Answers the requests of a connection.
@@ -235,15 +222,14 @@ impl Server {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         connection: Arc<Connection>,
-    ) {
+    ) -> io::Result<()> {
         let service = Extension(connection).layer(self.router.clone());
         let service = TowerToHyperService::new(service);
         let mut serving = pin!(self.http.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
-            _ = serving.as_mut() => return,
+            _ = serving.as_mut() => return Ok(()),
             () = self.stopping.cancelled() => serving.as_mut().graceful_shutdown(),
         }
-        // An error is the client's.
-        let _ = serving.await;
+        serving.await.map_err(io::Error::other)
     }
 }

@@ -18,9 +18,6 @@ use x509_cert::der::Decode as _;
 
 use crate::config::Files;
 
-/// The certificates in a file, as an error calls them.
-const CERTIFICATES: &str = "a certificate in PEM form (-----BEGIN CERTIFICATE-----)";
-
 /// `tls_server_config`, as it is written.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -29,12 +26,12 @@ pub(crate) struct TlsSection {
     key_file: String,
     client_ca_file: String,
     client_auth_type: ClientAuth,
-    min_version: MinVersion,
+    min_version: String,
 }
 
-/// `client_auth_type`, by its names in Go.
-#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
-enum ClientAuth {
+/// `client_auth_type`, by its names in Go. What protects more is greater.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, PartialOrd)]
+pub(crate) enum ClientAuth {
     #[default]
     #[serde(rename = "NoClientCert")]
     Off,
@@ -44,21 +41,11 @@ enum ClientAuth {
     Required,
 }
 
-#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
-enum MinVersion {
-    #[default]
-    #[serde(rename = "TLS12")]
-    Tls12,
-    #[serde(rename = "TLS13")]
-    Tls13,
-}
-
 /// TLS as the file asks for it.
 #[derive(Debug)]
 pub(crate) struct Tls {
     pub(crate) server: Arc<ServerConfig>,
-    /// Whether certificates of clients are verified, and whether they are required.
-    pub(crate) protections: [bool; 2],
+    pub(crate) client_auth: ClientAuth,
     /// When the first certificate of the chain expires.
     pub(crate) not_after: Option<SystemTime>,
 }
@@ -87,24 +74,21 @@ fn error(field: &str, message: impl Display) -> String {
 // === impl Tls ===
 
 impl Tls {
-    /// Builds the configuration; `None` if the section is empty.
     pub(crate) fn new(
         section: &TlsSection,
         http2: bool,
         files: &mut Files,
-    ) -> Result<Option<Self>, String> {
-        let names = [
-            &section.cert_file,
-            &section.key_file,
-            &section.client_ca_file,
-        ];
-        if names.iter().all(|name| name.is_empty()) && section.client_auth_type == ClientAuth::Off {
-            return Ok(None);
-        }
+    ) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
-        let versions = match section.min_version {
-            MinVersion::Tls12 => rustls::ALL_VERSIONS,
-            MinVersion::Tls13 => &[&rustls::version::TLS13],
+        let versions = match section.min_version.as_str() {
+            "" | "TLS12" => rustls::ALL_VERSIONS,
+            "TLS13" => &[&rustls::version::TLS13],
+            other => {
+                return Err(error(
+                    "min_version",
+                    format!("{other:?} is not supported; write TLS12 or TLS13"),
+                ));
+            }
         };
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions)
@@ -116,28 +100,26 @@ impl Tls {
         let chain = certificates("cert_file", &section.cert_file, files)?;
         let key = read("key_file", &section.key_file, files)?;
         let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| {
-            let message = "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an encrypted key cannot be used";
-            error("key_file", message)
+            error("key_file", "it contains no private key in PEM form (-----BEGIN PRIVATE KEY-----); an encrypted key cannot be used")
         })?;
         let not_after = not_after(&chain);
         let mut server = builder.with_single_cert(chain, key).map_err(|failed| {
-            let message = format!(
-                "{failed}; key_file must be the key of cert_file, and the certificate X.509 version 3"
-            );
-            error("key_file", message)
+            error(
+                "key_file",
+                format!(
+                    "{failed}; it must be the key of cert_file, and the certificate X.509 version 3"
+                ),
+            )
         })?;
         if http2 {
             server.alpn_protocols.push(b"h2".to_vec());
         }
         server.alpn_protocols.push(b"http/1.1".to_vec());
-        Ok(Some(Self {
+        Ok(Self {
             server: Arc::new(server),
-            protections: [
-                section.client_auth_type != ClientAuth::Off,
-                section.client_auth_type == ClientAuth::Required,
-            ],
+            client_auth: section.client_auth_type,
             not_after,
-        }))
+        })
     }
 }
 
@@ -149,19 +131,16 @@ fn client_verifier(
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
     const FIELD: &str = "client_ca_file";
     let name = &section.client_ca_file;
-    match (section.client_auth_type, name.is_empty()) {
-        (ClientAuth::Off, true) => return Ok(None),
-        (ClientAuth::Off, false) => {
-            let message = "it has no effect without client_auth_type; write client_auth_type: RequireAndVerifyClientCert, or remove it";
-            return Err(error(FIELD, message));
-        }
-        // The authorities of the system would let in everybody who has a certificate for a web site.
-        (_, true) => {
-            let message = "it is missing; client_auth_type needs the authority of the clients";
-            return Err(error(FIELD, message));
-        }
-        _ => {}
+    if section.client_auth_type == ClientAuth::Off {
+        return match name.is_empty() {
+            true => Ok(None),
+            false => Err(error(
+                FIELD,
+                "it has no effect without client_auth_type; write client_auth_type: RequireAndVerifyClientCert, or remove it",
+            )),
+        };
     }
+    // Never the authorities of the system, who sign a certificate for everybody.
     let mut roots = RootCertStore::empty();
     for certificate in certificates(FIELD, name, files)? {
         let added = roots.add(certificate);
@@ -183,18 +162,25 @@ fn certificates(
     let text = read(field, name, files)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.ok().filter(|all| !all.is_empty());
-    all.ok_or_else(|| error(field, format!("it does not contain {CERTIFICATES}")))
+    all.ok_or_else(|| {
+        error(
+            field,
+            "it contains no certificate in PEM form (-----BEGIN CERTIFICATE-----)",
+        )
+    })
 }
 
 fn read(field: &str, name: &str, files: &mut Files) -> Result<Vec<u8>, String> {
     if name.is_empty() {
         return Err(error(
             field,
-            "it is missing; TLS needs cert_file and key_file",
+            "it is missing; TLS needs cert_file and key_file, and client_auth_type the authority of the clients",
         ));
     }
     files.read(name).map_err(|failed| {
-        let message = "paths are relative to the configuration file";
-        error(field, format!("cannot read {name:?}: {failed}; {message}"))
+        error(
+            field,
+            format!("cannot read {name:?}: {failed}; paths are relative to the configuration file"),
+        )
     })
 }

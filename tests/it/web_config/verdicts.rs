@@ -21,6 +21,7 @@ only cert: x, key_file: server.key => cert|not supported
 only cert_file: server.pem, key: $2y$10$secretsecretsecret => key|not supported
 tls client_auth_type: RequestClientCert; client_ca_file: ca.pem => RequestClientCert|not supported
 tls client_auth_type: RequireAnyClientCert; client_ca_file: ca.pem => RequireAnyClientCert|RequireAndVerifyClientCert
+only min_version: TLS13 => tls_server_config.cert_file|missing
 only cert_file: '', key_file: server.key => tls_server_config.cert_file|missing
 only cert_file: server.pem, key_file: '' => tls_server_config.key_file|missing
 only cert_file: somefile, key_file: server.key => tls_server_config.cert_file|somefile|relative to
