@@ -22,10 +22,16 @@ thread_local! {
 
 /// Encodes something with the true value of each series, whether or not a scraper has seen it.
 pub fn true_values<T>(encode: impl FnOnce() -> T) -> T {
+    /// Resets it also if the encoder panics: the thread goes on.
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            SHOWS_ALL.set(false);
+        }
+    }
     SHOWS_ALL.set(true);
-    let encoded = encode();
-    SHOWS_ALL.set(false);
-    encoded
+    let _reset = Reset;
+    encode()
 }
 
 /// One counter. It is small because there are thousands.

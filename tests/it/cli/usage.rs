@@ -24,6 +24,8 @@ dead-letters => list, replay, drop
 --state.max-size=1 URL => --state.max-size | 1 | 8MiB
 --metrics.actor-label=mail URL => --metrics.actor-label | mail | id, name, hash, none
 --metrics.actor-label=hash URL => --metrics.hash-key-file
+--metrics.actor-label=hash --metrics.hash-key-file=/dev/zero URL => --metrics.hash-key-file | 4 MiB
+--web.config.file=/dev/zero URL => --web.config.file | 4 MiB
 --log.level=loud URL => --log.level | loud | info
 --web.listen-address=::1 URL => --web.listen-address | ::1 | [::1]:PORT
 --web.telemetry-path=metrics URL => --web.telemetry-path | metrics
