@@ -17,9 +17,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use exporter_web::{WebArgs, WebConfig};
 use jiff::Timestamp;
 use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::audit::{Settings as TailSettings, Start, Tail};
+use orgdata_exporter::tail::{Settings as TailSettings, Start, Tail};
+use orgdata_exporter::endpoints;
+use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
     ActorRef, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
     Settings as LedgerSettings,
@@ -27,7 +30,6 @@ use orgdata_exporter::ledger::{
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
-use orgdata_exporter::web::{self, Health, Limits, Settings as WebSettings, WebConfig, WebState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -212,23 +214,22 @@ async fn over_http(series: usize) {
         introduced: labels(series),
         ..Changes::default()
     });
-    let settings = WebSettings {
+    let args = WebArgs {
         listen_addresses: vec!["127.0.0.1:0".parse().expect("an address")],
         systemd_socket: false,
+        config_file: None,
         telemetry_path: "/metrics".to_owned(),
-        config: WebConfig::default(),
-        limits: Limits::default(),
     };
-    let bound = web::bind(&settings).await.expect("a port");
+    let bound = exporter_web::bind(&args, WebConfig::default())
+        .await
+        .expect("a port");
     let url = format!("{}/metrics", bound.url().expect("an address"));
     let health = Health::default();
     health.set_ready();
-    let state = WebState {
-        metrics: metrics.clone(),
-        health,
-    };
+    let router = endpoints::router(metrics.clone(), health, &args.telemetry_path);
     let stop = CancellationToken::new();
-    let server = tokio::spawn(web::serve(bound, state, stop.clone()));
+    let served = exporter_web::serve(bound, router, stop.clone().cancelled_owned());
+    let server = tokio::spawn(served);
     let quiet = scrapes(&url).await;
 
     let api = ApiSettings {

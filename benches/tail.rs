@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::audit::{Settings, Start, Tail};
+use orgdata_exporter::tail::{Settings, Start, Tail};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings};
 use orgdata_exporter::metrics::Metrics;

@@ -5,12 +5,16 @@ mod report;
 
 use std::time::Duration;
 
+use exporter_web::Bound;
+use jiff::Timestamp;
 use orgdata_api::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Settings;
+use crate::endpoints;
+use crate::health::Health;
 use crate::ledger::{LedgerError, LedgerHandle, LedgerState, Status};
 use crate::metrics::certificates::Certificate;
 use crate::metrics::{Loop, Metrics};
@@ -18,7 +22,6 @@ use crate::otlp::{self, Export, Relay, Sender};
 use crate::tail::Tail;
 use crate::tickets;
 use crate::util;
-use crate::web::{self, Bound, Health, WebState};
 pub use failure::Failure;
 
 /// How often queued dead letters are looked for.
@@ -49,7 +52,7 @@ impl App {
     /// If one of them cannot be used.
     pub async fn bind(settings: Settings) -> Result<Self, Failure> {
         let parts = Parts::new(&settings)?;
-        let bound = web::bind(&settings.web).await;
+        let bound = exporter_web::bind(&settings.web, settings.web_config.clone()).await;
         Ok(Self {
             parts,
             bound: bound.map_err(|error| Failure::in_settings(error.to_string()))?,
@@ -69,18 +72,23 @@ impl App {
     /// state file.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Failure> {
         let (settings, parts) = (self.settings, self.parts);
-        let health = Health::default();
-        let state = WebState {
-            metrics: parts.metrics.clone(),
-            health: health.clone(),
-        };
-        let addresses = self.bound.names().join(",");
+        let (metrics, health) = (parts.metrics.clone(), Health::default());
+        let path = &settings.web.telemetry_path;
+        let router = endpoints::router(metrics.clone(), health.clone(), path);
+        let addresses: Vec<_> = self
+            .bound
+            .addresses()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let addresses = addresses.join(",");
         let stop_web = CancellationToken::new();
-        let web = tokio::spawn(web::serve(self.bound, state, stop_web.clone()));
+        let stop = stop_web.clone().cancelled_owned();
+        let web = tokio::spawn(exporter_web::serve(self.bound, router, stop));
         let outcome = if settings.is_active {
             parts.work(&settings, &addresses, &health, &shutdown).await
         } else {
-            parts.metrics.exporter.idle();
+            metrics.exporter.idle();
             health.set_ready();
             report::idle(&addresses);
             shutdown.cancelled().await;
@@ -201,7 +209,7 @@ impl<S: Export + 'static> Parts<S> {
         report::begin(settings, addresses, ledger.backlog());
         followers.spawn(report::log_when_working(metrics));
 
-        let (mut outcome, mut is_damaged) = (Ok(()), false);
+        let mut outcome = Ok(());
         tokio::select! {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
@@ -235,8 +243,8 @@ impl<S: Export + 'static> Parts<S> {
 
 /// Returns the certificates whose end is shown.
 fn certificates(settings: &Settings) -> Vec<Certificate> {
-    let config = settings.web.config.clone();
-    let web = Box::new(move || config.certificate_not_after());
+    let config = settings.web_config.clone();
+    let web = Box::new(move || Timestamp::try_from(config.certificate_not_after()?).ok());
     let mut certificates: Vec<Certificate> = vec![("web", web)];
     let client = settings.otlp.as_ref().and_then(|otlp| match &otlp.target {
         otlp::Target::Collector(connection) => connection.client_certificate_not_after(),

@@ -1,7 +1,10 @@
 //! Liveness of the loops and readiness of the process. An outage of a peer affects neither.
+//!
+//! A loop says how long what it begins may take: a request, a call of the disk, a sleep. It is stuck if it says nothing for
+//! that time and a few minutes more. So a request that never ends, a disk that hangs, a lock and an endless computation are
+//! all noticed, and nothing has to run beside the loop.
 
-use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,21 +13,24 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Loop;
 use crate::util::lock;
 
-/// A loop without a beat for this long is stuck in a computation or a lock. No computation of a round takes more than a
-/// second or two.
-const SILENCE: Duration = Duration::from_secs(5 * 60);
+/// The path that answers whether the loops make progress.
+pub(crate) const HEALTHY_PATH: &str = "/-/healthy";
 
-/// The maximum time of a round. Each wait of a round is bounded: a request by its time limit and attempts, a pause that
-/// the service asks for by an hour, a scan by three attempts of limited length. This is more than their sum.
+/// The path that answers whether the exporter is set up.
+pub(crate) const READY_PATH: &str = "/-/ready";
+
+/// How long a loop may say nothing beyond the time that it asked for. No computation and no call of a disk that works
+/// takes as long.
+pub const SILENCE: Duration = Duration::from_secs(5 * 60);
+
+/// The maximum time of a round that does not say how long its requests take: it is longer than all its pauses and attempts
+/// together.
 pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
 
-/// The maximum time of a round of the relay, which is one request and a few rows in the state file.
+/// The same for the relay, whose round is one request and a few rows in the state file.
 pub const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The state behind `/-/healthy` and `/-/ready`. Clones are the same handle.
-///
-/// A watched loop beats once a round, while a round waits for a peer or a disk ([`Health::round`]), and while it sleeps
-/// ([`Health::waiting`]).
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<Inner>);
 
@@ -32,18 +38,16 @@ pub struct Health(Arc<Inner>);
 struct Inner {
     /// Cancelled when the exporter is ready.
     ready: CancellationToken,
-    beats: Mutex<Beats>,
+    /// When each watched loop began what it does, and how long that may take.
+    begun: Mutex<[Option<(Instant, Duration)>; Loop::ALL.len()]>,
 }
 
-/// The last beat of each loop that is watched.
-type Beats = [Option<Instant>; Loop::ALL.len()];
-
-/// A loop that has not beaten in time.
+/// A loop that says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// The loop.
     pub which: Loop,
-    /// The time since its last beat.
+    /// The time since it began what it does.
     pub silent: Duration,
 }
 
@@ -57,57 +61,51 @@ impl Health {
     /// Watches a loop until the guard is dropped, which means that the loop ended normally.
     #[must_use]
     pub fn watched(&self, which: Loop) -> Watched {
-        self.watch(which, Instant::now());
+        lock(&self.0.begun)[which as usize] = Some((Instant::now(), Duration::ZERO));
         Watched(self.clone(), which)
     }
 
-    /// Watches a loop whose last beat was at `last`.
-    pub fn watch(&self, which: Loop, last: Instant) {
-        self.beats()[which as usize] = Some(last);
-    }
-
-    /// Beats for a loop while it waits. Only for waits such as a sleep: work that hangs would look alive.
-    pub async fn waiting<F: Future>(&self, which: Loop, wait: F) -> F::Output {
-        let mut ticks = tokio::time::interval(SILENCE / 4);
-        tokio::pin!(wait);
-        loop {
-            tokio::select! {
-                biased;
-                output = &mut wait => {
-                    self.beat(which);
-                    return output;
-                }
-                _ = ticks.tick() => self.beat(which),
-            }
+    /// Notes that a loop begins something that takes at most `limit`. Has no effect on a loop that is not watched.
+    pub fn begin(&self, which: Loop, limit: Duration) {
+        if let Some(begun) = &mut lock(&self.0.begun)[which as usize] {
+            *begun = (Instant::now(), limit);
         }
     }
 
-    /// Runs a round of a loop and beats while it waits, for at most [`LONGEST_ROUND`] or [`LONGEST_RELAY_ROUND`].
-    pub async fn round<F: Future>(&self, which: Loop, round: F) -> F::Output {
-        tokio::pin!(round);
-        let longest = match which {
-            Loop::Otlp => LONGEST_RELAY_ROUND,
-            _ => LONGEST_ROUND,
-        };
-        let in_time = self.waiting(which, &mut round);
-        if let Ok(output) = tokio::time::timeout(longest, in_time).await {
-            return output;
-        }
-        tracing::error!(
-            loop = which.as_str(),
-            "a round did not end in time; /-/healthy fails until it ends or the exporter is restarted"
-        );
-        let output = round.await;
-        self.beat(which);
+    /// Notes that a loop finished what it began.
+    pub fn finished(&self, which: Loop) {
+        self.begin(which, Duration::ZERO);
+    }
+
+    /// Runs what a loop begins, which takes at most `limit`.
+    pub async fn within<F: Future>(&self, which: Loop, limit: Duration, work: F) -> F::Output {
+        self.begin(which, limit);
+        let output = work.await;
+        self.finished(which);
         output
     }
 
-    /// Returns the watched loops that have not beaten in time.
+    /// Runs a round of a loop that does not say how long its requests take.
+    pub async fn round<F: Future>(&self, which: Loop, round: F) -> F::Output {
+        let limit = match which {
+            Loop::Otlp => LONGEST_RELAY_ROUND,
+            _ => LONGEST_ROUND,
+        };
+        self.within(which, limit, round).await
+    }
+
+    /// Waits for something that cannot hang, such as the end of a sleep.
+    pub async fn waiting<F: Future>(&self, which: Loop, wait: F) -> F::Output {
+        self.within(which, Duration::MAX, wait).await
+    }
+
+    /// Returns the watched loops that are stuck.
     pub fn stuck(&self) -> Vec<Stuck> {
-        let beats = *self.beats();
+        let begun = *lock(&self.0.begun);
         let stuck = |which: Loop| {
-            let silent = beats[which as usize]?.elapsed();
-            (silent > SILENCE).then_some(Stuck { which, silent })
+            let (at, limit) = begun[which as usize]?;
+            let silent = at.elapsed();
+            (silent > limit.saturating_add(SILENCE)).then_some(Stuck { which, silent })
         };
         Loop::ALL.into_iter().filter_map(stuck).collect()
     }
@@ -127,23 +125,13 @@ impl Health {
         let ready = tokio::time::timeout(longest, self.0.ready.cancelled());
         ready.await.is_ok()
     }
-
-    fn beat(&self, which: Loop) {
-        if let Some(last) = &mut self.beats()[which as usize] {
-            *last = Instant::now();
-        }
-    }
-
-    fn beats(&self) -> MutexGuard<'_, Beats> {
-        lock(&self.0.beats)
-    }
 }
 
 // === impl Watched ===
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.0.beats()[self.1 as usize] = None;
+        lock(&self.0.0.begun)[self.1 as usize] = None;
     }
 }
 
@@ -152,71 +140,38 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_loop_is_stuck_until_it_beats() {
+    async fn a_loop_is_stuck_minutes_after_the_time_that_it_asked_for() {
         let health = Health::default();
         let _audit = health.watched(Loop::Audit);
         drop(health.watched(Loop::Otlp));
-        health.beat(Loop::Tickets);
-        tokio::time::advance(SILENCE).await;
-        assert_eq!(health.stuck(), []);
-        tokio::time::advance(SILENCE).await;
-        let stuck = Stuck {
-            which: Loop::Audit,
-            silent: SILENCE * 2,
-        };
-        assert_eq!(
-            health.stuck(),
-            [stuck],
-            "not the loops that ended or are off"
-        );
-        health.beat(Loop::Audit);
-        assert_eq!(health.stuck(), []);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_loop_that_waits_is_alive() {
-        let health = Health::default();
-        let _watched = health.watched(Loop::Audit);
-        let waiting = {
-            let health = health.clone();
-            let wait = tokio::time::sleep(SILENCE * 20);
-            tokio::spawn(async move { health.waiting(Loop::Audit, wait).await })
-        };
-        for _ in 0..30 {
-            tokio::time::sleep(SILENCE / 2).await;
+        health.begin(Loop::Tickets, Duration::ZERO);
+        for limit in [0, 30, 3600, 7 * 86_400].map(Duration::from_secs) {
+            health.begin(Loop::Audit, limit);
+            tokio::time::advance(limit + SILENCE).await;
+            assert_eq!(health.stuck(), []);
+            let second = Duration::from_secs(1);
+            tokio::time::advance(second).await;
+            let stuck = Stuck {
+                which: Loop::Audit,
+                silent: limit + SILENCE + second,
+            };
+            assert_eq!(health.stuck(), [stuck], "not those that ended or are off");
+            health.finished(Loop::Audit);
             assert_eq!(health.stuck(), []);
         }
-        waiting.await.expect("no panic");
-        tokio::time::advance(SILENCE * 2).await;
-        assert_eq!(health.stuck().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_that_never_ends_is_stuck() {
+    async fn a_disk_that_hangs_after_a_request_is_noticed_and_a_long_sleep_is_not() {
         let health = Health::default();
         let _watched = health.watched(Loop::Audit);
-        let round = tokio::spawn({
-            let health = health.clone();
-            let never = std::future::pending::<()>();
-            async move { health.round(Loop::Audit, never).await }
-        });
-        tokio::time::sleep(LONGEST_ROUND - Duration::from_secs(1)).await;
+        health
+            .waiting(Loop::Audit, tokio::time::sleep(SILENCE * 20))
+            .await;
         assert_eq!(health.stuck(), []);
-        tokio::time::sleep(SILENCE * 2).await;
+        let (request, disk) = (async {}, std::future::pending::<()>());
+        health.within(Loop::Audit, SILENCE, request).await;
+        let _ = tokio::time::timeout(SILENCE * 2, disk).await;
         assert_eq!(health.stuck().len(), 1);
-        round.abort();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_round_that_computes_too_long_is_stuck_until_it_goes_on() {
-        let health = Health::default();
-        let _watched = health.watched(Loop::Tickets);
-        let mut round = Box::pin(health.round(Loop::Tickets, std::future::pending::<()>()));
-        assert!(futures_util::poll!(round.as_mut()).is_pending());
-        // A computation does not let the round be polled.
-        tokio::time::advance(SILENCE + Duration::from_secs(1)).await;
-        assert_eq!(health.stuck().len(), 1);
-        assert!(futures_util::poll!(round.as_mut()).is_pending());
-        assert_eq!(health.stuck(), []);
     }
 }

@@ -23,7 +23,9 @@ pub use orgdata_api as api;
 pub mod app;
 pub mod cli;
 pub mod commands;
+pub mod endpoints;
 pub mod health;
+mod landing;
 pub mod ledger;
 pub mod metrics;
 pub mod otlp;
@@ -33,7 +35,6 @@ pub use orgdata_simulator as simulator;
 pub mod telemetry;
 pub mod tickets;
 pub mod util;
-pub mod web;
 
 // What has to hold for any bytes from outside, for `cargo test` and for the programs in `fuzz/`.
 #[cfg(any(test, fuzzing))]

@@ -79,7 +79,7 @@ fn exporter(runtime: &Runtime, flags: &Flags) -> Result<(), Failure> {
     runtime.block_on(async {
         // A signal is noticed from here on, also while the state file is opened.
         let shutdown = shutdown::on_signal();
-        let web = settings.web.config.clone();
+        let web = settings.web_config.clone();
         shutdown::on_hangup(move || web.reload());
         app::App::bind(settings).await?.run(shutdown).await
     })

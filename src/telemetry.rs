@@ -19,7 +19,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 use throttle::Throttle;
 
 /// The targets of the exporter's own log lines.
-const OWN_TARGETS: [&str; 3] = ["orgdata_exporter", "orgdata_api", "orgdata_simulator"];
+const OWN_TARGETS: [&str; 4] = [
+    "orgdata_exporter",
+    "orgdata_api",
+    "orgdata_simulator",
+    "exporter_web",
+];
 
 /// The maximum time to export the last spans at the end.
 const FLUSH: Duration = Duration::from_secs(2);

@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser as _};
 use clap::{Arg, ArgAction, Args, ValueEnum};
+use exporter_web::WebArgs;
 
 use super::values;
 use crate::otlp;
 use crate::tail::Start;
 use crate::telemetry::LogFormat;
 use crate::util::between;
-use crate::web::{ListenAddress, telemetry_path};
 
 /// The default of `--state.path`.
 pub(crate) const DEFAULT_STATE_PATH: &str = "orgdata-exporter.db";
+
+/// The default of `--web.listen-address`.
+const DEFAULT_LISTEN_ADDRESS: &str = ":10917";
 
 /// All flags of the exporter.
 #[derive(Clone, Debug, Args)]
@@ -36,7 +39,7 @@ pub struct Flags {
     #[command(flatten)]
     pub otlp: otlp::Flags,
     #[command(flatten)]
-    pub web: WebFlags,
+    pub web: WebArgs,
     #[command(flatten)]
     pub log: LogFlags,
 }
@@ -175,26 +178,6 @@ pub struct StateFlags {
     pub max_size: u64,
 }
 
-/// `--web.*`.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Web")]
-pub struct WebFlags {
-    /// Address to listen on: :PORT, HOST:PORT, [IPV6]:PORT or unix:PATH; repeatable
-    #[arg(id = "web.listen-address", long, value_name = "ADDRESS")]
-    #[arg(default_value = ":10917", value_delimiter = ',')]
-    pub listen_addresses: Vec<ListenAddress>,
-    /// Listen on the sockets that systemd passes, instead of --web.listen-address
-    #[arg(id = "web.systemd-socket", long, value_name = BOOL, default_value = "false")]
-    pub systemd_socket: bool,
-    /// TLS, client certificates, basic auth, headers and a rate limit, in the format of Prometheus' exporter-toolkit; read again if it changes
-    #[arg(id = "web.config.file", long, value_name = "FILE")]
-    pub config_file: Option<PathBuf>,
-    /// Path of the metrics
-    #[arg(id = "web.telemetry-path", long, value_name = "PATH")]
-    #[arg(default_value = "/metrics", value_parser = telemetry_path)]
-    pub telemetry_path: String,
-}
-
 /// `--log.*`, `--shutdown.*` and `--kubernetes.*`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
@@ -236,7 +219,7 @@ pub enum ActorLabelMode {
     None,
 }
 
-/// Gives a flag of type bool an optional value, and each flag with a dot in its name a variable: `--audit.start` is also `ORGDATA_AUDIT_START`.
+/// Gives a flag of type bool an optional value, the listen address its default, and each flag with a dot in its name a variable: `--audit.start` is also `ORGDATA_AUDIT_START`.
 ///
 /// An empty variable counts as unset. clap has no option for that, so such a flag gets no variable.
 pub(crate) fn with_variable(mut arg: Arg) -> Arg {
@@ -246,6 +229,9 @@ pub(crate) fn with_variable(mut arg: Arg) -> Arg {
         arg = arg
             .default_missing_value("true")
             .value_parser(BoolishValueParser::new());
+    }
+    if arg.get_id() == "web.listen-address" {
+        arg = arg.default_value(DEFAULT_LISTEN_ADDRESS);
     }
     let variable = match arg.get_long().filter(|name| name.contains('.')) {
         Some(name) => super::variable_of(name),

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use exporter_web::{WebArgs, WebConfig};
 use orgdata_api::{BaseUrl, Filters, KEY_VARIABLE, KeySource};
 use secrecy::SecretString;
 
 use super::flags::{ActorLabelMode, Flags};
 use super::values;
 use crate::ledger::{self, ActorLabel};
-use crate::{otlp, tail, tickets, web};
+use crate::{otlp, tail, tickets};
 
 /// The maximum number of dead letters that are kept.
 const MAX_DEAD_LETTERS: u32 = 10_000;
@@ -33,7 +34,9 @@ pub struct Settings {
     /// Log records; `None` without a collector.
     pub otlp: Option<otlp::Settings>,
     /// The web server.
-    pub web: web::Settings,
+    pub web: WebArgs,
+    /// `--web.config.file`; the default without one.
+    pub web_config: WebConfig,
     /// `--metrics.zero-hold`.
     pub zero_hold: Duration,
     /// `--shutdown.grace`.
@@ -82,13 +85,8 @@ impl Settings {
                 ca_file: flags.api.ca_file.clone(),
                 filters,
             },
-            web: web::Settings {
-                listen_addresses: flags.web.listen_addresses.clone(),
-                systemd_socket: flags.web.systemd_socket,
-                config: web_config(flags)?,
-                telemetry_path: flags.web.telemetry_path.clone(),
-                limits: web::Limits::default(),
-            },
+            web: flags.web.clone(),
+            web_config: flags.web.config()?,
             zero_hold: flags.metrics.zero_hold,
             shutdown_grace: flags.log.shutdown_grace,
             is_active: flags.log.pod_index.unwrap_or(0) == 0,
@@ -230,7 +228,7 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, String> {
             ));
         }
     };
-    let secret = std::fs::read(path)
+    let secret = exporter_web::read_file(path)
         .map_err(|error| in_file(FLAG, path, format!("cannot read it: {error}")))?;
     let secret = secret.trim_ascii();
     if secret.len() < MIN_HASH_KEY {
@@ -243,16 +241,6 @@ fn actor_label(flags: &Flags) -> Result<ActorLabel, String> {
         ring::hmac::HMAC_SHA256,
         secret,
     )))
-}
-
-fn web_config(flags: &Flags) -> Result<web::WebConfig, String> {
-    // As in exporter-toolkit, an empty name means no file.
-    match flags.web.config_file.as_deref() {
-        Some(path) if !path.as_os_str().is_empty() => {
-            web::WebConfig::load(path).map_err(|error| in_file("--web.config.file", path, error))
-        }
-        _ => Ok(web::WebConfig::default()),
-    }
 }
 
 fn trimmed(values: &[String]) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use exporter_web::ListenAddress;
 use orgdata_api::KEY_VARIABLE;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,6 @@ use super::Failure;
 use crate::app::App;
 use crate::cli::{self, Flags, Settings};
 use crate::simulator::{Config, Simulator};
-use crate::web::ListenAddress;
 use crate::{otlp, shutdown};
 
 /// The key that the simulator accepts.
@@ -60,15 +60,14 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
     let (app, note) = match App::bind(settings.clone()).await {
         // Another demo or an exporter has the port. A failure for another reason comes again.
         Err(_) if any_port => {
-            let address = ListenAddress::Tcp(Ipv4Addr::LOCALHOST.to_string(), 0);
-            settings.web.listen_addresses = vec![address];
+            let (host, port) = (Ipv4Addr::LOCALHOST.to_string(), 0);
+            settings.web.listen_addresses = vec![ListenAddress { host, port }];
             (App::bind(settings).await?, " (port 10917 is in use)")
         }
         bound => (bound?, ""),
     };
     let bound = app.bound();
-    let url = bound.url().unwrap_or_else(|| bound.names().join(" "));
-    let url = url.trim_end_matches('/');
+    let url = bound.url().unwrap_or_default();
     let mut out = std::io::stdout();
     let introduced = write!(
         out,

@@ -2,18 +2,18 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use exporter_web::ListenAddress;
 use http::StatusCode;
 use reqwest::{Client, Response};
 use url::{Position, Url};
 
 use super::{Failure, print};
 use crate::cli::{values, with_variable};
+use crate::health::HEALTHY_PATH;
 use crate::util::{one_line, shown_duration};
-use crate::web::{HEALTHY_PATH, ListenAddress};
 
 /// The maximum length of the exporter's own words in the output, in characters.
 const MAX_WORDS: usize = 200;
@@ -24,7 +24,7 @@ const MAX_WORDS: usize = 200;
 pub struct HealthcheckArgs {
     /// The exporter's listen address; if there are several, the first is used
     #[arg(id = "web.listen-address", long, value_name = "ADDRESS")]
-    #[arg(default_value = ":10917", value_delimiter = ',')]
+    #[arg(value_delimiter = ',')]
     listen_addresses: Vec<ListenAddress>,
     /// Ask this address instead; /-/healthy is added if it has no path
     // Not parsed by clap, whose error would repeat a password in it.
@@ -37,10 +37,7 @@ pub struct HealthcheckArgs {
 
 /// The address to ask.
 #[derive(Debug)]
-pub(crate) struct Target {
-    url: Url,
-    socket: Option<PathBuf>,
-}
+pub(crate) struct Target(Url);
 
 /// Asks once, and prints a line for the log of the checks.
 ///
@@ -66,14 +63,9 @@ pub async fn run(args: &HealthcheckArgs) -> Result<(), Failure> {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.socket {
-            Some(path) => write!(f, "unix:{}", path.display()),
-            // User information and queries may be secret.
-            None => {
-                let address = &self.url[Position::BeforeHost..Position::AfterPath];
-                write!(f, "{}://{address}", self.url.scheme())
-            }
-        }
+        // User information and queries may be secret.
+        let address = &self.0[Position::BeforeHost..Position::AfterPath];
+        write!(f, "{}://{address}", self.0.scheme())
     }
 }
 
@@ -87,28 +79,21 @@ impl Target {
         if url.path() == "/" {
             url.set_path(HEALTHY_PATH);
         }
-        Ok(Self { url, socket: None })
+        Ok(Self(url))
     }
 
     /// Returns where an exporter with this listen address can be reached from its own machine.
     pub(crate) fn from_listen_address(address: &ListenAddress) -> Result<Self, String> {
-        let (host, socket) = match address {
-            ListenAddress::Unix(path) => ("localhost".to_owned(), Some(path.clone())),
-            ListenAddress::Tcp(_, 0) => {
-                return Err(
-                    "--web.listen-address has port 0, which is any free port; give --url"
-                        .to_owned(),
-                );
-            }
-            ListenAddress::Tcp(host, port) => {
-                let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
-                let host = if every_interface { "127.0.0.1" } else { host };
-                (format!("{host}:{port}"), None)
-            }
-        };
-        let url = Url::parse(&format!("http://{host}{HEALTHY_PATH}"))
-            .map_err(|error| format!("--web.listen-address {address}: {error}; give --url"))?;
-        Ok(Self { url, socket })
+        let ListenAddress { host, port } = address;
+        if *port == 0 {
+            let message = "--web.listen-address has port 0, which is any free port; give --url";
+            return Err(message.to_owned());
+        }
+        let every_interface = ["", "0.0.0.0", "[::]"].contains(&host.as_str());
+        let host = if every_interface { "127.0.0.1" } else { host };
+        Url::parse(&format!("http://{host}:{port}{HEALTHY_PATH}"))
+            .map(Self)
+            .map_err(|error| format!("--web.listen-address {address}: {error}; give --url"))
     }
 
     /// Asks for the health; an error says why it is not known to be good.
@@ -119,7 +104,7 @@ impl Target {
     }
 
     async fn request(&self) -> Result<String, String> {
-        let mut client = Client::builder()
+        let client = Client::builder()
             .user_agent(concat!(
                 "orgdata-exporter-healthcheck/",
                 env!("CARGO_PKG_VERSION")
@@ -127,29 +112,24 @@ impl Target {
             .http1_only()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .tls_danger_accept_invalid_certs(true);
-        if let Some(path) = &self.socket {
-            client = client.unix_socket(path.as_path());
-        }
-        let client = client.build().map_err(|error| cause(&error))?;
-        let (mut answer, mut is_tls) = (client.get(self.url.clone()).send().await, false);
+            .tls_danger_accept_invalid_certs(true)
+            .build()
+            .map_err(|error| cause(&error))?;
+        let answer = client.get(self.0.clone()).send().await;
+        let answer = answer.map_err(|error| cause(&error))?;
         // A TLS server answers plain HTTP with a 400.
-        if matches!(&answer, Ok(response) if response.status() == StatusCode::BAD_REQUEST) {
-            let mut url = self.url.clone();
-            // A change between http and https never fails.
-            let _ = url.set_scheme("https");
-            (answer, is_tls) = (client.get(url).send().await, true);
+        if answer.status() != StatusCode::BAD_REQUEST || self.0.scheme() == "https" {
+            return judge(answer).await;
         }
-        match answer {
-            Ok(response) => judge(response).await,
-            // A TLS alert is the answer of a living server. The end of the connection may come first.
-            Err(error)
-                if format!("{error:?}").contains("AlertReceived")
-                    || is_tls && error.is_request() && !error.is_connect() =>
-            {
-                Ok("it requires a client certificate, which counts as healthy".to_owned())
-            }
-            Err(error) => Err(cause(&error)),
+        let mut url = self.0.clone();
+        // A change from http to https never fails.
+        let _ = url.set_scheme("https");
+        match client.get(url).send().await {
+            Ok(answer) => judge(answer).await,
+            // The server is alive: it answered.
+            Err(_) => Ok(
+                "it accepts TLS only with a client certificate, which counts as healthy".to_owned(),
+            ),
         }
     }
 }

@@ -5,8 +5,10 @@ use std::fmt;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
+pub use super::series::true_values;
+
 /// The form of a scrape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// OpenMetrics 1.0, as `prometheus-client` writes it.
     OpenMetrics,
@@ -25,7 +27,7 @@ impl Format {
         }
     }
 
-    /// Encodes every family of `registry`.
+    /// Encodes every family of `registry` as a scraper sees it; for anybody else, within [`true_values`].
     ///
     /// This takes tens of milliseconds for 100,000 series, so it must not run on a thread of the async runtime.
     ///

@@ -7,6 +7,7 @@ pub mod certificates;
 pub mod exposition;
 mod family;
 pub mod loops;
+pub mod negotiate;
 pub mod otlp;
 #[cfg(target_os = "linux")]
 pub mod process;

@@ -2,8 +2,9 @@
 //!
 //! `increase()` needs two samples, so it misses the first increase of a series. A series therefore shows the value it was
 //! introduced with (0 if it is new, the stored value after a restart) and adds its increases `--metrics.zero-hold` after the
-//! first scrape that showed it.
+//! first scrape that showed it. Only scrapers see that; everybody else sees the [true values](true_values).
 
+use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +14,25 @@ use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use tokio::time::Instant;
 
 use crate::ledger::TraceContext;
+
+thread_local! {
+    /// Whether what is encoded on this thread shows increases at once. A registry passes its collectors no arguments.
+    static SHOWS_ALL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Encodes something with the true value of each series, whether or not a scraper has seen it.
+pub fn true_values<T>(encode: impl FnOnce() -> T) -> T {
+    /// Resets it also if the encoder panics: the thread goes on.
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            SHOWS_ALL.set(false);
+        }
+    }
+    SHOWS_ALL.set(true);
+    let _reset = Reset;
+    encode()
+}
 
 /// One counter. It is small because there are thousands.
 #[derive(Debug)]
@@ -93,7 +113,7 @@ impl Series {
     ) -> fmt::Result {
         let rise = match (&self.hold, &self.last_rise) {
             // An exemplar would describe an increase that is not visible.
-            (Some(hold), _) if !self.is_visible(now, zero_hold) => {
+            (Some(hold), _) if !SHOWS_ALL.get() && !self.is_visible(now, zero_hold) => {
                 return ConstCounter::new(hold.introduced).encode(encoder);
             }
             (_, None) => return ConstCounter::new(self.total).encode(encoder),

@@ -82,6 +82,6 @@ async fn a_tail_whose_service_is_away_is_not_stuck_and_one_that_does_not_run_is(
     let mut tail = Box::pin(tail().run(health.clone(), CancellationToken::new()));
     // It is not polled any more, as if it waited for a lock.
     assert!(futures_util::poll!(tail.as_mut()).is_pending());
-    tokio::time::sleep(HOUR).await;
+    tokio::time::sleep(LONGEST_ROUND + HOUR).await;
     assert_eq!(stuck(&health), ["audit"]);
 }

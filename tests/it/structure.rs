@@ -11,13 +11,14 @@ util: orgdata_api
 metrics: util
 ledger: util
 health: util metrics
+landing: metrics health
+endpoints: metrics health landing
 audit: util metrics ledger health orgdata_api
 tickets: util metrics ledger health orgdata_api
 otlp: util metrics ledger health orgdata_api
 telemetry: util metrics otlp
-web: util metrics ledger health audit tickets otlp
-cli: util metrics ledger audit tickets otlp web telemetry orgdata_api
-app: util metrics ledger health audit tickets otlp web telemetry cli orgdata_api
+cli: util metrics ledger audit tickets otlp telemetry orgdata_api
+app: util metrics ledger health endpoints audit tickets otlp telemetry cli orgdata_api
 ";
 
 /// The maximum number of lines of code in a file.
@@ -74,7 +75,7 @@ fn imports_point_in_one_direction() {
         let names = imports(&lines.join("\n")).into_iter().filter(is_ours);
         edges.extend(names.map(|name| (module(path), name)));
     }
-    assert!(edges.contains(&("cli".to_owned(), "web".to_owned())));
+    assert!(edges.contains(&("app".to_owned(), "endpoints".to_owned())));
     edges.retain(|(module, name)| {
         let mut rules = ALLOWED.lines().filter_map(|line| line.split_once(": "));
         let rule = rules.find(|(known, _)| known == module);
@@ -87,8 +88,9 @@ fn imports_point_in_one_direction() {
 
 #[test]
 fn no_file_is_long() {
-    let crates = ["crates/orgdata-api/src", "crates/orgdata-simulator/src"];
-    let code = code(&["src", crates[0], crates[1]]);
+    let crates = ["exporter-web", "orgdata-api", "orgdata-simulator"];
+    let crates = crates.map(|name| format!("crates/{name}/src"));
+    let code = code(&["src", &crates[0], &crates[1], &crates[2]]);
     let long = code.iter().filter(|(_, lines)| lines.len() > LINES);
     let long: Vec<_> = long.map(|(path, lines)| (path, lines.len())).collect();
     assert!(long.is_empty(), "{long:?}");

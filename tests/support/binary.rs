@@ -82,6 +82,12 @@ pub(crate) fn exporter(base_url: &str) -> Launch {
     .env("ORGDATA_STATE_PATH", ":memory:")
 }
 
+/// Returns an address on which nothing listens.
+pub(crate) fn free_address() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
 /// Returns a client that connects directly, whatever proxy the environment names. It keeps no connection: each test has its own runtime.
 pub(crate) fn client() -> &'static reqwest::Client {
     static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| {

@@ -4,12 +4,13 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use exporter_web::WebConfig;
 use rustix::fs::{Access, access};
 
 use super::{Finding, bad, failed, good, warning};
+use crate::cli::Settings;
 use crate::ledger::{self, Content, Look, OpenError};
 use crate::util::{counted, shown_duration};
-use crate::web::{self, try_bind};
 
 /// Looks at the state file in a thread of its own, since its disk may hang.
 pub(super) async fn state(settings: &ledger::Settings, limit: Duration) -> (Finding, Option<Look>) {
@@ -109,11 +110,11 @@ pub(super) fn organization(of_key: &[String], look: Option<Look>) -> Option<Find
 }
 
 /// Tries each address. `held` says that an exporter runs with the state file of these settings.
-pub(super) async fn listen(settings: &web::Settings, held: bool, limit: Duration) -> Vec<Finding> {
+pub(super) async fn listen(settings: &Settings, held: bool, limit: Duration) -> Vec<Finding> {
     const CHECK: &str = "listen";
     let mut findings = Vec::new();
-    if settings.config.has_file() {
-        let with = if settings.config.is_tls() {
+    if settings.web_config.has_file() {
+        let with = if settings.web_config.is_tls() {
             "with"
         } else {
             "without"
@@ -121,27 +122,27 @@ pub(super) async fn listen(settings: &web::Settings, held: bool, limit: Duration
         let said = format!("the web configuration file is valid, {with} TLS");
         findings.push(good("web-config", said));
     }
-    if settings.systemd_socket {
+    if settings.web.systemd_socket {
         let said = "on the sockets that systemd passes when it starts the exporter";
         findings.push(good(CHECK, said));
         return findings;
     }
-    let tries = tokio::time::timeout(limit, try_bind(&settings.listen_addresses)).await;
-    let Ok(tries) = tries else {
-        let limit = shown_duration(limit);
-        let said = format!("cannot resolve the names within {limit}");
-        let advice = "give IP addresses with --web.listen-address";
-        findings.push(bad(CHECK, said, advice));
-        return findings;
-    };
-    for (address, tried) in settings.listen_addresses.iter().zip(tries) {
-        findings.push(match tried {
-            Ok(()) => good(CHECK, format!("{address} is free")),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && held => good(
+    for address in &settings.web.listen_addresses {
+        let mut alone = settings.web.clone();
+        alone.listen_addresses = vec![address.clone()];
+        let tried = exporter_web::bind(&alone, WebConfig::default());
+        findings.push(match tokio::time::timeout(limit, tried).await {
+            Err(_) => {
+                let limit = shown_duration(limit);
+                let said = format!("cannot resolve {address} within {limit}");
+                bad(CHECK, said, "give IP addresses with --web.listen-address")
+            }
+            Ok(Ok(_)) => good(CHECK, format!("{address} is free")),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::AddrInUse && held => good(
                 CHECK,
                 format!("{address} is in use, as is the state file of these settings"),
             ),
-            Err(error) => failed(CHECK, error),
+            Ok(Err(error)) => failed(CHECK, error),
         });
     }
     findings

@@ -151,7 +151,7 @@ async fn findings(flags: &Flags) -> Vec<Finding> {
     );
     let ((service, organizations), (state, look)) = (service, state);
     let held = look.as_ref().is_some_and(|look| look.held);
-    let listen = local::listen(&settings.web, held, limit).await;
+    let listen = local::listen(&settings, held, limit).await;
     findings.extend(service);
     findings.extend(local::organization(&organizations, look));
     findings.push(collector);

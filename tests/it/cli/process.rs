@@ -6,7 +6,9 @@ use orgdata_exporter::simulator::Running;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::{TICKETS_UP, UP, organization};
-use crate::support::binary::{Exporter, KEY, Launch, PATIENCE, exporter, launch, until};
+use crate::support::binary::{
+    Exporter, KEY, Launch, PATIENCE, client, exporter, free_address, launch, until,
+};
 use crate::support::http_peer::{Peer, Reply};
 
 /// Of a peer that accepts connections and never answers.
@@ -207,16 +209,13 @@ async fn a_command_whose_reader_goes_ends_quietly() {
 async fn the_exporter_works_without_a_reader_of_its_log() {
     let api = organization().await;
     for format in ["--log.format=logfmt", "--log.format=json"] {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("web.sock");
-        let address = format!("unix:{}", socket.display());
+        let address = free_address().to_string();
         let exporter = exporter(&api.base_url()).flag("--web.listen-address", &address);
         let (mut child, _dir) = exporter.args(&["--log.level=trace", format]).spawn();
         drop(child.stderr.take());
-        let client = reqwest::Client::builder().unix_socket(&*socket);
-        let client = client.build().unwrap();
+        let (client, url) = (client(), format!("http://{address}/metrics"));
         until("both loops work", async || {
-            let response = client.get("http://localhost/metrics").send().await.ok()?;
+            let response = client.get(&url).send().await.ok()?;
             let text = response.text().await.ok()?;
             let up = |which| text.contains(&format!("{which} 1"));
             (up(UP) && up(TICKETS_UP)).then_some(())
@@ -232,19 +231,18 @@ async fn the_exporter_works_without_a_reader_of_its_log() {
 async fn it_answers_probes_and_stops_while_it_opens_the_state_file() {
     let api = organization().await;
     let launch = exporter(&api.base_url());
-    let (socket, state) = (launch.dir().join("web.sock"), launch.dir().join("state.db"));
+    let state = launch.dir().join("state.db");
     // What a killed process has not finished is looked for in the journal beside the file.
     std::fs::write(&state, [0; 4096]).unwrap();
     let journal = state.with_extension("db-journal");
     let pipe = std::process::Command::new("mkfifo").arg(journal).status();
     assert!(pipe.unwrap().success());
-    let address = format!("unix:{}", socket.display());
+    let address = free_address().to_string();
     let launch = launch.state(&state).flag("--web.listen-address", &address);
     let mut exporter = launch.start();
-    let client = reqwest::Client::builder().unix_socket(&*socket);
-    let client = client.build().unwrap();
+    let client = client();
     let status = async |path: &str| {
-        let response = client.get(format!("http://localhost{path}")).send().await;
+        let response = client.get(format!("http://{address}{path}")).send().await;
         Some(response.ok()?.status().as_u16())
     };
     let alive = until("it answers", async || status("/-/healthy").await).await;

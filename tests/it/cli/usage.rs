@@ -24,8 +24,10 @@ dead-letters => list, replay, drop
 --state.max-size=1 URL => --state.max-size | 1 | 8MiB
 --metrics.actor-label=mail URL => --metrics.actor-label | mail | id, name, hash, none
 --metrics.actor-label=hash URL => --metrics.hash-key-file
+--metrics.actor-label=hash --metrics.hash-key-file=/dev/zero URL => --metrics.hash-key-file | 4 MiB
+--web.config.file=/dev/zero URL => --web.config.file | 4 MiB
 --log.level=loud URL => --log.level | loud | info
---web.listen-address=::1 URL => --web.listen-address | ::1 | [::1]:10917
+--web.listen-address=::1 URL => --web.listen-address | ::1 | [::1]:PORT
 --web.telemetry-path=metrics URL => --web.telemetry-path | metrics
 --audit.deal-ids=nan URL => --audit.deal-ids | nan | 42
 --audit.enabled=perhaps URL => --audit.enabled | perhaps
@@ -114,10 +116,10 @@ async fn a_wrong_flag_is_named_with_its_value_and_what_would_be_right() {
 const WRONG_VARIABLES: &str = "
 URL ORGDATA_AUDIT_POLL_INTERVAL=fast => 15s
 ORGDATA_API_BASE_URL=api.example.com => https://
-URL ORGDATA_WEB_LISTEN_ADDRESS=10917 => :10917
+URL ORGDATA_WEB_LISTEN_ADDRESS=10917 => :PORT
 URL ORGDATA_API_KEY_FILE=/no/key => --api.key-file
 demo ORGDATA_LOG_FORMAT=xml => logfmt
-healthcheck ORGDATA_WEB_LISTEN_ADDRESS=10917 => :10917
+healthcheck ORGDATA_WEB_LISTEN_ADDRESS=10917 => :PORT
 URL ORGDATA_KUBERNETES_POD_INDEX=web-0 => between 0 and
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_TIMEOUT=abc => milliseconds
 URL --state.path=:memory: OTEL_EXPORTER_OTLP_LOGS_COMPRESSION=brotli => gzip

@@ -1,16 +1,15 @@
-//! The built binary with a web configuration file, a Unix socket, and sockets of systemd.
+//! The built binary with a web configuration file, and with sockets of systemd.
 
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::process::Stdio;
 
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::{TLS, certificate, client, directory, tls_file, users};
-use crate::support::binary::{KEY, Launch, exporter, until};
+use crate::support::binary::{KEY, Launch, exporter, free_address, until};
 
 /// The address of the API: nothing listens there, which web clients do not notice.
 const NOWHERE: &str = "http://127.0.0.1:9";
@@ -20,19 +19,13 @@ fn with_config(dir: &TempDir) -> Launch {
     exporter(NOWHERE).arg(&format!("--web.config.file={}", path.display()))
 }
 
-/// Returns the status line of a path on a Unix socket.
-async fn ask(socket: &Path, path: &str) -> Option<String> {
-    let mut stream = UnixStream::connect(socket).await.ok()?;
-    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.ok()?;
-    answer.lines().next().map(str::to_owned)
-}
-
-async fn is_served(socket: &Path) {
-    let answer = until("an answer", async || ask(socket, "/-/healthy").await);
-    assert_eq!(answer.await, "HTTP/1.0 200 OK");
+/// Returns the status of a path.
+async fn status(address: SocketAddr, path: &str) -> u16 {
+    let request = client()
+        .build()
+        .unwrap()
+        .get(format!("http://{address}{path}"));
+    request.send().await.unwrap().status().as_u16()
 }
 
 /// Runs the exporter from a shell script, in which `"$0" "$@"` is its command line.
@@ -102,39 +95,38 @@ async fn sighup_reads_the_file_again_and_a_broken_one_is_logged_once() {
     assert!(!log.contains("$2b$"), "{log}");
 }
 
+/// A pipe hangs as a network file system does.
 #[tokio::test]
-async fn it_listens_on_a_unix_socket_and_takes_it_over_from_a_dead_process() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("web.sock");
-    let address = format!("--web.listen-address=unix:{}", path.display());
-    let launch = || exporter(NOWHERE).arg(&address);
-    let mut first = launch().start();
-    is_served(&path).await;
-    first.logs("127.0.0.1: | unix:").await;
-    launch()
-        .refused(2, "address in use | stop what listens there")
-        .await;
-    first.signal("KILL").await;
-    first.ended().await;
-    assert!(path.exists(), "a killed process leaves the file");
-    let mut third = launch().start();
-    is_served(&path).await;
-    assert_eq!(third.stop().await, Some(0));
-    assert!(!path.exists(), "a process that stops removes the file");
+async fn files_that_hang_stop_neither_scrapes_nor_the_end() {
+    let dir = directory(TLS);
+    let mut exporter = with_config(&dir).start();
+    let url = exporter
+        .url()
+        .await
+        .replace("http://127.0.0.1", "https://localhost")
+        + "/metrics";
+    let pipe = dir.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    std::fs::rename(&pipe, dir.path().join("server.pem")).unwrap();
+    exporter.signal("HUP").await;
+    exporter.logs("SIGHUP").await;
+    for _ in 0..3 {
+        let client = client().build().unwrap();
+        assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
+    }
+    assert_eq!(exporter.stop().await, Some(0));
 }
 
 #[tokio::test]
 async fn it_takes_the_sockets_that_systemd_passes_and_refuses_to_start_without_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("passed.sock");
-    let passed = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let passed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = passed.local_addr().unwrap();
     // As systemd does it: descriptor 3, and variables for exactly this process.
     let run = "exec env LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web \"$0\" \"$@\" 3<&0";
     let arguments = ["--web.systemd-socket", "--api.base-url", NOWHERE];
-    let mut child = script(run, Stdio::from(OwnedFd::from(passed)), &arguments);
-    is_served(&path).await;
-    child.kill().await.unwrap();
-    assert!(path.exists(), "the file belongs to systemd");
+    let _child = script(run, Stdio::from(OwnedFd::from(passed)), &arguments);
+    assert_eq!(status(address, "/-/healthy").await, 200);
     for pid in ["", "1"] {
         let launch = exporter(NOWHERE).arg("--web.systemd-socket");
         let launch = launch.env("LISTEN_PID", pid).env("LISTEN_FDS", "1");
@@ -144,20 +136,21 @@ async fn it_takes_the_sockets_that_systemd_passes_and_refuses_to_start_without_t
 
 #[tokio::test]
 async fn with_few_file_descriptors_idle_clients_do_not_keep_a_scraper_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("web.sock");
-    let address = format!("--web.listen-address=unix:{}", path.display());
-    let arguments = [address.as_str(), "--api.base-url", NOWHERE];
+    let address = free_address();
+    let listen = format!("--web.listen-address={address}");
+    let arguments = [listen.as_str(), "--api.base-url", NOWHERE];
     let limited = "ulimit -n 40; exec \"$0\" \"$@\"";
     let _child = script(limited, Stdio::null(), &arguments);
-    is_served(&path).await;
+    until("the server", async || {
+        TcpStream::connect(address).await.ok()
+    })
+    .await;
     let mut idle = Vec::new();
     for _ in 0..60 {
-        idle.push(UnixStream::connect(&path).await.unwrap());
+        idle.push(TcpStream::connect(address).await.unwrap());
     }
-    for path_asked in ["/metrics", "/-/healthy", "/metrics"] {
-        let answer = ask(&path, path_asked).await;
-        assert_eq!(answer.as_deref(), Some("HTTP/1.0 200 OK"), "{path_asked}");
+    for path in ["/metrics", "/-/healthy", "/metrics"] {
+        assert_eq!(status(address, path).await, 200, "{path}");
     }
 }
 

@@ -1,21 +1,21 @@
-//! Which format a client asks for in `Accept`, and whether it accepts gzip (RFC 9110, section 12).
+//! Which format a client asks for in `Accept` (RFC 9110, section 12.5.1), and whether it is a scraper.
 
 use http::HeaderMap;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName};
+use http::header::ACCEPT;
 
-use crate::metrics::exposition::Format;
+use super::exposition::Format;
 
 const OPENMETRICS: &str = "application/openmetrics-text";
 
 const TEXT: &str = "text/plain";
 
-/// One element of a header: its name, its version, and how much it is wanted, from 0 to 1.
+/// One element of the header: its name, its version, and how much it is wanted, from 0 to 1.
 type Range = (String, Option<String>, f64);
 
 /// Returns the format for a request: OpenMetrics for clients that name it and do not prefer the
 /// classic text format, which people and all scrapers can read.
 pub fn format(headers: &HeaderMap) -> Format {
-    let ranges = ranges(headers, ACCEPT);
+    let ranges = ranges(headers);
     let quality = |wanted: &str, versions: &[&str]| {
         let fits = |(name, version, _): &&Range| {
             let version = version.as_deref();
@@ -32,30 +32,20 @@ pub fn format(headers: &HeaderMap) -> Format {
     }
 }
 
-/// Returns whether the client accepts gzip.
-pub fn gzip(headers: &HeaderMap) -> bool {
-    let ranges = ranges(headers, ACCEPT_ENCODING);
-    let range = |wanted: &str| ranges.iter().find(|(name, ..)| name == wanted);
-    let gzip = range("gzip").or(range("*"));
-    gzip.is_some_and(|(.., quality)| *quality > 0.0)
-}
-
-/// Returns whether the client is a scraper: it names a format of metrics, as even simple scrapers
-/// do, sends no `Accept` at all, as Fluent Bit, or has the header that Prometheus and its relatives
-/// send with every scrape. People have browsers, which name HTML, and `curl`, which accepts `*/*`.
+/// Returns whether the client is a scraper: it names a format of metrics, or has the header that Prometheus and its
+/// relatives send with every scrape. Browsers name HTML too, and `curl` and most scripts accept `*/*`.
 pub fn is_scraper(headers: &HeaderMap) -> bool {
-    let ranges = ranges(headers, ACCEPT);
+    let ranges = ranges(headers);
     let names = |wanted| ranges.iter().any(|(name, ..)| name == wanted);
     headers.contains_key("x-prometheus-scrape-timeout-seconds")
-        || !headers.contains_key(ACCEPT)
         || names(OPENMETRICS)
         || names("application/vnd.google.protobuf")
         || names(TEXT) && !names("text/html")
 }
 
-/// Splits a header; an element that is invalid is ignored.
-fn ranges(headers: &HeaderMap, name: impl AsHeaderName) -> Vec<Range> {
-    let values = headers.get_all(name).into_iter();
+/// Splits the header; an element that is invalid is ignored.
+fn ranges(headers: &HeaderMap) -> Vec<Range> {
+    let values = headers.get_all(ACCEPT).into_iter();
     let values = values.filter_map(|value| value.to_str().ok());
     let elements = values.flat_map(|value| value.split(','));
     elements.filter_map(range).collect()
@@ -83,10 +73,10 @@ mod tests {
 
     use super::*;
 
-    fn headers(name: &'static str, values: &[&str]) -> HeaderMap {
+    fn headers(values: &[&str]) -> HeaderMap {
         let value = |value: &&str| HeaderValue::from_bytes(value.as_bytes()).unwrap();
         let values = values.iter().map(value);
-        values.map(|value| (name.parse().unwrap(), value)).collect()
+        values.map(|value| (ACCEPT, value)).collect()
     }
 
     #[test]
@@ -135,40 +125,15 @@ mod tests {
             ("application/openmetrics-text;q=-1", text),
             ("application/openmetrics-text;q=", text),
         ] {
-            assert_eq!(
-                super::format(&headers("accept", &[accept])),
-                format,
-                "{accept}"
-            );
+            assert_eq!(super::format(&headers(&[accept])), format, "{accept}");
         }
         assert_eq!(super::format(&HeaderMap::new()), text);
         let two = ["text/plain;q=0.5", "application/openmetrics-text"];
-        assert_eq!(super::format(&headers("accept", &two)), open);
+        assert_eq!(super::format(&headers(&two)), open);
     }
 
     #[test]
-    fn gzip_follows_accept_encoding() {
-        for (accepted, gzipped) in [
-            ("gzip", true),
-            ("deflate, gzip;q=0.5, br", true),
-            ("GZIP", true),
-            ("*", true),
-            ("*;q=0", false),
-            ("", false),
-            ("br, zstd", false),
-            ("gzip;q=0, *", false),
-        ] {
-            assert_eq!(
-                gzip(&headers("accept-encoding", &[accepted])),
-                gzipped,
-                "{accepted}"
-            );
-        }
-        assert!(!gzip(&HeaderMap::new()));
-    }
-
-    #[test]
-    fn a_scraper_names_a_format_of_metrics_or_nothing() {
+    fn a_scraper_names_a_format_of_metrics() {
         for (value, scraper) in [
             ("text/plain;version=0.0.4;q=0.5", true),
             ("*/*;q=0.1, Application/OpenMetrics-Text", true),
@@ -178,12 +143,11 @@ mod tests {
             ("*/*", false),
             ("", false),
         ] {
-            assert_eq!(is_scraper(&headers("accept", &[value])), scraper, "{value}");
+            assert_eq!(is_scraper(&headers(&[value])), scraper, "{value}");
         }
-        let mut headers = headers("accept", &["*/*"]);
+        let mut headers = headers(&["*/*"]);
         headers.insert("x-prometheus-scrape-timeout-seconds", 10.into());
         assert!(is_scraper(&headers));
-        // Fluent Bit.
-        assert!(is_scraper(&HeaderMap::new()));
+        assert!(!is_scraper(&HeaderMap::new()));
     }
 }

@@ -6,15 +6,15 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use exporter_web::landing::Frame;
 use jiff::{SignedDuration, Timestamp};
-use maud::{DOCTYPE, Markup, Render, html};
+use maud::{Markup, Render, html};
 
-use super::{HEALTHY_PATH, READY_PATH, STYLE_PATH, WebState};
-use crate::health::Stuck;
-use crate::metrics::Loop;
+use crate::health::{HEALTHY_PATH, Health, READY_PATH, Stuck};
 use crate::metrics::audit::Total;
 use crate::metrics::build::{REPOSITORY, REVISION, RUSTC, VERSION};
 use crate::metrics::loops::LoopState;
+use crate::metrics::{Loop, Metrics};
 
 /// The number of rows of a list of the most frequent.
 const TOP: usize = 10;
@@ -25,16 +25,27 @@ const NAME_LENGTH: usize = 200;
 /// The time after which the page reloads itself, in seconds.
 const REFRESH_SECONDS: u32 = 10;
 
+/// What the page shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Landing {
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) telemetry_path: String,
+    /// When the process started.
+    pub(crate) started: Timestamp,
+}
+
 /// Returns the page.
-pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp) -> String {
-    let loops = Loop::ALL.map(|which| (which, state.metrics.loops.state(which)));
-    let stuck = state.health.stuck();
+pub(crate) fn render(state: &Landing) -> String {
+    let (metrics, health) = (&state.metrics, &state.health);
+    let loops = Loop::ALL.map(|which| (which, metrics.loops.state(which)));
+    let stuck = health.stuck();
     let cards = loops.each_ref().map(|(which, loop_state)| {
         let stuck = stuck.iter().find(|stuck| stuck.which == *which);
         loop_card(*which, loop_state, stuck)
     });
     let any = |word| cards.iter().any(|(other, _)| *other == word);
-    let (is_ready, is_idle) = (state.health.is_ready(), state.metrics.exporter.is_idle());
+    let (is_ready, is_idle) = (health.is_ready(), metrics.exporter.is_idle());
     let summary = match () {
         () if is_idle => "Idle",
         () if any("stuck") => "Stuck",
@@ -42,58 +53,47 @@ pub(super) fn render(state: &WebState, telemetry_path: &str, started: Timestamp)
         () if !is_ready || any("starting") => "Starting",
         () => "Working",
     };
-    let failing = loops.iter().filter(|(_, state)| state.up == Some(false));
-    let failing = failing.map(|(_, state)| state.last_success.unwrap_or(started));
+    let failing = loops
+        .iter()
+        .filter(|(_, loop_state)| loop_state.up == Some(false));
+    let failing = failing.map(|(_, loop_state)| loop_state.last_success.unwrap_or(state.started));
     let stuck = stuck.iter();
     let since = match summary {
         "Stuck" => stuck.map(|stuck| Timestamp::now() - stuck.silent).min(),
         "Failing" => failing.min(),
         _ => None,
     };
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="refresh" content=(REFRESH_SECONDS);
-                title { (summary) " \u{b7} orgdata-exporter" }
-                link rel="icon" href="data:,";
-                link rel="stylesheet" href=(STYLE_PATH);
-            }
-            body {
-                header {
-                    h1 { "orgdata-exporter" }
-                    span.muted { (VERSION) }
-                    span."muted when" { "as of " (format_args!("{:.0}", Timestamp::now())) }
-                }
-                main {
-                    p.summary {
-                        strong { (summary) }
-                        @if let Some(since) = since { " for " (since_then(since)) }
-                        ". Running for " (since_then(started)) "."
-                    }
-                    @if is_idle {
-                        p { "Only the pod with index 0 reads the API; see --kubernetes.pod-index." }
-                    } @else if is_ready {
-                        div.grid { @for (_, card) in &cards { (card) } }
-                        (audit(state))
-                        div."grid wide tops" { (tickets(state)) (delivery(state)) }
-                    }
-                }
-                footer {
-                    nav {
-                        a href=(telemetry_path) { "Metrics" }
-                        a href=(HEALTHY_PATH) { "Healthy?" }
-                        a href=(READY_PATH) { "Ready?" }
-                        @if !REPOSITORY.is_empty() { a href=(REPOSITORY) { "Documentation" } }
-                    }
-                    small { "revision " (REVISION) ", built with rustc " (RUSTC) }
-                }
-            }
+    let sections = html! {
+        p.summary {
+            strong { (summary) }
+            @if let Some(since) = since { " for " (since_then(since)) }
+            ". Running for " (since_then(state.started)) "."
+        }
+        @if is_idle {
+            p { "Only the pod with index 0 reads the API; see --kubernetes.pod-index." }
+        } @else if is_ready {
+            div.grid { @for (_, card) in &cards { (card) } }
+            (audit(metrics))
+            div."grid wide tops" { (tickets(metrics)) (delivery(metrics)) }
         }
     };
-    page.into_string()
+    let mut links = vec![
+        ("Metrics", &*state.telemetry_path),
+        ("Healthy?", HEALTHY_PATH),
+        ("Ready?", READY_PATH),
+    ];
+    if !REPOSITORY.is_empty() {
+        links.push(("Documentation", REPOSITORY));
+    }
+    let frame = Frame {
+        name: "orgdata-exporter",
+        version: &format!("{VERSION}, as of {:.0}", Timestamp::now()),
+        state: summary,
+        refresh: REFRESH_SECONDS,
+        links: &links,
+        footer: &format!("revision {REVISION}, built with rustc {RUSTC}"),
+    };
+    frame.page(&sections).into_string()
 }
 
 /// Returns the state of a loop in one word, and with details.
@@ -124,8 +124,8 @@ fn loop_card(which: Loop, state: &LoopState, stuck: Option<&Stuck>) -> (&'static
     (word, card)
 }
 
-fn audit(state: &WebState) -> Markup {
-    let audit = &state.metrics.audit;
+fn audit(metrics: &Metrics) -> Markup {
+    let audit = &metrics.audit;
     let (since, is_complete) = audit.current_sweep();
     let reading = match () {
         () if audit.is_paused() => "paused: the state file is full",
@@ -160,8 +160,8 @@ fn audit(state: &WebState) -> Markup {
     }
 }
 
-fn tickets(state: &WebState) -> Markup {
-    let Some(snapshot) = state.metrics.tickets.snapshot() else {
+fn tickets(metrics: &Metrics) -> Markup {
+    let Some(snapshot) = metrics.tickets.snapshot() else {
         return html! {};
     };
     let (open, all) = (snapshot.open.iter(), snapshot.by_state.iter());
@@ -179,8 +179,8 @@ fn tickets(state: &WebState) -> Markup {
     }
 }
 
-fn delivery(state: &WebState) -> Markup {
-    let (otlp, file) = (&state.metrics.otlp, &state.metrics.state);
+fn delivery(metrics: &Metrics) -> Markup {
+    let (otlp, file) = (&metrics.otlp, &metrics.state);
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     html! {
         section {
@@ -235,46 +235,45 @@ fn since_then(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::health::Health;
-    use crate::metrics::Metrics;
+
+    fn landing(started: Timestamp) -> Landing {
+        Landing {
+            metrics: Metrics::new(Duration::ZERO),
+            health: Health::default(),
+            telemetry_path: "/metrics".to_owned(),
+            started,
+        }
+    }
 
     #[test]
     fn the_page_says_working_only_after_each_loop_has_worked() {
-        let (metrics, health) = (Metrics::new(Default::default()), Health::default());
-        let state = WebState { metrics, health };
-        let summary = || {
-            let page = render(&state, "/metrics", Timestamp::now());
-            let (_, rest) = page.split_once("<strong>").unwrap();
-            rest.split('<').next().unwrap().to_owned()
-        };
-        assert_eq!(summary(), "Starting");
+        let state = landing(Timestamp::now());
+        let says = |summary| render(&state).contains(&format!("<strong>{summary}<"));
+        assert!(says("Starting"));
         state.metrics.loops.enable(Loop::Audit);
         state.metrics.loops.enable(Loop::Tickets);
         state.health.set_ready();
         for which in [Loop::Audit, Loop::Tickets] {
-            assert_eq!(summary(), "Starting");
+            assert!(says("Starting"));
             state.metrics.loops.success(which);
         }
-        assert_eq!(summary(), "Working");
+        assert!(says("Working"));
     }
 
-    #[test]
-    fn the_time_is_that_of_the_loop_that_is_stuck_and_not_of_one_that_fails() {
-        let (metrics, health) = (Metrics::new(Default::default()), Health::default());
-        let state = WebState { metrics, health };
-        let started = Timestamp::now() - SignedDuration::from_hours(2);
+    #[tokio::test(start_paused = true)]
+    async fn the_time_is_that_of_the_loop_that_is_stuck_and_not_of_one_that_fails() {
+        let state = landing(Timestamp::now() - SignedDuration::from_hours(2));
         state.metrics.loops.enable(Loop::Otlp);
-        state
-            .metrics
-            .loops
-            .failure(Loop::Otlp, "connect", "refused");
-        let summary = |words: &str| render(&state, "/metrics", started).contains(words);
+        let loops = &state.metrics.loops;
+        loops.failure(Loop::Otlp, "connect", "refused");
         state.health.set_ready();
-        assert!(summary("<strong>Failing</strong> for 2h"));
-        state.metrics.loops.enable(Loop::Audit);
-        let last = tokio::time::Instant::now() - std::time::Duration::from_secs(3600);
-        state.health.watch(Loop::Audit, last);
-        assert!(summary("<strong>Stuck</strong> for 1h. Running for 2h"));
+        assert!(render(&state).contains("<strong>Failing</strong> for 2h"));
+        loops.enable(Loop::Audit);
+        let _watched = state.health.watched(Loop::Audit);
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert!(render(&state).contains("<strong>Stuck</strong> for 1h. Running for 2h"));
     }
 }

@@ -1,0 +1,190 @@
+//! The endpoints: metrics for scrapers, health for probes, and a page for people.
+//!
+//! Texts are rendered off the runtime's threads, one at a time, and once for all requests that wait for the same one. So in
+//! a flood of requests a scrape waits for two texts at most.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use futures_util::stream;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::{HeaderMap, StatusCode, Uri};
+use jiff::Timestamp;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::health::{HEALTHY_PATH, Health, READY_PATH};
+use crate::landing::{self, Landing};
+use crate::metrics::Metrics;
+use crate::metrics::exposition::{Format, true_values};
+use crate::metrics::negotiate;
+
+/// The size of the pieces in which a text is sent, in bytes.
+const PIECE: usize = 16 * 1024;
+
+/// How long a response waits for the start of the exporter. It is shorter than the time limit of a scrape.
+const START_WAIT: Duration = Duration::from_secs(5);
+
+/// The answer before the state file is open.
+const STARTING: (StatusCode, &str) = (
+    StatusCode::SERVICE_UNAVAILABLE,
+    "orgdata-exporter is starting.\n",
+);
+
+/// Renders texts and shares them.
+#[derive(Clone, Debug)]
+struct Renderer {
+    landing: Arc<Landing>,
+    /// Locked while a text is rendered.
+    rendered: Arc<Mutex<HashMap<View, Weak<Rendered>>>>,
+}
+
+/// Who looks at what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum View {
+    /// A scraper, which sees the first increase of a series after the hold.
+    Scrape(Format),
+    /// Anybody else.
+    Metrics(Format),
+    Landing,
+}
+
+/// A text at one moment.
+#[derive(Debug)]
+struct Rendered {
+    begun: Instant,
+    text: String,
+}
+
+/// Returns the endpoints of an exporter.
+pub fn router(metrics: Metrics, health: Health, telemetry_path: &str) -> Router {
+    let paths = format!(
+        "The metrics are at {telemetry_path}, probes at {HEALTHY_PATH} and {READY_PATH}, a page for people at /.\n"
+    );
+    let landing = Landing {
+        metrics,
+        health: health.clone(),
+        telemetry_path: telemetry_path.to_owned(),
+        started: Timestamp::now(),
+    };
+    let renderer = Renderer {
+        landing: Arc::new(landing),
+        rendered: Arc::default(),
+    };
+    Router::new()
+        .route(telemetry_path, get(scrape))
+        .route("/", get(page))
+        .with_state(renderer)
+        .route(HEALTHY_PATH, get(healthy))
+        .route(READY_PATH, get(ready))
+        .with_state(health)
+        .fallback(async move |uri: Uri| {
+            let body = format!("There is nothing at {}. {paths}", uri.path());
+            (StatusCode::NOT_FOUND, body)
+        })
+}
+
+async fn scrape(State(renderer): State<Renderer>, headers: HeaderMap) -> Response {
+    // Before the state file is open every counter is 0, and Prometheus would take that for a restart of the counters.
+    if !renderer.landing.health.ready_within(START_WAIT).await {
+        return STARTING.into_response();
+    }
+    let format = negotiate::format(&headers);
+    let view = match negotiate::is_scraper(&headers) {
+        true => View::Scrape(format),
+        false => View::Metrics(format),
+    };
+    let response = renderer.response(view, format.content_type()).await;
+    ([(VARY, "accept")], response).into_response()
+}
+
+async fn page(State(renderer): State<Renderer>) -> Response {
+    renderer.landing.health.ready_within(START_WAIT).await;
+    let content_type = "text/html; charset=utf-8";
+    renderer.response(View::Landing, content_type).await
+}
+
+async fn healthy(State(health): State<Health>) -> Response {
+    let stuck = health.stuck();
+    if stuck.is_empty() {
+        return "orgdata-exporter is healthy.\n".into_response();
+    }
+    let lines = stuck.iter().map(|stuck| {
+        let (name, seconds) = (stuck.which.as_str(), stuck.silent.as_secs());
+        tracing::warn!(loop = name, seconds, "a loop makes no progress");
+        format!("The {name} loop has made no progress for {seconds} s.\n")
+    });
+    let lines: String = lines.collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
+}
+
+async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
+    match health.is_ready() {
+        true => (StatusCode::OK, "orgdata-exporter is ready.\n"),
+        false => STARTING,
+    }
+}
+
+// === impl Renderer ===
+
+impl Renderer {
+    /// Returns a response with a text. It notes when the connection of a scraper has all of it.
+    async fn response(&self, view: View, content_type: &'static str) -> Response {
+        let rendered = match self.render(view).await {
+            Ok(rendered) => rendered,
+            Err(error) => {
+                tracing::error!(%error, "cannot render a response");
+                let message = "This could not be rendered; see the log.\n";
+                return (StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
+            }
+        };
+        let size = rendered.text.len();
+        let landing = self.landing.clone();
+        let pieces = (0..size).step_by(PIECE).map(move |start| {
+            let end = size.min(start + PIECE);
+            if let (View::Scrape(_), true) = (view, end == size) {
+                landing.metrics.audit.scraped(rendered.begun);
+            }
+            let piece = &rendered.text.as_bytes()[start..end];
+            Ok::<_, io::Error>(Bytes::copy_from_slice(piece))
+        });
+        let headers = [
+            (CONTENT_TYPE, content_type.to_owned()),
+            (CONTENT_LENGTH, size.to_string()),
+        ];
+        (headers, Body::from_stream(stream::iter(pieces))).into_response()
+    }
+
+    /// Returns a text that is not older than the call. If other requests waited with this one, they share it.
+    async fn render(&self, view: View) -> io::Result<Arc<Rendered>> {
+        let called = Instant::now();
+        let mut shared = self.rendered.clone().lock_owned().await;
+        let known = shared.get(&view).and_then(Weak::upgrade);
+        if let Some(rendered) = known.filter(|known| known.begun >= called) {
+            return Ok(rendered);
+        }
+        let landing = self.landing.clone();
+        // The lock is held until the end, also if the client disconnects meanwhile.
+        let task = tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let registry = landing.metrics.registry();
+            let text = match view {
+                View::Scrape(format) => format.encode(registry),
+                View::Metrics(format) => true_values(|| format.encode(registry)),
+                View::Landing => Ok(landing::render(&landing)),
+            };
+            let text = text.map_err(io::Error::other)?;
+            let rendered = Arc::new(Rendered { begun, text });
+            shared.insert(view, Arc::downgrade(&rendered));
+            Ok(rendered)
+        });
+        task.await.map_err(io::Error::other)?
+    }
+}
