@@ -10,7 +10,7 @@
 //!                               │ one transaction per page: known ids, counters, outbox
 //!                    ┌──────────┴───────────┐
 //!                    ▼                      ▼
-//!          counters, published         otlp::relay ── batch ──▶ collector
+//!          counters, published         relay ── batch ──▶ collector
 //!          after the commit            a record leaves the outbox when the collector has acknowledged it
 //!                    ▼
 //!                /metrics
@@ -24,10 +24,11 @@ pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod commands;
+pub mod entry;
 pub mod health;
 pub mod ledger;
 pub mod metrics;
-pub mod otlp;
+pub mod relay;
 pub mod shutdown;
 pub use orgdata_simulator as simulator;
 pub mod telemetry;

@@ -1,5 +1,7 @@
 //! Log lines, their formats and throttling, and the exporter's own spans.
 
+mod spans;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::util::throttle::Throttle;
+pub use spans::span_provider;
 
 /// The targets of the exporter's own log lines.
 const OWN_TARGETS: [&str; 3] = ["orgdata_exporter", "orgdata_api", "orgdata_simulator"];

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, Args, ValueEnum};
 
 use super::values;
 use crate::audit::Start;
-use crate::otlp;
+use crate::relay::OtlpFlags;
 use crate::telemetry::LogFormat;
 use crate::util::between;
 use crate::web::{ListenAddress, telemetry_path};
@@ -34,7 +34,7 @@ pub struct Flags {
     #[command(flatten)]
     pub state: StateFlags,
     #[command(flatten)]
-    pub otlp: otlp::Flags,
+    pub otlp: OtlpFlags,
     #[command(flatten)]
     pub web: WebFlags,
     #[command(flatten)]

@@ -10,8 +10,10 @@ use secrecy::SecretString;
 
 use super::flags::{ActorLabelMode, Flags};
 use super::values;
+use crate::entry::RecordEncoder;
 use crate::ledger::{self, ActorLabel};
-use crate::{audit, otlp, tickets, web};
+use crate::relay::Delivery;
+use crate::{audit, tickets, web};
 
 /// The maximum number of dead letters that are kept.
 const MAX_DEAD_LETTERS: u32 = 10_000;
@@ -31,7 +33,7 @@ pub struct Settings {
     /// The state file.
     pub ledger: ledger::Settings,
     /// Log records; `None` without a collector.
-    pub otlp: Option<otlp::Settings>,
+    pub otlp: Option<Delivery>,
     /// The web server.
     pub web: web::Settings,
     /// `--metrics.zero-hold`.
@@ -54,7 +56,7 @@ impl Settings {
         let base_url = base_url(flags)?;
         let key = key(flags, env)?;
         let filters = filters(flags)?;
-        let otlp = otlp::Settings::from_env(&flags.otlp, env)?;
+        let otlp = Delivery::from_env(&flags.otlp, env)?;
         let audit = flags.audit.enabled.then_some(audit::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
@@ -198,10 +200,7 @@ fn ledger_settings(
             "--otlp.redact: '{path}' is not a path; give keys of metadata joined by dots, such as contact.email"
         ));
     }
-    let encoder = otlp::RecordEncoder(otlp::Redaction {
-        hide_user_names: !flags.otlp.user_names,
-        paths,
-    });
+    let encoder = RecordEncoder::new(flags.otlp.user_names, &paths);
     Ok(ledger::Settings {
         path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,

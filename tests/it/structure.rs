@@ -13,11 +13,12 @@ ledger: util
 health: util metrics
 audit: util metrics ledger health orgdata_api
 tickets: util metrics ledger health orgdata_api
-otlp: util metrics ledger health orgdata_api
-telemetry: util metrics otlp
-web: util metrics ledger health audit tickets otlp
-cli: util metrics ledger audit tickets otlp web telemetry orgdata_api
-app: util metrics ledger health audit tickets otlp web telemetry cli orgdata_api
+entry: ledger orgdata_api
+relay: util metrics ledger health entry
+telemetry: util relay
+web: util metrics ledger health audit tickets
+cli: util metrics ledger audit tickets entry relay web telemetry orgdata_api
+app: util metrics ledger health audit tickets relay web telemetry cli orgdata_api
 ";
 
 /// The maximum number of lines of code in a file.

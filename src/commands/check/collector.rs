@@ -4,76 +4,84 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use otlp_logs::{Connection, Export as _, Reason, Refusal, Sender, Target, Verdict};
 
 use super::service::{SILENCE, connect};
 use super::{Finding, Level, failed, good, warning};
-use crate::otlp::{
-    Connection, Export as _, FailureReason, Protocol, Refusal, Sender, Settings, Target, Verdict,
-};
+use crate::relay::Delivery;
+use crate::util::sanitize;
 
 const CHECK: &str = "collector";
 
-const PROTOCOL: &str =
-    "check the endpoint's port and --otlp.protocol: 4317 is gRPC and 4318 is HTTP by custom";
-
 /// Sends a request without records.
-pub(super) async fn check(settings: Option<&Settings>, limit: Duration) -> Finding {
-    let Some((settings, Target::Collector(connection))) =
-        settings.map(|settings| (settings, &settings.target))
-    else {
+pub(super) async fn check(delivery: Option<&Delivery>, limit: Duration) -> Finding {
+    let Some(Target::Collector(connection)) = delivery.map(|delivery| &delivery.target) else {
         return good(CHECK, "none, so no log records are sent (--otlp.endpoint)");
     };
     let mut connection = connection.clone();
     connection.timeout = connection.timeout.min(limit);
-    let mut settings = settings.clone();
-    settings.target = Target::Collector(connection.clone());
-    let sender = match Sender::new(&settings) {
+    let sender = match Sender::new(&Target::Collector(connection.clone())) {
         Ok(sender) => sender,
         Err(error) => return failed(CHECK, error),
     };
-    let place = connection.to_string();
     match sender.export(Bytes::new()).await {
-        Verdict::Acknowledged { warning: None } => {
-            good(CHECK, format!("{place} accepts log records"))
-        }
-        Verdict::Acknowledged {
-            warning: Some(message),
-        }
-        | Verdict::PartlyRejected { message, .. } => {
-            let said = format!("{place} accepts log records, with a warning: {message}");
+        Verdict::Accepted => good(CHECK, format!("{connection} accepts log records")),
+        Verdict::PartlyRejected { message, .. } => {
+            let said =
+                format!("{connection} rejects records in a request without records: {message}");
             warning(CHECK, said, "look it up in the collector's manual")
         }
-        Verdict::Refused(refusal) => refused(&refusal, &place, &connection),
+        Verdict::Refused(refusal) => refused(&refusal, &connection),
     }
 }
 
-fn refused(refusal: &Refusal, place: &str, connection: &Connection) -> Finding {
-    use FailureReason as R;
-    let said = format!("{place}: {}", refusal.message);
-    let http = refusal.message.starts_with("HTTP ");
+fn refused(refusal: &Refusal, connection: &Connection) -> Finding {
+    let mut said = format!("{connection}: {}", refusal.message);
+    let secrets = secrets(connection);
+    let words = sanitize(
+        &refusal.said,
+        &secrets.iter().map(|s| &**s).collect::<Vec<_>>(),
+    );
+    if !words.is_empty() {
+        said = format!("{said} ({words})");
+    }
     let advice = match refusal.reason {
-        // The message itself may say what to do.
-        R::Connect | R::NotFound if said.contains("; ") => {
+        // The message itself says what to do.
+        Reason::Connect if refusal.message.contains("; ") => {
             let level = Level::Warning;
             return Finding {
                 level,
                 ..failed(CHECK, said)
             };
         }
-        R::Connect => &connect(&refusal.message, "--otlp.endpoint"),
-        R::Timeout => SILENCE,
-        R::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
-        R::NotFound if !(http && connection.protocol == Protocol::Grpc) => {
-            "check the endpoint's path, and that the collector has a pipeline for logs"
+        Reason::Connect => &connect(&refusal.said, "--otlp.endpoint"),
+        Reason::Timeout => SILENCE,
+        Reason::Unauthorized => "correct the token or the tenant in OTEL_EXPORTER_OTLP_HEADERS",
+        Reason::WrongEndpoint => {
+            "check the endpoint's port and path, --otlp.protocol (4317 is gRPC and 4318 is HTTP by custom), and that the collector has a pipeline for logs"
         }
-        R::NotFound | R::NotOtlp => PROTOCOL,
-        R::RateLimited => {
+        Reason::RateLimited => {
             "the exporter waits and continues; see the collector's limits if it lasts"
         }
-        R::TooLarge | R::BadRecord => {
+        Reason::TooLarge | Reason::BadRecord => {
             "some collectors reject requests without records like this one; those with records may pass"
         }
-        _ => "the collector itself fails, and records wait in the state file: see its log",
+        Reason::Unavailable | Reason::ServerError => {
+            "the collector itself fails, and records wait in the state file: see its log"
+        }
     };
     warning(CHECK, said, advice)
+}
+
+/// Returns what must not be shown of an answer: values of headers, whole and without `Bearer`, and of the query.
+fn secrets(connection: &Connection) -> Vec<String> {
+    let headers = connection.headers.values();
+    let headers = headers.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let headers = headers.flat_map(|value| {
+        let token = value.rsplit(' ').next().map(str::to_owned);
+        [Some(value), token]
+    });
+    let pairs = connection.endpoint.query_pairs();
+    let query = pairs.map(|(_, value)| Some(value.into_owned()));
+    headers.chain(query).flatten().collect()
 }

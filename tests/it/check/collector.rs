@@ -16,19 +16,17 @@ grpc Unauthenticated => warning collector: oops | OTEL_EXPORTER_OTLP_HEADERS
 grpc Unimplemented => warning collector: Unimplemented | pipeline for logs
 grpc Unavailable => warning collector: oops | see its log
 grpc InvalidArgument => warning collector: oops | without records
-grpc Internal => warning collector: Internal: oops | see its log
-grpc warning => warning collector: accepts log records | oops
-grpc rejected => warning collector: oops
+grpc Internal => warning collector: Internal (oops) | see its log
+grpc rejected => warning collector: rejects
 grpc silence => warning collector: no answer | it hangs, or a firewall
 http silence => warning collector: no answer | it hangs, or a firewall
-http 400 => warning collector: HTTP 400: oops | without records
+http 400 => warning collector: HTTP 400 (oops) | without records
 http 401 => warning collector: HTTP 401 | OTEL_EXPORTER_OTLP_HEADERS
 http 404 => warning collector: HTTP 404 | path
 http 429 => warning collector: HTTP 429 | waits and continues
-http 500 => warning collector: HTTP 500: oops | see its log
+http 500 => warning collector: HTTP 500 (oops) | see its log
 http 200 => warning collector: --otlp.protocol
-http warning => warning collector: accepts log records | oops
-http rejected => warning collector: oops
+http rejected => warning collector: rejects
 ";
 
 fn reply(name: &str) -> Reply {
@@ -40,7 +38,6 @@ fn reply(name: &str) -> Reply {
         "InvalidArgument" => Reply::Status(Status::invalid_argument("oops")),
         "Internal" => Reply::Status(Status::internal("oops")),
         "silence" => Reply::Silence,
-        "warning" => Reply::Partial(0, "oops"),
         "rejected" => Reply::Partial(3, "oops"),
         status => Reply::Http(status.parse().unwrap(), "text/plain", "oops", None),
     }
@@ -82,8 +79,8 @@ http/protobuf http://GRPC => does this port speak HTTP
 grpc http://HTTP => HTTP 404 | --otlp.protocol | 4317 is gRPC
 grpc http://GONE => connection failed
 http/protobuf http://GONE => connection failed
-grpc http://127.0.0.1:1 => Connection refused | nothing listens there
-http/protobuf http://127.0.0.1:1 => Connection refused | nothing listens there
+grpc http://127.0.0.1:1 => connection refused | nothing listens there
+http/protobuf http://127.0.0.1:1 => connection refused | nothing listens there
 grpc http://no-such-host.invalid:4317 => failed to lookup | check the name
 http/protobuf http://no-such-host.invalid:4318 => failed to lookup | --otlp.endpoint
 http/protobuf https://HTTP => does not speak TLS | http://";
