@@ -98,7 +98,8 @@ impl Encode for RecordEncoder {
         } else {
             &self.0
         };
-        let found = writer.body::<Field>(record.json, redaction);
+        let mut repaired = String::new();
+        let found = writer.body::<Field>(record.json, redaction, &mut repaired);
         writer.attribute("log.record.uid", &as_text(&found, Field::Id));
         if is_gap {
             writer.attribute("orgdata.gap.reason", found.get(Field::Reason));
@@ -132,7 +133,7 @@ impl Encode for RecordEncoder {
     }
 
     fn redact(&self, json: &str) -> String {
-        otlp_logs::redacted(json, &self.0)
+        otlp_logs::redacted::<Field>(json, &self.0)
     }
 
     fn decode(&self, record: &[u8]) -> (RecordKind, String) {

@@ -51,15 +51,6 @@ struct Suspect {
     is_next: bool,
 }
 
-/// Records to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    /// The number of older records, which stay behind. Above 0 for a witness.
-    pub(super) skip: usize,
-    /// The maximum number of records.
-    pub(super) records: usize,
-}
-
 /// What becomes of the records that were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -89,14 +80,14 @@ impl Bisect {
         }
     }
 
-    /// Returns what to send.
-    pub(super) fn next(&self) -> Part {
-        let (skip, records) = match (&self.suspect, self.refused) {
+    /// Returns what to send: the number of oldest records that are left out, which is above 0 for a witness, and the maximum number
+    /// of records.
+    pub(super) fn next(&self) -> (usize, usize) {
+        match (&self.suspect, self.refused) {
             (Some(suspect), _) if !suspect.is_next && !suspect.is_compared() => (self.distance, 1),
             (_, 0) => (0, self.limit),
             (_, refused) => (0, (refused / 2).clamp(1, self.limit)),
-        };
-        Part { skip, records }
+        }
     }
 
     /// Returns whether the collector may accept no record at all, although it answers.
@@ -116,14 +107,9 @@ impl Bisect {
         }
     }
 
-    /// Another record is the oldest one now.
-    pub(super) fn forget_suspect(&mut self) {
-        self.suspect = None;
-    }
-
     /// Returns what an answer to `count` records means, and whether there is a delay before the next request.
     pub(super) fn answered(&mut self, count: usize, verdict: &Verdict) -> (Fate, bool) {
-        let is_witness = self.next().skip > 0;
+        let is_witness = self.next().0 > 0;
         let is_compared = self.suspect.as_ref().is_some_and(Suspect::is_compared);
         if let Some(suspect) = &mut self.suspect {
             suspect.requests += u32::from(verdict.reason().is_none_or(Reason::is_about_records));
@@ -161,8 +147,8 @@ impl Bisect {
             }
             Verdict::Refused(refusal) if count > 1 => {
                 self.refused = count;
-                let is_size = refusal.reason == Reason::TooLarge;
-                self.shrink(count / 2, if is_size { TRY_AGAIN } else { 0 });
+                let patience = u32::from(refusal.reason == Reason::TooLarge) * TRY_AGAIN;
+                self.shrink(count / 2, patience);
                 (Fate::Kept, false)
             }
             Verdict::Refused(refusal) => (self.refused_alone(refusal.reason, is_compared), false),
@@ -192,8 +178,8 @@ impl Bisect {
         Fate::Rejected
     }
 
-    /// The oldest records left the outbox.
-    fn leave(&mut self, count: usize) {
+    /// So many of the oldest records left the outbox, or others came before them.
+    pub(super) fn leave(&mut self, count: usize) {
         self.refused = self.refused.saturating_sub(count);
         self.suspect = None;
         (self.distance, self.first) = (1, 1);
@@ -207,9 +193,8 @@ impl Bisect {
     }
 
     fn shrink(&mut self, to: usize, patience: u32) {
-        self.limit = to.max(1);
         // A collector that refuses one record says nothing about larger requests.
-        self.patience = if to > 0 { patience } else { 0 };
+        (self.limit, self.patience) = (to.max(1), patience * u32::from(to > 0));
     }
 }
 

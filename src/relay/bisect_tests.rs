@@ -63,11 +63,11 @@ impl World {
 
     /// Sends one request. Returns whether anything is left to do at once.
     fn step(&mut self, bisect: &mut Bisect) -> bool {
-        let part = bisect.next();
-        let records = self.outbox.iter().skip(part.skip).take(part.records);
+        let (skip, records) = bisect.next();
+        let records = self.outbox.iter().skip(skip).take(records);
         let sent: Vec<usize> = records.copied().collect();
         if sent.is_empty() {
-            if part.skip > 0 {
+            if skip > 0 {
                 bisect.no_witness();
             }
             return false;
@@ -80,7 +80,7 @@ impl World {
             Fate::Delivered => self.delivered.extend(&sent),
             Fate::Rejected => self.dead.extend(&sent),
         }
-        self.outbox.drain(part.skip..part.skip + sent.len());
+        self.outbox.drain(skip..skip + sent.len());
         true
     }
 
@@ -238,7 +238,7 @@ fn a_size_that_is_too_much_is_seldom_tried_again() {
         let (mut world, mut bisect) = (World::new(20_000, []), Bisect::new(512));
         let mut too_much = 0;
         while !world.outbox.is_empty() {
-            let large = bisect.next().records > 200;
+            let large = bisect.next().1 > 200;
             too_much += usize::from(large);
             world.trouble = match large {
                 true => Trouble::Down(0, usize::MAX, reason),
@@ -260,7 +260,7 @@ fn a_partial_success_is_never_sent_again_and_the_next_requests_are_smaller_and_s
     };
     let mut bisect = Bisect::new(400);
     assert_eq!(bisect.answered(400, &partly), (Fate::Rejected, false));
-    assert_eq!(bisect.next().records, 100);
+    assert_eq!(bisect.next().1, 100);
     assert_eq!(bisect.answered(100, &partly), (Fate::Rejected, true));
     assert!(bisect.is_rejecting());
     assert_eq!(

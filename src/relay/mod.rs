@@ -86,7 +86,7 @@ impl Delivery {
     ) -> Result<Option<Self>, String> {
         let endpoint = Given::new("--otlp.endpoint", flags.endpoint.as_deref());
         let protocol = Given::new("--otlp.protocol", flags.protocol.as_deref());
-        let connection = Connection::from_env(Signal::Logs, endpoint, protocol, USER_AGENT, env)?;
+        let connection = Connection::from_env(Signal::LOGS, endpoint, protocol, USER_AGENT, env)?;
         let target = connection.map(|connection| Target::Collector(Box::new(connection)));
         target
             .map(|target| Self::new(target, flags, env))

@@ -139,16 +139,16 @@ impl<S: Export + 'static> Relay<S> {
 
     async fn try_round(&mut self) -> Result<Next, LedgerError> {
         self.settle().await?;
-        let part = self.bisect.next();
+        let (skip, records) = self.bisect.next();
         let bytes = MAX_REQUEST.saturating_sub(self.envelope.size());
-        let batch = self.ledger.outbox_batch(part.skip, part.records, bytes);
+        let batch = self.ledger.outbox_batch(skip, records, bytes);
         let batch = batch.await?;
         if std::mem::take(&mut self.ledger_failed) {
             tracing::info!("the state file works again");
             // The next answer shows whether the collector works.
             self.answered_at = None;
         }
-        let is_witness = part.skip > 0;
+        let is_witness = skip > 0;
         let Some(first) = batch.first() else {
             if !is_witness {
                 return Ok(self.idle().await);
@@ -159,7 +159,7 @@ impl<S: Export + 'static> Relay<S> {
         };
         // Older records may have come since the last request.
         if !is_witness && self.oldest.replace(first.position) != Some(first.position) {
-            self.bisect.forget_suspect();
+            self.bisect.leave(0);
         }
         let body = self
             .envelope

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::encoding::{bool, double, encode_varint, encoded_len_varint, int64};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -79,9 +79,9 @@ struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 /// Field numbers of `AnyValue`, `ArrayValue`, `KeyValueList` and `KeyValue`.
 mod field {
     pub(super) const STRING: u8 = 1;
-    pub(super) const BOOL: u8 = 2;
-    pub(super) const INT: u8 = 3;
-    pub(super) const DOUBLE: u8 = 4;
+    pub(super) const BOOL: u32 = 2;
+    pub(super) const INT: u32 = 3;
+    pub(super) const DOUBLE: u32 = 4;
     pub(super) const ARRAY: u8 = 5;
     pub(super) const MAP: u8 = 6;
     pub(super) const VALUES: u8 = 1;
@@ -90,18 +90,19 @@ mod field {
 }
 
 /// Appends JSON as an `AnyValue` and returns the scalars at the places. Text that is not JSON becomes a string, or only its
-/// length if something has to be redacted.
+/// length if something has to be redacted. `repaired` holds the JSON if it has to be rewritten, which is rare.
 pub fn any_value<'a, P: Place>(
     json: &'a str,
     redaction: &Redaction,
+    repaired: &'a mut String,
     out: &mut Vec<u8>,
 ) -> Found<'a> {
     if let Some(found) = pass::<P>(json, false, redaction, out) {
         return found;
     }
-    let repaired = repair(json);
-    if let Some(found) = pass::<P>(&repaired, true, redaction, out) {
-        return found.into_owned();
+    *repaired = repair(json);
+    if let Some(found) = pass::<P>(repaired, true, redaction, out) {
+        return found;
     }
     let mut found = Found::none(P::COUNT);
     found.is_cut = json.len() > MAX_BYTES;
@@ -272,26 +273,14 @@ fn string(field: u8, text: &str, out: &mut Vec<u8>) {
     bytes(field, text.as_bytes(), out);
 }
 
-/// Writes an integer field.
-pub(crate) fn varint(field: u8, value: u64, out: &mut Vec<u8>) {
-    out.push(field << 3);
-    encode_varint(value, out);
-}
-
-/// Writes a field of eight bytes.
-pub(crate) fn fixed64(field: u8, value: u64, out: &mut Vec<u8>) {
-    out.push(field << 3 | 1);
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
 /// Writes an `AnyValue` with a scalar.
 pub(crate) fn scalar(value: &Scalar<'_>, out: &mut Vec<u8>) {
     match value {
         Scalar::Absent => {}
         Scalar::Text(text) => string(field::STRING, text, out),
-        Scalar::Bool(value) => varint(field::BOOL, u64::from(*value), out),
-        Scalar::Int(value) => varint(field::INT, value.cast_unsigned(), out),
-        Scalar::Double(value) => fixed64(field::DOUBLE, value.to_bits(), out),
+        Scalar::Bool(value) => bool::encode(field::BOOL, value, out),
+        Scalar::Int(value) => int64::encode(field::INT, value, out),
+        Scalar::Double(value) => double::encode(field::DOUBLE, value, out),
     }
 }
 

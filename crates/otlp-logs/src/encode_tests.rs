@@ -6,6 +6,12 @@ use prost::Message;
 
 use super::*;
 
+crate::places! {
+    Nothing {
+        Unused: Root b"",
+    }
+}
+
 /// A JSON value that is known to be mapped as [`Json::expected`].
 #[derive(Clone, Debug)]
 enum Json {
@@ -98,7 +104,8 @@ fn written(json: &str) -> (AnyValue, bool) {
 
 fn written_without(json: &str, redaction: &Redaction) -> (AnyValue, bool) {
     let mut bytes = Vec::new();
-    let found = any_value::<()>(json, redaction, &mut bytes);
+    let mut repaired = String::new();
+    let found = any_value::<Nothing>(json, redaction, &mut repaired, &mut bytes);
     let value = AnyValue::decode(bytes.as_slice()).expect("decodes");
     assert!(value.encode_to_vec() == bytes, "{value:?}");
     (value, found.is_cut)

@@ -10,8 +10,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_A
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use prost::Message;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use tonic_types::RpcStatusExt;
 
 use crate::error_chain;
@@ -143,23 +142,6 @@ fn compress(body: &[u8]) -> Option<Vec<u8>> {
     encoder.finish().ok()
 }
 
-/// The protocol's answer in JSON, which some servers send whatever they are asked in.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct JsonAnswer<'a> {
-    #[serde(borrow, alias = "partial_success")]
-    partial_success: Option<JsonPartial<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct JsonPartial<'a> {
-    #[serde(borrow, alias = "rejected_log_records")]
-    rejected_log_records: Option<&'a RawValue>,
-    #[serde(borrow, alias = "error_message")]
-    error_message: Option<&'a RawValue>,
-}
-
 // === impl Answer ===
 
 impl Answer {
@@ -196,16 +178,25 @@ impl Answer {
             return Some((0, String::new()));
         }
         if self.has_type("application/json") {
-            let answer: JsonAnswer<'_> = serde_json::from_slice(&self.body).ok()?;
-            let partial = answer.partial_success.unwrap_or_default();
+            let answer: Map<String, Value> = serde_json::from_slice(&self.body).ok()?;
+            let member = |object: &Value, name, original| {
+                let value = object.get(name).or_else(|| object.get(original));
+                value.cloned().unwrap_or_default()
+            };
+            let partial = member(&answer.into(), "partialSuccess", "partial_success");
             // 64-bit integers may be strings in the JSON of protobuf, and fractions. All is rejected if the number cannot be read.
-            let rejected = partial.rejected_log_records.map_or(0, |number| {
-                let number: Option<f64> = number.get().trim_matches('"').parse().ok();
-                let number = number.filter(|number| number.is_finite());
-                number.map_or(i64::MAX, |number| number.ceil() as i64)
-            });
-            let message = partial.error_message.map(RawValue::get).unwrap_or_default();
-            return Some((rejected, serde_json::from_str(message).unwrap_or_default()));
+            let rejected = match member(&partial, "rejectedLogRecords", "rejected_log_records") {
+                Value::Null => 0.0,
+                Value::String(text) => text.parse().unwrap_or(f64::INFINITY),
+                number => number.as_f64().unwrap_or(f64::INFINITY),
+            };
+            let rejected = if rejected.is_nan() {
+                i64::MAX
+            } else {
+                rejected.ceil() as i64
+            };
+            let message = member(&partial, "errorMessage", "error_message");
+            return Some((rejected, message.as_str().unwrap_or_default().to_owned()));
         }
         let answer = (!self.has_type("text/"))
             .then(|| ExportLogsServiceResponse::decode(self.body.as_slice()).ok());

@@ -95,7 +95,7 @@ pub struct Found<'a> {
 
 // === impl Scalar ===
 
-impl<'a> Scalar<'a> {
+impl Scalar<'_> {
     /// Returns the value as text; an absent one stays absent.
     pub fn to_text(&self) -> Option<Cow<'_, str>> {
         match self {
@@ -104,16 +104,6 @@ impl<'a> Scalar<'a> {
             Self::Bool(value) => Some(value.to_string().into()),
             Self::Int(value) => Some(value.to_string().into()),
             Self::Double(value) => Some(value.to_string().into()),
-        }
-    }
-
-    fn into_owned<'b>(self) -> Scalar<'b> {
-        match self {
-            Self::Absent => Scalar::Absent,
-            Self::Text(text) => Scalar::Text(text.into_owned().into()),
-            Self::Bool(value) => Scalar::Bool(value),
-            Self::Int(value) => Scalar::Int(value),
-            Self::Double(value) => Scalar::Double(value),
         }
     }
 }
@@ -142,13 +132,6 @@ impl<'a> Found<'a> {
         }
     }
 
-    pub(crate) fn into_owned<'b>(self) -> Found<'b> {
-        Found {
-            values: self.values.into_iter().map(Scalar::into_owned).collect(),
-            is_cut: self.is_cut,
-        }
-    }
-
     /// Returns the value of a place.
     pub fn get<P: Place>(&self, place: P) -> &Scalar<'a> {
         &self.values[place.index()]
@@ -160,19 +143,5 @@ impl<'a> Found<'a> {
             Scalar::Text(text) => Some(text),
             _ => None,
         }
-    }
-}
-
-/// No table: nothing is collected.
-impl Place for () {
-    const OTHER: Self = ();
-    const ROOT: Self = ();
-    const COUNT: usize = 1;
-    const ATTRIBUTES: &'static [(&'static str, Self)] = &[];
-
-    fn below(self, _: &str) -> Self {}
-
-    fn index(self) -> usize {
-        0
     }
 }

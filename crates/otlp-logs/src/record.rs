@@ -1,13 +1,13 @@
-//! Log records and requests as wire bytes.
+//! Log records and requests as wire bytes. Numbers of fields are those of `LogRecord` in `logs.proto`.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use opentelemetry_proto::tonic::common::v1::AnyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{ScopeLogs, SeverityNumber};
-use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
+use prost::encoding::{fixed32, fixed64, int32};
 
 use crate::encode::{self, Redaction};
 use crate::place::{Found, Place, Scalar};
@@ -20,20 +20,6 @@ const LOG_RECORD: u8 = 2;
 
 /// The W3C trace flag of a sampled trace.
 const SAMPLED: u32 = 1;
-
-/// Field numbers of `LogRecord`.
-mod field {
-    pub(super) const TIME_UNIX_NANO: u8 = 1;
-    pub(super) const SEVERITY_NUMBER: u8 = 2;
-    pub(super) const SEVERITY_TEXT: u8 = 3;
-    pub(super) const BODY: u8 = 5;
-    pub(super) const ATTRIBUTES: u8 = 6;
-    pub(super) const FLAGS: u8 = 8;
-    pub(super) const TRACE_ID: u8 = 9;
-    pub(super) const SPAN_ID: u8 = 10;
-    pub(super) const OBSERVED_TIME_UNIX_NANO: u8 = 11;
-    pub(super) const EVENT_NAME: u8 = 12;
-}
 
 /// Appends one record to a buffer: the body, the attributes, and [the rest](Self::end).
 #[derive(Debug)]
@@ -74,20 +60,25 @@ impl<'o> RecordWriter<'o> {
     pub fn begin(is_warning: bool, out: &'o mut Vec<u8>) -> Self {
         let start = encode::open(LOG_RECORD, out);
         // The time is known after the body.
-        encode::fixed64(field::TIME_UNIX_NANO, 0, out);
+        fixed64::encode(1, &0, out);
         let (severity, name) = match is_warning {
             false => (SeverityNumber::Info, "INFO"),
             true => (SeverityNumber::Warn, "WARN"),
         };
-        encode::varint(field::SEVERITY_NUMBER, severity as u64, out);
-        encode::bytes(field::SEVERITY_TEXT, name.as_bytes(), out);
+        int32::encode(2, &(severity as i32), out);
+        encode::bytes(3, name.as_bytes(), out);
         Self { out, start }
     }
 
     /// Writes JSON as the body and returns the scalars at the places. See [`any_value`](crate::any_value).
-    pub fn body<'a, P: Place>(&mut self, json: &'a str, redaction: &Redaction) -> Found<'a> {
-        let body = encode::open(field::BODY, self.out);
-        let found = encode::any_value::<P>(json, redaction, self.out);
+    pub fn body<'a, P: Place>(
+        &mut self,
+        json: &'a str,
+        redaction: &Redaction,
+        repaired: &'a mut String,
+    ) -> Found<'a> {
+        let body = encode::open(5, self.out);
+        let found = encode::any_value::<P>(json, redaction, repaired, self.out);
         encode::close(body, self.out);
         found
     }
@@ -98,9 +89,9 @@ impl<'o> RecordWriter<'o> {
             Scalar::Absent => {}
             Scalar::Text(text) => {
                 let text = Scalar::Text(encode::shortened(text, MAX_ATTRIBUTE));
-                encode::key_value(field::ATTRIBUTES, key, &text, self.out);
+                encode::key_value(6, key, &text, self.out);
             }
-            value => encode::key_value(field::ATTRIBUTES, key, value, self.out),
+            value => encode::key_value(6, key, value, self.out),
         }
     }
 
@@ -109,13 +100,12 @@ impl<'o> RecordWriter<'o> {
         let Self { out, start } = self;
         out[start + 1..start + 9].copy_from_slice(&meta.time.to_le_bytes());
         if let Some((trace_id, span_id)) = &meta.trace {
-            out.push(field::FLAGS << 3 | 5);
-            out.extend_from_slice(&SAMPLED.to_le_bytes());
-            encode::bytes(field::TRACE_ID, trace_id, out);
-            encode::bytes(field::SPAN_ID, span_id, out);
+            fixed32::encode(8, &SAMPLED, out);
+            encode::bytes(9, trace_id, out);
+            encode::bytes(10, span_id, out);
         }
-        encode::fixed64(field::OBSERVED_TIME_UNIX_NANO, meta.observed, out);
-        encode::bytes(field::EVENT_NAME, meta.event_name.as_bytes(), out);
+        fixed64::encode(11, &meta.observed, out);
+        encode::bytes(12, meta.event_name.as_bytes(), out);
         encode::close(start, out);
     }
 }
@@ -129,16 +119,16 @@ pub fn decode(record: &[u8]) -> (String, serde_json::Value) {
 }
 
 /// Returns JSON without what has to be redacted.
-pub fn redacted(json: &str, redaction: &Redaction) -> String {
+pub fn redacted<P: Place>(json: &str, redaction: &Redaction) -> String {
     if redaction.is_empty() {
         return json.to_owned();
     }
     let mut value = Vec::new();
-    encode::any_value::<()>(json, redaction, &mut value);
+    encode::any_value::<P>(json, redaction, &mut String::new(), &mut value);
     self::json(AnyValue::decode(value.as_slice()).ok()).to_string()
 }
 
-fn json(value: Option<AnyValue>) -> serde_json::Value {
+pub(crate) fn json(value: Option<AnyValue>) -> serde_json::Value {
     match value.and_then(|any| any.value) {
         Some(Value::StringValue(text)) => text.into(),
         Some(Value::BoolValue(value)) => value.into(),
@@ -163,29 +153,21 @@ fn json(value: Option<AnyValue>) -> serde_json::Value {
 impl Envelope {
     /// Returns the envelope of a resource, and of a scope with its name and version.
     pub fn new(resource: BTreeMap<String, String>, scope: &str, version: &str) -> Self {
-        let attributes = resource.into_iter().map(|(key, value)| KeyValue {
-            key,
-            value: Some(AnyValue {
-                value: Some(Value::StringValue(value)),
-            }),
-            ..KeyValue::default()
-        });
-        let resource = Resource {
-            attributes: attributes.collect(),
-            ..Resource::default()
+        let mut envelope = Self {
+            resource: Vec::new(),
+            scope: Vec::new(),
         };
-        let scope = InstrumentationScope {
-            name: scope.to_owned(),
-            version: version.to_owned(),
-            ..InstrumentationScope::default()
-        };
-        let (mut resource_bytes, mut scope_bytes) = (Vec::new(), Vec::new());
-        encode::bytes(1, &resource.encode_to_vec(), &mut resource_bytes);
-        encode::bytes(1, &scope.encode_to_vec(), &mut scope_bytes);
-        Self {
-            resource: resource_bytes,
-            scope: scope_bytes,
+        let start = encode::open(1, &mut envelope.resource);
+        for (key, value) in resource {
+            let value = Scalar::Text(value.into());
+            encode::key_value(1, &key, &value, &mut envelope.resource);
         }
+        encode::close(start, &mut envelope.resource);
+        let start = encode::open(1, &mut envelope.scope);
+        encode::bytes(1, scope.as_bytes(), &mut envelope.scope);
+        encode::bytes(2, version.as_bytes(), &mut envelope.scope);
+        encode::close(start, &mut envelope.scope);
+        envelope
     }
 
     /// Returns an upper bound of the size of a request without records.

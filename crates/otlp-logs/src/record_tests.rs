@@ -1,4 +1,5 @@
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 
 use super::*;
 
@@ -13,7 +14,8 @@ crate::places! {
 fn record(json: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = RecordWriter::begin(true, &mut bytes);
-    let found = writer.body::<Field>(json, &Redaction::default());
+    let mut repaired = String::new();
+    let found = writer.body::<Field>(json, &Redaction::default(), &mut repaired);
     for (key, place) in Field::ATTRIBUTES {
         writer.attribute(key, found.get(*place));
     }

@@ -23,14 +23,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The port that is registered for OTLP over gRPC.
 const GRPC_PORT: u16 = 4317;
 
-/// What is exported, and so which variables apply.
+/// What is exported, and so which variables apply: `OTEL_EXPORTER_OTLP_LOGS_…` or `OTEL_EXPORTER_OTLP_TRACES_…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// `OTEL_EXPORTER_OTLP_LOGS_…`.
-    Logs,
-    /// `OTEL_EXPORTER_OTLP_TRACES_…`.
-    Traces,
-}
+pub struct Signal(&'static str);
 
 /// How a collector is reached.
 #[derive(Clone, Debug)]
@@ -95,12 +90,10 @@ pub fn resource(own: &[(&str, &str)], env: Env<'_>) -> Result<BTreeMap<String, S
 // === impl Signal ===
 
 impl Signal {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Logs => "LOGS",
-            Self::Traces => "TRACES",
-        }
-    }
+    /// Log records.
+    pub const LOGS: Self = Self("LOGS");
+    /// Spans.
+    pub const TRACES: Self = Self("TRACES");
 }
 
 // === impl Protocol ===
@@ -141,7 +134,7 @@ impl Connection {
         user_agent: &'static str,
         env: Env<'_>,
     ) -> Result<Option<Self>, String> {
-        let signal = signal.name();
+        let signal = signal.0;
         let own = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{signal}_{name}"), env);
         let general = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{name}"), env);
         let variable = |name| own(name).or_else(|| general(name));

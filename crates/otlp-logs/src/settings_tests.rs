@@ -16,7 +16,7 @@ fn read(
 ) -> Result<Option<Connection>, String> {
     let endpoint = Given::new("--endpoint", endpoint);
     let protocol = Given::new("--protocol", protocol);
-    Connection::from_env(Signal::Logs, endpoint, protocol, "test", &env(variables))
+    Connection::from_env(Signal::LOGS, endpoint, protocol, "test", &env(variables))
 }
 
 /// Variables by their names, or by what follows `OTEL_EXPORTER_OTLP_` in them.
@@ -175,7 +175,7 @@ fn spans_have_their_own_variables_and_path() {
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS" => Some("a=b".to_owned()),
         _ => None,
     };
-    let connection = Connection::from_env(Signal::Traces, None, None, "test", &env);
+    let connection = Connection::from_env(Signal::TRACES, None, None, "test", &env);
     let connection = connection.expect("right").expect("an endpoint");
     assert_eq!(connection.endpoint.as_str(), "http://c:4318/v1/traces");
     assert_eq!(connection.certificate.expect("given").value, "/general.pem");

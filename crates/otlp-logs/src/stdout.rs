@@ -6,10 +6,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
+use serde_json::Value;
 
+use crate::record::json;
 use crate::verdict::{Reason, Refusal, Verdict};
 
 /// The maximum length of a value, in characters.
@@ -73,15 +74,12 @@ impl Lines {
 fn text(record: &LogRecord, key: &str) -> Option<String> {
     let mut attributes = record.attributes.iter();
     let attribute = attributes.find(|attribute| attribute.key == key)?;
-    match attribute.value.as_ref()?.value.as_ref()? {
-        Value::StringValue(text) => {
+    match json(attribute.value.clone()) {
+        Value::String(text) => {
             let tame = text.chars().map(|c| if c.is_control() { ' ' } else { c });
             Some(tame.take(MAX_VALUE).collect())
         }
-        Value::IntValue(number) => Some(number.to_string()),
-        Value::DoubleValue(number) => Some(number.to_string()),
-        Value::BoolValue(value) => Some(value.to_string()),
-        _ => None,
+        value => Some(value.to_string()),
     }
 }
 

@@ -24,7 +24,7 @@ const PHRASES: &str = "connection refused|connection reset|connection closed|bro
     invalid HTTP version|frame with invalid size|HTTP/2|proxy|\
     too large|larger than|too big|exceed|rate limit|quota|too many requests|\
     too old|too far behind|out of order|too far in the future|duplicate|invalid utf-8|mapping|\
-    no org id|tenant|token|permission|not found";
+    no org id|memory usage|tenant|token|permission|not found";
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
