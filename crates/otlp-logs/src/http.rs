@@ -1,11 +1,11 @@
 //! Requests over HTTP.
 
-use std::io::Write;
+use std::io::Read;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::bufread::GzEncoder;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
@@ -98,14 +98,19 @@ async fn exchange(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     headers.remove(CONTENT_ENCODING);
     headers.remove(CONTENT_LENGTH);
-    let compressed = connection.gzip.then(|| compress(&body)).flatten();
-    if compressed.is_some() {
+    let mut zipped = Vec::new();
+    let body = if connection.gzip {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
+        // Reading from memory does not fail.
+        let _ = GzEncoder::new(&body[..], Compression::default()).read_to_end(&mut zipped);
+        zipped.into()
+    } else {
+        body
+    };
     let mut response = client
         .post(connection.endpoint.clone())
         .headers(headers)
-        .body(compressed.map_or(body, Bytes::from))
+        .body(body)
         .send()
         .await?;
     let mut answer = Answer {
@@ -134,12 +139,6 @@ async fn read(
         body.extend(chunk.iter().take(max - body.len()));
     }
     Ok(())
-}
-
-fn compress(body: &[u8]) -> Option<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::default());
-    encoder.write_all(body).ok()?;
-    encoder.finish().ok()
 }
 
 // === impl Answer ===

@@ -94,16 +94,22 @@ impl Sender {
 
     async fn send(&self, connection: &Connection, body: Bytes) -> Verdict {
         let mut loading = self.client.lock().await;
-        let client = match self.client(connection, &mut loading).await {
-            Ok(client) => client,
-            Err(error) => return Verdict::Refused(Refusal::new(Reason::Connect, error)),
+        let exchange = async {
+            match self.client(connection, &mut loading).await {
+                Ok(Client::Grpc(channel)) => grpc::export(channel, connection, body).await,
+                Ok(Client::Http(client)) => http::export(client, connection, body).await,
+                Err(error) => Verdict::Refused(Refusal::new(Reason::Connect, error)),
+            }
         };
-        let verdict = match &client {
-            Client::Grpc(channel) => grpc::export(channel.clone(), connection, body).await,
-            Client::Http(client) => http::export(client.clone(), connection, body).await,
-        };
-        if may_be_stale(connection, &verdict) {
-            *loading = Loading::Done(None);
+        let exchange = tokio::time::timeout(connection.timeout, exchange).await;
+        let verdict = exchange.unwrap_or_else(|_| {
+            let message = format!("no answer within {:?}", connection.timeout);
+            Verdict::Refused(Refusal::new(Reason::Timeout, message))
+        });
+        if may_be_stale(connection, &verdict)
+            && let Loading::Done(client) = &mut *loading
+        {
+            *client = None;
         }
         verdict
     }
@@ -142,17 +148,7 @@ impl Export for Sender {
         };
         let span = span(connection, body.len());
         let request = self.send(connection, body).instrument(span.clone());
-        let verdict = match tokio::time::timeout(connection.timeout, request).await {
-            Ok(verdict) => verdict,
-            Err(_) => {
-                // The connection may hang until the kernel gives it up.
-                if let Loading::Done(client) = &mut *self.client.lock().await {
-                    *client = None;
-                }
-                let message = format!("no answer within {:?}", connection.timeout);
-                Verdict::Refused(Refusal::new(Reason::Timeout, message))
-            }
-        };
+        let verdict = request.await;
         if let Some(reason) = verdict.reason() {
             span.record("error.type", reason.as_str());
         }
@@ -160,14 +156,8 @@ impl Export for Sender {
     }
 }
 
-impl<E: Export> Export for Arc<E> {
-    fn export(&self, body: Bytes) -> impl Future<Output = Verdict> + Send {
-        E::export(self, body)
-    }
-}
-
-/// Returns whether another connection may do better, with certificates that may have been renewed. Some servers answer an
-/// expired client certificate with an HTTP error.
+/// Returns whether another connection may do better: this one may hang until the kernel gives it up, and the certificates may
+/// have been renewed. Some servers answer an expired client certificate with an HTTP error.
 fn may_be_stale(connection: &Connection, verdict: &Verdict) -> bool {
     match verdict.reason() {
         Some(Reason::Connect | Reason::Timeout) => true,
