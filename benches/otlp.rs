@@ -17,13 +17,15 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
+use orgdata_exporter::entry::{RecordEncoder, SCOPE};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
     Commit, Disposition, Encode as _, EventId, LedgerHandle, NewEntry, NewEvent, RawRecord,
     RecordKind, STRIDE, Settings as LedgerSettings,
 };
 use orgdata_exporter::metrics::Metrics;
-use orgdata_exporter::otlp::{Envelope, Flags, RecordEncoder, Relay, Sender, Settings};
+use orgdata_exporter::relay::{Delivery, OtlpFlags, Relay};
+use otlp_logs::{Envelope, Sender};
 use prost::Message;
 use support::{PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
@@ -120,8 +122,8 @@ impl Batches {
     fn new() -> Self {
         let entries: Vec<String> = (1..=5).flat_map(support::entries).collect();
         let encoded: Vec<Bytes> = entries.iter().map(|json| encode(json)).collect();
-        let envelope =
-            Envelope::new([("service.name".to_owned(), "orgdata-exporter".to_owned())].into());
+        let resource = [("service.name".to_owned(), "orgdata-exporter".to_owned())];
+        let envelope = Envelope::new(resource.into(), SCOPE, "0");
         let request = |records: &[Bytes]| envelope.request(records.iter());
         let requests = encoded
             .chunks_exact(BATCH)
@@ -263,7 +265,7 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
         ledger.commit(commit).await.expect("written");
     }
 
-    let flags = Flags {
+    let flags = OtlpFlags {
         endpoint: Some(peer.collector()),
         protocol: Some("grpc".to_owned()),
         batch_size: BATCH as u32,
@@ -272,14 +274,14 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     };
     let compression =
         |name: &str| (gzip && name == "OTEL_EXPORTER_OTLP_COMPRESSION").then(|| "gzip".to_owned());
-    let settings = Settings::from_env(&flags, &compression)
+    let delivery = Delivery::from_env(&flags, &compression)
         .expect("settings")
         .expect("an endpoint");
-    let sender = Sender::new(&settings).expect("a sender");
+    let sender = Sender::new(&delivery.target).expect("a sender");
     let relay = Relay::new(
         ledger.clone(),
         sender,
-        &settings,
+        &delivery,
         metrics.otlp.clone(),
         metrics.loops.clone(),
     );

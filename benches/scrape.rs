@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use exporter_web::{WebArgs, WebConfig};
 use jiff::Timestamp;
 use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::tail::{Settings as TailSettings, Start, Tail};
 use orgdata_exporter::endpoints;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
@@ -30,6 +29,7 @@ use orgdata_exporter::ledger::{
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{AuditMetrics, Metrics};
+use orgdata_exporter::tail::{Settings as TailSettings, Start, Tail};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;

@@ -14,13 +14,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
-use orgdata_exporter::tail::{Settings, Start, Tail};
+use orgdata_exporter::entry::RecordEncoder;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
-use orgdata_exporter::otlp::{Flags, RecordEncoder, Relay, Sender, Settings as OtlpSettings};
+use orgdata_exporter::relay::{Delivery, OtlpFlags, Relay};
 use orgdata_exporter::simulator::{ClockSource, Config, Simulator};
+use orgdata_exporter::tail::{Settings, Start, Tail};
+use otlp_logs::Sender;
 use secrecy::SecretString;
 use support::{Entry, PAGE, Peer, Usage};
 use tokio_util::sync::CancellationToken;
@@ -276,21 +278,21 @@ async fn tail(peer: &Peer, pages: u64, records: bool) -> Run {
 
     let stop = CancellationToken::new();
     let relay = records.then(|| {
-        let flags = Flags {
+        let flags = OtlpFlags {
             endpoint: Some(peer.collector()),
             protocol: Some("grpc".to_owned()),
             batch_size: 512,
             user_names: true,
             redact: Vec::new(),
         };
-        let settings = OtlpSettings::from_env(&flags, &|_| None)
+        let delivery = Delivery::from_env(&flags, &|_| None)
             .expect("settings")
             .expect("an endpoint");
-        let sender = Sender::new(&settings).expect("a sender");
+        let sender = Sender::new(&delivery.target).expect("a sender");
         let relay = Relay::new(
             ledger.clone(),
             sender,
-            &settings,
+            &delivery,
             metrics.otlp.clone(),
             metrics.loops.clone(),
         );

@@ -8,6 +8,7 @@ use std::time::Duration;
 use exporter_web::Bound;
 use jiff::Timestamp;
 use orgdata_api::Client;
+use otlp_logs::{Export, Sender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -16,12 +17,12 @@ use crate::cli::Settings;
 use crate::endpoints;
 use crate::health::Health;
 use crate::ledger::{LedgerError, LedgerHandle, LedgerState, Status};
-use crate::metrics::certificates::Certificate;
+use crate::metrics::certificates::{Certificate, not_after_pem};
 use crate::metrics::{Loop, Metrics};
-use crate::otlp::{self, Export, Relay, Sender};
+use crate::relay::Relay;
 use crate::tail::Tail;
 use crate::tickets;
-use crate::util;
+use crate::util::{self, lock};
 pub use failure::Failure;
 
 /// How often queued dead letters are looked for.
@@ -107,9 +108,12 @@ impl Parts {
         let metrics = Metrics::new(settings.zero_hold);
         let client = Client::new(settings.api.clone(), metrics.api.clone())
             .map_err(|error| Failure::in_settings(format!("--api.ca-file: {error}")))?;
-        let sender = settings.otlp.as_ref().map(Sender::new).transpose();
+        let sender = settings.otlp.as_ref().map(|otlp| Sender::new(&otlp.target));
+        let sender = sender.transpose();
         let sender = sender.map_err(Failure::in_settings)?;
-        metrics.certificates.set(certificates(settings));
+        metrics
+            .certificates
+            .set(certificates(settings, sender.as_ref()));
         Ok(Self {
             metrics,
             client,
@@ -242,16 +246,13 @@ impl<S: Export + 'static> Parts<S> {
 }
 
 /// Returns the certificates whose end is shown.
-fn certificates(settings: &Settings) -> Vec<Certificate> {
+fn certificates(settings: &Settings, sender: Option<&Sender>) -> Vec<Certificate> {
     let config = settings.web_config.clone();
     let web = Box::new(move || Timestamp::try_from(config.certificate_not_after()?).ok());
     let mut certificates: Vec<Certificate> = vec![("web", web)];
-    let client = settings.otlp.as_ref().and_then(|otlp| match &otlp.target {
-        otlp::Target::Collector(connection) => connection.client_certificate_not_after(),
-        otlp::Target::Stdout => None,
-    });
-    if let Some(client) = client {
-        certificates.push(("otlp", Box::new(client)));
+    if let Some(client) = sender.map(Sender::certificate) {
+        let not_after = move || not_after_pem(lock(&client).as_deref()?);
+        certificates.push(("otlp", Box::new(not_after)));
     }
     certificates
 }

@@ -10,7 +10,7 @@
 //!                               │ one transaction per page: known ids, counters, outbox
 //!                    ┌──────────┴───────────┐
 //!                    ▼                      ▼
-//!          counters, published         otlp::relay ── batch ──▶ collector
+//!          counters, published         relay ── batch ──▶ collector
 //!          after the commit            a record leaves the outbox when the collector has acknowledged it
 //!                    ▼
 //!                /metrics
@@ -24,11 +24,12 @@ pub mod app;
 pub mod cli;
 pub mod commands;
 pub mod endpoints;
+pub mod entry;
 pub mod health;
 mod landing;
 pub mod ledger;
 pub mod metrics;
-pub mod otlp;
+pub mod relay;
 pub mod shutdown;
 pub mod tail;
 pub use orgdata_simulator as simulator;

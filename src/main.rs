@@ -8,8 +8,8 @@ use orgdata_exporter::commands::{
     self, Cli, Command, Failure, backfill, check, completions, dead_letters, demo, healthcheck,
     simulate,
 };
-use orgdata_exporter::telemetry::Telemetry;
-use orgdata_exporter::{app, otlp, shutdown};
+use orgdata_exporter::telemetry::{Telemetry, span_provider};
+use orgdata_exporter::{app, shutdown};
 use tokio::runtime::{Builder, Runtime};
 
 /// The maximum number of threads for what does not block.
@@ -89,7 +89,7 @@ fn telemetry(flags: &Flags) -> Telemetry {
     let telemetry = Telemetry::install(
         flags.log.level,
         flags.log.format,
-        otlp::span_provider(&cli::variable),
+        span_provider(&cli::variable),
     );
     for variable in commands::unknown_variables() {
         tracing::warn!(

@@ -1,5 +1,6 @@
 //! Log lines, their formats and throttling, and the exporter's own spans.
 
+mod spans;
 mod throttle;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+pub use spans::span_provider;
 use throttle::Throttle;
 
 /// The targets of the exporter's own log lines.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use orgdata_api::{KEY_VARIABLE, KeySource};
+use otlp_logs::Target;
 
 use crate::cli::Settings;
 use crate::metrics::{Loop, Metrics};
-use crate::otlp::Target;
 use crate::util::shown_duration;
 
 /// How often it is checked whether everything works, until it does.
@@ -34,7 +34,7 @@ pub(super) fn begin(settings: &Settings, addresses: &str, backlog_records: u64) 
     });
     let log_records = settings.otlp.as_ref().map(|otlp| match &otlp.target {
         Target::Collector(connection) => connection.to_string(),
-        Target::Stdout => "standard output".to_owned(),
+        Target::Stdout(_) => "standard output".to_owned(),
     });
     let key = match &settings.api.key {
         KeySource::File(path) => format!("file {}", path.display()),

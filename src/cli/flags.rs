@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, Args, ValueEnum};
 use exporter_web::WebArgs;
 
 use super::values;
-use crate::otlp;
+use crate::relay::OtlpFlags;
 use crate::tail::Start;
 use crate::telemetry::LogFormat;
 use crate::util::between;
@@ -37,7 +37,7 @@ pub struct Flags {
     #[command(flatten)]
     pub state: StateFlags,
     #[command(flatten)]
-    pub otlp: otlp::Flags,
+    pub otlp: OtlpFlags,
     #[command(flatten)]
     pub web: WebArgs,
     #[command(flatten)]

@@ -11,8 +11,10 @@ use secrecy::SecretString;
 
 use super::flags::{ActorLabelMode, Flags};
 use super::values;
+use crate::entry::RecordEncoder;
 use crate::ledger::{self, ActorLabel};
-use crate::{otlp, tail, tickets};
+use crate::relay::Delivery;
+use crate::{tail, tickets};
 
 /// The maximum number of dead letters that are kept.
 const MAX_DEAD_LETTERS: u32 = 10_000;
@@ -32,7 +34,7 @@ pub struct Settings {
     /// The state file.
     pub ledger: ledger::Settings,
     /// Log records; `None` without a collector.
-    pub otlp: Option<otlp::Settings>,
+    pub otlp: Option<Delivery>,
     /// The web server.
     pub web: WebArgs,
     /// `--web.config.file`; the default without one.
@@ -57,7 +59,7 @@ impl Settings {
         let base_url = base_url(flags)?;
         let key = key(flags, env)?;
         let filters = filters(flags)?;
-        let otlp = otlp::Settings::from_env(&flags.otlp, env)?;
+        let otlp = Delivery::from_env(&flags.otlp, env)?;
         let audit = flags.audit.enabled.then_some(tail::Settings {
             poll_interval: flags.audit.poll_interval,
             start: flags.audit.start,
@@ -196,10 +198,7 @@ fn ledger_settings(
             "--otlp.redact: '{path}' is not a path; give keys of metadata joined by dots, such as contact.email"
         ));
     }
-    let encoder = otlp::RecordEncoder(otlp::Redaction {
-        hide_user_names: !flags.otlp.user_names,
-        paths,
-    });
+    let encoder = RecordEncoder::new(flags.otlp.user_names, &paths);
     Ok(ledger::Settings {
         path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,

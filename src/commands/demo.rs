@@ -7,13 +7,15 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use exporter_web::ListenAddress;
 use orgdata_api::KEY_VARIABLE;
+use otlp_logs::Target;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use crate::app::App;
 use crate::cli::{self, Flags, Settings};
+use crate::relay::Delivery;
+use crate::shutdown;
 use crate::simulator::{Config, Simulator};
-use crate::{otlp, shutdown};
 
 /// The key that the simulator accepts.
 const KEY: &str = "demo-key";
@@ -52,7 +54,7 @@ pub async fn run(mut flags: Flags, given: &ArgMatches) -> Result<(), Failure> {
     let any_port = given.value_source("web.listen-address") == Some(ValueSource::DefaultValue);
     let mut settings = settings(&flags)?;
     let records = match settings.otlp.as_ref().map(|otlp| &otlp.target) {
-        Some(otlp::Target::Collector(collector)) => {
+        Some(Target::Collector(collector)) => {
             format!("Each audit event is delivered as a log record to {collector}.")
         }
         _ => "Each line below is one audit event, delivered as a log record.".to_owned(),
@@ -94,7 +96,7 @@ fn settings(flags: &Flags) -> Result<Settings, Failure> {
     };
     let mut settings = Settings::resolve(flags, &env).map_err(Failure::in_settings)?;
     if settings.otlp.is_none() {
-        let stdout = otlp::Settings::new(otlp::Target::Stdout, &flags.otlp, &env);
+        let stdout = Delivery::to_stdout(&flags.otlp, &env);
         settings.otlp = Some(stdout.map_err(Failure::in_settings)?);
         settings.ledger.outbox = true;
     }

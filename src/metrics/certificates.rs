@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use x509_cert::der::Decode as _;
 
 use super::family::{Writer, descriptors};
@@ -17,7 +18,8 @@ descriptors! {
     NOT_AFTER = "orgdata_certificate_not_after_timestamp_seconds" ["used_for"];
 }
 
-/// The value of the label `used_for`, and a function that returns when the certificate expires, called by each scrape.
+/// The value of the label `used_for`, and a function that returns when the certificate that was last loaded expires. Each
+/// scrape calls it, so that it must not read a file.
 pub type Certificate = (
     &'static str,
     Box<dyn Fn() -> Option<Timestamp> + Send + Sync>,
@@ -35,6 +37,12 @@ pub fn not_after<'a>(chain: impl IntoIterator<Item = &'a CertificateDer<'a>>) ->
         Timestamp::from_second(i64::try_from(end.to_unix_duration().as_secs()).ok()?).ok()
     });
     ends.min()
+}
+
+/// Returns when the first certificate of a PEM file expires.
+pub fn not_after_pem(pem: &[u8]) -> Option<Timestamp> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    not_after(&chain.ok()?)
 }
 
 // === impl Certificates ===

@@ -4,42 +4,12 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use otlp_logs::Reason;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::family::{Family, OptionalTime, families};
-use crate::util::labels;
-
-labels! {
-    /// Why an export request was not acknowledged: the values of the label `reason`. The verdicts have the details.
-    FailureReason {
-        /// There is no connection.
-        Connect => "connect",
-        /// There was no answer in time.
-        Timeout => "timeout",
-        /// The token is missing or wrong.
-        Unauthorized => "unauthorized",
-        /// There is no such endpoint.
-        NotFound => "not_found",
-        /// A quota or rate limit.
-        RateLimited => "rate_limited",
-        /// The request is larger than the collector accepts.
-        TooLarge => "too_large",
-        /// The request may contain a record that the collector cannot accept.
-        BadRecord => "bad_record",
-        /// An internal error of the collector.
-        ServerError => "server_error",
-        /// Some records were rejected.
-        PartlyRejected => "partly_rejected",
-        /// The collector or what is behind it is not available.
-        Unavailable => "unavailable",
-        /// The answer is not one of the protocol.
-        NotOtlp => "not_otlp",
-        /// Anything else.
-        Other => "other",
-    }
-}
 
 /// Upper bounds of `orgdata_otlp_acknowledgement_delay_seconds`: from a healthy collector to an outage of a day.
 const DELAY_BUCKETS: [f64; 11] = [
@@ -67,7 +37,7 @@ families! {
         "orgdata_otlp_requests" => pub requests: Counter,
         /// Export requests that were not acknowledged, by reason.
         "orgdata_otlp_request_failures" => failures: Family<[(&'static str, &'static str); 1], Counter>
-            = Family::new(FailureReason::ALL.map(reason), Counter::default),
+            = Family::new(Reason::ALL.map(reason), Counter::default),
         /// Log records in the outbox, not yet acknowledged by the collector.
         "orgdata_otlp_backlog_records" => pub backlog: Gauge<u64, AtomicU64>,
         /// When the oldest log record in the outbox arrived, in seconds since the epoch; absent if the outbox is empty.
@@ -81,7 +51,7 @@ families! {
 
 impl OtlpMetrics {
     /// Counts an export request that was not acknowledged.
-    pub fn failed(&self, why: FailureReason) {
+    pub fn failed(&self, why: Reason) {
         self.failures.update(&reason(why), |count| _ = count.inc());
     }
 
@@ -98,6 +68,6 @@ impl OtlpMetrics {
     }
 }
 
-fn reason(why: FailureReason) -> [(&'static str, &'static str); 1] {
+fn reason(why: Reason) -> [(&'static str, &'static str); 1] {
     [("reason", why.as_str())]
 }

@@ -16,14 +16,16 @@ use opentelemetry_proto::tonic::logs::v1::{LogRecord, ScopeLogs};
 use orgdata_api::{
     self as api, AuditPage, BaseUrl, Client, Endpoint, Filters, KeySource, TicketPage,
 };
+use otlp_logs::Verdict;
+use otlp_logs::fuzz::{Answer, of_answer};
 use prost::Message as _;
 use tonic::Status;
 
+use crate::entry::RecordEncoder;
 use crate::ledger::{Encode as _, RawRecord, RecordKind, decompress, split};
 use crate::metrics::exposition::Format;
 use crate::metrics::negotiate;
 use crate::metrics::{ApiMetrics, Metrics};
-use crate::otlp::{Answer, RecordEncoder, Redaction, Verdict, of_answer};
 use crate::tail::{Event, entry_id};
 use crate::tickets::{self, Aggregate, MAX_LABEL_CHARS, MAX_VALUES};
 use exporter_web::WebConfig;
@@ -44,6 +46,9 @@ pub const TARGETS: [(&str, Target); 7] = [
 
 /// The maximum length of a message with the words of a peer, in characters.
 const MAX_MESSAGE: usize = 400;
+
+/// The maximum length of a verdict, which has every known phrase at most.
+const MAX_SHOWN: usize = 1000;
 
 /// The maximum size of a log record, which fits a request of 3 MiB.
 const MAX_RECORD: usize = 3_000_000;
@@ -69,10 +74,7 @@ pub fn audit_page(data: &[u8]) {
     let Ok(page) = AuditPage::parse(body, None) else {
         return;
     };
-    let encoder = RecordEncoder(Redaction {
-        hide_user_names: true,
-        paths: vec!["email".to_owned()],
-    });
+    let encoder = RecordEncoder::new(false, &["email".to_owned()]);
     let name = secret(data);
     for item in page.items() {
         let read = || Event::read(item, &Filters::default());
@@ -223,7 +225,7 @@ pub fn error_body(data: &[u8]) {
     }
 }
 
-/// An answer of a collector, over gRPC if it has a `grpc-status`. What is shown of it is one short line without the key.
+/// An answer of a collector, over gRPC if it has a `grpc-status`. Nothing that it says itself is shown.
 pub fn collector_answer(data: &[u8]) {
     let key = secret(data);
     let (plain, mut text) = (answer(data, None), answer(data, Some(&key)));
@@ -236,12 +238,7 @@ pub fn collector_answer(data: &[u8]) {
     let kind = HeaderValue::from_static("application/x-protobuf");
     protobuf.headers_mut().insert(CONTENT_TYPE, kind);
     *protobuf.body_mut() = protobuf_answer(text.status(), words);
-    // A key in the middle of protobuf could be taken for a length.
-    let is_text = !text.headers().contains_key("grpc-status");
-    for answer in [Some(plain), is_text.then_some(text), Some(protobuf)]
-        .into_iter()
-        .flatten()
-    {
+    for answer in [plain, text, protobuf] {
         let (parts, body) = answer.into_parts();
         let verdict = match Status::from_header_map(&parts.headers) {
             None => {
@@ -251,32 +248,30 @@ pub fn collector_answer(data: &[u8]) {
                     headers,
                     body,
                 };
-                answer.verdict(&[&key])
+                answer.verdict()
             }
             Some(status) if status.code() == tonic::Code::Ok => {
                 let Ok(answer) = ExportLogsServiceResponse::decode(&*body) else {
                     continue;
                 };
-                of_answer(Ok(answer), &[&key])
+                of_answer(Ok(answer))
             }
             Some(status) => {
                 let status = Status::with_details(status.code(), status.message(), body.into());
-                of_answer(Err(status), &[&key])
+                of_answer(Err(status))
             }
         };
-        let message = match verdict {
-            Verdict::Acknowledged { warning } => warning.unwrap_or_default(),
-            Verdict::PartlyRejected { rejected, message } => {
-                assert!(rejected > 0);
-                message
-            }
+        let shown = format!("{verdict:?}");
+        assert_line(&shown, MAX_SHOWN);
+        assert_hidden(&shown, &key);
+        match verdict {
+            Verdict::Accepted => {}
+            Verdict::PartlyRejected { rejected, .. } => assert!(rejected > 0),
             Verdict::Refused(refusal) => {
                 assert!(refusal.retry_after.is_none_or(|delay| delay <= MAX_DELAY));
-                refusal.message
+                assert!(refusal.said.chars().count() <= 2048);
             }
-        };
-        assert_line(&message, MAX_MESSAGE);
-        assert_hidden(&message, &key);
+        }
     }
 }
 

@@ -74,8 +74,8 @@ async fn a_rejected_record_is_listed_replayed_and_deleted_beside_the_running_exp
     for (letter, id) in letters.iter().zip([&ids[2], &ids[5]]) {
         let wanted = json!({ "record": { "id": id }, "reason": "refused", "kind": "entry", "queued": false });
         assert_eq!(missing(letter, &wanted, ""), None);
-        let message = letter["message"].as_str().unwrap();
-        assert!(message.contains("cannot take this record"), "{letter}");
+        // Not the text of the collector, which may contain anything.
+        assert_eq!(letter["message"], "InvalidArgument");
         assert!(letter["rejected_at"].is_string(), "{letter}");
     }
     let table = dead_letters(&state, &["list"]).await.stdout;

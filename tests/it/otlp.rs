@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use orgdata_exporter::entry::RecordEncoder;
 use orgdata_exporter::ledger::{
     self, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
 };
 use orgdata_exporter::metrics::{Loops, OtlpMetrics};
-use orgdata_exporter::otlp::{Flags, Next, RecordEncoder, Relay, Sender, Settings};
+use orgdata_exporter::relay::{Delivery, Next, OtlpFlags, Relay};
+use otlp_logs::Sender;
 use prometheus_client::registry::Registry;
 
 use crate::support::collector_peer::Peer;
@@ -35,7 +37,7 @@ async fn relay(
 ) -> (u64, String) {
     // It fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let flags = Flags {
+    let flags = OtlpFlags {
         endpoint: Some(format!("http://{}", peer.address)),
         protocol: Some(protocol.to_owned()),
         batch_size: 512,
@@ -47,7 +49,7 @@ async fn relay(
         let found = variables.find(|(known, _)| *known == name);
         found.map(|(_, value)| (*value).to_owned())
     };
-    let settings = Settings::from_env(&flags, &find).unwrap().unwrap();
+    let delivery = Delivery::from_env(&flags, &find).unwrap().unwrap();
     let (ledger, _) = LedgerHandle::open(ledger::Settings {
         encoder: Arc::new(RecordEncoder::default()),
         ..support::ledger(None, "https://api.example")
@@ -75,8 +77,8 @@ async fn relay(
     let mut registry = Registry::default();
     let metrics = Arc::new(OtlpMetrics::register(&mut registry));
     let (own, loops) = (ledger.clone(), Arc::new(Loops::default()));
-    let sender = Sender::new(&settings).unwrap();
-    let mut relay = Relay::new(own, sender, &settings, metrics, loops);
+    let sender = Sender::new(&delivery.target).unwrap();
+    let mut relay = Relay::new(own, sender, &delivery, metrics, loops);
     loop {
         match relay.round().await {
             Next::Now => {}

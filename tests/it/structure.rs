@@ -13,12 +13,13 @@ ledger: util
 health: util metrics
 landing: metrics health
 endpoints: metrics health landing
-audit: util metrics ledger health orgdata_api
+tail: util metrics ledger health orgdata_api
 tickets: util metrics ledger health orgdata_api
-otlp: util metrics ledger health orgdata_api
-telemetry: util metrics otlp
-cli: util metrics ledger audit tickets otlp telemetry orgdata_api
-app: util metrics ledger health endpoints audit tickets otlp telemetry cli orgdata_api
+entry: ledger orgdata_api
+relay: util metrics ledger health entry
+telemetry: util relay
+cli: util metrics ledger tail tickets entry relay telemetry orgdata_api
+app: util metrics ledger health endpoints tail tickets relay telemetry cli orgdata_api
 ";
 
 /// The maximum number of lines of code in a file.

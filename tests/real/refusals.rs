@@ -92,15 +92,15 @@ async fn a_wrong_port_a_missing_pipeline_and_a_full_collector_are_named() {
     for (protocol, served_by, reason, words) in [
         (grpc, http, "connect", speaks[0]),
         (http, grpc, "connect", speaks[1]),
-        (grpc, grpc, "not_found", "Unimplemented"),
-        (http, http, "not_found", "HTTP 404"),
+        (grpc, grpc, "wrong_endpoint", "Unimplemented"),
+        (http, http, "wrong_endpoint", "HTTP 404"),
         (grpc, grpc, "unavailable", "memory"),
         (http, http, "unavailable", "HTTP 503"),
     ] {
         let simulator = organization(EVENTS, 0).await;
         let wrong = match reason {
             "connect" => Collector::start().await,
-            "not_found" => Collector::start_with(without_logs).await,
+            "wrong_endpoint" => Collector::start_with(without_logs).await,
             _ => Collector::start_refusing().await,
         };
         let wire = Tap::new(None).await;

@@ -8,8 +8,8 @@ use orgdata_api::{Endpoint, FailureReason, Observer as _, TicketPage};
 use orgdata_exporter::metrics::audit::{Changes, EventLabels, Total, TraceContext};
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::metrics::{Loop, Metrics};
-use orgdata_exporter::otlp;
 use orgdata_exporter::tickets::{Aggregate, Settings};
+use otlp_logs::Reason;
 
 const TICKETS: &str = r#"{"limit":100,"offset":0,"totalCount":4,"items":[
     {"id":1,"type":"BUG","state":"OPEN","createdAt":"2026-01-01T00:00:00Z","targetDueDate":"2026-02-01T00:00:00Z","dealAmountSum":1250000.5,
@@ -73,7 +73,7 @@ pub(crate) fn busy() -> Metrics {
     api.failure(Endpoint::Tickets, FailureReason::Key);
     api.throttled(Duration::from_millis(1500));
     api.unknown_fields(3);
-    metrics.otlp.failed(otlp::FailureReason::Timeout);
+    metrics.otlp.failed(Reason::Timeout);
     metrics.otlp.requests.inc_by(4);
     metrics.otlp.acknowledged(512, Duration::from_millis(75));
     metrics.otlp.backlog(17, Some(at("2026-03-10T11:00:00Z")));

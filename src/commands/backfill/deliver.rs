@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use otlp_logs::Sender;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,7 @@ use super::{Failure, Plan, stopped};
 use crate::commands::print;
 use crate::ledger::{self, LedgerHandle};
 use crate::metrics::audit::Total;
-use crate::otlp::{self, Next, Relay, Sender};
+use crate::relay::{Delivery, Next, Relay};
 use crate::util::{counted, shown_duration};
 
 /// How often the progress is shown during a wait.
@@ -20,10 +21,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(
     plan: &Plan,
-    otlp: &otlp::Settings,
+    otlp: &Delivery,
     shutdown: &CancellationToken,
 ) -> Result<(), Failure> {
-    let sender = Sender::new(otlp).map_err(Failure::in_settings)?;
+    let sender = Sender::new(&otlp.target).map_err(Failure::in_settings)?;
     let path = plan.args.progress.display();
     let (tail, ledger, metrics) = plan.open(ledger::Settings {
         path: Some(plan.args.progress.clone()),

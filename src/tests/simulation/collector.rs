@@ -9,12 +9,13 @@ use fastrand::Rng;
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use otlp_logs::{Export, Reason, Refusal, Verdict};
 use prost::Message as _;
 use tokio::time::sleep;
 
 use super::plan::spread;
 use super::world::{State, World};
-use crate::otlp::{Export, FailureReason, GAP_EVENT, Refusal, Verdict};
+use crate::entry::GAP_EVENT;
 
 /// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -135,11 +136,11 @@ impl Collector {
         state_now: Duration,
         calm: bool,
     ) -> Deed {
-        use FailureReason as R;
+        use Reason as R;
         let rng = &mut self.rng;
         let mut deed = Deed {
             takes: true,
-            verdict: Verdict::Acknowledged { warning: None },
+            verdict: Verdict::Accepted,
             wait: spread(rng, 1, world.plan.latency.as_millis() as u64 + 1),
         };
         let refusal = |reason| Refusal::new(reason, "simulated");
@@ -178,11 +179,6 @@ impl Collector {
                     message: "simulated".to_owned(),
                 };
             }
-            13 => {
-                deed.verdict = Verdict::Acknowledged {
-                    warning: Some("simulated".to_owned()),
-                };
-            }
             _ => {}
         }
         // These it always finds first, if it answers at all.
@@ -199,7 +195,7 @@ impl Collector {
     /// The exporter gets the answer.
     fn answered(&mut self, ids: &[String], deed: &Deed) {
         match &deed.verdict {
-            Verdict::Acknowledged { .. } => {
+            Verdict::Accepted => {
                 for id in ids {
                     self.sent.get_mut(id).expect("taken").answered = true;
                 }
@@ -235,7 +231,7 @@ impl Export for Sender {
                 take(state, &ids, life);
                 state.collector.gaps.extend(gaps);
             }
-            let verdict = deed.verdict.reason().map_or("ok", FailureReason::as_str);
+            let verdict = deed.verdict.reason().map_or("ok", Reason::as_str);
             state.note(
                 &format!("send {ids:?} {verdict}"),
                 ids.len() as u64,

@@ -16,10 +16,9 @@ grpc Unauthenticated => warning collector: oops | OTEL_EXPORTER_OTLP_HEADERS
 grpc Unimplemented => warning collector: Unimplemented | pipeline for logs
 grpc Unavailable => warning collector: oops | see its log
 grpc InvalidArgument => warning collector: oops | without records
-grpc warning => warning collector: accepts log records | oops
-grpc rejected => warning collector: oops
+grpc rejected => warning collector: rejects
 http silence => warning collector: no answer | firewall
-http 404 => warning collector: HTTP 404 | --otlp.endpoint
+http 404 => warning collector: HTTP 404 | path
 http 429 => warning collector: HTTP 429 | waits and continues
 http 200 => warning collector: --otlp.protocol
 ";
@@ -32,7 +31,6 @@ fn reply(name: &str) -> Reply {
         "Unavailable" => Reply::Status(Status::unavailable("oops")),
         "InvalidArgument" => Reply::Status(Status::invalid_argument("oops")),
         "silence" => Reply::Silence,
-        "warning" => Reply::Partial(0, "oops"),
         "rejected" => Reply::Partial(3, "oops"),
         status => Reply::Http(status.parse().unwrap(), "text/plain", "oops", None),
     }
@@ -71,7 +69,7 @@ async fn the_wrong_port_or_protocol_is_named() {
     let table = "
 http/protobuf http://GRPC => --otlp.protocol
 grpc http://HTTP => HTTP 404 | --otlp.protocol
-grpc http://127.0.0.1:1 => Connection refused | --otlp.endpoint
+grpc http://127.0.0.1:1 => connection refused | --otlp.endpoint
 http/protobuf http://no-such-host.invalid:4318 => failed to lookup | --otlp.endpoint
 http/protobuf https://HTTP => --otlp.endpoint";
     for line in table.trim().lines() {

@@ -1,91 +1,31 @@
-//! The target of log records and spans: the flags `--otlp.*` and the standard variables, as the OpenTelemetry
-//! specification ("OTLP Exporter Configuration") defines them.
+//! How a collector is reached: the standard variables, as the OpenTelemetry specification ("OTLP Exporter Configuration")
+//! defines them.
 //!
-//! - `--otlp.endpoint` wins over the variable of the signal, and that over `OTEL_EXPORTER_OTLP_ENDPOINT`.
-//! - For HTTP the path of the signal is appended to the general endpoint, and to a flag without a path. The endpoint of a
-//!   signal is used as it is.
+//! - An address that the caller gives wins over the variable of the signal, and that over `OTEL_EXPORTER_OTLP_ENDPOINT`.
+//! - For HTTP the path of the signal is appended to the general endpoint, and to the caller's if it has no path. The endpoint of
+//!   a signal is used as it is.
 //! - gRPC has no path. `host:port` without a scheme means TLS unless `OTEL_EXPORTER_OTLP_[signal_]INSECURE` is true.
 //! - Without a protocol, port 4317 means gRPC, which is registered for it, and any other port `http/protobuf`.
+//! - An empty variable is an unset one.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use url::Url;
-
-use crate::metrics::build::VERSION;
-use crate::metrics::certificates::not_after;
-use crate::util::{between, labels};
+use url::{Host, Url};
 
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The default of `OTEL_SERVICE_NAME`.
-const SERVICE_NAME: &str = "orgdata-exporter";
-
-/// Log records: `OTEL_EXPORTER_OTLP_LOGS_…`.
-pub(crate) const LOGS: &str = "LOGS";
-
-/// Spans: `OTEL_EXPORTER_OTLP_TRACES_…`.
-pub(crate) const TRACES: &str = "TRACES";
-
 /// The port that is registered for OTLP over gRPC.
 const GRPC_PORT: u16 = 4317;
 
-/// The flags `--otlp.*`.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Log records")]
-#[group(skip)]
-pub struct Flags {
-    /// The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
-    #[arg(id = "otlp.endpoint", long, value_name = "URL")]
-    pub endpoint: Option<String>,
-    /// grpc or http/protobuf [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
-    #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
-    pub protocol: Option<String>,
-    /// Maximum number of records per request, which is never larger than 3 MiB
-    #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
-    #[arg(default_value = "512", value_parser = between(1, 100_000))]
-    pub batch_size: u32,
-    /// Include names and pictures of users in records
-    #[arg(
-        id = "otlp.user-names",
-        long,
-        value_name = "BOOL",
-        default_value = "true"
-    )]
-    pub user_names: bool,
-    /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
-    #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
-    pub redact: Vec<String>,
-}
-
-/// Checked settings of log records.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The destination of records.
-    pub target: Target,
-    /// The maximum number of records in a request.
-    pub batch_size: usize,
-    /// The resource of records but for the instance.
-    resource: BTreeMap<String, String>,
-}
-
-/// The destination of records.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// A collector.
-    Collector(Box<Connection>),
-    /// Standard output, one readable line for each record.
-    Stdout,
-}
+/// What is exported, and so which variables apply: `OTEL_EXPORTER_OTLP_LOGS_…` or `OTEL_EXPORTER_OTLP_TRACES_…`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal(&'static str);
 
 /// How a collector is reached.
 #[derive(Clone, Debug)]
@@ -94,8 +34,6 @@ pub struct Connection {
     pub endpoint: Url,
     /// gRPC or HTTP.
     pub protocol: Protocol,
-    /// The decoded values of the endpoint's query. They may be tokens.
-    pub query: Vec<String>,
     /// Headers of every request. They may contain tokens and are never shown.
     pub headers: HeaderMap,
     /// The maximum duration of a request.
@@ -104,18 +42,19 @@ pub struct Connection {
     pub gzip: bool,
     /// The file with root certificates (PEM) in place of the system's.
     pub certificate: Option<Given>,
-    /// The files with certificate and key (PEM) of the exporter.
+    /// The files with certificate and key (PEM) of the client.
     pub client: Option<(Given, Given)>,
+    /// The name of the client in requests.
+    pub user_agent: &'static str,
 }
 
-labels! {
-    /// The encoding of OTLP, as `--otlp.protocol` has it.
-    Protocol {
-        /// gRPC.
-        Grpc => "grpc",
-        /// Protobuf over HTTP.
-        HttpProtobuf => "http/protobuf",
-    }
+/// The encoding of OTLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC.
+    Grpc,
+    /// Protobuf over HTTP.
+    HttpProtobuf,
 }
 
 /// A value, and the flag or variable that it comes from.
@@ -127,62 +66,18 @@ pub struct Given {
     pub value: String,
 }
 
-// === impl Settings ===
+/// Reads a variable.
+type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-impl Settings {
-    /// Returns the settings of flags and variables, or `None` without an endpoint or with `OTEL_LOGS_EXPORTER=none`.
-    ///
-    /// `env` reads a variable. An empty variable is an unset one.
-    ///
-    /// # Errors
-    /// If a value is wrong.
-    pub fn from_env(
-        flags: &Flags,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Self>, String> {
-        let (endpoint, protocol) = (flags.endpoint.as_deref(), flags.protocol.as_deref());
-        let connection = Connection::from_env(LOGS, endpoint, protocol, env)?;
-        let target = connection.map(|connection| Target::Collector(Box::new(connection)));
-        target
-            .map(|target| Self::new(target, flags, env))
-            .transpose()
-    }
-
-    /// Returns the settings of a target.
-    ///
-    /// # Errors
-    /// If a value is wrong.
-    pub fn new(
-        target: Target,
-        flags: &Flags,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, String> {
-        Ok(Self {
-            target,
-            batch_size: flags.batch_size as usize,
-            resource: resource(env)?,
-        })
-    }
-
-    /// Returns the resource of every record.
-    pub fn resource(&self, instance_id: &str) -> BTreeMap<String, String> {
-        let mut resource = self.resource.clone();
-        let id = resource.entry("service.instance.id".to_owned());
-        id.or_insert_with(|| instance_id.to_owned());
-        resource
-    }
-}
-
-/// Returns what the exporter says of itself, and what `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say, which win. It is the resource
-/// of spans: they are exported before the state file, which has the instance's id, is open.
+/// Returns a resource: `own` attributes, and those of `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, which win.
 ///
 /// # Errors
 /// If a variable is wrong.
-pub(super) fn resource(
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<BTreeMap<String, String>, String> {
-    let own = [("service.name", SERVICE_NAME), ("service.version", VERSION)];
-    let mut resource = BTreeMap::from(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
+pub fn resource(own: &[(&str, &str)], env: Env<'_>) -> Result<BTreeMap<String, String>, String> {
+    let own = own
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let mut resource: BTreeMap<_, _> = own.collect();
     if let Some(given) = Given::from_env("OTEL_RESOURCE_ATTRIBUTES", env) {
         resource.extend(given.pairs()?);
     }
@@ -190,6 +85,32 @@ pub(super) fn resource(
         resource.insert("service.name".to_owned(), name.value);
     }
     Ok(resource)
+}
+
+// === impl Signal ===
+
+impl Signal {
+    /// Log records.
+    pub const LOGS: Self = Self("LOGS");
+    /// Spans.
+    pub const TRACES: Self = Self("TRACES");
+}
+
+// === impl Protocol ===
+
+impl Protocol {
+    /// Returns the value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::HttpProtobuf => "http/protobuf",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut all = [Self::Grpc, Self::HttpProtobuf].into_iter();
+        all.find(|protocol| protocol.as_str() == text)
+    }
 }
 
 // === impl Connection ===
@@ -201,17 +122,19 @@ impl fmt::Display for Connection {
 }
 
 impl Connection {
-    /// Returns the connection of a signal, or `None` without an endpoint. `OTEL_<signal>_EXPORTER=none` unsets that of a
-    /// variable.
+    /// Returns the connection of a signal, or `None` without an endpoint. The caller may give an endpoint and a protocol, each
+    /// with its name. `OTEL_<signal>_EXPORTER=none` unsets the endpoint of a variable.
     ///
     /// # Errors
     /// If a value is wrong.
-    pub(crate) fn from_env(
-        signal: &'static str,
-        endpoint: Option<&str>,
-        protocol: Option<&str>,
-        env: &dyn Fn(&str) -> Option<String>,
+    pub fn from_env(
+        signal: Signal,
+        endpoint: Option<Given>,
+        protocol: Option<Given>,
+        user_agent: &'static str,
+        env: Env<'_>,
     ) -> Result<Option<Self>, String> {
+        let signal = signal.0;
         let own = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{signal}_{name}"), env);
         let general = |name| Given::from_env(&format!("OTEL_EXPORTER_OTLP_{name}"), env);
         let variable = |name| own(name).or_else(|| general(name));
@@ -219,14 +142,16 @@ impl Connection {
         if endpoint.is_none() && exporter.is_some_and(|given| given.value == "none") {
             return Ok(None);
         }
-        let given = Given::new("--otlp.protocol", protocol).or_else(|| variable("PROTOCOL"));
-        let protocol = parse(given, "give grpc or http/protobuf", Protocol::parse)?;
+        let protocol = parse(
+            protocol.or_else(|| variable("PROTOCOL")),
+            "give grpc or http/protobuf",
+            Protocol::parse,
+        )?;
         let given = variable("INSECURE");
         let insecure = parse(given, "give true or false", |value| value.parse().ok())?;
-        let flag = Given::new("--otlp.endpoint", endpoint);
-        let is_flag = flag.is_some();
-        let is_own = !is_flag && own("ENDPOINT").is_some();
-        let Some(given) = flag.or_else(|| variable("ENDPOINT")) else {
+        let is_given = endpoint.is_some();
+        let is_own = !is_given && own("ENDPOINT").is_some();
+        let Some(given) = endpoint.or_else(|| variable("ENDPOINT")) else {
             return Ok(None);
         };
         let mut endpoint = given.url(insecure.unwrap_or(false))?;
@@ -243,10 +168,10 @@ impl Connection {
             Protocol::HttpProtobuf if !given.value.contains("://") => {
                 let place = given.value.split('?').next().unwrap_or_default();
                 return Err(given.error(format!(
-                    "'{place}' is wrong; http/protobuf needs a URL: give http://{place} or https://{place}, or --otlp.protocol grpc"
+                    "'{place}' is wrong; http/protobuf needs a URL: give http://{place} or https://{place}, or the protocol grpc"
                 )));
             }
-            Protocol::HttpProtobuf if is_own || is_flag && endpoint.path() != "/" => {}
+            Protocol::HttpProtobuf if is_own || is_given && endpoint.path() != "/" => {}
             Protocol::HttpProtobuf => {
                 let base = endpoint.path().trim_end_matches('/');
                 let path = format!("{base}/v1/{}", signal.to_lowercase());
@@ -272,11 +197,7 @@ impl Connection {
                 return Err(given.wrong(right));
             }
         };
-        let pairs = endpoint.query().unwrap_or_default().split('&');
-        let values = pairs.filter_map(|pair| Some(pair.split_once('=')?.1));
-        let decoded = |value| percent_decode_str(value).decode_utf8_lossy().into_owned();
         Ok(Some(Self {
-            query: values.map(decoded).collect(),
             endpoint,
             protocol,
             headers: headers.transpose()?.unwrap_or_default(),
@@ -284,6 +205,7 @@ impl Connection {
             gzip: gzip.unwrap_or(false),
             certificate: variable("CERTIFICATE"),
             client,
+            user_agent,
         }))
     }
 
@@ -294,29 +216,14 @@ impl Connection {
         place.into()
     }
 
-    /// Returns what must not be shown of an answer: values of headers, whole and without `Bearer`, and of the query.
-    pub(super) fn secrets(&self) -> Vec<&str> {
-        let headers = self.headers.values().filter_map(|v| v.to_str().ok());
-        let headers = headers.flat_map(|v| [v, v.rsplit(' ').next().unwrap_or(v)]);
-        headers.chain(self.query.iter().map(|v| &**v)).collect()
-    }
-
-    /// Returns a function that reads when the certificate of the exporter ends; `None` without one.
-    pub fn client_certificate_not_after(
-        &self,
-    ) -> Option<impl Fn() -> Option<Timestamp> + Send + Sync + 'static> {
-        let path = self.client.as_ref()?.0.value.clone();
-        Some(move || {
-            let pem = std::fs::read(&path).ok()?;
-            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-            not_after(&chain.ok()?)
-        })
-    }
-
     /// Returns whether the collector is on this machine.
-    pub(super) fn is_loopback(&self) -> bool {
-        let host = self.endpoint.host_str().unwrap_or_default();
-        host == "localhost" || host == "[::1]" || host.starts_with("127.")
+    pub(crate) fn is_loopback(&self) -> bool {
+        match self.endpoint.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        }
     }
 }
 
@@ -324,7 +231,7 @@ impl Connection {
 
 impl Given {
     /// Returns a value unless it is missing or empty.
-    fn new(name: &str, value: Option<&str>) -> Option<Self> {
+    pub fn new(name: &str, value: Option<&str>) -> Option<Self> {
         let value = value?.trim();
         (!value.is_empty()).then(|| Self {
             name: name.to_owned(),
@@ -332,7 +239,7 @@ impl Given {
         })
     }
 
-    fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
+    fn from_env(name: &str, env: Env<'_>) -> Option<Self> {
         Self::new(name, env(name).as_deref())
     }
 
@@ -351,7 +258,7 @@ impl Given {
     }
 
     /// Returns an error that names the flag or variable.
-    pub(super) fn error(&self, problem: impl fmt::Display) -> String {
+    pub(crate) fn error(&self, problem: impl fmt::Display) -> String {
         format!("{}: {problem}", self.name)
     }
 
@@ -438,4 +345,4 @@ fn pair(text: &str) -> Option<(String, String)> {
 
 #[cfg(test)]
 #[path = "settings_tests.rs"]
-mod tests;
+pub(crate) mod tests;

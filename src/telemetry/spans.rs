@@ -12,17 +12,17 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
+use otlp_logs::{Connection, Protocol, Signal, known_phrases, resource};
 use tonic::metadata::MetadataMap;
 
-use super::settings::{Connection, Protocol, TRACES, resource};
-use super::{grpc, http};
-use crate::util::{error_chain, sanitize};
+use crate::relay::{USER_AGENT, own_resource};
+use crate::util::error_chain;
 
 /// An exporter that logs the first failure of many in a row.
 #[derive(Debug)]
 struct Logged {
     exporter: SpanExporter,
-    connection: Connection,
+    endpoint: String,
     is_failing: AtomicBool,
 }
 
@@ -38,16 +38,18 @@ pub fn span_provider(
     if env("OTEL_SDK_DISABLED").is_some_and(is_disabled) {
         return Ok(None);
     }
-    let Some(connection) = Connection::from_env(TRACES, None, None, env)? else {
+    let connection = Connection::from_env(Signal::TRACES, None, None, USER_AGENT, env)?;
+    let Some(connection) = connection else {
         return Ok(None);
     };
-    let attributes = resource(env)?.into_iter();
+    // Spans are exported before the state file, which has the instance's id, is open.
+    let attributes = resource(&own_resource(), env)?.into_iter();
     let resource = Resource::builder_empty()
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_attributes(attributes.map(|(key, value)| KeyValue::new(key, value)));
     let exporter = Logged {
         exporter: exporter(&connection)?,
-        connection,
+        endpoint: connection.place(),
         is_failing: AtomicBool::default(),
     };
     let provider = SdkTracerProvider::builder()
@@ -62,7 +64,7 @@ fn exporter(connection: &Connection) -> Result<SpanExporter, String> {
             let metadata = MetadataMap::from_headers(connection.headers.clone());
             let mut builder = SpanExporter::builder()
                 .with_tonic()
-                .with_channel(grpc::channel(connection)?)
+                .with_channel(connection.channel()?)
                 .with_metadata(metadata)
                 .with_timeout(connection.timeout);
             if connection.gzip {
@@ -71,7 +73,7 @@ fn exporter(connection: &Connection) -> Result<SpanExporter, String> {
             builder.build()
         }
         Protocol::HttpProtobuf => {
-            let client = reqwest::blocking::ClientBuilder::from(http::client(connection)?);
+            let client = reqwest::blocking::ClientBuilder::from(connection.http_client()?);
             let client = client
                 .timeout(connection.timeout)
                 .default_headers(connection.headers.clone());
@@ -100,11 +102,9 @@ impl opentelemetry_sdk::trace::SpanExporter for Logged {
         let was_failing = self.is_failing.swap(result.is_err(), Ordering::Relaxed);
         match &result {
             Err(error) if !was_failing => {
-                let error = sanitize(&error.to_string(), &self.connection.secrets());
-                tracing::warn!(
-                    endpoint = self.connection.place(),
-                    "cannot export spans: {error}"
-                );
+                // The collector's own words may be part of the error.
+                let known = known_phrases(&error.to_string());
+                tracing::warn!(endpoint = self.endpoint, known, "cannot export spans");
             }
             Ok(()) if was_failing => tracing::info!("spans are exported again"),
             _ => {}

@@ -1,20 +1,9 @@
 use super::*;
 
-/// The value of the label `reason`, or "acknowledged".
+/// The value of the label `reason`, or "accepted".
 pub(crate) fn row(verdict: &Verdict) -> &'static str {
     let reason = verdict.reason();
-    reason.map_or("acknowledged", FailureReason::as_str)
-}
-
-/// After any other refusal the records wait.
-#[test]
-fn a_search_follows_a_refusal_of_records_and_an_internal_error() {
-    let about_records = FailureReason::ALL.into_iter();
-    let about_records = about_records.filter(|reason| reason.is_about_records());
-    let mut names: Vec<_> = about_records.map(FailureReason::as_str).collect();
-    names.sort_unstable();
-    let expected = ["bad_record", "partly_rejected", "server_error", "too_large"];
-    assert_eq!(names, expected);
+    reason.map_or("accepted", Reason::as_str)
 }
 
 #[test]
@@ -24,12 +13,16 @@ fn every_http_status_has_a_verdict() {
         (&[400, 422], "bad_record"),
         (&[500], "server_error"),
         (&[401, 403, 407], "unauthorized"),
-        (&[301, 302, 307, 308, 404, 405, 410], "not_found"),
         (&[408], "timeout"),
         (&[429], "rate_limited"),
-        (&[200, 204, 415, 421, 426, 501, 505], "not_otlp"),
-        (&[502, 503, 504, 507, 599], "unavailable"),
-        (&[100, 402, 418, 451, 600, 999], "other"),
+        (
+            &[200, 204, 301, 308, 404, 405, 410, 415, 421, 426, 501, 505],
+            "wrong_endpoint",
+        ),
+        (
+            &[502, 503, 504, 507, 599, 100, 402, 418, 451, 600, 999],
+            "unavailable",
+        ),
     ] {
         for status in statuses {
             assert_eq!(
@@ -98,11 +91,11 @@ fn every_grpc_status_has_a_verdict() {
             "",
             "unauthorized",
         ),
-        (&[C::Unimplemented, C::NotFound], "", "not_found"),
+        (&[C::Unimplemented, C::NotFound], "", "wrong_endpoint"),
         (
             &[C::Unknown],
             "protocol error: missing grpc-status trailer",
-            "not_otlp",
+            "wrong_endpoint",
         ),
         // Proxies that answer without a gRPC status.
         (
@@ -118,7 +111,7 @@ fn every_grpc_status_has_a_verdict() {
         (
             &[C::OutOfRange, C::FailedPrecondition, C::AlreadyExists],
             "",
-            "other",
+            "unavailable",
         ),
         (
             &[C::Unknown, C::Internal],
@@ -149,51 +142,65 @@ fn a_status_of_a_proxy_or_a_timeout_says_so() {
 
 #[test]
 fn a_success_may_be_partial() {
-    for (rejected, message, expected) in [
-        (0, "", Verdict::Acknowledged { warning: None }),
-        (-1, "", Verdict::Acknowledged { warning: None }),
-        (
-            0,
-            "old",
-            Verdict::Acknowledged {
-                warning: Some("old".to_owned()),
-            },
-        ),
+    for (rejected, said, expected) in [
+        (0, "", Verdict::Accepted),
+        (-1, "old", Verdict::Accepted),
         (
             2,
-            "bad",
+            "entry too far behind, token t0p",
             Verdict::PartlyRejected {
                 rejected: 2,
-                message: "bad".to_owned(),
+                message: "too far behind, token".to_owned(),
             },
         ),
     ] {
-        assert_eq!(Verdict::of_success(rejected, message.to_owned()), expected);
+        assert_eq!(Verdict::of_success(rejected, said), expected);
     }
 }
 
+/// Nothing of what a peer says is shown but phrases that are known before.
 #[test]
-fn the_summary_has_nothing_that_the_collector_said() {
-    for (message, expected) in [
-        ("HTTP 503: secret", "HTTP 503"),
-        ("Unavailable: secret: more", "Unavailable"),
-        ("connection failed: secret; does it", "connection failed"),
-        ("no answer within 10s", "no answer within 10s"),
+fn a_message_is_the_status_and_known_phrases() {
+    let message = |verdict| match verdict {
+        Verdict::Refused(refusal) => (format!("{refusal:?}"), refusal.said),
+        other => panic!("{other:?}"),
+    };
+    let said = "no org id; you sent Bearer s3cret\u{1b}, ada@example.com";
+    for (verdict, expected) in [
+        (
+            of_http(401, said, None),
+            "Unauthorized: HTTP 401: no org id",
+        ),
+        (of_http(503, "s3cret", None), "Unavailable: HTTP 503"),
+        (
+            of_grpc(Code::Unauthenticated, said, None),
+            "Unauthorized: Unauthenticated: no org id",
+        ),
+        (
+            disconnected(
+                &std::io::Error::other("Connection refused by s3cret"),
+                false,
+                "gRPC",
+            ),
+            "Connect: connection failed: connection refused",
+        ),
     ] {
-        let refusal = Refusal::new(FailureReason::Other, message);
-        assert_eq!(refusal.summary(), expected);
+        let (shown, kept) = message(verdict);
+        assert_eq!(shown, expected);
+        assert!(kept.contains("s3cret"));
     }
+    let long = message(of_http(400, &"é".repeat(100_000), None)).1;
+    assert_eq!(long.chars().count(), MAX_SAID);
     let verdict = of_http(503, "", Some(Duration::MAX));
     let is_bounded = |refusal: &Refusal| refusal.retry_after == Some(MAX_DELAY);
     assert!(matches!(verdict, Verdict::Refused(refusal) if is_bounded(&refusal)));
 }
 
 #[test]
-fn the_label_values_are_part_of_the_interface() {
-    let values = FailureReason::ALL.map(FailureReason::as_str).join(" ");
+fn the_names_of_reasons_are_part_of_the_interface() {
+    let names = Reason::ALL.map(Reason::as_str).join(" ");
     assert_eq!(
-        values,
-        "connect timeout unauthorized not_found rate_limited too_large bad_record server_error \
-         partly_rejected unavailable not_otlp other"
+        names,
+        "connect timeout unavailable rate_limited unauthorized wrong_endpoint too_large bad_record server_error"
     );
 }

@@ -1,11 +1,10 @@
 use std::time::{Duration, SystemTime};
 
-use http::header::{DATE, RETRY_AFTER};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsPartialSuccess;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::*;
-use crate::otlp::verdict::tests::row;
+use crate::verdict::tests::row;
 
 const JSON: &str = "application/json; charset=utf-8";
 
@@ -20,7 +19,7 @@ fn answer(status: u16, kind: &str, body: impl Into<Vec<u8>>) -> Answer {
 }
 
 fn refusal(answer: &Answer) -> Refusal {
-    match answer.verdict(&["t0p-s3cret"]) {
+    match answer.verdict() {
         Verdict::Refused(refusal) => refusal,
         other => panic!("not a refusal: {other:?}"),
     }
@@ -37,63 +36,83 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
     let partial = partial.encode_to_vec();
     let json = |text: &str| text.as_bytes().to_vec();
     for (status, kind, body, expected) in [
-        (200, PROTOBUF, vec![], "acknowledged"),
-        (204, "text/html", vec![], "acknowledged"),
-        (200, PROTOBUF, partial.clone(), "partly_rejected"),
-        (200, "application/octet-stream", partial, "partly_rejected"),
-        (200, JSON, json("{}"), "acknowledged"),
-        (200, JSON, json(r#"{"partialSuccess":{}}"#), "acknowledged"),
+        (200, PROTOBUF, vec![], "accepted"),
+        (204, "text/html", vec![], "accepted"),
+        (200, PROTOBUF, partial.clone(), "bad_record"),
+        (200, "application/octet-stream", partial, "bad_record"),
+        (200, JSON, json("{}"), "accepted"),
+        (200, JSON, json(r#"{"partialSuccess":{}}"#), "accepted"),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":"3"}}"#),
-            "partly_rejected",
+            "bad_record",
         ),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":3}}"#),
-            "partly_rejected",
+            "bad_record",
         ),
         // The JSON of protobuf allows these, and what cannot be read was not accepted.
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":3.0}}"#),
-            "partly_rejected",
+            "bad_record",
         ),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":"3e0","errorMessage":7}}"#),
-            "partly_rejected",
+            "bad_record",
         ),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":"many"}}"#),
-            "partly_rejected",
+            "bad_record",
         ),
         (
             200,
             JSON,
             json(r#"{"partialSuccess":{"rejectedLogRecords":"NaN"}}"#),
-            "partly_rejected",
+            "bad_record",
+        ),
+        (200, JSON, json(r#"{"partialSuccess":null}"#), "accepted"),
+        // Unknown fields are ignored, and protobuf's own names of fields are read as well.
+        (
+            200,
+            JSON,
+            json(r#"{"took":3,"partialSuccess":{"x":[]}}"#),
+            "accepted",
         ),
         (
             200,
             JSON,
-            json(r#"{"partialSuccess":null}"#),
-            "acknowledged",
+            json(r#"{"partial_success":{"rejected_log_records":3,"error_message":"no"}}"#),
+            "bad_record",
         ),
-        (200, JSON, json(r#"{"error":"no tenant"}"#), "not_otlp"),
-        (200, JSON, json("[]"), "not_otlp"),
-        (200, "text/html", json("<html>Sign in</html>"), "not_otlp"),
-        (200, "text/plain", json("ok"), "not_otlp"),
-        (200, PROTOBUF, json("<html>Sign in</html>"), "not_otlp"),
+        (200, JSON, json("[]"), "wrong_endpoint"),
+        (
+            200,
+            "text/html",
+            json("<html>Sign in</html>"),
+            "wrong_endpoint",
+        ),
+        (200, "text/plain", json("ok"), "wrong_endpoint"),
+        (
+            200,
+            PROTOBUF,
+            json("<html>Sign in</html>"),
+            "wrong_endpoint",
+        ),
     ] {
         let answer = answer(status, kind, body);
-        assert_eq!(row(&answer.verdict(&[])), expected, "{answer:?}");
+        let verdict = answer.verdict();
+        assert_eq!(row(&verdict), expected, "{answer:?}");
+        let is_partial = matches!(verdict, Verdict::PartlyRejected { .. });
+        assert_eq!(is_partial, expected == "bad_record", "{verdict:?}");
     }
 }
 
@@ -101,45 +120,49 @@ fn a_success_counts_only_if_it_is_empty_or_the_protocols_answer() {
 #[test]
 fn an_answer_that_is_too_large_is_for_too_many_records() {
     let answer = answer(200, PROTOBUF, vec![0; MAX_ANSWER]);
-    assert_eq!(row(&answer.verdict(&[])), "too_large");
+    assert_eq!(row(&answer.verdict()), "too_large");
 }
 
 #[test]
-fn the_words_are_bounded_and_without_secrets() {
+fn the_words_of_an_error_are_in_a_status_or_plain() {
     let status = tonic_types::Status {
         code: 3,
-        message: "bad record\n3".to_owned(),
+        message: "line 3: request body too large\n".to_owned(),
         details: Vec::new(),
     };
-    for (kind, body, expected) in [
-        (PROTOBUF, status.encode_to_vec(), "HTTP 400: bad record 3"),
-        (
-            "text/plain",
-            b"bad record 3\r\n".to_vec(),
-            "HTTP 400: bad record 3",
-        ),
-        (
-            "text/plain",
-            b"bad token t0p-s3cret!".to_vec(),
-            "HTTP 400: bad token [secret]!",
-        ),
-        ("text/plain", Vec::new(), "HTTP 400"),
+    for (kind, body) in [
+        (PROTOBUF, status.encode_to_vec()),
+        ("text/plain", b"line 3: request body too large\n".to_vec()),
     ] {
-        assert_eq!(refusal(&answer(400, kind, body)).message, expected);
+        let refusal = refusal(&answer(400, kind, body));
+        assert_eq!(refusal.reason, Reason::TooLarge);
+        assert_eq!(refusal.message, "HTTP 400: too large");
+        assert_eq!(refusal.said, status.message);
     }
-    let long = refusal(&answer(200, "text/plain", "x".repeat(1_000_000)));
-    assert!(long.message.len() < 400, "{}", long.message.len());
 }
 
-#[test]
-fn a_redirect_shows_scheme_host_and_path() {
-    let mut redirect = answer(307, "text/plain", "");
-    let address = HeaderValue::from_static("https://me:pw@c.example/v1?api_key=abc#x");
-    redirect.headers.insert(LOCATION, address);
-    let message = refusal(&redirect).message;
-    assert!(
-        message.starts_with("HTTP 307: redirected to https://c.example/v1; "),
-        "{message}"
+/// A server that sends a status and never the end of its body.
+#[tokio::test]
+async fn a_refusal_whose_body_never_ends_is_a_refusal() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.expect("a connection");
+        let _ = tokio::io::AsyncReadExt::read(&mut socket, &mut [0; 4096]).await;
+        let head = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 99\r\n\r\ntoo old";
+        tokio::io::AsyncWriteExt::write_all(&mut socket, head)
+            .await
+            .expect("sent");
+        std::future::pending::<()>().await;
+    });
+    let connection = crate::settings::tests::plain(&format!("http://{address}"));
+    let client = connection.http_client().expect("settings").build();
+    let verdict = export(client.expect("a client"), &connection, Bytes::new()).await;
+    assert_eq!(
+        format!("{verdict:?}"),
+        "Refused(BadRecord: HTTP 400: too old)"
     );
 }
 

@@ -1,33 +1,38 @@
 use super::*;
-use crate::util::sanitize;
 
-fn flags(endpoint: Option<&str>, protocol: Option<&str>) -> Flags {
-    Flags {
-        endpoint: endpoint.map(str::to_owned),
-        protocol: protocol.map(str::to_owned),
-        batch_size: 512,
-        user_names: true,
-        redact: Vec::new(),
-    }
+/// A connection without settings.
+pub(crate) fn plain(endpoint: &str) -> Connection {
+    read((Some(endpoint), None), &[])
+        .expect("right")
+        .expect("an endpoint")
 }
 
-fn read(flags: &Flags, variables: &[(&str, &str)]) -> Result<Option<Settings>, String> {
-    Settings::from_env(flags, &|name| {
+/// The endpoint and the protocol that the caller gives.
+type Call<'c> = (Option<&'c str>, Option<&'c str>);
+
+fn read(
+    (endpoint, protocol): Call<'_>,
+    variables: &[(&str, &str)],
+) -> Result<Option<Connection>, String> {
+    let endpoint = Given::new("--endpoint", endpoint);
+    let protocol = Given::new("--protocol", protocol);
+    Connection::from_env(Signal::LOGS, endpoint, protocol, "test", &env(variables))
+}
+
+/// Variables by their names, or by what follows `OTEL_EXPORTER_OTLP_` in them.
+fn env(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+    |name| {
         let short = name.strip_prefix("OTEL_EXPORTER_OTLP_").unwrap_or(name);
         let mut pairs = variables.iter();
         let (_, value) = pairs.find(|(known, _)| *known == short)?;
         Some((*value).to_owned())
-    })
+    }
 }
 
-const FLAG: Option<&str> = Some("http://collector:4318");
+const GIVEN: Call<'_> = (Some("http://collector:4318"), None);
 
 fn connection(variables: &[(&str, &str)]) -> Connection {
-    let settings = read(&flags(FLAG, None), variables).expect("right");
-    match settings.expect("an endpoint").target {
-        Target::Collector(connection) => *connection,
-        Target::Stdout => panic!("a collector"),
-    }
+    read(GIVEN, variables).expect("right").expect("an endpoint")
 }
 
 #[test]
@@ -153,12 +158,9 @@ fn endpoint_and_protocol_follow_the_specification() {
         ),
     ];
     for (flag, protocol, variables, expected) in rows {
-        let settings = read(&flags(*flag, *protocol), variables).expect("right");
-        let shown = settings.map_or("nothing".to_owned(), |settings| match settings.target {
-            Target::Collector(connection) => {
-                format!("{} {}", connection.protocol.as_str(), connection.endpoint)
-            }
-            Target::Stdout => "standard output".to_owned(),
+        let connection = read((*flag, *protocol), variables).expect("right");
+        let shown = connection.map_or("nothing".to_owned(), |connection| {
+            format!("{} {}", connection.protocol.as_str(), connection.endpoint)
         });
         assert_eq!(shown, *expected, "{flag:?} {protocol:?} {variables:?}");
     }
@@ -173,7 +175,7 @@ fn spans_have_their_own_variables_and_path() {
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS" => Some("a=b".to_owned()),
         _ => None,
     };
-    let connection = Connection::from_env(TRACES, None, None, &env);
+    let connection = Connection::from_env(Signal::TRACES, None, None, "test", &env);
     let connection = connection.expect("right").expect("an endpoint");
     assert_eq!(connection.endpoint.as_str(), "http://c:4318/v1/traces");
     assert_eq!(connection.certificate.expect("given").value, "/general.pem");
@@ -204,7 +206,6 @@ fn the_variables_of_log_records_win_and_empty_ones_are_unset() {
         (Duration::from_millis(2500), true)
     );
     assert_eq!(connection.headers["authorization"], "Bearer secret");
-    assert!(connection.secrets().contains(&"secret"));
     let certificate = connection.certificate.expect("given");
     assert_eq!(certificate.name, "OTEL_EXPORTER_OTLP_CERTIFICATE");
     let key = connection.client.expect("given").1;
@@ -223,11 +224,9 @@ fn each_empty_variable_is_unset_and_hides_no_other() {
         ("CERTIFICATE", "/ca.pem"),
         ("CLIENT_CERTIFICATE", "/client.pem"),
         ("CLIENT_KEY", "/key.pem"),
-        ("OTEL_RESOURCE_ATTRIBUTES", "a=b"),
-        ("OTEL_SERVICE_NAME", "audit"),
     ] {
         let endpoint = Some("c:4317").filter(|_| name != "ENDPOINT");
-        let shown = |variables: &[_]| format!("{:?}", read(&flags(endpoint, None), variables));
+        let shown = |variables: &[_]| format!("{:?}", read((endpoint, None), variables));
         let own = &*format!("LOGS_{name}");
         let (unset, given) = (shown(&[]), shown(&[(name, value)]));
         assert_ne!(given, unset, "{name}");
@@ -238,69 +237,64 @@ fn each_empty_variable_is_unset_and_hides_no_other() {
 
 #[test]
 fn wrong_values_are_named_with_what_would_be_right() {
-    for (flags, variables, expected) in [
+    for (call, variables, expected) in [
         (
-            flags(FLAG, None),
+            GIVEN,
             ("LOGS_TIMEOUT", "10s"),
             "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT: '10s' is wrong; give milliseconds",
         ),
         (
-            flags(FLAG, None),
+            GIVEN,
             ("COMPRESSION", "zstd"),
             "OTEL_EXPORTER_OTLP_COMPRESSION: 'zstd' is wrong; give gzip or none",
         ),
         (
-            flags(FLAG, None),
+            GIVEN,
             ("INSECURE", "yes"),
             "OTEL_EXPORTER_OTLP_INSECURE: 'yes' is wrong; give true or false",
         ),
         (
-            flags(FLAG, None),
+            GIVEN,
             ("CLIENT_CERTIFICATE", "/c.pem"),
             "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: '/c.pem' is wrong; give both OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and",
         ),
         (
-            flags(FLAG, None),
+            GIVEN,
             ("CLIENT_KEY", "/k.pem"),
             "OTEL_EXPORTER_OTLP_CLIENT_KEY: '/k.pem' is wrong; give both OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and",
         ),
         (
-            flags(FLAG, None),
-            ("OTEL_RESOURCE_ATTRIBUTES", "a=1,b"),
-            "OTEL_RESOURCE_ATTRIBUTES: pair 2 is wrong",
-        ),
-        (
-            flags(None, None),
+            (None, None),
             ("PROTOCOL", "thrift"),
             "OTEL_EXPORTER_OTLP_PROTOCOL: 'thrift' is wrong; give grpc or http/protobuf",
         ),
         (
-            flags(FLAG, Some("http/json")),
+            (GIVEN.0, Some("http/json")),
             ("", ""),
-            "--otlp.protocol: 'http/json' is wrong; give grpc or http/protobuf",
+            "--protocol: 'http/json' is wrong; give grpc or http/protobuf",
         ),
         (
-            flags(Some("localhost:4318"), None),
+            (Some("localhost:4318"), None),
             ("", ""),
-            "--otlp.endpoint: 'localhost:4318' is wrong; http/protobuf needs a URL: give http://localhost:4318 or https://localhost:4318",
+            "--endpoint: 'localhost:4318' is wrong; http/protobuf needs a URL: give http://localhost:4318 or https://localhost:4318",
         ),
         (
-            flags(Some("unix:///x"), None),
+            (Some("unix:///x"), None),
             ("", ""),
-            "--otlp.endpoint: 'unix:///x' is wrong; give a URL",
+            "--endpoint: 'unix:///x' is wrong; give a URL",
         ),
         (
-            flags(Some("http://c:99999"), None),
+            (Some("http://c:99999"), None),
             ("", ""),
-            "--otlp.endpoint: 'http://c:99999' is wrong; give a URL",
+            "--endpoint: 'http://c:99999' is wrong; give a URL",
         ),
         (
-            flags(Some("http://a b?token=x"), None),
+            (Some("http://a b?token=x"), None),
             ("", ""),
-            "--otlp.endpoint: 'http://a b' is wrong; give a URL",
+            "--endpoint: 'http://a b' is wrong; give a URL",
         ),
     ] {
-        let error = read(&flags, &[variables]).expect_err(expected);
+        let error = read(call, &[variables]).expect_err(expected);
         assert!(error.starts_with(expected), "{error}");
     }
 }
@@ -323,42 +317,24 @@ fn secrets_are_never_shown() {
         ("ENDPOINT", "c:4318?token=secret"),
         ("LOGS_ENDPOINT", "c:4318/?token=secret"),
     ] {
-        let flag = FLAG.filter(|_| !variable.0.ends_with("ENDPOINT"));
-        let error = read(&flags(flag, None), &[variable]).expect_err("wrong");
+        let flag = GIVEN.0.filter(|_| !variable.0.ends_with("ENDPOINT"));
+        let error = read((flag, None), &[variable]).expect_err("wrong");
         assert!(!error.contains("secret"), "{error}");
     }
 }
 
 #[test]
-fn a_token_in_the_address_is_hidden_however_the_collector_repeats_it() {
-    let flags = flags(Some("https://c/v1/logs?token=t0p%2Bs3cret"), None);
-    let settings = read(&flags, &[]).expect("right").expect("an endpoint");
-    let Target::Collector(connection) = settings.target else {
-        panic!("a collector");
-    };
-    for said in ["no token t0p+s3cret", "POST /v1/logs?token=t0p%2Bs3cret"] {
-        let shown = sanitize(said, &connection.secrets());
-        assert!(shown.ends_with("[secret]"), "{shown}");
-    }
-}
-
-#[test]
-fn the_environment_wins_over_the_exporters_own_resource() {
+fn the_environment_wins_over_the_own_resource() {
+    let own = [("service.name", "exporter"), ("service.version", "1")];
     let resource = |variables| {
-        let settings = read(&flags(FLAG, None), variables).expect("right");
-        let resource = settings.expect("an endpoint").resource("i");
+        let resource = resource(&own, &env(variables)).expect("right");
         let pair = |(key, value): (String, String)| format!("{key}={value}");
         resource.into_iter().map(pair).collect::<Vec<_>>()
     };
-    let version = format!("service.version={VERSION}");
-    assert_eq!(
-        resource(&[]),
-        [
-            "service.instance.id=i",
-            "service.name=orgdata-exporter",
-            &version
-        ]
-    );
+    let alone = ["service.name=exporter", "service.version=1"];
+    assert_eq!(resource(&[]), alone);
+    let empty = [("OTEL_RESOURCE_ATTRIBUTES", ""), ("OTEL_SERVICE_NAME", " ")];
+    assert_eq!(resource(&empty), alone);
     assert_eq!(
         resource(&[
             (
@@ -369,12 +345,36 @@ fn the_environment_wins_over_the_exporters_own_resource() {
         ]),
         [
             "c=d=e",
-            "service.instance.id=i",
             "service.name=audit",
-            &version,
+            "service.version=1",
             "te=am=a b"
         ]
     );
+    let wrong = super::resource(&own, &env(&[("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")]));
+    let error = wrong.expect_err("wrong");
+    assert!(
+        error.starts_with("OTEL_RESOURCE_ATTRIBUTES: pair 2 is wrong"),
+        "{error}"
+    );
+}
+
+#[test]
+fn loopback_is_an_address_or_localhost() {
+    for (host, expected) in [
+        ("127.0.0.1", true),
+        ("127.9.9.9", true),
+        ("[::1]", true),
+        ("localhost", true),
+        ("127.evil.example", false),
+        ("x.localhost", false),
+        ("10.0.0.1", false),
+    ] {
+        assert_eq!(
+            plain(&format!("http://{host}:4318")).is_loopback(),
+            expected,
+            "{host}"
+        );
+    }
 }
 
 #[test]

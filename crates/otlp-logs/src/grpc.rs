@@ -12,10 +12,10 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, ConnectError, Request, Response, Status};
 use tonic_types::StatusExt;
 
-use super::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER, USER_AGENT};
-use super::settings::Connection;
-use super::verdict::{self, Verdict};
-use crate::util::{error_chain, sanitize};
+use crate::error_chain;
+use crate::sender::{CONNECT_TIMEOUT, KEEPALIVE, MAX_ANSWER};
+use crate::settings::Connection;
+use crate::verdict::{self, Verdict};
 
 /// The method of the protocol.
 const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
@@ -23,36 +23,37 @@ const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 /// Sends requests that are already encoded, and decodes responses.
 struct Encoded;
 
-/// Returns a channel that connects when the first request is sent. Call it inside a tokio runtime.
-///
-/// # Errors
-/// If a certificate or key cannot be read or used.
-pub(crate) fn channel(connection: &Connection) -> Result<Channel, String> {
-    let wrong = |error: &dyn Error| format!("OTLP endpoint: {}", error_chain(error));
-    let mut endpoint = Endpoint::from_shared(connection.endpoint.as_str().to_owned())
-        .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
-        .map_err(|error| wrong(&error))?
-        .connect_timeout(connection.timeout.min(CONNECT_TIMEOUT))
-        .tcp_keepalive(Some(KEEPALIVE));
-    if connection.endpoint.scheme() == "https" {
-        let host = connection.endpoint.host_str().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let mut tls = ClientTlsConfig::new().domain_name(host);
-        tls = match &connection.certificate {
-            Some(file) => tls.ca_certificate(Certificate::from_pem(file.read_pem()?)),
-            None => tls.with_native_roots(),
-        };
-        if let Some((certificate, key)) = &connection.client {
-            tls = tls.identity(Identity::from_pem(certificate.read_pem()?, key.read_pem()?));
+impl Connection {
+    /// Returns a channel that connects when the first request is sent. Call it inside a tokio runtime.
+    ///
+    /// # Errors
+    /// If a certificate or key cannot be read or used.
+    pub fn channel(&self) -> Result<Channel, String> {
+        let wrong = |error: &dyn Error| format!("OTLP endpoint: {}", error_chain(error));
+        let mut endpoint = Endpoint::from_shared(self.endpoint.as_str().to_owned())
+            .and_then(|endpoint| endpoint.user_agent(self.user_agent))
+            .map_err(|error| wrong(&error))?
+            .connect_timeout(self.timeout.min(CONNECT_TIMEOUT))
+            .tcp_keepalive(Some(KEEPALIVE));
+        if self.endpoint.scheme() == "https" {
+            let host = self.endpoint.host_str().unwrap_or_default();
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let mut tls = ClientTlsConfig::new().domain_name(host);
+            tls = match &self.certificate {
+                Some(file) => tls.ca_certificate(Certificate::from_pem(file.read_pem()?)),
+                None => tls.with_native_roots(),
+            };
+            if let Some((certificate, key)) = &self.client {
+                tls = tls.identity(Identity::from_pem(certificate.read_pem()?, key.read_pem()?));
+            }
+            endpoint = endpoint.tls_config(tls).map_err(|error| wrong(&error))?;
         }
-        endpoint = endpoint.tls_config(tls).map_err(|error| wrong(&error))?;
+        Ok(endpoint.connect_lazy())
     }
-    Ok(endpoint.connect_lazy())
 }
 
 /// Sends one encoded request.
-pub(super) async fn export(channel: Channel, connection: &Connection, body: Bytes) -> Verdict {
-    let secrets = connection.secrets();
+pub(crate) async fn export(channel: Channel, connection: &Connection, body: Bytes) -> Verdict {
     let mut request = Request::from_parts(
         MetadataMap::from_headers(connection.headers.clone()),
         http::Extensions::new(),
@@ -76,38 +77,32 @@ pub(super) async fn export(channel: Channel, connection: &Connection, body: Byte
     let answer = exchange.await;
     let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
     tracing::Span::current().record("rpc.grpc.status_code", i32::from(code));
-    of_answer(answer.map(Response::into_inner), &secrets)
+    of_answer(answer.map(Response::into_inner))
 }
 
 /// Returns the verdict for a collector's answer.
-pub(crate) fn of_answer(
-    answer: Result<ExportLogsServiceResponse, Status>,
-    secrets: &[&str],
-) -> Verdict {
-    match answer {
+pub fn of_answer(answer: Result<ExportLogsServiceResponse, Status>) -> Verdict {
+    let status = match answer {
         Ok(answer) => {
             let partial = answer.partial_success.unwrap_or_default();
-            let message = sanitize(&partial.error_message, secrets);
-            Verdict::of_success(partial.rejected_log_records, message)
+            return Verdict::of_success(partial.rejected_log_records, &partial.error_message);
         }
-        Err(status) => refused(&status, secrets),
-    }
-}
-
-fn refused(status: &Status, secrets: &[&str]) -> Verdict {
-    let words = sanitize(status.message(), secrets);
-    let retry_after = status.get_details_retry_info().and_then(|i| i.retry_delay);
-    let by_status = verdict::of_grpc(status.code(), &words, retry_after);
-    let is_timeout = status.code() == Code::DeadlineExceeded || words.contains("Timeout expired");
+        Err(status) => status,
+    };
+    let said = status.message();
+    let is_timeout = status.code() == Code::DeadlineExceeded || said.contains("Timeout expired");
     // A status with a source was made here: the connection failed, or was too slow.
     match status.source() {
         Some(source) if !is_timeout => {
             let mut sources =
                 std::iter::successors(Some(source as &dyn Error), |&source| source.source());
             let is_connected = !sources.any(|source| source.is::<ConnectError>());
-            verdict::disconnected(source, is_connected, "gRPC (4317 by custom)", secrets)
+            verdict::disconnected(source, is_connected, "gRPC (4317 by custom)")
         }
-        _ => by_status,
+        _ => {
+            let retry_after = status.get_details_retry_info().and_then(|i| i.retry_delay);
+            verdict::of_grpc(status.code(), said, retry_after)
+        }
     }
 }
 

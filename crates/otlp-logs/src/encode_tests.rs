@@ -6,6 +6,12 @@ use prost::Message;
 
 use super::*;
 
+crate::places! {
+    Nothing {
+        Unused: Root b"",
+    }
+}
+
 /// A JSON value that is known to be mapped as [`Json::expected`].
 #[derive(Clone, Debug)]
 enum Json {
@@ -92,21 +98,21 @@ impl Json {
 }
 
 /// Encodes, and returns the value that a collector reads and whether something was cut.
-fn written(json: &str, redaction: Option<&Redaction>) -> Option<(AnyValue, bool)> {
+fn written(json: &str) -> (AnyValue, bool) {
+    written_without(json, &Redaction::default())
+}
+
+fn written_without(json: &str, redaction: &Redaction) -> (AnyValue, bool) {
     let mut bytes = Vec::new();
-    let mut is_cut = super::json(json, false, redaction, &mut bytes).map(|fields| fields.is_cut);
-    if is_cut.is_none() {
-        assert!(bytes.is_empty());
-        let repaired = repair(json);
-        is_cut = super::json(&repaired, true, redaction, &mut bytes).map(|fields| fields.is_cut);
-    }
+    let mut repaired = String::new();
+    let found = any_value::<Nothing>(json, redaction, &mut repaired, &mut bytes);
     let value = AnyValue::decode(bytes.as_slice()).expect("decodes");
     assert!(value.encode_to_vec() == bytes, "{value:?}");
-    Some((value, is_cut?))
+    (value, found.is_cut)
 }
 
 fn map(json: &str) -> AnyValue {
-    written(json, None).expect("JSON").0
+    written(json).0
 }
 
 /// The value as text: maps in braces, strings in quotes, absent values as null.
@@ -200,7 +206,7 @@ fn half_a_surrogate_pair_becomes_a_replacement_character() {
 fn what_is_too_deep_is_a_string_of_its_json() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let json = format!("{}1{}", open.repeat(5000), close.repeat(5000));
-        let (value, is_cut) = written(&json, None).expect("JSON");
+        let (value, is_cut) = written(&json);
         assert!(is_cut && show(&value).contains("cut: nested deeper than 30 levels] "));
         // Decoders refuse a hundred levels; the record itself is five deep.
         let body = Some(value);
@@ -216,20 +222,20 @@ fn what_is_too_deep_is_a_string_of_its_json() {
 fn what_fits_is_not_cut() {
     for (levels, expected) in [(30, false), (31, true)] {
         let json = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
-        let (_, is_cut) = written(&json, None).expect("JSON");
+        let (_, is_cut) = written(&json);
         assert_eq!(is_cut, expected, "{levels} levels");
     }
     for (length, expected) in [(MAX_BYTES, false), (MAX_BYTES + 1, true)] {
-        let fields = plain(&"a".repeat(length), &mut Vec::new());
-        assert_eq!(fields.is_cut, expected, "{length} bytes");
+        let (_, is_cut) = written(&"a".repeat(length));
+        assert_eq!(is_cut, expected, "{length} bytes that are not JSON");
     }
     // Between two characters.
     assert!(shortened("aéé", 2).starts_with("a["));
     for (length, expected) in [(2_000_000, false), (2_800_000, true)] {
         let json = format!(r#"{{"{}":1}}"#, "k".repeat(length));
-        assert_eq!(written(&json, None).expect("JSON").1, expected, "a key");
+        assert_eq!(written(&json).1, expected, "a key");
         let json = format!("\"{}\"", "a".repeat(length));
-        assert_eq!(written(&json, None).expect("JSON").1, expected, "a text");
+        assert_eq!(written(&json).1, expected, "a text");
     }
 }
 
@@ -237,18 +243,18 @@ fn what_fits_is_not_cut() {
 fn what_is_too_large_is_cut_where_it_stands() {
     let big = "é".repeat(3_000_000);
     let json = format!(r#"{{"a":1,"big":"{big}","c":[1,2],"d":2}}"#);
-    let (value, is_cut) = written(&json, None).expect("JSON");
+    let (value, is_cut) = written(&json);
     assert!(is_cut && value.encoded_len() < 2_800_000);
     let shown = show(&value);
     assert!(shown.starts_with("{a:1,big:\"éé"));
     assert!(shown.ends_with(" more bytes]\"}"));
 
-    let (value, is_cut) = written(&format!("[{}1]", "1,".repeat(2_000_000)), None).expect("JSON");
+    let (value, is_cut) = written(&format!("[{}1]", "1,".repeat(2_000_000)));
     assert!(is_cut && value.encoded_len() < 2_800_000);
 }
 
 #[test]
-fn what_is_not_json_is_refused() {
+fn what_is_not_json_is_a_string_of_it() {
     for text in [
         "",
         "{",
@@ -258,70 +264,87 @@ fn what_is_not_json_is_refused() {
         "\"\\",
         "\"\\u",
     ] {
-        assert_eq!(written(text, None), None, "{text}");
+        assert_eq!(show(&map(text)), format!("{text:?}"), "{text}");
     }
 }
 
-fn redacted(json: &str, paths: &[&str]) -> String {
+fn redacted(json: &str, removed: &[&str], replaced: &[&str]) -> String {
+    let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
     let redaction = Redaction {
-        hide_user_names: true,
-        paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+        removed: paths(removed),
+        replaced: paths(replaced),
     };
-    show(&written(json, Some(&redaction)).expect("JSON").0)
+    show(&written_without(json, &redaction).0)
 }
 
 #[test]
-fn a_path_is_redacted_in_every_element_of_an_array() {
-    let json = r#"{"metadata":{"people":[{"email":"a"},[{"email":null}],7,{"email":{"x":1}}]}}"#;
-    let expected = r#"{metadata:{people:[{email:"[REDACTED]"},[{email:"[REDACTED]"}],7,{email:"[REDACTED]"}]}}"#;
-    for path in ["people.email", "metadata.people.email"] {
-        assert_eq!(redacted(json, &[path]), expected);
-    }
-    assert_eq!(redacted(json, &["email", "people.mail"]), show(&map(json)));
+fn a_path_is_redacted_at_any_depth_and_in_every_element_of_an_array() {
+    let json = r#"{"people":[{"email":"a"},[{"email":null}],7,{"email":{"x":1}}],"email":2}"#;
+    let expected =
+        r#"{people:[{email:"[REDACTED]"},[{email:"[REDACTED]"}],7,{email:"[REDACTED]"}],email:2}"#;
+    assert_eq!(redacted(json, &[], &["people.email"]), expected);
+    let wrapped = |json| format!(r#"{{"page":[{json}]}}"#);
+    assert_eq!(
+        redacted(&wrapped(json), &[], &["people.email"]),
+        format!("{{page:[{expected}]}}")
+    );
+    assert_eq!(redacted(json, &[], &["people.mail"]), show(&map(json)));
 }
 
 #[test]
 fn keys_with_dots_and_escapes_are_found_and_paths_may_overlap() {
-    assert_eq!(
-        redacted(
-            r#"{"metadata":{"contact.email":1,"a":{"b.c":{"d":2}},"\u0065mail":3}}"#,
-            &["contact.email", "a.b.c.d", "a", "email"]
+    for (json, expected) in [
+        (
+            r#"{"m":{"contact.email":1,"a":{"b.c":{"d":2}},"\u0065mail":3}}"#,
+            r#"{m:{contact.email:"[REDACTED]",a:"[REDACTED]",email:"[REDACTED]"}}"#,
         ),
-        r#"{metadata:{contact.email:"[REDACTED]",a:"[REDACTED]",email:"[REDACTED]"}}"#
-    );
-    assert_eq!(
-        redacted(r#"{"metadata":{"a":{"b.c":{"d":2}}}}"#, &["a.b.c.d"]),
-        r#"{metadata:{a:{b.c:{d:"[REDACTED]"}}}}"#
-    );
+        (
+            r#"{"m":{"z":{"b.c":{"d":2}}}}"#,
+            r#"{m:{z:{b.c:{d:"[REDACTED]"}}}}"#,
+        ),
+    ] {
+        let paths = [
+            "m.contact.email",
+            "m.a.b.c.d",
+            "m.a",
+            "m.email",
+            "m.z.b.c.d",
+        ];
+        assert_eq!(redacted(json, &[], &paths), expected);
+    }
 }
 
 #[test]
-fn names_and_pictures_of_users_become_null() {
-    assert_eq!(
-        redacted(
-            r#"{"actorUser":{"id":1,"firstName":"A","profileImageUrl":"u"},"targetUser":{"lastName":"B"},"task":"T"}"#,
-            &[]
+fn what_is_removed_becomes_null() {
+    for (json, expected) in [
+        (
+            r#"{"user":{"id":1,"name":"A"},"name":"T"}"#,
+            r#"{user:{id:1,name:null},name:"T"}"#,
         ),
-        r#"{actorUser:{id:1,firstName:null,profileImageUrl:null},targetUser:{lastName:null},task:"T"}"#
-    );
-    // Not an object: it may be the name itself.
-    assert_eq!(
-        redacted(
-            r#"{"actorUser":"Ada","targetUser":[{"firstName":"B"}],"modifiedTargetUser":null}"#,
-            &[]
+        // Not an object: it may be the name itself.
+        (r#"{"user":"Ada"}"#, "{user:null}"),
+        (
+            r#"{"user":[{"name":"B"},"Ada",5]}"#,
+            "{user:[{name:null},null,5]}",
         ),
-        "{actorUser:null,targetUser:null,modifiedTargetUser:null}"
-    );
+        (r#""{\"user\":{\"name\":\"Ada\"}}""#, "null"),
+        (
+            r#"["Ada",{"user":{"name":"Ada"}}]"#,
+            "[null,{user:{name:null}}]",
+        ),
+        (
+            r#"{"user":{"name":"Ada""#,
+            r#""[REDACTED] 21 bytes that are not JSON""#,
+        ),
+    ] {
+        assert_eq!(redacted(json, &["user.name"], &[]), expected);
+    }
 }
 
 #[test]
 fn what_is_too_deep_to_search_is_redacted_as_a_whole() {
-    let json = format!(
-        r#"{{"metadata":{}1{}}}"#,
-        "[".repeat(100_000),
-        "]".repeat(100_000)
-    );
-    assert!(redacted(&json, &["a"]).contains("[[\"[REDACTED]\"]]"));
+    let json = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(redacted(&json, &[], &["a"]).contains("[[\"[REDACTED]\"]]"));
 }
 
 proptest! {

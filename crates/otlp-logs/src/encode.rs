@@ -1,8 +1,8 @@
 //! Writes JSON as the bytes of an OTLP `AnyValue`, in one pass.
 //!
 //! A serde visitor appends each value to the buffer while serde_json parses. A container's length is written when it
-//! ends. The same pass remembers the members that become attributes ([`Fields`]), removes what [`Redaction`] names, and
-//! bounds depth and size.
+//! ends. The same pass collects the scalars at the caller's [places](Place), removes what [`Redaction`] names, and bounds
+//! depth and size.
 //!
 //! serde_json rejects half of a surrogate pair and rounds numbers beyond 64 bits. Both are rare: then [`repair`] rewrites
 //! the JSON, and the pass is repeated.
@@ -10,12 +10,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::encoding::{bool, double, encode_varint, encoded_len_varint, int64};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::fields::{Fields, Place, Scalar};
+use crate::place::{Found, Place, Scalar};
 
 /// The maximum nesting. Deeper containers become strings with their JSON: a map costs three protobuf messages, and
 /// decoders commonly stop at a hundred.
@@ -34,34 +34,42 @@ const INEXACT: f64 = 9_007_199_254_740_992.0;
 const CUT: &str = "[cut: ";
 
 /// Replaces a redacted value.
-pub(super) const REDACTED: &str = "[REDACTED]";
+const REDACTED: &str = "[REDACTED]";
 
-/// What is removed from entries before they are stored or sent.
+/// What is removed, wherever in a value it stands. A path is the keys of members joined with dots; every element of an array
+/// is searched.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
-    /// Names and pictures of users become null (`--otlp.user-names=false`).
-    pub hide_user_names: bool,
-    /// Paths below `metadata`, with dots (`--otlp.redact`). Every element of an array is searched.
-    pub paths: Vec<String>,
+    /// Paths whose values become null. A string in place of an object on such a path becomes null too, as it may be the
+    /// value itself.
+    pub removed: Vec<String>,
+    /// Paths whose values become `[REDACTED]`.
+    pub replaced: Vec<String>,
 }
+
+/// The rest of a path, and whether its value is removed.
+type Rule<'r> = (&'r str, bool);
+
+/// No member has this name. With this rule, a string in place of the whole value is removed.
+const WHOLE: &[Rule<'static>] = &[("\0", true)];
 
 /// What one pass has to know and finds.
 struct Pass<'a, 'r> {
     out: &'r mut Vec<u8>,
     /// The length of `out` at which cutting begins.
     end: usize,
-    redaction: Option<&'r Redaction>,
-    fields: Fields<'a>,
+    redaction: &'r Redaction,
+    found: Found<'a>,
     inexact: bool,
 }
 
 /// The next value.
-struct Value<'p, 'a, 'r> {
+struct Value<'p, 'a, 'r, P> {
     pass: &'p mut Pass<'a, 'r>,
     depth: usize,
-    place: Place,
-    /// What is left of the paths that lead here.
-    paths: &'p [&'r str],
+    place: P,
+    /// The rules that lead here.
+    rules: &'p [Rule<'r>],
 }
 
 /// A member's name, borrowed unless it has escapes.
@@ -71,9 +79,9 @@ struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 /// Field numbers of `AnyValue`, `ArrayValue`, `KeyValueList` and `KeyValue`.
 mod field {
     pub(super) const STRING: u8 = 1;
-    pub(super) const BOOL: u8 = 2;
-    pub(super) const INT: u8 = 3;
-    pub(super) const DOUBLE: u8 = 4;
+    pub(super) const BOOL: u32 = 2;
+    pub(super) const INT: u32 = 3;
+    pub(super) const DOUBLE: u32 = 4;
     pub(super) const ARRAY: u8 = 5;
     pub(super) const MAP: u8 = 6;
     pub(super) const VALUES: u8 = 1;
@@ -81,49 +89,67 @@ mod field {
     pub(super) const VALUE: u8 = 2;
 }
 
-/// Appends JSON as an `AnyValue` and returns the members that become attributes. Returns `None`, with `out` unchanged, if `json` is not
-/// JSON or, unless it was repaired, contains a number that a double changes.
-pub(super) fn json<'a>(
+/// Appends JSON as an `AnyValue` and returns the scalars at the places. Text that is not JSON becomes a string, or only its
+/// length if something has to be redacted. `repaired` holds the JSON if it has to be rewritten, which is rare.
+pub fn any_value<'a, P: Place>(
+    json: &'a str,
+    redaction: &Redaction,
+    repaired: &'a mut String,
+    out: &mut Vec<u8>,
+) -> Found<'a> {
+    if let Some(found) = pass::<P>(json, false, redaction, out) {
+        return found;
+    }
+    *repaired = repair(json);
+    if let Some(found) = pass::<P>(repaired, true, redaction, out) {
+        return found;
+    }
+    let mut found = Found::none(P::COUNT);
+    found.is_cut = json.len() > MAX_BYTES;
+    if redaction.is_empty() {
+        string(field::STRING, &shortened(json, MAX_BYTES), out);
+    } else {
+        let text = format!("{REDACTED} {} bytes that are not JSON", json.len());
+        string(field::STRING, &text, out);
+    }
+    found
+}
+
+/// Returns `None`, with `out` unchanged, if `json` is not JSON or, unless it was repaired, contains a number that a double
+/// changes.
+fn pass<'a, P: Place>(
     json: &'a str,
     is_repaired: bool,
-    redaction: Option<&Redaction>,
+    redaction: &Redaction,
     out: &mut Vec<u8>,
-) -> Option<Fields<'a>> {
+) -> Option<Found<'a>> {
     let start = out.len();
     let mut pass = Pass {
         end: start + MAX_BYTES,
         out,
         redaction,
-        fields: Fields::default(),
+        found: Found::none(P::COUNT),
         inexact: false,
     };
     let value = Value {
         pass: &mut pass,
         depth: 0,
-        place: Place::Entry,
-        paths: &[],
+        place: P::ROOT,
+        rules: if redaction.is_empty() { &[] } else { WHOLE },
     };
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let written = value
         .deserialize(&mut deserializer)
         .and_then(|()| deserializer.end());
     if written.is_ok() && (is_repaired || !pass.inexact) {
-        return Some(pass.fields);
+        return Some(pass.found);
     }
     out.truncate(start);
     None
 }
 
-/// Appends a text as an `AnyValue`, cut if it is too long.
-pub(super) fn plain(text: &str, out: &mut Vec<u8>) -> Fields<'static> {
-    let mut fields = Fields::default();
-    fields.is_cut = text.len() > MAX_BYTES;
-    string(field::STRING, &shortened(text, MAX_BYTES), out);
-    fields
-}
-
 /// Replaces halves of surrogate pairs by U+FFFD, and numbers that neither an `i64` nor a double holds by strings.
-pub(super) fn repair(json: &str) -> String {
+fn repair(json: &str) -> String {
     let mut repaired = String::with_capacity(json.len() + 16);
     let mut rest = json;
     while let Some(at) = rest.find(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
@@ -185,7 +211,7 @@ fn repair_string<'t>(text: &'t str, repaired: &mut String) -> &'t str {
 }
 
 /// Returns a text of at most `max` bytes and a mark that says how much is missing.
-pub(super) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
+pub(crate) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
     }
@@ -199,14 +225,14 @@ pub(super) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
 
 /// Begins a length-delimited field. [`close`] writes its length.
 #[inline]
-pub(super) fn open(field: u8, out: &mut Vec<u8>) -> usize {
+pub(crate) fn open(field: u8, out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[field << 3 | 2, 0]);
     out.len()
 }
 
 /// Ends the field whose content begins at `start`.
 #[inline]
-pub(super) fn close(start: usize, out: &mut Vec<u8>) {
+pub(crate) fn close(start: usize, out: &mut Vec<u8>) {
     let length = out.len() - start;
     if length < 0x80 {
         out[start - 1] = length as u8;
@@ -225,7 +251,7 @@ fn close_long(start: usize, length: usize, out: &mut Vec<u8>) {
 
 /// Writes tag and length of a length-delimited field.
 #[inline]
-pub(super) fn header(field: u8, length: usize, out: &mut Vec<u8>) {
+pub(crate) fn header(field: u8, length: usize, out: &mut Vec<u8>) {
     let tag = field << 3 | 2;
     if length < 0x80 {
         out.extend_from_slice(&[tag, length as u8]);
@@ -237,7 +263,7 @@ pub(super) fn header(field: u8, length: usize, out: &mut Vec<u8>) {
 
 /// Writes a string or bytes field.
 #[inline]
-pub(super) fn bytes(field: u8, bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn bytes(field: u8, bytes: &[u8], out: &mut Vec<u8>) {
     header(field, bytes.len(), out);
     out.extend_from_slice(bytes);
 }
@@ -247,31 +273,19 @@ fn string(field: u8, text: &str, out: &mut Vec<u8>) {
     bytes(field, text.as_bytes(), out);
 }
 
-/// Writes an integer field.
-pub(super) fn varint(field: u8, value: u64, out: &mut Vec<u8>) {
-    out.push(field << 3);
-    encode_varint(value, out);
-}
-
-/// Writes a field of eight bytes.
-pub(super) fn fixed64(field: u8, value: u64, out: &mut Vec<u8>) {
-    out.push(field << 3 | 1);
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
 /// Writes an `AnyValue` with a scalar.
-pub(super) fn scalar(value: &Scalar<'_>, out: &mut Vec<u8>) {
+pub(crate) fn scalar(value: &Scalar<'_>, out: &mut Vec<u8>) {
     match value {
         Scalar::Absent => {}
         Scalar::Text(text) => string(field::STRING, text, out),
-        Scalar::Bool(value) => varint(field::BOOL, u64::from(*value), out),
-        Scalar::Int(value) => varint(field::INT, value.cast_unsigned(), out),
-        Scalar::Double(value) => fixed64(field::DOUBLE, value.to_bits(), out),
+        Scalar::Bool(value) => bool::encode(field::BOOL, value, out),
+        Scalar::Int(value) => int64::encode(field::INT, value, out),
+        Scalar::Double(value) => double::encode(field::DOUBLE, value, out),
     }
 }
 
 /// Writes a `KeyValue` with a scalar.
-pub(super) fn key_value(field: u8, key: &str, value: &Scalar<'_>, out: &mut Vec<u8>) {
+pub(crate) fn key_value(field: u8, key: &str, value: &Scalar<'_>, out: &mut Vec<u8>) {
     let start = open(field, out);
     string(field::KEY, key, out);
     let inner = open(field::VALUE, out);
@@ -284,69 +298,54 @@ pub(super) fn key_value(field: u8, key: &str, value: &Scalar<'_>, out: &mut Vec<
 
 impl Redaction {
     /// Returns whether nothing is removed.
-    pub(super) fn is_empty(&self) -> bool {
-        !self.hide_user_names && self.paths.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.replaced.is_empty()
     }
 
-    fn paths(&self) -> Vec<&str> {
-        let path = |path| str::strip_prefix(path, "metadata.").unwrap_or(path);
-        self.paths.iter().map(String::as_str).map(path).collect()
+    /// Returns the rules for the value of a member, or whether it is removed or replaced as a whole.
+    #[inline]
+    fn below<'r>(&'r self, rules: &[Rule<'r>], key: &str) -> Result<Vec<Rule<'r>>, bool> {
+        let removed = self.removed.iter().map(|path| (&**path, true));
+        let replaced = self.replaced.iter().map(|path| (&**path, false));
+        let mut below = Vec::new();
+        for (path, is_removed) in removed.chain(replaced).chain(rules.iter().copied()) {
+            match path.strip_prefix(key) {
+                Some("") => return Err(is_removed),
+                Some(rest) => below.extend(rest.strip_prefix('.').map(|rest| (rest, is_removed))),
+                None => {}
+            }
+        }
+        Ok(below)
     }
 }
 
 // === impl Pass ===
 
-impl<'a, 'r> Pass<'a, 'r> {
+impl Pass<'_, '_> {
     fn has_room(&self, bytes: usize) -> bool {
         self.out.len() + bytes + OVERHEAD <= self.end
     }
 
-    fn hides(&self, place: Place) -> bool {
-        place.is_personal() && self.redaction.is_some_and(|rules| rules.hide_user_names)
-    }
-
     fn text(&mut self, text: &str) {
         let room = self.end.saturating_sub(self.out.len() + OVERHEAD);
-        self.fields.is_cut |= text.len() > room;
+        self.found.is_cut |= text.len() > room;
         string(field::STRING, &shortened(text, room), self.out);
-    }
-
-    /// Returns what is left of `paths` below `key`; `None` if one of them ends there.
-    #[inline]
-    fn below(&self, place: Place, paths: &[&'r str], key: &str) -> Option<Vec<&'r str>> {
-        if place == Place::Metadata {
-            return Some(self.redaction.map(Redaction::paths).unwrap_or_default());
-        }
-        let mut below = Vec::new();
-        for path in paths {
-            match path.strip_prefix(key) {
-                Some("") => return None,
-                Some(rest) => below.extend(rest.strip_prefix('.')),
-                None => {}
-            }
-        }
-        Some(below)
     }
 }
 
 // === impl Value ===
 
-impl<'a> Value<'_, 'a, '_> {
+impl<'a, P: Place> Value<'_, 'a, '_, P> {
     fn scalar<E>(self, value: Scalar<'a>) -> Result<(), E> {
         match &value {
+            Scalar::Text(_) if self.rules.iter().any(|(_, is_removed)| *is_removed) => {
+                return Ok(());
+            }
             Scalar::Text(text) => self.pass.text(text),
             value => scalar(value, self.pass.out),
         }
-        self.pass.fields.set(self.place, value);
+        self.pass.found.set(self.place, value);
         Ok(())
-    }
-
-    fn string<E>(self, text: Cow<'a, str>) -> Result<(), E> {
-        // A user who is a string may be the name itself.
-        if self.place.is_user() && self.pass.redaction.is_some_and(|r| r.hide_user_names) {
-            return Ok(());
-        }
-        self.scalar(Scalar::Text(text))
     }
 
     /// Writes a value that must not be nested further.
@@ -355,8 +354,8 @@ impl<'a> Value<'_, 'a, '_> {
             let mut deserializer = serde_json::Deserializer::from_str(json);
             return deserializer.deserialize_any(self).map_err(E::custom);
         }
-        self.pass.fields.is_cut = true;
-        if self.paths.is_empty() {
+        self.pass.found.is_cut = true;
+        if self.pass.redaction.is_empty() {
             let mark = format!("{CUT}nested deeper than {MAX_DEPTH} levels] {json}");
             self.pass.text(&mark);
         } else {
@@ -366,7 +365,7 @@ impl<'a> Value<'_, 'a, '_> {
     }
 }
 
-impl<'a> DeserializeSeed<'a> for Value<'_, 'a, '_> {
+impl<'a, P: Place> DeserializeSeed<'a> for Value<'_, 'a, '_, P> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -378,7 +377,7 @@ impl<'a> DeserializeSeed<'a> for Value<'_, 'a, '_> {
     }
 }
 
-impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
+impl<'a, P: Place> Visitor<'a> for Value<'_, 'a, '_, P> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -410,27 +409,23 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'a str) -> Result<(), E> {
-        self.string(Cow::Borrowed(text))
+        self.scalar(Scalar::Text(Cow::Borrowed(text)))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        self.string(Cow::Owned(text.to_owned()))
+        self.scalar(Scalar::Text(Cow::Owned(text.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<(), A::Error> {
-        let Self { pass, paths, .. } = self;
-        if self.place.is_user() && pass.redaction.is_some_and(|r| r.hide_user_names) {
-            while elements.next_element::<IgnoredAny>()?.is_some() {}
-            return Ok(());
-        }
+        let Self { pass, rules, .. } = self;
         let start = open(field::ARRAY, pass.out);
         while pass.has_room(0) {
             let element = open(field::VALUES, pass.out);
             let seed = Value {
                 pass: &mut *pass,
                 depth: self.depth + 1,
-                place: Place::Other,
-                paths,
+                place: P::OTHER,
+                rules,
             };
             if elements.next_element_seed(seed)?.is_none() {
                 pass.out.truncate(element - 2);
@@ -440,7 +435,7 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
             close(element, pass.out);
         }
         while elements.next_element::<IgnoredAny>()?.is_some() {
-            pass.fields.is_cut = true;
+            pass.found.is_cut = true;
         }
         close(start, pass.out);
         Ok(())
@@ -452,7 +447,7 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
         while let Some(Key(key)) = members.next_key()? {
             if !pass.has_room(key.len()) {
                 members.next_value::<IgnoredAny>()?;
-                pass.fields.is_cut = true;
+                pass.found.is_cut = true;
                 continue;
             }
             let member = open(field::VALUES, pass.out);
@@ -460,20 +455,19 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
                 string(field::KEY, &key, pass.out);
             }
             let value = open(field::VALUE, pass.out);
-            let place = Place::below(self.place, &key);
-            let paths = pass.below(place, self.paths, &key);
-            if pass.hides(place) {
-                members.next_value::<IgnoredAny>()?;
-            } else if let Some(paths) = paths {
-                members.next_value_seed(Value {
+            match pass.redaction.below(self.rules, &key) {
+                Ok(rules) => members.next_value_seed(Value {
                     pass: &mut *pass,
                     depth: self.depth + 1,
-                    place,
-                    paths: &paths,
-                })?;
-            } else {
-                members.next_value::<IgnoredAny>()?;
-                pass.text(REDACTED);
+                    place: self.place.below(&key),
+                    rules: &rules,
+                })?,
+                Err(is_removed) => {
+                    members.next_value::<IgnoredAny>()?;
+                    if !is_removed {
+                        pass.text(REDACTED);
+                    }
+                }
             }
             close(value, pass.out);
             close(member, pass.out);

@@ -1,0 +1,48 @@
+//! JSON as OpenTelemetry log records, delivered with one verdict for each request.
+//!
+//! - [`RecordWriter`] turns JSON into the bytes of a `LogRecord` in one pass. A table of the caller, made with [`places!`],
+//!   says which members become attributes. Encoded records can be stored and sent later.
+//! - [`Envelope`] makes a request of encoded records.
+//! - [`Sender`] sends it over gRPC or HTTP, or prints it, and returns a [`Verdict`]. What is an [`Export`] can take its place.
+//! - [`Connection::from_env`] reads the `OTEL_*` variables as the specification defines them.
+//!
+//! The crate does not queue, repeat or drop records.
+
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
+mod encode;
+mod grpc;
+mod http;
+mod place;
+mod record;
+mod sender;
+mod settings;
+mod stdout;
+mod verdict;
+
+pub use encode::{Redaction, any_value};
+pub use place::{Found, Place, Scalar};
+pub use record::{Envelope, Meta, RecordWriter, Trace, decode, redacted};
+pub use sender::{Certificate, Export, Sender, Target};
+pub use settings::{Connection, Given, Protocol, Signal, resource};
+pub use stdout::Lines;
+pub use verdict::{Reason, Refusal, Verdict, known_phrases};
+
+/// What has to hold for any answer of a collector, for fuzzing.
+#[doc(hidden)]
+pub mod fuzz {
+    pub use crate::grpc::of_answer;
+    pub use crate::http::Answer;
+}
+
+/// Returns an error of this machine and its sources.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let sources = std::iter::successors(error.source(), |&error| error.source());
+    for cause in sources.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.extend([": ", &cause]);
+        }
+    }
+    text
+}

@@ -1,0 +1,188 @@
+//! The fields of an audit log entry, and the log record that is made of it: the table "Log records" of the public interface.
+
+use jiff::Timestamp;
+use orgdata_api::parse_time;
+use otlp_logs::{Found, Meta, Place as _, RecordWriter, Redaction, Scalar, places};
+
+use crate::ledger::{Encode, RawRecord, RecordKind};
+
+/// The scope of every record.
+pub const SCOPE: &str = "orgdata.audit";
+
+/// The event name of a gap in the audit trail.
+pub const GAP_EVENT: &str = "orgdata.exporter.gap";
+
+/// The beginning of the event names of audit entries.
+const EVENT_PREFIX: &str = "orgdata.audit.";
+
+/// The maximum length of an event name. The activity type is an open string.
+const MAX_EVENT_NAME: usize = 128;
+
+/// The objects of an entry that are users, and what of them is personal.
+const USERS: [&str; 3] = ["actorUser", "targetUser", "modifiedTargetUser"];
+const PERSONAL: [&str; 3] = ["firstName", "lastName", "profileImageUrl"];
+
+places! {
+    /// The fields of an entry, and of a gap record, that are in use. Most ids are at two places: `dealId`, and `id` of
+    /// `deal`.
+    pub(crate) Field {
+        Id: Root b"id",
+        Type: Root b"type",
+        OccurredAt: Root b"occurredAt",
+        CreatedAt: Root b"createdAt",
+        DetectedAt: Root b"detectedAt",
+        Reason: Root b"reason",
+        ActorUser: Root b"actorUser",
+        ActorUserId: Root b"actorUserId" | ActorUser b"id",
+        ActorFirstName: ActorUser b"firstName",
+        ActorLastName: ActorUser b"lastName",
+        TargetUser: Root b"targetUser",
+        TargetUserId as "orgdata.target_user.id": Root b"targetUserId" | TargetUser b"id",
+        ModifiedTargetUser: Root b"modifiedTargetUser",
+        ModifiedTargetUserId as "orgdata.modified_target_user.id":
+            Root b"modifiedTargetUserId" | ModifiedTargetUser b"id",
+        Organization: Root b"organization",
+        OrganizationId as "orgdata.organization.id": Root b"organizationId" | Organization b"id",
+        OrganizationName as "orgdata.organization.name": Organization b"name",
+        Deal: Root b"deal",
+        DealId as "orgdata.deal.id": Root b"dealId" | Deal b"id",
+        DealName as "orgdata.deal.name": Deal b"name",
+        Evaluation: Root b"evaluation",
+        EvaluationId as "orgdata.evaluation.id": Root b"evaluationId" | Evaluation b"id",
+        EvaluationTitle as "orgdata.evaluation.title": Evaluation b"title",
+        Task: Root b"task",
+        TaskId as "orgdata.task.id": Task b"id",
+        Requirement: Root b"requirement",
+        RequirementId as "orgdata.requirement.id": Requirement b"id",
+        Meeting: Root b"meeting",
+        MeetingId as "orgdata.meeting.id": Meeting b"id",
+        Ticket: Root b"ticket",
+        TicketId as "orgdata.ticket.id": Ticket b"id",
+        TeamRequest: Root b"teamRequest",
+        TeamRequestId as "orgdata.team_request.id": TeamRequest b"id",
+        TeamRequestStatus as "orgdata.team_request.status": TeamRequest b"status",
+    }
+}
+
+/// Turns entries and gaps into log records, without what has to be redacted.
+#[derive(Clone, Debug, Default)]
+pub struct RecordEncoder(Redaction);
+
+// === impl RecordEncoder ===
+
+impl RecordEncoder {
+    /// Returns an encoder that removes the names and pictures of users unless `user_names` is set, and replaces the values at
+    /// these paths in `metadata`.
+    pub fn new(user_names: bool, paths: &[String]) -> Self {
+        let personal = |user| PERSONAL.map(|name| format!("{user}.{name}"));
+        let in_metadata = |path: &String| match path.starts_with("metadata.") {
+            true => path.clone(),
+            false => format!("metadata.{path}"),
+        };
+        Self(Redaction {
+            removed: match user_names {
+                true => Vec::new(),
+                false => USERS.into_iter().flat_map(personal).collect(),
+            },
+            replaced: paths.iter().map(in_metadata).collect(),
+        })
+    }
+}
+
+impl Encode for RecordEncoder {
+    fn encode(&self, record: &RawRecord<'_>, out: &mut Vec<u8>) {
+        let is_gap = record.kind == RecordKind::Gap;
+        let mut writer = RecordWriter::begin(is_gap, out);
+        let redaction = if is_gap {
+            &Redaction::default()
+        } else {
+            &self.0
+        };
+        let mut repaired = String::new();
+        let found = writer.body::<Field>(record.json, redaction, &mut repaired);
+        writer.attribute("log.record.uid", &as_text(&found, Field::Id));
+        if is_gap {
+            writer.attribute("orgdata.gap.reason", found.get(Field::Reason));
+        } else {
+            let activity_type = found.text(Field::Type);
+            writer.attribute("orgdata.activity.type", &activity_type.into());
+            writer.attribute("user.id", &as_text(&found, Field::ActorUserId));
+            writer.attribute("user.full_name", &full_name(&found).into());
+            for (key, field) in Field::ATTRIBUTES {
+                writer.attribute(key, found.get(*field));
+            }
+        }
+        if found.is_cut {
+            writer.attribute("orgdata.record.cut", &Scalar::Bool(true));
+        }
+        let observed = nanoseconds(record.arrived_at).unwrap_or_default();
+        let times: &[Field] = match record.kind {
+            RecordKind::Entry => &[Field::OccurredAt, Field::CreatedAt],
+            RecordKind::Gap => &[Field::DetectedAt],
+        };
+        let time = |field| nanoseconds(parse_time(&found.get(field).to_text()?)?);
+        writer.end(&Meta {
+            time: times.iter().copied().find_map(time).unwrap_or(observed),
+            observed,
+            event_name: &match record.kind {
+                RecordKind::Entry => event_name(found.text(Field::Type).unwrap_or_default()),
+                RecordKind::Gap => GAP_EVENT.to_owned(),
+            },
+            trace: record.trace.map(|trace| (trace.trace_id, trace.span_id)),
+        });
+    }
+
+    fn redact(&self, json: &str) -> String {
+        otlp_logs::redacted::<Field>(json, &self.0)
+    }
+
+    fn decode(&self, record: &[u8]) -> (RecordKind, String) {
+        let (event_name, body) = otlp_logs::decode(record);
+        let kind = match event_name == GAP_EVENT {
+            true => RecordKind::Gap,
+            false => RecordKind::Entry,
+        };
+        (kind, body.to_string())
+    }
+}
+
+fn as_text<'a>(found: &'a Found<'_>, field: Field) -> Scalar<'a> {
+    found.get(field).to_text().into()
+}
+
+/// Returns the known ones of first and last name of the actor.
+fn full_name(found: &Found<'_>) -> Option<String> {
+    let name = |field| found.text(field).map(str::trim).filter(|n| !n.is_empty());
+    let names = [Field::ActorFirstName, Field::ActorLastName].map(name);
+    let names: Vec<&str> = names.into_iter().flatten().collect();
+    (!names.is_empty()).then(|| names.join(" "))
+}
+
+/// Returns `orgdata.audit.` and the activity type in lower case, with `_` for anything but letters, digits, `_` and `.`.
+fn event_name(activity_type: &str) -> String {
+    let tame = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '.') => c,
+        _ => '_',
+    };
+    let mut name = EVENT_PREFIX.to_owned();
+    match activity_type {
+        "" => name.push_str("unknown"),
+        known => name.extend(
+            known
+                .chars()
+                .map(tame)
+                .take(MAX_EVENT_NAME - EVENT_PREFIX.len()),
+        ),
+    }
+    name
+}
+
+/// Returns nanoseconds since the epoch. OTLP has no times before it, and 0 means unknown.
+fn nanoseconds(time: Timestamp) -> Option<u64> {
+    let nanoseconds = u64::try_from(time.as_nanosecond()).ok()?;
+    (nanoseconds > 0).then_some(nanoseconds)
+}
+
+#[cfg(test)]
+#[path = "entry_tests.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+//! Delivery of log records from the outbox to the collector.
+
+mod bisect;
+mod run;
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use otlp_logs::{Connection, Given, Lines, Signal, Target, resource};
+
+use crate::metrics::build::VERSION;
+use crate::util::between;
+
+pub use run::{Next, Relay};
+
+/// The name of the exporter in requests.
+pub(crate) const USER_AGENT: &str = concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION"));
+
+/// What `demo` prints of a record.
+const LINES: Lines = Lines {
+    actor: &["user.full_name", "user.id"],
+    shown: &[
+        ("orgdata.deal.name", "deal"),
+        ("orgdata.evaluation.title", "evaluation"),
+        ("orgdata.target_user.id", "target"),
+        ("orgdata.task.id", "task"),
+        ("orgdata.requirement.id", "requirement"),
+        ("orgdata.meeting.id", "meeting"),
+        ("orgdata.ticket.id", "ticket"),
+        ("orgdata.team_request.id", "team_request"),
+        ("orgdata.gap.reason", "reason"),
+        ("log.record.uid", "id"),
+    ],
+};
+
+/// The flags `--otlp.*`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Log records")]
+#[group(skip)]
+pub struct OtlpFlags {
+    /// The collector; without one no log records are sent [default: OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, then OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(id = "otlp.endpoint", long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// grpc or http/protobuf [default: OTEL_EXPORTER_OTLP_LOGS_PROTOCOL, then OTEL_EXPORTER_OTLP_PROTOCOL, then grpc for port 4317 and http/protobuf for any other]
+    #[arg(id = "otlp.protocol", long, value_name = "PROTOCOL")]
+    pub protocol: Option<String>,
+    /// Maximum number of records per request, which is never larger than 3 MiB
+    #[arg(id = "otlp.batch-size", long, value_name = "NUMBER")]
+    #[arg(default_value = "512", value_parser = between(1, 100_000))]
+    pub batch_size: u32,
+    /// Include names and pictures of users in records
+    #[arg(
+        id = "otlp.user-names",
+        long,
+        value_name = "BOOL",
+        default_value = "true"
+    )]
+    pub user_names: bool,
+    /// A path in metadata, like contact.email, whose value is replaced in records and dead letters; repeatable
+    #[arg(id = "otlp.redact", long, value_name = "PATH", value_delimiter = ',')]
+    pub redact: Vec<String>,
+}
+
+/// Where and how log records are delivered.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The destination.
+    pub target: Target,
+    /// The maximum number of records in a request.
+    pub batch_size: usize,
+    /// The resource of records but for the instance.
+    resource: BTreeMap<String, String>,
+}
+
+// === impl Delivery ===
+
+impl Delivery {
+    /// Returns the delivery to the collector of flags and variables, or `None` without an endpoint or with
+    /// `OTEL_LOGS_EXPORTER=none`.
+    ///
+    /// # Errors
+    /// If a value is wrong.
+    pub fn from_env(
+        flags: &OtlpFlags,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, String> {
+        let endpoint = Given::new("--otlp.endpoint", flags.endpoint.as_deref());
+        let protocol = Given::new("--otlp.protocol", flags.protocol.as_deref());
+        let connection = Connection::from_env(Signal::LOGS, endpoint, protocol, USER_AGENT, env)?;
+        let target = connection.map(|connection| Target::Collector(Box::new(connection)));
+        target
+            .map(|target| Self::new(target, flags, env))
+            .transpose()
+    }
+
+    /// Returns the delivery to standard output.
+    ///
+    /// # Errors
+    /// If a variable is wrong.
+    pub fn to_stdout(
+        flags: &OtlpFlags,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, String> {
+        Self::new(Target::Stdout(LINES), flags, env)
+    }
+
+    fn new(
+        target: Target,
+        flags: &OtlpFlags,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            target,
+            batch_size: flags.batch_size as usize,
+            resource: resource(&own_resource(), env)?,
+        })
+    }
+
+    /// Returns the resource of every record.
+    fn resource(&self, instance_id: &str) -> BTreeMap<String, String> {
+        let mut resource = self.resource.clone();
+        let id = resource.entry("service.instance.id".to_owned());
+        id.or_insert_with(|| instance_id.to_owned());
+        resource
+    }
+}
+
+/// Returns what the exporter says of itself.
+pub(crate) fn own_resource() -> [(&'static str, &'static str); 2] {
+    [
+        ("service.name", "orgdata-exporter"),
+        ("service.version", VERSION),
+    ]
+}

@@ -1,0 +1,311 @@
+//! The loop: sends what [`Bisect`] names, and writes to the outbox what became of it.
+//!
+//! One request is under way at a time. Its outcome is written before the next one is sent, so a crash repeats at most one
+//! request. An empty request, at the start and once a minute while nothing waits, shows whether the collector answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use otlp_logs::{Envelope, Export, Reason, Refusal, Verdict};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
+
+use super::Delivery;
+use super::bisect::{Bisect, Fate};
+use crate::entry::SCOPE;
+use crate::health::Health;
+use crate::ledger::{DeadReason, LedgerError, LedgerHandle, OutboxPosition, OutboxRecord, Settled};
+use crate::metrics::build::VERSION;
+use crate::metrics::{Loop, Loops, OtlpMetrics};
+use crate::util::{self, Backoff, shown_duration};
+
+/// The maximum size of a request: below the 4 MiB that a gRPC server accepts by default.
+const MAX_REQUEST: usize = 3 * 1024 * 1024;
+
+/// The interval of empty requests while nothing waits.
+const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What to do after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another round, at once.
+    Now,
+    /// Nothing waits.
+    Idle,
+    /// Another round, after a delay.
+    After(Duration),
+}
+
+/// The loop that delivers.
+#[derive(Debug)]
+pub struct Relay<S> {
+    ledger: LedgerHandle,
+    sender: Arc<S>,
+    envelope: Envelope,
+    metrics: Arc<OtlpMetrics>,
+    loops: Arc<Loops>,
+    bisect: Bisect,
+    /// The oldest record when it was sent last.
+    oldest: Option<OutboxPosition>,
+    /// The outcome of the last request, until it is written.
+    unsettled: Option<Settled>,
+    backoff: Backoff,
+    /// The state file cannot be read or written.
+    ledger_failed: bool,
+    /// When the collector answered last.
+    answered_at: Option<Instant>,
+}
+
+// === impl Relay ===
+
+impl<S: Export + 'static> Relay<S> {
+    /// Returns a relay that delivers the records of this ledger.
+    pub fn new(
+        ledger: LedgerHandle,
+        sender: S,
+        delivery: &Delivery,
+        metrics: Arc<OtlpMetrics>,
+        loops: Arc<Loops>,
+    ) -> Self {
+        let resource = delivery.resource(&ledger.instance_id());
+        Self {
+            sender: Arc::new(sender),
+            envelope: Envelope::new(resource, SCOPE, VERSION),
+            ledger,
+            metrics,
+            loops,
+            bisect: Bisect::new(delivery.batch_size),
+            oldest: None,
+            unsettled: None,
+            backoff: Backoff::default(),
+            ledger_failed: false,
+            answered_at: None,
+        }
+    }
+
+    /// Delivers until `shutdown`, and then for at most `grace`. What is left stays in the outbox.
+    pub async fn run(mut self, health: Health, shutdown: CancellationToken, grace: Duration) {
+        let _watched = health.watched(Loop::Otlp);
+        let deadline = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(grace).await;
+        };
+        tokio::select! {
+            biased;
+            () = deadline => {}
+            () = self.drive(&health, &shutdown) => {}
+        }
+    }
+
+    async fn drive(&mut self, health: &Health, shutdown: &CancellationToken) {
+        loop {
+            // A round that fails after the signal is the last one.
+            let is_last = shutdown.is_cancelled();
+            if is_last && self.ledger.backlog() == 0 && self.unsettled.is_none() {
+                return;
+            }
+            let next = health.round(Loop::Otlp, self.round()).await;
+            let (wait, changes) = match next {
+                Next::Now => continue,
+                _ if is_last => return,
+                Next::Idle => (PROBE_INTERVAL, true),
+                Next::After(wait) => (wait, false),
+            };
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                () = self.ledger.outbox_changed(), if changes => {}
+                () = health.waiting(Loop::Otlp, tokio::time::sleep(wait)) => {}
+            }
+        }
+    }
+
+    /// Sends at most one request.
+    pub async fn round(&mut self) -> Next {
+        let error = match self.try_round().await {
+            Ok(next) => return next,
+            Err(error) => format!("cannot deliver log records: {error}"),
+        };
+        let wait = self.backoff.next(None);
+        if !std::mem::replace(&mut self.ledger_failed, true) {
+            tracing::warn!(retry_in = %shown_duration(wait), "{error}; no log record is lost or sent twice");
+        }
+        self.loops.failure(Loop::Otlp, "state file", error);
+        Next::After(wait)
+    }
+
+    async fn try_round(&mut self) -> Result<Next, LedgerError> {
+        self.settle().await?;
+        let (skip, records) = self.bisect.next();
+        let bytes = MAX_REQUEST.saturating_sub(self.envelope.size());
+        let batch = self.ledger.outbox_batch(skip, records, bytes);
+        let batch = batch.await?;
+        if std::mem::take(&mut self.ledger_failed) {
+            tracing::info!("the state file works again");
+            // The next answer shows whether the collector works.
+            self.answered_at = None;
+        }
+        let is_witness = skip > 0;
+        let Some(first) = batch.first() else {
+            if !is_witness {
+                return Ok(self.idle().await);
+            }
+            self.bisect.no_witness();
+            let message = "a record is refused, and there is no other that is accepted";
+            return Ok(self.hold(&Refusal::new(Reason::BadRecord, message)));
+        };
+        // Older records may have come since the last request.
+        if !is_witness && self.oldest.replace(first.position) != Some(first.position) {
+            self.bisect.leave(0);
+        }
+        let body = self
+            .envelope
+            .request(batch.iter().map(|record| &record.bytes));
+        let verdict = self.send(body).await;
+        let (fate, waits) = self.bisect.answered(batch.len(), &verdict);
+        self.settled(batch, is_witness, fate, &verdict);
+        let next = match &verdict {
+            Verdict::Refused(refusal) if waits => self.hold(refusal),
+            Verdict::PartlyRejected { message, .. } if waits => {
+                let message = format!("log records are rejected again and again: {message}");
+                self.hold(&Refusal::new(Reason::BadRecord, message))
+            }
+            _ => Next::Now,
+        };
+        self.settle().await?;
+        Ok(next)
+    }
+
+    async fn send(&self, body: Bytes) -> Verdict {
+        self.metrics.requests.inc();
+        let sender = self.sender.clone();
+        let request = async move { sender.export(body).await };
+        // A panic in a library must not end the loop: tonic panics on a malformed `grpc-status-details-bin`.
+        let request = AbortOnDropHandle::new(tokio::spawn(request.in_current_span()));
+        let verdict = request.await.unwrap_or_else(|_| {
+            let message = "the OTLP client panicked, probably on a malformed answer";
+            Verdict::Refused(Refusal::new(Reason::Unavailable, message))
+        });
+        if let Some(reason) = verdict.reason() {
+            self.metrics.failed(reason);
+        }
+        verdict
+    }
+
+    async fn idle(&mut self) -> Next {
+        let is_recent = |at: Instant| at.elapsed() < PROBE_INTERVAL;
+        if self.bisect.is_rejecting() || self.answered_at.is_some_and(is_recent) {
+            return Next::Idle;
+        }
+        match self.send(Bytes::new()).await {
+            // Some collectors refuse a request without records: it was an answer.
+            Verdict::Refused(refusal)
+                if !matches!(refusal.reason, Reason::TooLarge | Reason::BadRecord) =>
+            {
+                self.hold(&refusal)
+            }
+            _ => {
+                self.answered();
+                Next::Idle
+            }
+        }
+    }
+
+    /// Counts and reports what became of the records, and keeps it to be written.
+    fn settled(
+        &mut self,
+        records: Vec<OutboxRecord>,
+        is_witness: bool,
+        fate: Fate,
+        verdict: &Verdict,
+    ) {
+        let count = records.len() as u64;
+        let rejected = match (fate, verdict) {
+            (Fate::Kept, _) => return,
+            (_, Verdict::Accepted) => {
+                self.answered();
+                let now = util::now();
+                for page in records.chunk_by(|a, b| a.arrived_at == b.arrived_at) {
+                    let delay = now.duration_since(page[0].arrived_at);
+                    let delay = Duration::try_from(delay).unwrap_or_default();
+                    self.metrics.acknowledged(page.len() as u64, delay);
+                }
+                None
+            }
+            (_, Verdict::PartlyRejected { rejected, message }) => {
+                let rejected = (*rejected).min(count);
+                self.metrics.records_rejected.inc_by(rejected);
+                self.metrics.records_sent.inc_by(count - rejected);
+                tracing::warn!(
+                    "the collector rejected {rejected} of {count} log records without saying which; all of them are now dead letters: {message}"
+                );
+                Some((DeadReason::PartlyRejected, message.clone()))
+            }
+            (_, Verdict::Refused(refusal)) => {
+                let reason = match refusal.reason {
+                    Reason::TooLarge => DeadReason::TooLarge,
+                    _ => DeadReason::Refused,
+                };
+                tracing::warn!(
+                    reason = reason.as_str(),
+                    "the collector rejected a log record, which is now a dead letter: {}",
+                    refusal.message
+                );
+                Some((reason, refusal.message.clone()))
+            }
+        };
+        self.unsettled = Some(Settled {
+            records,
+            is_witness,
+            rejected,
+        });
+    }
+
+    /// Writes the outcome of the last request.
+    async fn settle(&mut self) -> Result<(), LedgerError> {
+        if let Some(settled) = self.unsettled.clone() {
+            self.ledger.outbox_settle(settled).await?;
+            self.unsettled = None;
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self) {
+        self.answered_at = Some(Instant::now());
+        self.backoff.reset();
+        if self.loops.success(Loop::Otlp) {
+            tracing::info!("log records are delivered again");
+        }
+    }
+
+    /// Returns the delay before the next attempt.
+    fn hold(&mut self, refusal: &Refusal) -> Next {
+        let wait = self.backoff.next(refusal.retry_after);
+        let (reason, message) = (refusal.reason.as_str(), refusal.message.as_str());
+        let summary = format!("{message} ({reason})");
+        let shown = format!("cannot deliver log records: {summary}");
+        if self.loops.failure(Loop::Otlp, summary, shown) {
+            let next = if refusal.reason.is_about_settings() {
+                "a setting here or at the collector must change"
+            } else {
+                "the exporter tries again"
+            };
+            tracing::warn!(
+                reason,
+                backlog_records = self.ledger.backlog(),
+                retry_in = %shown_duration(wait),
+                "cannot deliver log records: {message}; what waits stays in the state file until it works; {next}"
+            );
+        } else {
+            tracing::debug!(reason, retry_in = %shown_duration(wait), "cannot deliver log records: {message}");
+        }
+        Next::After(wait)
+    }
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
