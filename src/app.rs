@@ -112,7 +112,7 @@ impl Parts {
     fn new(settings: &Settings) -> Result<Self, Failure> {
         let metrics = Metrics::new(settings.zero_hold);
         let client = Client::new(settings.api.clone(), metrics.api.clone())
-            .map_err(|error| Failure::in_settings(format!("--api.ca-file: {error}")))?;
+            .map_err(|error| Failure::in_settings(error))?;
         let sender = settings.otlp.as_ref().map(Sender::new).transpose();
         let sender = sender.map_err(Failure::in_settings)?;
         metrics.certificates.set(certificates(settings));

@@ -32,6 +32,7 @@ pub(crate) struct Event {
     /// It is outside the filters.
     pub(crate) filtered: bool,
     /// The number of its fields that the specification does not document.
+    #[allow(dead_code)]
     pub(crate) unknown_fields: u64,
 }
 

@@ -368,7 +368,6 @@ impl Tail {
         for (index, disposition) in step.take.iter().rev() {
             let (item, event) = &mut fetched.events[*index];
             let raw = fetched.page.item(*item);
-            self.client.unknown_fields(event.unknown_fields);
             if event.organization.is_some() && event.organization != organization {
                 event.mark("the entry belongs to another organization");
             }
@@ -552,8 +551,8 @@ impl Fetched {
 fn cause(error: &ApiError) -> Cause {
     use FailureReason as R;
     match error.reason() {
-        R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::Redirect => Cause::Away,
-        R::Validation | R::NotFound | R::UnexpectedStatus => Cause::Refused,
+        R::Key | R::Connect | R::Unauthorized | R::Forbidden => Cause::Away,
+        R::Refused => Cause::Refused,
         _ => Cause::Page,
     }
 }

@@ -115,7 +115,7 @@ impl Plan {
     fn open(&self, settings: ledger::Settings) -> Result<(Tail, LedgerHandle, Metrics), Failure> {
         let metrics = Metrics::new(Duration::ZERO);
         let client = Client::new(self.settings.api.clone(), metrics.api.clone())
-            .map_err(|error| Failure::in_settings(format!("--api.ca-file: {error}")))?;
+            .map_err(|error| Failure::in_settings(error))?;
         let until = self.args.until.unwrap_or(Until::Live);
         let settings = ledger::Settings {
             base_url: format!(
@@ -205,7 +205,7 @@ fn is_final(error: &TailError, tail: &Tail) -> bool {
     match error {
         TailError::Api(error) => match error.reason() {
             R::Key | R::Unauthorized | R::Forbidden => true,
-            R::NotFound | R::Redirect | R::Validation => tail.state().first_sync.is_none(),
+            R::Refused => tail.state().first_sync.is_none(),
             _ => false,
         },
         // `deliver::run` ends the command for the latter.

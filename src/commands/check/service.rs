@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
-use orgdata_api::{ApiError, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, Page, Ticket};
+use orgdata_api::{
+    ApiError, AuditPage, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, Page, Ticket, TicketPage,
+};
 
 use super::{Finding, bad, failed, good, warning};
 use crate::audit::Event;
@@ -31,8 +33,9 @@ refused => nothing listens there: check host and port, and whether the server ru
 reset|closed|eof|Broken pipe|IncompleteMessage => the connection was accepted and dropped: check the server, any proxy or firewall in between, and whether the port wants https
  => check whether the address can be reached from this machine";
 
-/// The newest page of a listing, and how far this machine's clock is ahead of the API's; `None` if the listing is off.
-type Probe = Option<Result<(Page, Option<SignedDuration>), ApiError>>;
+/// What the newest page of a listing says: a finding, the organizations of its items, and how far this machine's clock is
+/// ahead of the API's; `None` if the listing is off.
+type Probe = Option<Result<(Finding, Vec<String>, Option<SignedDuration>), ApiError>>;
 
 /// Requests a page of each listing that is on. Returns also the organizations of their items.
 pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Vec<String>) {
@@ -42,17 +45,17 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     let client = match Client::new(api, Metrics::new(Duration::ZERO).api.clone()) {
         Ok(client) => client,
         Err(error) => {
-            let said = format!("--api.ca-file: {error}");
             let advice = "give a file with certificates (PEM)";
-            return (vec![bad("api", said, advice)], Vec::new());
+            return (vec![bad("api", error, advice)], Vec::new());
         }
     };
     let audit = settings.audit.as_ref().map(|audit| audit.page_size);
     let tickets = settings.tickets.as_ref().map(|tickets| tickets.page_size);
     let size = audit.or(tickets).unwrap_or_default();
+    let filters = &settings.api.filters;
     let (audit, tickets) = tokio::join!(
-        probe(&client, Endpoint::AuditLogs, audit),
-        probe(&client, Endpoint::Tickets, tickets),
+        probe(audit, async |limit| client.probe_audit(limit).await, |page| audit_logs(page, size, filters)),
+        probe(tickets, async |limit| client.probe_tickets(limit).await, |page| self::tickets(page, size)),
     );
     let listings = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
     let base_url = &settings.api.base_url;
@@ -87,14 +90,10 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     let (mut organizations, mut ahead) = (Vec::new(), None);
     for (endpoint, probe) in &listings {
         findings.push(match probe {
-            Some(Ok((page, page_ahead))) => {
-                let (finding, of_page) = match endpoint {
-                    Endpoint::AuditLogs => audit_logs(page, size, &settings.api.filters),
-                    Endpoint::Tickets => self::tickets(page, size),
-                };
-                organizations.extend(of_page);
+            Some(Ok((finding, of_page, page_ahead))) => {
+                organizations.extend_from_slice(of_page);
                 ahead = ahead.or(*page_ahead);
-                finding
+                finding.clone()
             }
             Some(Err(error)) => {
                 let is_dispensable = !scopes.is_empty();
@@ -107,21 +106,25 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     (findings, organizations)
 }
 
-async fn probe(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Probe {
+async fn probe<F>(
+    size: Option<u32>,
+    request: impl AsyncFn(u32) -> Result<Page<F>, ApiError>,
+    read: impl Fn(&Page<F>) -> (Finding, Vec<String>),
+) -> Probe {
     let mut asked = Timestamp::now();
-    let mut page = client.probe(endpoint, size?).await;
-    let may_pass =
-        |error: &ApiError| matches!(error.reason(), R::ServerError | R::Truncated | R::Empty);
+    let mut page = request(size?).await;
+    let may_pass = |error: &ApiError| matches!(error.reason(), R::ServerError | R::Malformed);
     // The exporter repeats such a request up to four times.
     if page.as_ref().is_err_and(may_pass) {
         asked = Timestamp::now();
-        page = client.probe(endpoint, size?).await;
+        page = request(size?).await;
     }
     Some(page.map(|page| {
         // The service's clock was read at some time between the two.
-        let read = page.server_time.max(asked).min(Timestamp::now());
-        let ahead = page.has_date.then(|| read.duration_since(page.server_time));
-        (page, ahead)
+        let at = page.server_time.max(asked).min(Timestamp::now());
+        let ahead = page.has_date.then(|| at.duration_since(page.server_time));
+        let (finding, organizations) = read(&page);
+        (finding, organizations, ahead)
     }))
 }
 
@@ -150,7 +153,7 @@ fn advise(
     };
     let advice = match error.reason() {
         // The message itself says what to do.
-        R::Redirect => return failed(check, error),
+        R::Refused if matches!(error.status(), Some(300..400)) => return failed(check, error),
         R::Connect if said.contains("; ") => return failed(check, error),
         R::Connect => connect(&said, "--api.base-url"),
         R::TooLarge => "the exporter requests smaller pages; lower --api.page-size".to_owned(),
@@ -174,8 +177,8 @@ fn advise(
             "give the key that scope in the API's settings, or put the right key into {}",
             place_of_key(settings)
         ),
-        R::NotFound => "--api.base-url is the URL up to /v1, without it".to_owned(),
-        R::Validation if !settings.api.filters.is_empty() => {
+        R::Refused if error.status() == Some(404) => "--api.base-url is the URL up to /v1, without it".to_owned(),
+        R::Refused if !settings.api.filters.is_empty() => {
             "correct the filter that it names: --audit.activity-types, --audit.deal-ids, --audit.actor-emails, --audit.target-emails".to_owned()
         }
         R::RateLimited => "the exporter waits and continues; lower --api.max-requests-per-second if it lasts, or see what else uses the key".to_owned(),
@@ -224,7 +227,7 @@ fn clock(ahead: SignedDuration) -> Finding {
 }
 
 /// Returns a finding, and the organizations of the entries.
-fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Vec<String>) {
+fn audit_logs(page: &AuditPage, size: u32, filters: &Filters) -> (Finding, Vec<String>) {
     const CHECK: &str = "audit-logs";
     let read = |item| Event::read(item, page.server_time, filters);
     let events: Vec<Event> = page.items().map(read).collect();
@@ -248,13 +251,13 @@ fn audit_logs(page: &Page, size: u32, filters: &Filters) -> (Finding, Vec<String
 }
 
 /// Returns a finding, and the organizations of the tickets.
-fn tickets(page: &Page, size: u32) -> (Finding, Vec<String>) {
+fn tickets(page: &TicketPage, size: u32) -> (Finding, Vec<String>) {
     const CHECK: &str = "tickets";
     const ADVICE: &str =
         "tell the API's operators; the exporter reports such a snapshot as inconsistent";
     let items = page.len();
     let tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
-    let tickets: Vec<Ticket<'_>> = tickets.map(|(ticket, _)| ticket).collect();
+    let tickets: Vec<Ticket<'_>> = tickets.collect();
     let finding = match page.total_count {
         _ if tickets.len() < items => as_undocumented(CHECK, items - tickets.len(), items),
         None => warning(CHECK, "the API does not send the number of tickets", ADVICE),
