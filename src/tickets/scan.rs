@@ -203,8 +203,7 @@ impl Scanner {
             return Ok(());
         };
         let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
-        let mut organizations =
-            tickets.filter_map(|ticket| ticket.organization_id?.as_count());
+        let mut organizations = tickets.filter_map(|ticket| ticket.organization_id?.as_count());
         match organizations.next() {
             Some(found) if found != expected && organizations.all(|other| other != expected) => {
                 Err(OtherOrganization {

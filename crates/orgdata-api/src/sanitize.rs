@@ -155,7 +155,10 @@ mod tests {
             for visible in MAX_EXAMINED - escaped.len()..MAX_EXAMINED {
                 let text = format!("{}{escaped}", " ".repeat(visible));
                 let shown = sanitize(&text, &[KEY]);
-                assert!(["", "…", "[secret]"].contains(&&*shown), "{visible}: {shown}");
+                assert!(
+                    ["", "…", "[secret]"].contains(&&*shown),
+                    "{visible}: {shown}"
+                );
             }
         }
     }

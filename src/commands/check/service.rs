@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
 use orgdata_api::{
-    ApiError, AuditPage, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, Page, Ticket, TicketPage,
+    ApiError, AuditPage, Client, Endpoint, Filters, KEY_VARIABLE, KeySource, Page, Ticket,
+    TicketPage,
 };
 
 use super::{Finding, bad, failed, good, warning};
@@ -54,8 +55,16 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     let size = audit.or(tickets).unwrap_or_default();
     let filters = &settings.api.filters;
     let (audit, tickets) = tokio::join!(
-        probe(audit, async |limit| client.probe_audit(limit).await, |page| audit_logs(page, size, filters)),
-        probe(tickets, async |limit| client.probe_tickets(limit).await, |page| self::tickets(page, size)),
+        probe(
+            audit,
+            async |limit| client.probe_audit(limit).await,
+            |page| audit_logs(page, size, filters)
+        ),
+        probe(
+            tickets,
+            async |limit| client.probe_tickets(limit).await,
+            |page| self::tickets(page, size)
+        ),
     );
     let listings = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
     let base_url = &settings.api.base_url;
