@@ -34,7 +34,7 @@ const ATTEMPTS_IN_TIME: u32 = 2;
 
 /// The first delay between two attempts, and how much longer it is if the service limits the rate.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
-const TIMES_IF_LIMITED: u32 = 8;
+const TIMES_IF_LIMITED: u32 = 4;
 
 /// The header of the key (specification, section 5).
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
@@ -262,7 +262,7 @@ impl Client {
         };
         let timed_out = |bytes| {
             let limit = humantime::format_duration(self.0.settings.timeout);
-            let message = format!("no whole answer within {limit}, only {bytes} bytes");
+            let message = format!("no answer within {limit}, only {bytes} bytes");
             ApiError::new(R::Timeout, message)
         };
         let response = tokio::time::timeout_at(deadline, sent).await;

@@ -129,11 +129,11 @@ impl ApiError {
             500..=599 => (R::ServerError, ""),
             _ => (R::Refused, ""),
         };
-        let wait = failed.retry_after.map(|wait| match wait {
-            LONGEST_PAUSE => format!(", asked to wait {} or longer", seconds(wait)),
-            _ => format!(", asked to wait {}", seconds(wait)),
-        });
-        let (wait, words) = (wait.unwrap_or_default(), failed.words());
+        let wait = failed.retry_after;
+        let wait = wait.map(|wait| format!(", asked to wait {}", seconds(wait)));
+        // The API may have sent the same words.
+        let words = Some(failed.words()).filter(|words| !words.eq_ignore_ascii_case(problem));
+        let (wait, words) = (wait.unwrap_or_default(), words.unwrap_or_default());
         failed.error(reason, &format!("{problem}{wait}{words}"))
     }
 
@@ -373,7 +373,7 @@ mod tests {
         );
         assert_eq!(
             error.to_string(),
-            "HTTP 429: too many requests, asked to wait 1h or longer"
+            "HTTP 429: too many requests, asked to wait 1h"
         );
         let paused = ApiError::paused(Duration::from_millis(59_001));
         assert_eq!(

@@ -103,7 +103,11 @@ fn words(text: &str) -> Option<Timestamp> {
         return None;
     }
     let written = || Some(format!("{}-{:02}-{:02}", year?, month?, day?));
-    iso(&format!("{}T{}{offset}", date.or_else(written)?, time?))
+    match date.or_else(written) {
+        Some(date) => iso(&format!("{date}T{}{offset}", time?)),
+        // It may have a date of its own.
+        None => iso(&format!("{}{offset}", time?)),
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +125,7 @@ mod tests {
             "20261124T210326Z",
             " 2026-11-24T21:03:26Z\n",
             "2026-11-24 21:03:26 UTC",
+            "2026-11-24T21:03:26 GMT",
             "2026-11-24 21:03:26 Z",
             "2026-11-24 23:03:26.000000000+02:00",
             "Tue, 24 Nov 2026 21:03:26 GMT",
