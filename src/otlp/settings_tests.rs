@@ -338,7 +338,7 @@ fn a_token_in_the_address_is_hidden_however_the_collector_repeats_it() {
     };
     for said in ["no token t0p+s3cret", "POST /v1/logs?token=t0p%2Bs3cret"] {
         let shown = sanitize(said, &connection.secrets());
-        assert!(shown.ends_with("[secret]"), "{shown}");
+        assert!(!shown.contains("s3cret"), "{shown}");
     }
 }
 

@@ -56,6 +56,11 @@ fn epoch(text: &str) -> Option<Timestamp> {
 }
 
 fn iso(text: &str) -> Option<Timestamp> {
+    // jiff reads nine digits of a fraction.
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let cut = (digits > 9).then(|| format!("{whole}.{}{}", &rest[..9], &rest[digits..]));
+    let text = cut.as_deref().unwrap_or(text);
     if let Ok(timestamp) = text.parse() {
         return Some(timestamp);
     }
@@ -121,6 +126,7 @@ mod tests {
             "2026-11-24T21:03:26.000Z",
             "2026-11-24T23:03:26+02:00",
             "2026-11-24T21:03:26",
+            "2026-11-24T21:03:26.0000000000Z",
             "2026-11-24 21:03:26",
             "20261124T210326Z",
             " 2026-11-24T21:03:26Z\n",

@@ -13,8 +13,6 @@
 //!   not a number or not known is as if it had not been sent, so a filter without any valid id filters nothing. An
 //!   unknown e-mail address matches nothing. An unknown activity type is a validation error.
 
-use std::collections::HashSet;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -31,14 +29,9 @@ const SINGLE: &str = "limit before after";
 /// The parameters with any number of values.
 const ARRAYS: &str = "activityTypes dealIds actorUserEmails targetUserEmails";
 
-/// The filters of a request. `None` means all.
-#[derive(Debug)]
-struct Filter {
-    kinds: Option<HashSet<String>>,
-    deals: Option<HashSet<i64>>,
-    actors: Option<HashSet<i64>>,
-    targets: Option<HashSet<i64>>,
-}
+/// The filters of a request: a field of an entry, and the values that match.
+#[derive(Debug, Default)]
+struct Filter(Vec<(fn(&View) -> Value, Vec<Value>)>);
 
 /// Returns the page for a request, or the body of a validation error.
 pub(crate) fn page(
@@ -84,7 +77,7 @@ pub(crate) fn page(
         world.count_below(key, readings.before_inclusive)
     });
     let between = rows[low.min(high)..high].iter();
-    let matches = |row: &&Row| filter.is_empty() || filter.matches(&world.view(row));
+    let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.view(row));
     let is_candidate = |row: &&Row| readings.filter_after_limit || matches(row);
     let is_adjacent = readings.after == AfterReading::Adjacent && before.is_none();
     let mut page: Vec<&Row> = if after.is_some() && is_adjacent {
@@ -160,37 +153,36 @@ impl Filter {
                 return Err(refused);
             }
         }
-        let kinds: HashSet<String> = query.all("activityTypes").map(str::to_owned).collect();
-        let deals = query.all("dealIds").filter_map(|id| id.parse().ok());
-        let deals: HashSet<i64> = deals
-            .filter(|&id| data::is_deal(id) || world.was_given("dealId", id))
-            .collect();
-        let users = |name| {
-            query.all(name).next()?;
-            Some(query.all(name).filter_map(data::user_of).collect())
+        let values = |name, read: fn(&str) -> Option<Value>| -> Vec<Value> {
+            query.all(name).filter_map(read).collect()
         };
-        Ok(Self {
-            kinds: (!kinds.is_empty()).then_some(kinds),
-            deals: (!deals.is_empty()).then_some(deals),
-            actors: users("actorUserEmails"),
-            targets: users("targetUserEmails"),
-        })
-    }
-
-    fn is_empty(&self) -> bool {
-        let ids = [&self.deals, &self.actors, &self.targets];
-        self.kinds.is_none() && ids.iter().all(|wanted| wanted.is_none())
+        let user = |mail: &str| data::user_of(mail).map(Value::from);
+        let mut deals = values("dealIds", |id| id.parse::<i64>().ok().map(Value::from));
+        deals.retain(|id| {
+            id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id.clone())
+        });
+        let kinds = values("activityTypes", |kind| Some(kind.into()));
+        let mut filter = Self::default();
+        // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
+        let mut add = |is_given: bool, field: fn(&View) -> Value, values| {
+            filter.0.extend(is_given.then_some((field, values)));
+        };
+        let is_given = |name| query.all(name).next().is_some();
+        add(!kinds.is_empty(), |view| (&*view.kind).into(), kinds);
+        add(!deals.is_empty(), |view| view.deal.into(), deals);
+        let name = "actorUserEmails";
+        add(is_given(name), |view| view.actor.into(), values(name, user));
+        let name = "targetUserEmails";
+        add(
+            is_given(name),
+            |view| view.target.into(),
+            values(name, user),
+        );
+        Ok(filter)
     }
 
     fn matches(&self, view: &View) -> bool {
-        let matches = |wanted: &Option<HashSet<i64>>, id: Option<i64>| {
-            let contains = |wanted: &HashSet<i64>| id.is_some_and(|id| wanted.contains(&id));
-            wanted.as_ref().is_none_or(contains)
-        };
-        let kinds = self.kinds.as_ref();
-        kinds.is_none_or(|kinds| kinds.contains(view.kind.as_ref()))
-            && matches(&self.deals, view.deal)
-            && matches(&self.actors, view.actor)
-            && matches(&self.targets, view.target)
+        let mut filters = self.0.iter();
+        filters.all(|(field, values)| values.contains(&field(view)))
     }
 }
