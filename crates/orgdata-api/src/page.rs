@@ -15,6 +15,10 @@ use super::time::parse_json_time;
 /// The maximum number of items of a page: many times what may be requested (specification, section 8).
 const MAX_ITEMS: usize = 100_000;
 
+/// The minimum number of times that ascend on a page whose order is believed to be that. In a listing by arrival, a late
+/// entry above another one is no order.
+const MIN_ASCENDING: usize = 5;
+
 /// A page of a listing. The items are JSON that is not parsed, so that a bad one hides no other. `F` are the fields
 /// beside them.
 #[derive(Clone, Debug)]
@@ -202,8 +206,12 @@ fn is_oldest_first<'a>(items: impl Iterator<Item = &'a str>) -> bool {
     let Some(first) = times.next() else {
         return false;
     };
-    let mut last = first;
-    times.all(|time| std::mem::replace(&mut last, time) <= time) && first < last
+    let (mut last, mut count) = (first, 1);
+    let ascend = times.all(|time| {
+        count += 1;
+        std::mem::replace(&mut last, time) <= time
+    });
+    ascend && first < last && count >= MIN_ASCENDING
 }
 
 fn mismatch(field: &str, json: &str, expected: &str) -> String {
@@ -347,9 +355,15 @@ mod tests {
         // The lengths differ, so the first item is known by its own.
         let (old, new, odd) = ("\"2026-11-24\"", "1795554206", "[1]");
         let length = |time: &str| (Some(time.len() + r#"{"createdAt":}"#.len()), true);
-        assert_eq!(order(&[old, new]), length(new));
-        assert_eq!(order(&[old, odd, old, new]), length(new));
-        for kept in [&[new, old][..], &[old, new, old], &[old, old, odd], &[odd]] {
+        assert_eq!(order(&[old, old, old, old, new]), length(new));
+        assert_eq!(order(&[old, odd, old, old, old, new]), length(new));
+        for kept in [
+            &[new, old, old, old, old][..],
+            &[old, old, old, new, old],
+            &[old, old, old, old, old],
+            &[old, odd, old, old, new],
+            &[odd],
+        ] {
             assert_eq!(order(kept), length(kept[0]), "{kept:?}");
         }
     }

@@ -92,12 +92,14 @@ pub(crate) fn page(
     let (newest, oldest) = (key(page.first()), key(page.last()));
     let above = newest.map_or(high.max(low), |key| world.count_below(key, true));
     let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
-    let start_cursor = newest.map(|key| write_cursor(world.seed, key, now));
+    // Without a time limit, a place has one cursor.
+    let issued = readings.cursor_ttl.map_or(0, |_| now);
+    let start_cursor = newest.map(|key| write_cursor(world.seed, key, issued));
     let mut body = json!({
         // Set below, because the macro copies what it is given.
         "items": null,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
-        "endCursor": oldest.map(|key| write_cursor(world.seed, key, now)),
+        "endCursor": oldest.map(|key| write_cursor(world.seed, key, issued)),
         "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
         "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
     });

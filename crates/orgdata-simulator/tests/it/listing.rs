@@ -414,7 +414,10 @@ async fn a_filter_after_the_limit_leaves_empty_pages_with_more_below() {
 
 #[tokio::test]
 async fn cursors_may_be_rows_and_may_expire() {
-    let sim = with_history(20, |config| config.readings.row_cursors = true).await;
+    let sim = with_history(20, |config| {
+        (config.readings.row_cursors, config.readings.cursor_ttl) = (true, Some(60));
+    })
+    .await;
     let page = audit(&sim, "limit=5").await;
     let next = format!("limit=5&before={}", text(&page, "endCursor"));
     assert_eq!(
@@ -423,9 +426,7 @@ async fn cursors_may_be_rows_and_may_expire() {
     );
     assert_eq!(sim.delete(&ids(&page)[4..]), 1);
     assert_eq!(get(&sim, &format!("/v1/audit-logs?{next}")).await.0, 400);
-    sim.change_readings(|readings| {
-        (readings.row_cursors, readings.cursor_ttl) = (false, Some(60));
-    });
+    sim.change_readings(|readings| readings.row_cursors = false);
     assert_eq!(get(&sim, &format!("/v1/audit-logs?{next}")).await.0, 200);
     sim.advance(Duration::from_secs(61));
     assert_eq!(get(&sim, &format!("/v1/audit-logs?{next}")).await.0, 400);
