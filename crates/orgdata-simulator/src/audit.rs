@@ -31,7 +31,9 @@ const ARRAYS: &str = "activityTypes dealIds actorUserEmails targetUserEmails";
 
 /// The filters of a request: a field of an entry, and the values that match.
 #[derive(Debug, Default)]
-struct Filter(Vec<(fn(&View) -> Value, Vec<Value>)>);
+struct Filter(Vec<(Field, Vec<Value>)>);
+
+type Field = fn(&View) -> Value;
 
 /// Returns the page for a request, or the body of a validation error.
 pub(crate) fn page(
@@ -166,7 +168,7 @@ impl Filter {
         let kinds = values("activityTypes", |kind| Some(kind.into()));
         let mut filter = Self::default();
         // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
-        let mut add = |is_given: bool, field: fn(&View) -> Value, values| {
+        let mut add = |is_given: bool, field: Field, values| {
             filter.0.extend(is_given.then_some((field, values)));
         };
         let is_given = |name| query.all(name).next().is_some();
