@@ -21,7 +21,7 @@ use orgdata_exporter::entry::{RecordEncoder, SCOPE};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
     Commit, Disposition, Encode as _, EventId, LedgerHandle, NewEntry, NewEvent, RawRecord,
-    RecordKind, STRIDE, Settings as LedgerSettings,
+    RecordKind, Settings as LedgerSettings,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::relay::{Delivery, OtlpFlags, Relay};
@@ -257,7 +257,6 @@ async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let now = jiff::Timestamp::now();
     for page in 0..pages {
         let mut commit = Commit::new(now);
-        commit.place = page as i64 * STRIDE;
         commit.entries = (page * PAGE as u64..)
             .zip(support::entries(page))
             .map(|(number, raw)| entry(number, now, raw))

@@ -496,7 +496,6 @@ async fn fill(path: &Path, base_url: &str) {
     for (page, sets) in labels(10_000).chunks(PAGE).enumerate() {
         let now = Timestamp::now();
         let mut commit = Commit::new(now);
-        commit.place = page as i64;
         let entries = sets
             .iter()
             .enumerate()

@@ -106,8 +106,8 @@ impl App {
 impl Parts {
     fn new(settings: &Settings) -> Result<Self, Failure> {
         let metrics = Metrics::new(settings.zero_hold);
-        let client = Client::new(settings.api.clone(), metrics.api.clone())
-            .map_err(|error| Failure::in_settings(format!("--api.ca-file: {error}")))?;
+        let client =
+            Client::new(settings.api.clone(), metrics.api.clone()).map_err(Failure::in_settings)?;
         let sender = settings.otlp.as_ref().map(|otlp| Sender::new(&otlp.target));
         let sender = sender.transpose();
         let sender = sender.map_err(Failure::in_settings)?;

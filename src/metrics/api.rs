@@ -30,8 +30,6 @@ families! {
         /// Time that requests waited because the API asked for it (429, Retry-After) or because of
         /// --api.max-requests-per-second.
         "orgdata_api_throttled_seconds" => throttled: Counter<f64, AtomicU64>,
-        /// Fields in responses that the specification does not name. They are accepted, and log records contain them.
-        "orgdata_api_unknown_fields" => unknown_fields: Counter,
     }
 }
 
@@ -65,10 +63,6 @@ impl Observer for ApiMetrics {
 
     fn throttled(&self, waited: Duration) {
         self.throttled.inc_by(waited.as_secs_f64());
-    }
-
-    fn unknown_fields(&self, count: u64) {
-        self.unknown_fields.inc_by(count);
     }
 }
 

@@ -441,8 +441,8 @@ fn limits(settings: &Settings, is_backfill: bool) -> Limits {
 fn cause(error: &ApiError) -> Cause {
     use FailureReason as R;
     match error.reason() {
-        R::Key | R::Connect | R::Unauthorized | R::Forbidden | R::Redirect => Cause::Away,
-        R::Validation | R::NotFound | R::UnexpectedStatus => Cause::Refused,
+        R::Key | R::Connect | R::Unauthorized | R::Forbidden => Cause::Away,
+        R::Refused => Cause::Refused,
         _ => Cause::Page,
     }
 }

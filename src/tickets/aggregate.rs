@@ -27,8 +27,6 @@ pub struct Aggregate {
     deals: HashMap<u64, Label>,
     /// The first ticket that could not be read as documented, and why, without its data.
     pub(crate) example: Option<String>,
-    /// The number of fields that the specification does not name.
-    pub(super) unknown_fields: u64,
 }
 
 // === impl Aggregate ===
@@ -59,7 +57,6 @@ impl Aggregate {
             ids: HashSet::with_capacity(expected),
             deals: HashMap::new(),
             example: None,
-            unknown_fields: 0,
         }
     }
 
@@ -69,7 +66,6 @@ impl Aggregate {
         if !self.ids.insert(row.key) {
             return row.key;
         }
-        self.unknown_fields += row.unknown_fields;
         let mut problem = row.malformed;
         self.count(&row.ticket, row.key, &mut problem);
         if let Some(problem) = problem {

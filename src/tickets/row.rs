@@ -13,8 +13,6 @@ pub(super) struct Row<'a> {
     pub(super) ticket: Ticket<'a>,
     /// The hash of the ticket's id, or of its bytes if it has none.
     pub(super) key: u64,
-    /// LooseFields that the specification does not name.
-    pub(super) unknown_fields: u64,
     /// Why it could not be read as documented.
     pub(super) malformed: Option<String>,
 }
@@ -36,17 +34,15 @@ impl<'a> Row<'a> {
             return Self {
                 ticket: Ticket::default(),
                 key: hash(raw),
-                unknown_fields: 0,
                 malformed: Some("not an object".to_owned()),
             };
         }
-        if let Ok((ticket, unknown_fields)) = Ticket::parse(raw) {
+        if let Ok(ticket) = Ticket::parse(raw) {
             let deals = ticket.linked_deals.as_ref();
             let too_many = deals.is_some_and(|deals| deals.more);
             return Self {
                 key: ticket.id.map_or_else(|| hash(raw), id_key),
                 ticket,
-                unknown_fields,
                 malformed: too_many.then(|| {
                     format!("only the first {MAX_LINKED_DEALS} of its linkedDeals are read")
                 }),
@@ -102,7 +98,6 @@ impl<'a> Row<'a> {
         Self {
             ticket,
             key,
-            unknown_fields: 0,
             malformed: Some(malformed),
         }
     }

@@ -193,7 +193,6 @@ impl Scanner {
                 self.doubt = doubt;
             }
             if last || settled {
-                client.unknown_fields(aggregate.unknown_fields);
                 let snapshot = self.finish(aggregate, began.elapsed(), doubt.is_none());
                 return Ok((snapshot, doubt));
             }
@@ -257,8 +256,7 @@ impl Scanner {
             return Ok(());
         };
         let tickets = page.items().filter_map(|raw| Ticket::parse(raw).ok());
-        let mut organizations =
-            tickets.filter_map(|(ticket, _)| ticket.organization_id?.as_count());
+        let mut organizations = tickets.filter_map(|ticket| ticket.organization_id?.as_count());
         match organizations.next() {
             Some(found) if found != expected && organizations.all(|other| other != expected) => {
                 Err(OtherOrganization {
@@ -292,7 +290,7 @@ impl Scanner {
             let is_paused = error.retry_after() > Some(LONGEST_WAIT);
             match error.reason() {
                 // If a small page comes, the size may be the cause.
-                R::Timeout | R::ServerError | R::Truncated | R::Connect
+                R::Timeout | R::ServerError | R::Malformed | R::Connect
                     if limit > least && !is_paused =>
                 {
                     limit = least;

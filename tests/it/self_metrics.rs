@@ -220,16 +220,14 @@ async fn the_service() -> Moved {
     let failures = "orgdata_up orgdata_api_request_failures_total";
     // What happens, and what it moves.
     let duplicated = || fault(9, FaultKind::Duplicate, 5);
-    let extended = || fault(9, FaultKind::UnknownFields, 5);
     let limited = || fault(1, FaultKind::TooManyRequests(RetryAfter::Seconds(1)), 0);
     let broken = || fault(u64::MAX, FaultKind::Status(StatusCode::BAD_GATEWAY), 0);
     let expired = || fault(3, FaultKind::ExpiredCursor(StatusCode::BAD_REQUEST), 1000);
-    let steps: [(&dyn Fn(), &str); 12] = [
+    let steps: [(&dyn Fn(), &str); 11] = [
         (&|| entry(&renamed), "orgdata_audit_actor_info"),
         (&late, "orgdata_audit_events_late_total"),
         (&duplicated, "orgdata_audit_events_duplicate_total"),
         (&|| entry(&untyped), entries),
-        (&extended, "orgdata_api_unknown_fields_total"),
         (&limited, "orgdata_api_throttled_seconds_total"),
         (&broken, failures),
         (&lost, "orgdata_audit_gaps_total"),

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use orgdata_simulator::{ClockSource, Config, Scope, Simulator};
+use orgdata_simulator::{ClockSource, Config, Endpoint, Fault, Scope, Simulator};
 
 use crate::support::binary::{assert_complete, event_counts, exporter};
 use crate::support::parts::{Collector, Prometheus};
@@ -28,9 +28,17 @@ const BATCH: usize = 100;
 /// How far behind the newest entry late rows appear; also how long it takes until one of them can be behind the first sync.
 const LATE: Duration = Duration::from_secs(1);
 
-/// What goes wrong on the way to the service, each with its probability.
-const FAULTS: &str = "500,chance=0.06 retry-after=0,chance=0.02 reset,chance=0.03 reset-body,chance=0.06 truncated-json,chance=0.03 \
-                      html=502,chance=0.02 401,chance=0.01 delay=80ms,chance=0.1";
+/// What goes wrong on the way to the service, each once in so many requests.
+const FAULTS: [(&str, u64); 8] = [
+    ("status=500", 17),
+    ("retry-after=0", 53),
+    ("reset", 31),
+    ("reset-body", 19),
+    ("truncated-json", 37),
+    ("html=502", 47),
+    ("status=401", 101),
+    ("delay=80ms", 11),
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the OpenTelemetry Collector and Prometheus"]
@@ -64,8 +72,9 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
     let (synced, begun) = (simulator.mark(), Instant::now());
     let wire = Tap::new(Some(exporter.address())).await;
     let prometheus = Prometheus::start("prometheus", &[&wire.address()], "1s").await;
-    for fault in FAULTS.split_whitespace() {
-        simulator.fault(format!("{fault},on=audit").parse().unwrap());
+    for (kind, every) in FAULTS {
+        let fault: Fault = kind.parse().unwrap();
+        simulator.fault(fault.every(every).on(Endpoint::Audit));
     }
     simulator.set_rate(RATE);
 
@@ -76,7 +85,8 @@ async fn crashes_faults_and_outages_change_no_number_and_lose_no_record() {
         }
         if FORGOTTEN.contains(&crash) {
             // A cursor is at fault when it is not even good for one entry.
-            simulator.fault("expired-cursor=400,on=audit,times=2".parse().unwrap());
+            let fault: Fault = "expired-cursor=400".parse().unwrap();
+            simulator.fault(fault.times(2));
         }
         if dice.u8(..4) > 0 {
             simulator.add_events(dice.u64(..900));

@@ -1,17 +1,16 @@
 //! Other vendors' collectors and stores have every field of a record as it was served.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use orgdata_simulator::{Running, Served};
 use serde_json::{Value, json};
 
 use crate::collector::attributes;
+use crate::organization;
 use crate::support::binary::exporter;
-use crate::support::files::{text, yaml};
-use crate::support::parts::{Loki, Rotel, VictoriaLogs, is_installed};
-use crate::{dashboards, organization};
+use crate::support::files::text;
+use crate::support::parts::{Rotel, VictoriaLogs};
 
 /// Returns a value as rotel prints it.
 fn printed(value: &Value) -> String {
@@ -154,52 +153,4 @@ fn texts(mut object: Value) -> Value {
         );
     }
     object
-}
-
-#[tokio::test]
-#[ignore = "needs Loki"]
-async fn loki_stores_every_field_that_it_knows() {
-    if !is_installed("loki") {
-        return eprintln!("skipped: loki is missing; to build it: .ci/setup interop");
-    }
-    let loki = Loki::start().await;
-    let simulator = delivered("http/protobuf", &loki.endpoint()).await;
-    let times = simulator.entries().map(|served| served.created_at);
-    let since = times.min().unwrap() - Duration::from_secs(3600);
-    let all = "{service_name=\"orgdata-exporter\"}";
-    let chosen = [("$organization_of", ".*")];
-    let panels = dashboards::panels(&yaml(dashboards::FILES[0]), "loki", &chosen);
-    let [(_, queries)] = &*panels else {
-        panic!("{panels:?}")
-    };
-    let mut stored = BTreeMap::new();
-    for query in [all, &queries[0].0] {
-        for (time, line, rest) in loki.records_at_least(100, query, since).await {
-            let lines = stored
-                .entry(text(&rest["log_record_uid"]))
-                .or_insert((rest, Vec::new()));
-            lines.1.push((time, line));
-        }
-    }
-    assert_eq!(stored.len(), 100);
-    for served in simulator.entries() {
-        let entry: Value = serde_json::from_str(&served.json).unwrap();
-        let (mut rest, lines) = stored.remove(&served.id).unwrap();
-        let [(time, body), (_, shown)] = &*lines else {
-            panic!("{lines:?}")
-        };
-        let occurred: Timestamp = text(&entry["occurredAt"]).parse().unwrap();
-        assert_eq!(*time, occurred.as_nanosecond().to_string());
-        assert_eq!(serde_json::from_str::<Value>(body).unwrap(), entry);
-        assert!(shown.starts_with(&served.activity_type), "{shown}");
-        let rest = rest.as_object_mut().unwrap();
-        // Its names of labels have no dots.
-        for (name, value) in texts(attributes(&entry)).as_object().unwrap() {
-            let name = name.replace('.', "_");
-            assert_eq!(rest.remove(&name).as_ref(), Some(value), "{name}");
-        }
-        let others = ["severity_text", "service_name", "scope_name"];
-        let others = others.map(|name| text(&rest[name]));
-        assert_eq!(others, ["INFO", "orgdata-exporter", "orgdata.audit"]);
-    }
 }

@@ -72,7 +72,6 @@ pub(crate) fn busy() -> Metrics {
     api.response(Endpoint::Tickets, Duration::from_secs(40), 7);
     api.failure(Endpoint::Tickets, FailureReason::Key);
     api.throttled(Duration::from_millis(1500));
-    api.unknown_fields(3);
     metrics.otlp.failed(Reason::Timeout);
     metrics.otlp.requests.inc_by(4);
     metrics.otlp.acknowledged(512, Duration::from_millis(75));

@@ -5,8 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Endpoint;
+
 /// The longest time that a request waits for a pause to end. A longer pause is an error at once.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The maximum pause of an endpoint because the other one limits the rate: the limit may be that endpoint's alone.
+const LONGEST_SHARED_PAUSE: Duration = Duration::from_secs(180);
 
 /// A token bucket of at most one second's requests. No loop starves the other: each has one request at a time, and so
 /// at most one request of the other loop is served before it.
@@ -21,8 +26,8 @@ pub(super) struct Budget {
 struct State {
     /// When the bucket would be empty if every request had been sent at the full rate.
     horizon: Instant,
-    /// When the pause ends that the service asked for.
-    paused_until: Instant,
+    /// When the pause of each endpoint ends that the service asked for.
+    paused_until: [Instant; Endpoint::ALL.len()],
     /// The time that requests waited and that has not been reported.
     waited: Duration,
     /// The paused time before it is in `waited`, or has been reported.
@@ -39,30 +44,38 @@ impl Budget {
             interval: Duration::from_secs_f64(1.0 / rate),
             state: Mutex::new(State {
                 horizon: now,
-                paused_until: now,
+                paused_until: Endpoint::ALL.map(|_| now),
                 waited: Duration::ZERO,
                 settled_at: now,
             }),
         }
     }
 
-    /// Waits for a turn and takes it.
+    /// Waits for a turn of an endpoint and takes it.
     ///
     /// # Errors
     /// Returns the rest of a pause that is longer than a request waits.
-    pub(super) async fn acquire(&self) -> Result<(), Duration> {
-        self.resumed().await?;
+    pub(super) async fn acquire(&self, endpoint: Endpoint) -> Result<(), Duration> {
+        self.resumed(endpoint).await?;
         let turn = self.lock().reserve(self.interval);
         tokio::time::sleep_until(turn).await;
         // The service may have asked for a pause meanwhile.
-        self.resumed().await
+        self.resumed(endpoint).await
     }
 
-    /// Holds every request for `wait`, as the service asked.
-    pub(super) fn pause(&self, wait: Duration) {
+    /// Holds the requests to an endpoint for `wait`, as the service asked. A rate limit may be that of the key, so the
+    /// other endpoint waits too, for a few minutes at most.
+    pub(super) fn pause(&self, endpoint: Endpoint, wait: Duration, is_rate_limit: bool) {
         let mut state = self.lock();
         let now = state.settle();
-        state.paused_until = state.paused_until.max(now + wait);
+        for (other, until) in Endpoint::ALL.iter().zip(&mut state.paused_until) {
+            let wait = match *other == endpoint {
+                true => wait,
+                false if is_rate_limit => wait.min(LONGEST_SHARED_PAUSE),
+                false => continue,
+            };
+            *until = (*until).max(now + wait);
+        }
     }
 
     /// Returns the time that requests waited and that has not been returned before.
@@ -72,10 +85,10 @@ impl Budget {
         std::mem::take(&mut state.waited)
     }
 
-    /// Waits until no pause holds the requests.
-    async fn resumed(&self) -> Result<(), Duration> {
+    /// Waits until no pause holds the requests to an endpoint.
+    async fn resumed(&self, endpoint: Endpoint) -> Result<(), Duration> {
         loop {
-            let until = self.lock().paused_until;
+            let until = self.lock().paused_until[endpoint as usize];
             match until.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => return Ok(()),
                 left if left > LONGEST_WAIT => return Err(left),
@@ -102,10 +115,14 @@ impl State {
         turn
     }
 
-    /// Adds the time of the pause that has passed to the time waited. Returns the time.
+    /// Adds the time of the longer pause that has passed to the time waited. Returns the time.
     fn settle(&mut self) -> Instant {
         let now = Instant::now();
-        let end = self.paused_until.min(now);
+        let end = self
+            .paused_until
+            .iter()
+            .max()
+            .map_or(now, |until| now.min(*until));
         self.waited += end.saturating_duration_since(self.settled_at);
         self.settled_at = now;
         now
@@ -121,7 +138,10 @@ mod tests {
     /// Waits for a turn and returns the time that it took.
     async fn turn(budget: &Budget) -> Duration {
         let asked = Instant::now();
-        budget.acquire().await.expect("no long pause");
+        budget
+            .acquire(Endpoint::AuditLogs)
+            .await
+            .expect("no long pause");
         asked.elapsed()
     }
 
@@ -178,7 +198,7 @@ mod tests {
         turn(&budget).await;
         let first = tokio::spawn({
             let budget = budget.clone();
-            async move { budget.acquire().await }
+            async move { budget.acquire(Endpoint::AuditLogs).await }
         });
         tokio::task::yield_now().await;
         first.abort();
@@ -187,11 +207,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_holds_all_requests() {
-        let budget = Budget::new(100.0);
-        budget.pause(LONGEST_WAIT);
-        assert_eq!(turn(&budget).await, LONGEST_WAIT);
-        assert_eq!(budget.take_waited(), LONGEST_WAIT);
+    async fn a_pause_belongs_to_its_endpoint_and_a_rate_limit_to_both_for_a_while() {
+        let left = async |budget: &Budget| {
+            let [audit, tickets] = Endpoint::ALL.map(|endpoint| budget.acquire(endpoint));
+            let left = |turn: Result<(), Duration>| turn.err().map_or(0, |left| left.as_secs());
+            (left(audit.await), left(tickets.await))
+        };
+        for (is_rate_limit, expected) in [(false, (0, 3600)), (true, (180, 3600))] {
+            let budget = Budget::new(100.0);
+            budget.pause(Endpoint::Tickets, Duration::from_secs(3600), is_rate_limit);
+            assert_eq!(left(&budget).await, expected);
+            tokio::time::advance(Duration::from_secs(200)).await;
+            assert_eq!(left(&budget).await, (0, 3400));
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -199,28 +227,30 @@ mod tests {
         let seconds = Duration::from_secs;
         let budget = Arc::new(Budget::new(100.0));
         let waited = || budget.take_waited().as_secs();
-        budget.pause(LONGEST_WAIT);
+        let pause = |wait| budget.pause(Endpoint::AuditLogs, wait, false);
+        pause(LONGEST_WAIT);
         let waiting = tokio::spawn({
             let budget = budget.clone();
-            async move { budget.acquire().await }
+            async move { budget.acquire(Endpoint::AuditLogs).await }
         });
         tokio::task::yield_now().await;
-        budget.pause(seconds(100));
-        assert_eq!((budget.acquire().await, waited()), (Err(seconds(100)), 0));
+        pause(seconds(100));
+        let refused = async || {
+            budget
+                .acquire(Endpoint::AuditLogs)
+                .await
+                .expect_err("a pause")
+        };
+        assert_eq!((refused().await, waited()), (seconds(100), 0));
         // A request that waited before learns of it too.
         assert_eq!(waiting.await.expect("no panic"), Err(seconds(90)));
         assert_eq!(waited(), 10);
         tokio::time::advance(seconds(40)).await;
-        assert_eq!((budget.acquire().await, waited()), (Err(seconds(50)), 40));
-        assert_eq!((budget.acquire().await, waited()), (Err(seconds(50)), 0));
+        assert_eq!((refused().await, waited()), (seconds(50), 40));
+        assert_eq!((refused().await, waited()), (seconds(50), 0));
         tokio::time::advance(seconds(45)).await;
         // 45 s between the requests, and the rest of the pause in the queue.
         turn(&budget).await;
         assert_eq!((waited(), waited()), (50, 0));
-        budget.pause(seconds(20));
-        assert_eq!((budget.acquire().await, waited()), (Err(seconds(20)), 0));
-        tokio::time::advance(seconds(3600)).await;
-        turn(&budget).await;
-        assert_eq!(waited(), 20, "the pause was no longer");
     }
 }

@@ -1,12 +1,18 @@
-//! The client of both listings: request budget, time limit, retries, and one place where a response becomes a page.
+//! The client of both listings: request budget, time limit, retries, and one place where a response becomes a page. The
+//! key goes to one host only, and time and body are bounded.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
+use reqwest::{Certificate, RequestBuilder, redirect};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -15,26 +21,26 @@ use url::Url;
 use super::Endpoint;
 use super::backoff::Backoff;
 use super::budget::{Budget, LONGEST_WAIT};
-use super::error::{ApiError, Failed, FailureReason, LONGEST_PAUSE};
-use super::exchange::{self, Transport};
+use super::error::{ApiError, Failed, FailureReason as R, LONGEST_PAUSE};
 use super::key::KeySource;
 use super::observer::Observer;
-use super::page::{AuditPage, Page, TicketPage};
+use super::page::{AuditPage, TicketPage};
 use super::query::{BaseUrl, Filters};
-use super::sanitize::{MAX_EXAMINED, location, prefix};
+use super::sanitize::{MAX_EXAMINED, error_chain, location, prefix};
 
-/// The number of requests that one call sends for a transient error.
+/// The number of requests that one call sends for a transient error, and for one that took the time limit.
 const ATTEMPTS: u32 = 4;
+const ATTEMPTS_IN_TIME: u32 = 2;
 
-/// The first delay between two attempts.
+/// The first delay between two attempts, and how much longer it is if the service limits the rate.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
+const TIMES_IF_LIMITED: u32 = 4;
 
-/// The number of requests that one call sends if the service limits the rate: for most of a minute, because a scan of
-/// the tickets that gives up begins with the first page again.
-const ATTEMPTS_WHEN_LIMITED: u32 = 8;
+/// The header of the key (specification, section 5).
+const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The first delay between two attempts if the service limits the rate.
-const FIRST_DELAY_WHEN_LIMITED: Duration = Duration::from_secs(1);
+/// The maximum size of a page in bytes, after decompression. A larger page is requested again in halves.
+const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 
 /// The settings of a client.
 #[derive(Clone, Debug)]
@@ -69,8 +75,20 @@ struct Inner {
     observer: Box<dyn Observer>,
 }
 
-/// What to request: the endpoint and the query.
-type Query = (Endpoint, Vec<(String, String)>);
+/// For tests: answers requests in this process; `None` stands for a connection that is reset.
+#[derive(Clone)]
+pub struct Transport(pub Arc<dyn Fn(reqwest::Request) -> Answer + Send + Sync>);
+
+type Answer = Pin<Box<dyn Future<Output = Option<reqwest::Response>> + Send>>;
+
+/// What to request, and how to parse the body of the response with the service's clock.
+struct Query<P> {
+    endpoint: Endpoint,
+    pairs: Vec<(String, String)>,
+    parse: Parse<P>,
+}
+
+type Parse<P> = fn(String, Option<Timestamp>) -> Result<P, String>;
 
 // === impl Client ===
 
@@ -80,7 +98,7 @@ impl Client {
     /// # Errors
     /// Returns an error if the certificates of `ca_file` cannot be read or TLS cannot be set up.
     pub fn new(settings: Settings, observer: impl Observer + 'static) -> Result<Self, String> {
-        let http = exchange::http_client(&settings)?;
+        let http = http_client(&settings)?;
         Ok(Self::with(http, None, settings, observer))
     }
 
@@ -117,9 +135,7 @@ impl Client {
         limit: u32,
         before: Option<&str>,
     ) -> Result<AuditPage, ApiError> {
-        let place = before.map(|cursor| ("before", cursor.to_owned()));
-        self.page(self.query(Endpoint::AuditLogs, limit, place))
-            .await
+        self.page(self.audit(limit, before)).await
     }
 
     /// Requests a page of the ticket listing (specification, section 4.2).
@@ -127,78 +143,76 @@ impl Client {
     /// # Errors
     /// Returns the last error if no attempt succeeds.
     pub async fn ticket_page(&self, limit: u32, offset: u64) -> Result<TicketPage, ApiError> {
-        let place = Some(("offset", offset.to_string()));
-        self.page(self.query(Endpoint::Tickets, limit, place)).await
+        self.page(tickets(limit, offset)).await
     }
 
-    /// Sends one request for the first page of a listing, without waiting for a turn and without retries.
+    /// Sends one request for the newest audit log entries, without waiting for a turn and without retries.
     ///
     /// # Errors
     /// Returns an error if the request fails.
-    pub async fn probe(&self, endpoint: Endpoint, limit: u32) -> Result<Page, ApiError> {
-        self.request(&self.query(endpoint, limit, None)).await
+    pub async fn probe_audit(&self, limit: u32) -> Result<AuditPage, ApiError> {
+        self.request(&self.audit(limit, None)).await
     }
 
-    /// Reports fields that the specification does not document.
-    pub fn unknown_fields(&self, count: u64) {
-        self.0.observer.unknown_fields(count);
+    /// Sends one request for the first tickets, without waiting for a turn and without retries.
+    ///
+    /// # Errors
+    /// Returns an error if the request fails.
+    pub async fn probe_tickets(&self, limit: u32) -> Result<TicketPage, ApiError> {
+        self.request(&tickets(limit, 0)).await
     }
 
-    fn query(&self, endpoint: Endpoint, limit: u32, place: Option<(&str, String)>) -> Query {
+    fn audit(&self, limit: u32, before: Option<&str>) -> Query<AuditPage> {
         let mut pairs = vec![("limit".to_owned(), limit.to_string())];
-        pairs.extend(place.map(|(name, value)| (name.to_owned(), value)));
-        if endpoint == Endpoint::AuditLogs {
-            self.0.settings.filters.append_to(&mut pairs);
+        pairs.extend(before.map(|cursor| ("before".to_owned(), cursor.to_owned())));
+        self.0.settings.filters.append_to(&mut pairs);
+        let (endpoint, parse) = (Endpoint::AuditLogs, AuditPage::parse as _);
+        Query {
+            endpoint,
+            pairs,
+            parse,
         }
-        (endpoint, pairs)
     }
 
     /// Requests a page when it is its turn, and again if the error is transient.
-    async fn page(&self, query: Query) -> Result<Page, ApiError> {
-        let (budget, observer) = (&self.0.budget, &self.0.observer);
+    async fn page<P>(&self, query: Query<P>) -> Result<P, ApiError> {
+        let (budget, observer, endpoint) = (&self.0.budget, &self.0.observer, query.endpoint);
         let mut delays = Backoff::new(FIRST_DELAY, LONGEST_WAIT);
-        let mut delays_when_limited = Backoff::new(FIRST_DELAY_WHEN_LIMITED, LONGEST_WAIT);
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let turn = budget.acquire().await;
+            let turn = budget.acquire(endpoint).await;
             observer.throttled(budget.take_waited());
             turn.map_err(ApiError::paused)?;
             let error = match self.request(&query).await {
                 Err(error) => error,
                 page => return page,
             };
-            observer.failure(query.0, error.reason());
-            let is_limited = error.reason() == FailureReason::RateLimited;
-            let (attempts, delays) = match error.reason() {
-                FailureReason::RateLimited => (ATTEMPTS_WHEN_LIMITED, &mut delays_when_limited),
-                // The audit loop requests a smaller page then, and polls in between.
-                FailureReason::Timeout if query.0 == Endpoint::AuditLogs => (2, &mut delays),
-                _ => (ATTEMPTS, &mut delays),
+            observer.failure(endpoint, error.reason());
+            let attempts = match error.reason() {
+                R::Timeout => ATTEMPTS_IN_TIME,
+                _ => ATTEMPTS,
             };
             let is_long = error.retry_after() > Some(LONGEST_WAIT);
             if !error.is_transient() || attempt >= attempts || is_long {
                 return Err(error);
             }
-            tracing::debug!(endpoint = query.0.as_str(), attempt, %error, "request failed, trying again");
+            tracing::debug!(endpoint = endpoint.as_str(), attempt, %error, "request failed, trying again");
             // A pause that the service asked for applies in addition, and the longer one counts.
             let delay = delays.next(None);
-            match is_limited {
-                true => budget.pause(delay),
-                false => tokio::time::sleep(delay).await,
+            match error.reason() {
+                R::RateLimited => budget.pause(endpoint, delay * TIMES_IF_LIMITED, true),
+                _ => tokio::time::sleep(delay).await,
             }
         }
     }
 
     /// Sends one request within the time limit and parses the response.
-    async fn request(&self, query: &Query) -> Result<Page, ApiError> {
-        let (endpoint, pairs) = query;
-        let settings = &self.0.settings;
+    async fn request<P>(&self, query: &Query<P>) -> Result<P, ApiError> {
+        let (settings, endpoint) = (&self.0.settings, query.endpoint);
         let deadline = Instant::now() + settings.timeout;
-        let key = settings.key.header(&self.0.key_lock, deadline);
-        let key = key
-            .await
-            .map_err(|message| ApiError::new(FailureReason::Key, message))?;
+        let key = settings.key.header(&self.0.key_lock, deadline).await;
+        let key = key.map_err(|message| ApiError::new(R::Key, message))?;
         let url = settings.base_url.join(endpoint.path());
         let span = tracing::info_span!(
             "GET",
@@ -206,58 +220,86 @@ impl Client {
             otel.kind = "client",
             http.request.method = "GET",
             url.full = %url,
-            server.address = url.host_str().unwrap_or_default(),
-            server.port = url.port_or_known_default().unwrap_or_default(),
             http.response.status_code = tracing::field::Empty,
             error.r#type = tracing::field::Empty,
         );
-        let mut bytes = 0;
-        let sent = Instant::now();
-        let request = self.0.http.get(url).query(pairs);
-        let transport = self.0.transport.as_ref();
-        let limits = (settings.timeout, deadline);
-        let response = exchange::send(request, transport, &key, limits, &mut bytes)
-            .instrument(span.clone())
-            .await;
-        let observer = &self.0.observer;
-        observer.response(*endpoint, sent.elapsed(), bytes as u64);
-        let result = response.and_then(|response| {
-            span.record("http.response.status_code", response.status().as_u16());
-            self.read_response(*endpoint, response, &key)
+        let request = self
+            .0
+            .http
+            .get(url)
+            .query(&query.pairs)
+            .header(KEY_HEADER, &key);
+        let (sent, mut received) = (Instant::now(), Response::new(Vec::new()));
+        let exchange = self.exchange(request, deadline, &mut received);
+        let result = exchange.instrument(span.clone()).await;
+        let (duration, bytes) = (sent.elapsed(), received.body().len() as u64);
+        self.0.observer.response(endpoint, duration, bytes);
+        let result = result.and_then(|()| {
+            span.record("http.response.status_code", received.status().as_u16());
+            self.read_response(endpoint, received, &key, query.parse)
         });
-        match &result {
-            Ok(page) => observer.unknown_fields(page.unknown_fields),
-            Err(error) => drop(span.record("error.type", error.reason().as_str())),
+        if let Err(error) = &result {
+            span.record("error.type", error.reason().as_str());
         }
         result
     }
 
+    /// Sends a request and reads the response until a deadline. The body of an error may be incomplete: it is empty if it
+    /// did not arrive, and cut after the part that is examined.
+    async fn exchange(
+        &self,
+        request: RequestBuilder,
+        deadline: Instant,
+        received: &mut Response<Vec<u8>>,
+    ) -> Result<(), ApiError> {
+        let request = request.header("accept", "application/json");
+        let sent = async {
+            let Some(Transport(answer)) = &self.0.transport else {
+                return request.send().await.map_err(not_connected);
+            };
+            let answer = answer(request.build().map_err(not_connected)?).await;
+            answer.ok_or_else(|| ApiError::new(R::Connect, "connection reset"))
+        };
+        let timed_out = |bytes| {
+            let limit = humantime::format_duration(self.0.settings.timeout);
+            let message = format!("no answer within {limit}, only {bytes} bytes");
+            ApiError::new(R::Timeout, message)
+        };
+        let response = tokio::time::timeout_at(deadline, sent).await;
+        let response = response.map_err(|_| timed_out(0))??;
+        let is_success = response.status().is_success();
+        *received.status_mut() = response.status();
+        *received.headers_mut() = response.headers().clone();
+        let body = received.body_mut();
+        let read = tokio::time::timeout_at(deadline, read_body(response, body)).await;
+        match read.unwrap_or_else(|_| Err(timed_out(body.len()))) {
+            Err(error) if is_success => return Err(error),
+            // The status says enough, and an incomplete body could end within a secret.
+            Err(_) => body.clear(),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
     /// Makes a page of a response. It is public as the entrance for fuzzing.
     #[doc(hidden)]
-    pub fn read_response(
+    pub fn read_response<P>(
         &self,
         endpoint: Endpoint,
         response: Response<Vec<u8>>,
         key: &HeaderValue,
-    ) -> Result<Page, ApiError> {
+        parse: Parse<P>,
+    ) -> Result<P, ApiError> {
         let (parts, body) = response.into_parts();
         let (status, headers) = (parts.status, &parts.headers);
-        let secrets = [key.to_str().unwrap_or_default()];
+        let key = key.to_str().unwrap_or_default();
+        let encoded = STANDARD_NO_PAD.encode(key);
+        // The last character of the encoded key depends on what follows the key.
+        let secrets = [key, prefix(&encoded, encoded.len().saturating_sub(1))];
         let retry_after = retry_after(headers).filter(|_| !status.is_success());
         if let Some(wait) = retry_after {
-            self.0.budget.pause(wait);
-        }
-        let date = date(headers).and_then(|date| Timestamp::try_from(date).ok());
-        if status.is_redirection() {
-            // A relative target is shown as if no redirect had been followed before it.
-            let base = self.0.settings.base_url.join(endpoint.path());
-            let target = header(headers, LOCATION).and_then(|target| base.join(target).ok());
-            let location = location(target.as_ref().map_or("", Url::as_str), &secrets);
-            let message = format!(
-                "HTTP {}: redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it",
-                status.as_u16()
-            );
-            return Err(ApiError::new(FailureReason::Redirect, message));
+            let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
+            self.0.budget.pause(endpoint, wait, is_rate_limit);
         }
         // Invalid UTF-8 is replaced: one odd name must not hide a page.
         let body = String::from_utf8(body)
@@ -269,14 +311,122 @@ impl Client {
             body,
             secrets: &secrets,
         };
+        if status.is_redirection() {
+            let base = self.0.settings.base_url.join(endpoint.path());
+            let target = header(headers, LOCATION).and_then(|target| base.join(target).ok());
+            let location = location(target.as_ref().map_or("", Url::as_str), &secrets);
+            let message = format!(
+                ": redirected to {location}; the key is not sent there. If that is the right address, set --api.base-url to it"
+            );
+            return Err(failed("").error(R::Refused, &message));
+        }
         if !status.is_success() {
             return Err(ApiError::from_status(&failed(&body), endpoint.scope()));
         }
         // Parsing consumes the body, and an error needs only its beginning, a little longer than what is examined, so that
         // one that is cut can be recognized.
-        let (start, bytes) = (prefix(&body, MAX_EXAMINED + 4).to_owned(), body.len());
-        Page::parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), bytes, &error))
+        let start = prefix(&body, MAX_EXAMINED + 4).to_owned();
+        let date = date(headers).and_then(|date| Timestamp::try_from(date).ok());
+        parse(body, date).map_err(|error| ApiError::from_body(&failed(&start), &error))
     }
+}
+
+/// Returns the query for a page of tickets.
+fn tickets(limit: u32, offset: u64) -> Query<TicketPage> {
+    let pairs = [("limit", limit.to_string()), ("offset", offset.to_string())];
+    let pairs = pairs.map(|(name, value)| (name.to_owned(), value)).into();
+    let (endpoint, parse) = (Endpoint::Tickets, TicketPage::parse as _);
+    Query {
+        endpoint,
+        pairs,
+        parse,
+    }
+}
+
+// === impl Transport ===
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transport")
+    }
+}
+
+/// Returns an HTTP client that follows no redirects.
+fn http_client(settings: &Settings) -> Result<reqwest::Client, String> {
+    let mut builder = reqwest::Client::builder();
+    // The key may go to this machine in plain text, but not through a proxy.
+    if settings.base_url.is_loopback() {
+        builder = builder.no_proxy();
+    }
+    builder = match &settings.ca_file {
+        // No certificate is checked, so the system needs no roots.
+        _ if !settings.base_url.is_https() => builder.tls_certs_only([]),
+        Some(path) => builder.tls_certs_merge(certificates(path)?),
+        None => builder,
+    };
+    builder
+        .user_agent(concat!("orgdata-exporter/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(settings.timeout.min(Duration::from_secs(10)))
+        // The key goes to one host only. A redirect is an error that names its target.
+        .redirect(redirect::Policy::none())
+        .build()
+        .map_err(|error| {
+            let error = error_chain(&error);
+            format!("cannot set up TLS: {error}; install the system's root certificates (ca-certificates), or set --api.ca-file")
+        })
+}
+
+fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
+    let file = format!("--api.ca-file: {}", path.display());
+    let pem = std::fs::read(path).map_err(|error| format!("{file}: cannot read it: {error}"))?;
+    let certificates = Certificate::from_pem_bundle(&pem)
+        .map_err(|error| format!("{file}: {}", error_chain(&error)))?;
+    match certificates.is_empty() {
+        true => Err(format!("{file} holds no certificate in PEM form")),
+        false => Ok(certificates),
+    }
+}
+
+/// Reads a body; that of an error only as far as it is examined.
+async fn read_body(mut response: reqwest::Response, body: &mut Vec<u8>) -> Result<(), ApiError> {
+    let is_success = response.status().is_success();
+    let max = if is_success {
+        MAX_BODY_BYTES
+    } else {
+        MAX_EXAMINED
+    };
+    // A body that grows by doubling takes up to twice its size.
+    let announced = response.content_length().unwrap_or(0);
+    body.reserve_exact(announced.min(max as u64) as usize);
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|_| ApiError::cut_off(body.len()))?
+    {
+        let is_too_large = body.len() + chunk.len() > max;
+        if is_too_large && is_success {
+            let message = format!("the answer is larger than {max} bytes");
+            return Err(ApiError::new(R::TooLarge, message));
+        }
+        body.extend_from_slice(&chunk);
+        if is_too_large {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns why there is no connection, and what to do if that is known.
+fn not_connected(error: reqwest::Error) -> ApiError {
+    let problem = match error.is_connect() {
+        true => "cannot connect",
+        false => "the connection broke before an answer",
+    };
+    let mut text = format!("{problem}: {}", error_chain(&error.without_url()));
+    if text.contains("UnknownIssuer") {
+        text.push_str("; the API's certificate is from an authority that this machine does not trust: if it is a private one, set --api.ca-file to its root certificate");
+    }
+    ApiError::new(R::Connect, text)
 }
 
 /// Returns the delay that a server asks for in `Retry-After`, at most an hour. A date there is one of the server's clock.

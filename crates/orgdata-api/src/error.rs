@@ -5,7 +5,6 @@ use std::time::Duration;
 use humantime::format_duration;
 use serde_json::Value;
 
-use super::page::PageError;
 use super::sanitize::{MAX_EXAMINED, sanitize};
 
 use FailureReason as R;
@@ -24,7 +23,7 @@ pub struct ApiError {
 }
 
 crate::labels! {
-    /// The reason of a failure as a label value: a bounded set.
+    /// The reason of a failure as a label value: what somebody does about it differs.
     FailureReason {
         /// The key cannot be read.
         Key => "key",
@@ -36,28 +35,17 @@ crate::labels! {
         Unauthorized => "unauthorized",
         /// HTTP 403.
         Forbidden => "forbidden",
-        /// HTTP 404.
-        NotFound => "not_found",
-        /// A validation error (specification, section 7.2) with any status.
-        Validation => "validation",
         /// HTTP 429, or the service asked for a pause that has not ended.
         RateLimited => "rate_limited",
         /// HTTP 5xx (specification, section 7.1), whatever its body.
         ServerError => "server_error",
-        /// Any other status.
-        UnexpectedStatus => "unexpected_status",
-        /// A redirect to another host. The key is not sent there.
-        Redirect => "redirect",
-        /// HTML or other text instead of JSON, usually from a proxy or a login page.
-        NotJson => "not_json",
-        /// The response ended early.
-        Truncated => "truncated",
-        /// A success without a body.
-        Empty => "empty",
+        /// Any other status: a validation error (specification, section 7.2), a wrong address, or a redirect to another
+        /// host, where the key is not sent.
+        Refused => "refused",
+        /// A success whose body is not a whole page: cut off, empty, HTML of a proxy, or JSON of another form.
+        Malformed => "malformed",
         /// The response is larger than a page may be.
         TooLarge => "too_large",
-        /// A success whose body is not a page.
-        Malformed => "malformed",
     }
 }
 
@@ -91,13 +79,18 @@ impl ApiError {
         let message = format!("the API asked for a pause; the next request is in {left_text}");
         Self {
             retry_after: Some(left),
-            ..Self::new(FailureReason::RateLimited, message)
+            ..Self::new(R::RateLimited, message)
         }
     }
 
     /// Returns the label value.
     pub fn reason(&self) -> FailureReason {
         self.reason
+    }
+
+    /// Returns the status of the response, if there was one.
+    pub fn status(&self) -> Option<u16> {
+        self.status
     }
 
     /// Returns how long the service asked to wait, at most an hour.
@@ -114,79 +107,63 @@ impl ApiError {
         }
     }
 
-    /// Returns whether the same request may succeed soon.
+    /// Returns whether the same request may succeed soon. A key file may be empty while it is written.
     pub fn is_transient(&self) -> bool {
-        matches!(
-            self.reason,
-            R::Connect
-                | R::Timeout
-                | R::RateLimited
-                | R::ServerError
-                | R::Truncated
-                | R::Empty
-                | R::NotJson
-        )
+        use R::{Connect, Key, Malformed, RateLimited, ServerError, Timeout};
+        let reasons = [Key, Connect, Timeout, RateLimited, ServerError, Malformed];
+        reasons.contains(&self.reason)
     }
 
     /// Returns the error for a status other than success. `scope` is the one that the endpoint needs.
     pub(super) fn from_status(failed: &Failed<'_>, scope: &'static str) -> Self {
-        let status = failed.status;
-        let (words, has_issues) = failed.words();
-        // 401, 403 and 429 are about the key or the rate, whatever the form of the body.
-        let is_validation = has_issues && !matches!(status, 401 | 403 | 429);
         let lacks = format!(": the API key lacks the scope {scope}");
-        let (reason, problem) = match status {
-            _ if is_validation => (R::Validation, ""),
+        let (reason, problem) = match failed.status {
             401 => (R::Unauthorized, ": the API does not accept the API key"),
             403 => (R::Forbidden, &*lacks),
             404 => (
-                R::NotFound,
+                R::Refused,
                 ": nothing is at this address; check --api.base-url",
             ),
             408 | 425 => (R::Timeout, ": the request was not answered in time"),
             429 => (R::RateLimited, ": too many requests"),
             500..=599 => (R::ServerError, ""),
-            _ => (R::UnexpectedStatus, ""),
+            _ => (R::Refused, ""),
         };
+        let wait = failed.retry_after;
+        let wait = wait.map(|wait| format!(", asked to wait {}", seconds(wait)));
         // The API may have sent the same words.
-        let ours = problem.trim_start_matches(": ");
-        let is_repeated = ours.eq_ignore_ascii_case(words.trim_end_matches('.'));
-        let detail = detail(if is_repeated { "" } else { &words });
-        let wait = wait(failed.retry_after);
-        failed.error(reason, &format!("{problem}{wait}{detail}"))
+        let words = Some(failed.words()).filter(|words| !words.eq_ignore_ascii_case(problem));
+        let (wait, words) = (wait.unwrap_or_default(), words.unwrap_or_default());
+        failed.error(reason, &format!("{problem}{wait}{words}"))
     }
 
-    /// Returns the error for a success whose body, of `bytes` bytes, could not be parsed.
-    pub(super) fn from_body(failed: &Failed<'_>, bytes: usize, error: &PageError) -> Self {
-        let start = failed.body.trim_start();
-        let is_json = failed.content_type.contains("json") || start.starts_with(['{', '[']);
-        if start.is_empty() {
-            failed.error(R::Empty, ": the answer is empty")
-        } else if failed.is_html() || !is_json {
-            failed.error(R::NotJson, &format!(": {}", failed.not_json()))
-        } else if error.is_truncated {
-            Self::truncated(bytes)
+    /// Returns the error for a success whose body is not a page.
+    pub(super) fn from_body(failed: &Failed<'_>, why: &str) -> Self {
+        let (content_type, start) = (failed.content_type, failed.body.trim_start());
+        let is_json = content_type.contains("json") || start.starts_with(['{', '[']);
+        let problem = if start.is_empty() {
+            ": the answer is empty".to_owned()
+        } else if start.starts_with('<') || !is_json {
+            format!(
+                ": the answer is {content_type} and not JSON, probably from a proxy or a login page: {start}"
+            )
         } else {
-            // Some services send an error with the status of a success.
-            let body = failed.json().unwrap_or_default();
-            let said = detail(said(&body).unwrap_or_default());
-            let said = sanitize(&format!("{}{said}", error.message), failed.secrets);
-            let message = format!("the answer is not a page of this listing: {said}");
-            Self::new(R::Malformed, message)
-        }
+            format!(": the answer is not a page of this listing: {why}")
+        };
+        failed.error(R::Malformed, &sanitize(&problem, failed.secrets))
     }
 
     /// Returns the error for a response that ended early.
-    pub(super) fn truncated(bytes: usize) -> Self {
+    pub(super) fn cut_off(bytes: usize) -> Self {
         let message = format!("the answer was cut off after {bytes} bytes");
-        Self::new(FailureReason::Truncated, message)
+        Self::new(R::Malformed, message)
     }
 }
 
 // === impl Failed ===
 
 impl Failed<'_> {
-    fn error(&self, reason: FailureReason, message: &str) -> ApiError {
+    pub(super) fn error(&self, reason: FailureReason, message: &str) -> ApiError {
         ApiError {
             status: Some(self.status),
             retry_after: self.retry_after,
@@ -194,81 +171,23 @@ impl Failed<'_> {
         }
     }
 
-    fn not_json(&self) -> String {
-        let (content_type, start) = (self.content_type, detail(self.body));
-        let text = format!(
-            "the answer is {content_type} and not JSON, probably from a proxy or a login page{start}"
+    /// Returns what the body says: `message` (specification, section 7.1), or `error` and the issues as they are (section
+    /// 7.2), or the text of another body.
+    fn words(&self) -> String {
+        let json = Some(self.body).filter(|body| body.len() <= MAX_EXAMINED);
+        let json: Value = json
+            .and_then(|body| serde_json::from_str(body).ok())
+            .unwrap_or_default();
+        let said = json["message"].as_str().or_else(|| json["error"].as_str());
+        let issues = json.get("issues").map(|issues| format!("; {issues}"));
+        let words = format!(
+            "{}{}",
+            said.unwrap_or(self.body),
+            issues.unwrap_or_default()
         );
-        sanitize(&text, self.secrets)
-    }
-
-    fn is_html(&self) -> bool {
-        self.content_type.contains("html") || self.body.trim_start().starts_with('<')
-    }
-
-    /// Returns the body if it is small enough to be examined, and JSON.
-    fn json(&self) -> Option<Value> {
-        let body = Some(self.body).filter(|body| body.len() <= MAX_EXAMINED)?;
-        serde_json::from_str(body).ok()
-    }
-
-    /// Returns what the body says, and whether it is a validation error with issues (specification, section 7.2).
-    fn words(&self) -> (String, bool) {
-        if self.is_html() {
-            return (self.not_json(), false);
-        }
-        let Some(body) = self.json() else {
-            // Too large to be parsed, or not JSON.
-            let has_issues = self.body.contains("\"issues\"");
-            return (sanitize(self.body, self.secrets), has_issues);
-        };
-        let issues = body["issues"].as_array().map_or(&[][..], Vec::as_slice);
-        let described = issues.iter().map(describe).collect::<String>();
-        let message = said(&body).unwrap_or(self.body).to_owned() + &described;
-        (sanitize(&message, self.secrets), !issues.is_empty())
-    }
-}
-
-/// Returns the service's own message: `message` (specification, section 7.1) or `error` (section 7.2).
-fn said(body: &Value) -> Option<&str> {
-    body["message"].as_str().or_else(|| body["error"].as_str())
-}
-
-/// Describes an issue of a validation error.
-fn describe(issue: &Value) -> String {
-    let list = |name: &str| issue[name].as_array().map_or(&[][..], Vec::as_slice);
-    let steps = list("path").iter().map(|step| match step.as_str() {
-        Some(name) => format!(".{name}"),
-        None => format!("[{step}]"),
-    });
-    let path = match steps.collect::<String>() {
-        path if path.is_empty() => "(request)".to_owned(),
-        path => path.trim_start_matches('.').to_owned(),
-    };
-    let text = |name: &str| issue[name].as_str().unwrap_or_default();
-    let received = issue.get("received");
-    let received = received.map(|received| format!(", received {received}"));
-    let options: Vec<String> = list("options").iter().map(Value::to_string).collect();
-    let allowed = (!options.is_empty()).then(|| format!(", allowed {}", options.join(", ")));
-    let (message, code) = (text("message"), text("code"));
-    let (received, allowed) = (received.unwrap_or_default(), allowed.unwrap_or_default());
-    format!("; {path}: {message} ({code}){received}{allowed}")
-}
-
-fn detail(text: &str) -> String {
-    match text {
-        "" => String::new(),
-        _ => format!(": {text}"),
-    }
-}
-
-fn wait(retry_after: Option<Duration>) -> String {
-    match retry_after {
-        None => String::new(),
-        Some(wait) if wait < LONGEST_PAUSE => format!(", asked to wait {}", seconds(wait)),
-        Some(wait) => {
-            let wait = seconds(wait);
-            format!(", asked to wait {wait} or longer; the next request is in {wait}")
+        match &*sanitize(&words, self.secrets) {
+            "" => String::new(),
+            words => format!(": {words}"),
         }
     }
 }
@@ -303,25 +222,8 @@ mod tests {
         let labels = FailureReason::ALL.map(FailureReason::as_str).join(" ");
         assert_eq!(
             labels,
-            "key connect timeout unauthorized forbidden not_found validation rate_limited \
-             server_error unexpected_status redirect not_json truncated empty too_large malformed"
+            "key connect timeout unauthorized forbidden rate_limited server_error refused malformed too_large"
         );
-    }
-
-    #[test]
-    fn a_validation_error_shows_error_path_code_received_and_options() {
-        let body = r#"{"error":"Bad request","issues":[{"path":["activityTypes",0],"code":"invalid_enum_value","message":"Invalid","received":"X","options":["A","B"]},
-            {"path":[],"code":"custom","message":"second"}]}"#;
-        for status in [400, 404, 409, 422, 500] {
-            let error = from(status, "application/json", body);
-            assert_eq!(
-                error.to_string(),
-                format!(
-                    "HTTP {status}: Bad request; activityTypes[0]: Invalid (invalid_enum_value), received \"X\", allowed \"A\", \"B\"; (request): second (custom)"
-                )
-            );
-            assert!(!error.is_transient());
-        }
     }
 
     #[test]
@@ -335,28 +237,8 @@ mod tests {
                 "unauthorized",
                 "API key: m",
             ),
-            (
-                401,
-                JSON,
-                r#"{"error":"e","issues":[{}]}"#,
-                "unauthorized",
-                "API key: e",
-            ),
             (403, "", "", "forbidden", "lacks the scope tickets:read"),
-            (
-                404,
-                JSON,
-                r#"{"error":"e","issues":[]}"#,
-                "not_found",
-                "at this address",
-            ),
-            (
-                404,
-                JSON,
-                r#"{"error":"e","issues":[{}]}"#,
-                "validation",
-                "HTTP 404: e; (request)",
-            ),
+            (404, JSON, r#"{"error":"e"}"#, "refused", "at this address"),
             (
                 408,
                 "text/html",
@@ -371,12 +253,13 @@ mod tests {
                 "rate_limited",
                 "too many requests",
             ),
+            (400, JSON, r#"{"message":"m"}"#, "refused", "HTTP 400: m"),
             (
-                400,
+                422,
                 JSON,
-                r#"{"message":"m"}"#,
-                "unexpected_status",
-                "HTTP 400: m",
+                r#"{"error":"Bad request","issues":[{"path":["activityTypes",0],"received":"X"}]}"#,
+                "refused",
+                r#"HTTP 422: Bad request; [{"path":["activityTypes",0],"received":"X"}]"#,
             ),
             (
                 500,
@@ -390,7 +273,7 @@ mod tests {
                 "text/html",
                 "<p>gone",
                 "server_error",
-                "text/html and not JSON",
+                "HTTP 503: <p>gone",
             ),
             (
                 503,
@@ -410,30 +293,36 @@ mod tests {
     fn bodies_that_are_not_a_page_are_distinguished() {
         let of = |content_type: &str, body: &str| {
             let error = crate::TicketPage::parse(body.to_owned(), None).expect_err("not a page");
-            ApiError::from_body(&failed(200, content_type, body), body.len(), &error)
+            ApiError::from_body(&failed(200, content_type, body), &error)
         };
-        for (content_type, body, reason) in [
-            ("text/html", "<html>login</html>", FailureReason::NotJson),
-            ("application/json", "<html>", FailureReason::NotJson),
-            ("text/plain", "upstream gone", FailureReason::NotJson),
-            ("application/json", "", FailureReason::Empty),
+        for (content_type, body, text) in [
+            (
+                "text/html",
+                "<html>login</html>",
+                "HTTP 200: the answer is text/html and not JSON",
+            ),
+            ("application/json", "<html>", "not JSON"),
+            ("text/plain", "upstream gone", "login page: upstream gone"),
+            ("application/json", "", "HTTP 200: the answer is empty"),
             (
                 "application/json",
                 r#"{"items":[1, 2"#,
-                FailureReason::Truncated,
+                "cut off after 14 bytes",
             ),
             (
                 "application/json",
                 r#"{"items":1}"#,
-                FailureReason::Malformed,
+                "items is a number instead of an array",
             ),
         ] {
-            assert_eq!(of(content_type, body).reason(), reason, "{body}");
+            let error = of(content_type, body);
+            assert_eq!(error.reason(), FailureReason::Malformed, "{body}");
+            assert!(error.to_string().contains(text), "{error}");
         }
         let body = format!(r#"{{"items":"{}"}}"#, "secret ".repeat(300_000));
         assert_eq!(
             of("application/json", &body).to_string(),
-            "the answer is not a page of this listing: items is a string instead of an array"
+            "HTTP 200: the answer is not a page of this listing: items is a string instead of an array"
         );
     }
 
@@ -445,13 +334,8 @@ mod tests {
             "<p>Unknown key sk_live&#x2F;abc of ada&#64;example.com",
             "Unknown key sk_live%2Fabc of ada%40example.com",
         ] {
-            for status in [200, 400, 401, 502] {
-                let error = if status == 200 {
-                    let error = crate::AuditPage::parse(body.to_owned(), None).expect_err(body);
-                    ApiError::from_body(&failed(200, "text/plain", body), body.len(), &error)
-                } else {
-                    from(status, "", body)
-                };
+            for status in [400, 401, 502] {
+                let error = from(status, "", body);
                 let text = error.to_string();
                 assert!(text.contains("Unknown"), "{text}");
                 for secret in ["abc", "ada", "example"] {
@@ -465,28 +349,15 @@ mod tests {
     fn a_body_of_any_size_takes_linear_time_and_is_one_bounded_line() {
         let started = std::time::Instant::now();
         let issues = r#"{"path":["a\nb",{"c":1}],"code":"x\u0007","message":"\u001b[31mred"},"#;
-        for (body, reason) in [
-            ("!%40".repeat(1_000_000), FailureReason::UnexpectedStatus),
-            (
-                format!(r#"{{"message":"{}"}}"#, "x".repeat(5_000_000)),
-                FailureReason::UnexpectedStatus,
-            ),
-            (
-                format!(r#"{{"error":"e","issues":[{}"#, issues.repeat(10_000)),
-                FailureReason::Validation,
-            ),
-            (
-                format!(r#"{{"error":"e","issues":[{}{{}}]}}"#, issues.repeat(20)),
-                FailureReason::Validation,
-            ),
+        for body in [
+            "!%40".repeat(1_000_000),
+            format!(r#"{{"message":"{}"}}"#, "x".repeat(5_000_000)),
+            format!(r#"{{"error":"e","issues":[{}"#, issues.repeat(10_000)),
+            format!(r#"{{"error":"e","issues":[{}{{}}]}}"#, issues.repeat(20)),
         ] {
-            let error = from(400, "application/json", &body);
-            let text = error.to_string();
-            assert_eq!(error.reason(), reason);
-            assert!(
-                text.len() < 300 && !text.contains(char::is_control),
-                "{text}"
-            );
+            let text = from(400, "application/json", &body).to_string();
+            let is_line = text.len() < 300 && !text.contains(char::is_control);
+            assert!(is_line, "{text}");
         }
         assert!(started.elapsed() < Duration::from_secs(2));
     }
@@ -502,7 +373,7 @@ mod tests {
         );
         assert_eq!(
             error.to_string(),
-            "HTTP 429: too many requests, asked to wait 1h or longer; the next request is in 1h"
+            "HTTP 429: too many requests, asked to wait 1h"
         );
         let paused = ApiError::paused(Duration::from_millis(59_001));
         assert_eq!(

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
@@ -13,10 +12,6 @@ use tokio::time::Instant;
 
 /// The maximum size of a key file, in bytes. A larger one is another file.
 const MAX_KEY_BYTES: usize = 16 * 1024;
-
-/// A file that is being written is empty for a moment: it is read so often, with this pause.
-const READS: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(250);
 
 /// The variable that holds the key if no file is named.
 pub const KEY_VARIABLE: &str = "ORGDATA_API_KEY";
@@ -50,7 +45,7 @@ impl KeySource {
         }
     }
 
-    /// Returns the key as a header value that is never printed. Reading the file takes at most `limit`. `lock` is held
+    /// Returns the key as a header value that is never printed. The file has to be read until a deadline. `lock` is held
     /// meanwhile, so that a file system that hangs takes one thread and not one for each request.
     pub(super) async fn header(
         &self,
@@ -61,7 +56,7 @@ impl KeySource {
             Self::Value(value) => return header(value.expose_secret().as_bytes(), KEY_VARIABLE),
             Self::File(path) => path,
         };
-        let read_once = async || {
+        let reading = async {
             let guard = Arc::clone(lock).lock_owned().await;
             let path = path.clone();
             tokio::task::spawn_blocking(move || {
@@ -70,16 +65,6 @@ impl KeySource {
                 text
             })
             .await?
-        };
-        let reading = async {
-            for _ in 1..READS {
-                let text = read_once().await?;
-                if !text.trim_ascii().is_empty() {
-                    return Ok(text);
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-            read_once().await
         };
         let text = tokio::time::timeout_at(deadline, reading).await;
         header_from_file(path, text.unwrap_or_else(|error| Err(error.into())))
@@ -132,6 +117,8 @@ fn header(text: &[u8], source: &str) -> Result<HeaderValue, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn value(text: &str) -> KeySource {
@@ -185,22 +172,6 @@ mod tests {
             error.to_string().contains("cannot read the API key file"),
             "{error}"
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_file_that_is_empty_for_a_moment_is_read_again() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let source = KeySource::File(file.path().to_owned());
-        let writing = async {
-            tokio::time::sleep(PAUSE / 2).await;
-            std::fs::write(file.path(), "secret")
-        };
-        let (header, written) = tokio::join!(read_by(&source), writing);
-        written.expect("written");
-        assert_eq!(header.expect("a key"), "secret");
-        std::fs::write(file.path(), " \n").expect("written");
-        let error = read_by(&source).await.expect_err("still empty");
-        assert!(error.ends_with("is empty"), "{error}");
     }
 
     #[cfg(unix)]

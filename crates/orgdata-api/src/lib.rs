@@ -5,7 +5,6 @@ mod bounded;
 mod budget;
 mod client;
 mod error;
-mod exchange;
 mod key;
 mod labels;
 mod number;
@@ -20,19 +19,19 @@ mod time;
 pub use backoff::Backoff;
 pub use bounded::Bounded;
 pub use budget::LONGEST_WAIT;
+#[doc(hidden)]
+pub use client::Transport;
 pub use client::{Client, Settings, retry_after};
 pub use error::{ApiError, FailureReason};
-#[doc(hidden)]
-pub use exchange::Transport;
 pub use key::{KEY_VARIABLE, KeySource};
 pub use number::NumberText;
 pub use observer::Observer;
-pub use page::{AuditPage, Page, TicketPage};
+pub use page::{AuditFields, AuditPage, Page, TicketFields, TicketPage};
 pub use query::{BaseUrl, Filters};
 pub use sanitize::{MAX_SHOWN, error_chain, location, one_line, sanitize};
 pub use text::Text;
 pub use ticket::{LinkedDeal, MAX_LINKED_DEALS, Ticket};
-pub use time::parse_time;
+pub use time::{parse_json_time, parse_time};
 
 labels! {
     /// One of the two listings (specification, section 4). Its label is a value of `endpoint`.

@@ -15,7 +15,4 @@ pub trait Observer: Debug + Send + Sync {
 
     /// A request waited for the rate limit, the service's or ours.
     fn throttled(&self, waited: Duration);
-
-    /// Fields were found that the specification does not name.
-    fn unknown_fields(&self, count: u64);
 }

@@ -1,133 +1,123 @@
 //! Pages of both listings (specification, sections 2.2 and 2.3): a body, and where its items are in it.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::bounded::Bounded;
 use super::number::NumberText;
+use super::time::parse_json_time;
 
 /// The maximum number of items of a page: many times what may be requested (specification, section 8).
 const MAX_ITEMS: usize = 100_000;
 
-/// A page of a listing. The items are JSON that is not parsed, so that a bad one hides no other.
+/// The minimum number of times that ascend on a page whose order is believed to be that. In a listing by arrival, a late
+/// entry above another one is no order.
+const MIN_ASCENDING: usize = 5;
+
+/// A page of a listing. The items are JSON that is not parsed, so that a bad one hides no other. `F` are the fields
+/// beside them.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct Page<F> {
     body: Arc<String>,
     /// The position of each item in the body.
     items: Vec<Range<usize>>,
-    /// The cursor for newer entries (audit logs).
-    pub start_cursor: Option<String>,
-    /// The cursor for older entries (audit logs).
-    pub end_cursor: Option<String>,
-    /// The limit that the service repeated (tickets).
-    pub limit: Option<u64>,
-    /// The number of tickets, if the service says it.
-    pub total_count: Option<u64>,
+    fields: F,
     /// The service's clock (`Date`) when it responded, else this machine's.
     pub server_time: Timestamp,
     /// Whether the service sent its clock.
     pub has_date: bool,
-    /// The number of fields, not those of the items, that the specification does not document.
-    pub unknown_fields: u64,
 }
 
-/// A page of the audit log listing.
-pub type AuditPage = Page;
+/// A page of the audit log listing, newest entry first.
+pub type AuditPage = Page<AuditFields>;
 
 /// A page of the ticket listing.
-pub type TicketPage = Page;
+pub type TicketPage = Page<TicketFields>;
 
-/// Why a body is not a page. The message names fields and types, never data.
-#[derive(Debug)]
-pub struct PageError {
-    pub(super) message: String,
-    /// Whether the body ends early.
-    pub(super) is_truncated: bool,
+/// The fields of a page of the audit log listing. `startCursor`, `hasPrevious` and `hasMore` are not read.
+#[derive(Clone, Debug)]
+pub struct AuditFields {
+    /// The cursor for older entries. Missing, null and empty are all `None`: an empty one would be the first page.
+    pub end_cursor: Option<String>,
 }
 
-/// Every documented field of both listings.
+/// The fields of a page of the ticket listing.
+#[derive(Clone, Debug)]
+pub struct TicketFields {
+    /// The limit that the service repeated.
+    pub limit: Option<u64>,
+    /// The number of tickets, if the service says it.
+    pub total_count: Option<u64>,
+}
+
+/// The fields that are read of either listing, as written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "some only count as known")]
 struct Raw<'a> {
     #[serde(borrow)]
-    items: Bounded<&'a RawValue, MAX_ITEMS>,
-    end_cursor: Option<String>,
-    // The others are only hints for paging: one of another type counts as missing.
-    start_cursor: Option<&'a RawValue>,
-    has_previous: Option<&'a RawValue>,
-    has_more: Option<&'a RawValue>,
+    items: Option<&'a RawValue>,
+    end_cursor: Option<&'a RawValue>,
     limit: Option<&'a RawValue>,
-    offset: Option<&'a RawValue>,
     total_count: Option<&'a RawValue>,
 }
 
-/// The fields that must have their type, as written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+struct Dated<'a> {
     #[serde(borrow)]
-    items: &'a RawValue,
-    end_cursor: Option<&'a RawValue>,
+    created_at: Option<&'a RawValue>,
 }
 
 // === impl Page ===
 
-impl Page {
-    /// Parses a page. `date` is the service's clock.
+impl Page<AuditFields> {
+    /// Parses a page of the audit log listing. `date` is the service's clock. Items that are sorted oldest first are
+    /// turned round, because the specification does not name the order.
     ///
     /// # Errors
-    /// Returns an error if the body is not a page.
-    pub fn parse(body: String, date: Option<Timestamp>) -> Result<Self, PageError> {
-        let malformed = |message| PageError {
-            message,
-            is_truncated: false,
-        };
-        // serde would read an array as the fields in their order.
-        let kind = kind(&body);
-        if kind != "an object" {
-            let message = format!("the body is {kind} instead of an object");
-            return Err(malformed(message));
+    /// Returns why the body is not a page. The message names fields and types, never data.
+    pub fn parse(body: String, date: Option<Timestamp>) -> Result<Self, String> {
+        let mut page = parse(body, date, |raw| {
+            let cursor = raw.end_cursor.map_or("null", RawValue::get);
+            let end_cursor: Option<String> = serde_json::from_str(cursor)
+                .map_err(|_| mismatch("endCursor", cursor, "a string"))?;
+            Ok(AuditFields {
+                end_cursor: end_cursor.filter(|cursor| !cursor.is_empty()),
+            })
+        })?;
+        if is_oldest_first(page.items()) {
+            page.items.reverse();
         }
-        let mut unknown_fields = 0;
-        let mut deserializer = serde_json::Deserializer::from_str(&body);
-        let raw: Raw<'_> = serde_ignored::deserialize(&mut deserializer, |_| unknown_fields += 1)
-            .and_then(|page| deserializer.end().map(|()| page))
-            .map_err(|error| PageError {
-                message: describe(&body),
-                is_truncated: error.is_eof(),
-            })?;
-        if raw.items.more {
-            return Err(malformed(format!("items has more than {MAX_ITEMS} items")));
-        }
-        // A borrowed raw value is a slice of the body.
-        let range = |item: &&RawValue| {
-            let offset = item.get().as_ptr() as usize - body.as_ptr() as usize;
-            offset..offset + item.get().len()
-        };
+        Ok(page)
+    }
+}
+
+impl Page<TicketFields> {
+    /// Parses a page of the ticket listing. `date` is the service's clock.
+    ///
+    /// # Errors
+    /// Returns why the body is not a page. The message names fields and types, never data.
+    pub fn parse(body: String, date: Option<Timestamp>) -> Result<Self, String> {
+        // They are only hints: one of another type counts as missing.
         let count = |raw: Option<&RawValue>| {
             let number: NumberText<'_> = serde_json::from_str(raw?.get()).ok()?;
             number.as_count()
         };
-        let start_cursor = raw.start_cursor.map(RawValue::get);
-        Ok(Self {
-            items: raw.items.items.iter().map(range).collect(),
-            start_cursor: start_cursor.and_then(|cursor| serde_json::from_str(cursor).ok()),
-            // Some services write an empty text for none, and read one as none: the first page.
-            end_cursor: raw.end_cursor.filter(|cursor| !cursor.is_empty()),
-            limit: count(raw.limit),
-            total_count: count(raw.total_count),
-            server_time: date.unwrap_or_else(Timestamp::now),
-            has_date: date.is_some(),
-            unknown_fields,
-            body: Arc::new(body),
+        parse(body, date, |raw| {
+            Ok(TicketFields {
+                limit: count(raw.limit),
+                total_count: count(raw.total_count),
+            })
         })
     }
+}
 
+impl<F> Page<F> {
     /// Returns the JSON of the items in the order of the page.
     pub fn items(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
         self.items.iter().map(|range| &self.body[range.clone()])
@@ -159,30 +149,79 @@ impl Page {
     }
 }
 
-/// Describes why an object could not be parsed. serde's own message may contain data.
-fn describe(body: &str) -> String {
-    let written: Written<'_> = match serde_json::from_str(body) {
-        Ok(written) => written,
-        Err(error) if !error.is_data() => {
-            let (line, column) = (error.line(), error.column());
-            return format!("invalid JSON at line {line} column {column}");
-        }
-        Err(error) if error.to_string().starts_with("missing") => {
-            return "items is missing".to_owned();
-        }
-        Err(_) => return "a field occurs twice".to_owned(),
-    };
-    let cursor = written.end_cursor.map(|cursor| kind(cursor.get()));
-    match (kind(written.items.get()), cursor) {
-        ("an array", None | Some("a string")) => "a field occurs twice".to_owned(),
-        ("an array", Some(kind)) => format!("endCursor is {kind} instead of a string"),
-        (kind, _) => format!("items is {kind} instead of an array"),
+impl<F> Deref for Page<F> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        &self.fields
     }
+}
+
+/// Parses a page of either listing. serde's own messages may contain data and are not shown.
+fn parse<F>(
+    body: String,
+    date: Option<Timestamp>,
+    fields: impl FnOnce(&Raw<'_>) -> Result<F, String>,
+) -> Result<Page<F>, String> {
+    // serde would read an array as the fields in their order.
+    if kind(&body) != "an object" {
+        return Err(mismatch("the body", &body, "an object"));
+    }
+    let raw: Raw<'_> = serde_json::from_str(&body).map_err(|error| match error.classify() {
+        Category::Eof => format!("it was cut off after {} bytes", body.len()),
+        Category::Data => "a field occurs twice".to_owned(),
+        _ => format!(
+            "invalid JSON at line {} column {}",
+            error.line(),
+            error.column()
+        ),
+    })?;
+    let items = raw.items.map_or("", RawValue::get);
+    let array: Bounded<&RawValue, MAX_ITEMS> =
+        serde_json::from_str(items).map_err(|_| mismatch("items", items, "an array"))?;
+    if array.more {
+        return Err(format!("items has more than {MAX_ITEMS} items"));
+    }
+    // A borrowed raw value is a slice of the body.
+    let range = |item: &&RawValue| {
+        let offset = item.get().as_ptr() as usize - body.as_ptr() as usize;
+        offset..offset + item.get().len()
+    };
+    Ok(Page {
+        items: array.items.iter().map(range).collect(),
+        fields: fields(&raw)?,
+        server_time: date.unwrap_or_else(Timestamp::now),
+        has_date: date.is_some(),
+        body: Arc::new(body),
+    })
+}
+
+/// Returns whether the times of the items ascend from the first to the last one. Usually the first two decide.
+fn is_oldest_first<'a>(items: impl Iterator<Item = &'a str>) -> bool {
+    let time = |item| {
+        let dated: Dated<'_> = serde_json::from_str(item).ok()?;
+        parse_json_time(dated.created_at?.get())
+    };
+    let mut times = items.filter_map(time);
+    let Some(first) = times.next() else {
+        return false;
+    };
+    let (mut last, mut count) = (first, 1);
+    let ascend = times.all(|time| {
+        count += 1;
+        std::mem::replace(&mut last, time) <= time
+    });
+    ascend && first < last && count >= MIN_ASCENDING
+}
+
+fn mismatch(field: &str, json: &str, expected: &str) -> String {
+    format!("{field} is {} instead of {expected}", kind(json))
 }
 
 /// Returns the kind of a JSON value with its article, for messages that must not show the value.
 fn kind(json: &str) -> &'static str {
     match json.trim_start().as_bytes().first() {
+        None => "missing",
         Some(b'{') => "an object",
         Some(b'[') => "an array",
         Some(b'"') => "a string",
@@ -200,21 +239,19 @@ mod tests {
     #[test]
     fn items_are_slices_of_the_body_in_its_order() {
         let body = r#"{"items":[ {"a": 1}, "odd" ,3],"startCursor":"s","endCursor":"e","hasPrevious":false,"hasMore":true,"new":1}"#;
-        let page = Page::parse(body.to_owned(), None).expect("valid");
+        let page = AuditPage::parse(body.to_owned(), None).expect("valid");
         assert_eq!(
             page.items().collect::<Vec<_>>(),
             [r#"{"a": 1}"#, "\"odd\"", "3"]
         );
-        assert_eq!(
-            (page.end_cursor.as_deref(), page.unknown_fields),
-            (Some("e"), 1)
-        );
+        assert_eq!(page.end_cursor.as_deref(), Some("e"));
     }
 
     #[test]
     fn an_empty_cursor_is_the_end_of_the_listing() {
         for cursor in ["", r#","endCursor":null"#, r#","endCursor":"""#] {
-            let page = Page::parse(format!(r#"{{"items":[1]{cursor}}}"#), None).expect("valid");
+            let page =
+                AuditPage::parse(format!(r#"{{"items":[1]{cursor}}}"#), None).expect("valid");
             assert_eq!(page.end_cursor, None, "{cursor}");
         }
     }
@@ -228,12 +265,14 @@ mod tests {
             )
         };
         assert_eq!(
-            Page::parse(body(MAX_ITEMS), None).expect("valid").len(),
+            AuditPage::parse(body(MAX_ITEMS), None)
+                .expect("valid")
+                .len(),
             MAX_ITEMS
         );
-        let error = Page::parse(body(MAX_ITEMS + 1), None).expect_err("too many");
+        let error = AuditPage::parse(body(MAX_ITEMS + 1), None).expect_err("too many");
         assert!(
-            error.message.contains("items has more than 100000 items"),
+            error.contains("items has more than 100000 items"),
             "{error:?}"
         );
     }
@@ -242,10 +281,10 @@ mod tests {
     fn an_error_names_the_field_and_the_type_and_no_data() {
         let long = "secret ".repeat(300_000);
         for (body, message) in [
-            ("{}".to_owned(), "items is missing"),
+            ("{}".to_owned(), "items is missing instead of an array"),
             (
                 r#"{"items":null}"#.to_owned(),
-                "items is null instead of an array",
+                "items is missing instead of an array",
             ),
             (
                 format!(r#"{{"items":"{long}"}}"#),
@@ -272,12 +311,12 @@ mod tests {
                 "invalid JSON at line 1 column 11",
             ),
         ] {
-            let error = Page::parse(body, None).expect_err(message);
-            assert_eq!((&*error.message, error.is_truncated), (message, false));
+            let error = AuditPage::parse(body, None).expect_err(message);
+            assert_eq!(error, message);
         }
         let cut = r#"{"items":[{"id":"a"#.to_owned();
-        let error = Page::parse(cut, None).expect_err("cut");
-        assert!(error.is_truncated);
+        let error = AuditPage::parse(cut, None).expect_err("cut");
+        assert_eq!(error, "it was cut off after 18 bytes");
     }
 
     #[test]
@@ -288,32 +327,44 @@ mod tests {
             r#"{"id":[[]]}"#,
         ];
         let body = format!(r#"{{"items":[{}],"hasMore":"yes"}}"#, items.join(","));
-        let page = Page::parse(body, None).expect("a page");
+        let page = AuditPage::parse(body, None).expect("a page");
         assert_eq!(page.items().collect::<Vec<_>>(), items);
     }
 
     #[test]
-    fn a_negative_total_counts_as_missing() {
-        let page = Page::parse(
-            r#"{"items":[],"limit":100,"offset":0,"totalCount":-1}"#.to_owned(),
-            None,
-        )
-        .expect("valid");
-        assert_eq!((page.limit, page.total_count), (Some(100), None));
+    fn a_count_of_another_type_counts_as_missing() {
+        for odd in ["-1", "\"7\"", "true", "null", "{}", "1e400"] {
+            let body = format!(r#"{{"items":[{{"id":1}}],"limit":{odd},"totalCount":{odd}}}"#);
+            let page = TicketPage::parse(body, None).expect(odd);
+            let counts = (page.len(), page.limit, page.total_count);
+            assert_eq!(counts, (1, None, None), "{odd}");
+        }
     }
 
     #[test]
-    fn a_count_of_another_type_counts_as_missing() {
-        for odd in ["\"7\"", "true", "null", "{}", "1e400"] {
-            let body = format!(
-                r#"{{"items":[{{"id":1}}],"limit":{odd},"offset":{odd},"totalCount":{odd}}}"#
-            );
-            let page = Page::parse(body, None).expect(odd);
-            assert_eq!(
-                (page.len(), page.limit, page.total_count),
-                (1, None, None),
-                "{odd}"
-            );
+    fn items_that_ascend_are_turned_round() {
+        let order = |times: &[&str]| {
+            let items = times
+                .iter()
+                .map(|time| format!(r#"{{"createdAt":{time}}}"#));
+            let body = format!(r#"{{"items":[{}]}}"#, items.collect::<Vec<_>>().join(","));
+            let page = AuditPage::parse(body, None).expect("a page");
+            let first = page.items().next().map(str::len);
+            (first, page.items().any(|item| page.item(0) == item))
+        };
+        // The lengths differ, so the first item is known by its own.
+        let (old, new, odd) = ("\"2026-11-24\"", "1795554206", "[1]");
+        let length = |time: &str| (Some(time.len() + r#"{"createdAt":}"#.len()), true);
+        assert_eq!(order(&[old, old, old, old, new]), length(new));
+        assert_eq!(order(&[old, odd, old, old, old, new]), length(new));
+        for kept in [
+            &[new, old, old, old, old][..],
+            &[old, old, old, new, old],
+            &[old, old, old, old, old],
+            &[old, odd, old, old, new],
+            &[odd],
+        ] {
+            assert_eq!(order(kept), length(kept[0]), "{kept:?}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 
-use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
 /// The number of bytes of a text that are examined. The rest is not read.
@@ -17,37 +16,47 @@ const MAX_CHAIN: usize = 400;
 /// The minimum length of a secret, in bytes. A shorter one would match parts of ordinary words.
 const MIN_SECRET: usize = 6;
 
-/// How often escapes are decoded: a URL in a JSON string in an HTML page needs three passes.
-const MAX_PASSES: usize = 4;
-
-/// The maximum length of an escape, in bytes.
-const MAX_ESCAPE: usize = 12;
-
 /// Replaces a secret.
 const SECRET: &str = "[secret]";
 
 /// Replaces an e-mail address.
 const ADDRESS: &str = "[e-mail address]";
 
-/// Returns what may be shown of a text from a peer: one line of at most [`MAX_SHOWN`] characters.
+/// Returns what may be shown of a text from a peer: one line of at most [`MAX_SHOWN`] characters of the first 2 KiB,
+/// without `secrets` and e-mail addresses.
 ///
-/// The first 2 KiB are examined, in linear time. JSON, percent and HTML escapes are decoded before
-/// `secrets` and e-mail addresses are removed, so that an escaped secret is found too.
+/// A text ends before the word with its first JSON, percent or HTML escape, so that an escaped secret is not shown, and
+/// nothing has to be decoded. A word is what is between white space.
 pub fn sanitize(text: &str, secrets: &[&str]) -> String {
-    let examined = prefix(text, MAX_EXAMINED);
-    let mut shown = without_secrets(examined, secrets);
-    for _ in 0..MAX_PASSES {
-        shown = without_secrets(&decode(&shown), secrets);
+    let mut shown = prefix(text, MAX_EXAMINED).to_owned();
+    let is_cut = shown.len() < text.len();
+    let secrets = secrets.iter().filter(|secret| secret.len() >= MIN_SECRET);
+    for secret in secrets.clone() {
+        shown = shown.replace(secret, SECRET);
     }
-    if examined.len() < text.len() {
-        // The end may be the beginning of a secret, and that of an escape.
-        let longest = secrets.iter().map(|secret| secret.len()).max();
-        let doubtful = longest.unwrap_or(0) + MAX_ESCAPE;
-        shown = prefix(&shown, shown.len().saturating_sub(doubtful)).to_owned();
+    if is_cut {
+        // The end may be the beginning of a secret, each byte of which may be an escape of six.
+        let longest = secrets.map(|secret| secret.len()).max().unwrap_or(0);
+        shown = prefix(&shown, shown.len().saturating_sub(6 * longest)).to_owned();
+    }
+    if let Some(escape) = first_escape(&shown) {
+        let before = shown[..escape].trim_end_matches(|c: char| !c.is_whitespace());
+        shown = format!("{before}…");
     }
     let shown = without_addresses(&shown);
     let words: Vec<&str> = shown.split_whitespace().collect();
     one_line(&words.join(" "), MAX_SHOWN)
+}
+
+/// Returns the place of what could be a JSON, percent or HTML escape.
+fn first_escape(text: &str) -> Option<usize> {
+    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    let bytes = text.as_bytes();
+    (0..bytes.len()).find(|&at| match bytes[at] {
+        b'\\' | b'&' => true,
+        b'%' => is_hex(bytes.get(at + 1)),
+        _ => false,
+    })
 }
 
 /// Returns the text on one line of at most `max` characters, with spaces in place of control characters.
@@ -87,68 +96,6 @@ pub(crate) fn prefix(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-fn without_secrets(text: &str, secrets: &[&str]) -> String {
-    let secrets = secrets.iter().filter(|secret| secret.len() >= MIN_SECRET);
-    secrets.fold(text.to_owned(), |text, secret| text.replace(secret, SECRET))
-}
-
-/// Decodes JSON, percent and HTML escapes once. What is not a complete escape stays as it is.
-fn decode(text: &str) -> String {
-    let text = percent_decode_str(text).decode_utf8_lossy();
-    let mut decoded = String::with_capacity(text.len());
-    let mut rest = &*text;
-    while let Some(at) = rest.find(['\\', '&']) {
-        let (before, escape) = rest.split_at(at);
-        let escaped = json_escape(escape).or_else(|| html_escape(escape));
-        let (c, length) = escaped.unwrap_or((char::from(escape.as_bytes()[0]), 1));
-        decoded.push_str(before);
-        decoded.push(c);
-        rest = &escape[length..];
-    }
-    decoded.push_str(rest);
-    decoded
-}
-
-/// Returns the character of the JSON escape at the beginning of `text`, and the length of the escape.
-fn json_escape(text: &str) -> Option<(char, usize)> {
-    let escaped = text.strip_prefix('\\')?;
-    match escaped.chars().next()? {
-        c @ ('"' | '\\' | '/') => Some((c, 2)),
-        'b' | 'f' | 'n' | 'r' | 't' => Some((' ', 2)),
-        'u' => {
-            let code = u32::from_str_radix(escaped.get(1..5)?, 16).ok()?;
-            Some((char::from_u32(code).unwrap_or('\u{fffd}'), 6))
-        }
-        _ => None,
-    }
-}
-
-/// Returns the character of the HTML escape at the beginning of `text`, and the length of the escape.
-fn html_escape(text: &str) -> Option<(char, usize)> {
-    let escape = prefix(text, MAX_ESCAPE).strip_prefix('&')?;
-    let (name, _) = escape.split_once(';')?;
-    // The named entities that encoders write. All others are numeric.
-    let c = match name {
-        "amp" => '&',
-        "apos" => '\'',
-        "commat" => '@',
-        "equals" => '=',
-        "gt" => '>',
-        "lt" => '<',
-        "quot" => '"',
-        "sol" => '/',
-        _ => {
-            let number = name.strip_prefix('#')?;
-            let code = match number.strip_prefix(['x', 'X']) {
-                Some(digits) => u32::from_str_radix(digits, 16),
-                None => number.parse(),
-            };
-            char::from_u32(code.ok()?)?
-        }
-    };
-    Some((c, name.len() + 2))
-}
-
 /// Replaces each e-mail address.
 fn without_addresses(text: &str) -> String {
     let is_local = |c: char| c.is_alphanumeric() || "._%+-!#$'*^`{|}~".contains(c);
@@ -175,20 +122,21 @@ mod tests {
     const KEY: &str = "sk_live/a+b=c&d";
 
     #[test]
-    fn an_escaped_secret_is_removed() {
+    fn a_secret_is_removed_and_an_escaped_one_ends_the_text() {
+        assert_eq!(
+            sanitize("Unknown sk_live/a+b=c&d!", &["other-key", KEY]),
+            "Unknown [secret]!"
+        );
         for text in [
-            "sk_live/a+b=c&d",
             r"sk_live\/a+b=c&d",
             r"sk\u005flive\u002Fa\u002bb\u003dc\u0026d",
             "sk_live%2Fa%2Bb%3Dc%26d",
             "sk_live%252fa%252bb%253dc%2526d",
-            "sk_live%25252Fa%25252Bb%25253Dc%252526d",
             "sk_live&#47;a&#x2b;b&equals;c&amp;d",
-            "sk&#95;live&sol;a&#43;b&#61;c&amp;d",
             r"sk_live\u00252Fa%5Cu002Bb&#37;3Dc&amp;amp;d",
         ] {
             let shown = sanitize(&format!("Unknown key {text}!"), &["other-key", KEY]);
-            assert_eq!(shown, "Unknown key [secret]!", "{text}");
+            assert_eq!(shown, "Unknown key …", "{text}");
         }
     }
 
@@ -201,32 +149,28 @@ mod tests {
 
     #[test]
     fn a_secret_at_the_end_of_the_examined_part_is_removed() {
-        for escaped in [
-            KEY,
-            "sk%5Flive%2Fa%2Bb%3Dc%26d",
-            r"sk_live\u002fa\u002bb=c&amp;d",
-        ] {
+        for escaped in [KEY, "sk%5Flive%2Fa%2Bb%3Dc%26d"] {
             for visible in MAX_EXAMINED - escaped.len()..MAX_EXAMINED {
                 let text = format!("{}{escaped}", " ".repeat(visible));
                 let shown = sanitize(&text, &[KEY]);
-                assert!(["", "[secret]"].contains(&&*shown), "{visible}: {shown}");
+                assert!(
+                    ["", "…", "[secret]"].contains(&&*shown),
+                    "{visible}: {shown}"
+                );
             }
         }
     }
 
     #[test]
-    fn addresses_are_removed_in_any_encoding() {
+    fn addresses_are_removed() {
         for (text, shown) in [
             ("from ada.l@example.com.", "from [e-mail address]"),
             ("'o'brien+x@mail.example.com' x", "[e-mail address]' x"),
-            ("?a=ada%40example.com&l=1", "?a=[e-mail address]&l=1"),
-            ("?n=%3Fa%3Dada%2540example.com", "?n=?a=[e-mail address]"),
-            (r"ada\u0040example.com", "[e-mail address]"),
-            ("ada&commat;example&#46;com", "[e-mail address]"),
+            ("for ?a=ada%40example.com&l=1", "for …"),
             ("5 @ 6", "5 @ 6"),
             ("@here", "@here"),
             ("a@", "a@"),
-            ("100%", "100%"),
+            ("100% of", "100% of"),
         ] {
             assert_eq!(sanitize(text, &[]), shown, "{text}");
         }
@@ -234,10 +178,7 @@ mod tests {
 
     #[test]
     fn the_result_is_one_bounded_line() {
-        assert_eq!(
-            sanitize("\u{1b}[31mred\r\nand \\u000a\\nblue\0", &[]),
-            "[31mred and blue"
-        );
+        assert_eq!(sanitize("\u{1b}[31mred\r\nblue\0", &[]), "[31mred blue");
         assert_eq!(
             sanitize(&"x".repeat(MAX_SHOWN), &[]).chars().count(),
             MAX_SHOWN
@@ -264,14 +205,12 @@ mod tests {
                 "https://me:pw@c.example:1/v1?api_key=s#f",
                 "https://c.example:1/v1",
             ),
-            (
-                "http://c.example/ada%2540example.com",
-                "http://c.example/[e-mail address]",
-            ),
+            ("http://c.example/ada%2540example.com", "…"),
             ("http://me:p w@[oops/x", "an invalid address"),
             ("/relative?key=s", "an invalid address"),
+            ("http://h;sk_live/a+b=c&d", "http://h;[secret]"),
         ] {
-            assert_eq!(location(address, &[]), shown);
+            assert_eq!(location(address, &[KEY]), shown);
         }
     }
 

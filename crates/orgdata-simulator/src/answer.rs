@@ -1,5 +1,6 @@
 //! From a request to its response: route, key, query, page, faults.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -10,13 +11,12 @@ use serde_json::{Value, json};
 
 use crate::fault::Endpoint;
 use crate::query::Query;
-use crate::server::Server;
 use crate::sim::Simulator;
 use crate::strike::{Reset, Target};
 use crate::{audit, auth};
 
 /// Answers the two listings, and everything that does not exist.
-pub(crate) async fn answer(State(server): State<Server>, request: Request) -> Response {
+pub(crate) async fn answer(State(sim): State<Arc<Simulator>>, request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let endpoint = match path {
         "/v1/audit-logs" => Endpoint::Audit,
@@ -28,27 +28,24 @@ pub(crate) async fn answer(State(server): State<Server>, request: Request) -> Re
         let refused = message(StatusCode::METHOD_NOT_ALLOWED, &text);
         return ([(ALLOW, "GET")], refused).into_response();
     }
-    let Server { sim, stopping } = &server;
     let raw_query = request.uri().query().unwrap_or_default();
     let (number, from_hook) = sim.request_came(endpoint, raw_query);
-    wait(sim.config().latency, &server).await;
+    wait(sim.config().latency).await;
 
     let query = Query::parse(raw_query);
-    let (status, mut body) = listing(sim, endpoint, request.headers(), &query);
+    let (status, mut body) = listing(&sim, endpoint, request.headers(), &query);
     let target = Target {
         endpoint,
         query: &query,
         now: sim.clock.now(),
     };
     let strikes = sim.state().faults.strike(&target, from_hook, &mut body);
-    wait(strikes.delay, &server).await;
+    wait(strikes.delay).await;
     let response = strikes
         .response
         .unwrap_or_else(|| respond(status, body.to_string()));
-    match response.extensions().get::<Reset>() {
-        None => sim.state().requests.answered(number, response.status()),
-        Some(Reset::Now) => {}
-        Some(Reset::OnStop) => stopping.cancelled().await,
+    if response.extensions().get::<Reset>().is_none() {
+        sim.state().requests.answered(number, response.status());
     }
     response
 }
@@ -69,7 +66,7 @@ fn listing(
     }
     let state = sim.state();
     let page = match endpoint {
-        Endpoint::Audit => audit::page(&state.world, &state.readings, query),
+        Endpoint::Audit => audit::page(&state.world, &state.readings, query, sim.clock.now()),
         Endpoint::Tickets => state.tickets.page(&state.readings, query),
     };
     match page {
@@ -88,10 +85,11 @@ pub(crate) fn respond(status: StatusCode, body: String) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Waits, but not longer than the server runs.
-async fn wait(time: Duration, server: &Server) {
-    if !time.is_zero() {
-        // Either way the wait is over.
-        let _ = tokio::time::timeout(time, server.stopping.cancelled()).await;
+/// Waits; for ever if the time is the longest one.
+async fn wait(time: Duration) {
+    match time {
+        Duration::ZERO => {}
+        Duration::MAX => std::future::pending().await,
+        time => tokio::time::sleep(time).await,
     }
 }

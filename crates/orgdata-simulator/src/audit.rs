@@ -13,8 +13,6 @@
 //!   not a number or not known is as if it had not been sent, so a filter without any valid id filters nothing. An
 //!   unknown e-mail address matches nothing. An unknown activity type is a validation error.
 
-use std::collections::HashSet;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -23,7 +21,7 @@ use crate::data;
 use crate::dice::{Purpose, hash};
 use crate::entry::View;
 use crate::query::{Query, issue};
-use crate::readings::{AfterReading, FlagReading, Readings};
+use crate::readings::{AfterReading, ExpiredReading, FlagReading, Readings};
 use crate::world::{Key, Row, World};
 
 /// The parameters with one value.
@@ -31,29 +29,49 @@ const SINGLE: &str = "limit before after";
 /// The parameters with any number of values.
 const ARRAYS: &str = "activityTypes dealIds actorUserEmails targetUserEmails";
 
-/// The filters of a request. `None` means all.
-#[derive(Debug)]
-struct Filter {
-    kinds: Option<HashSet<String>>,
-    deals: Option<HashSet<i64>>,
-    actors: Option<HashSet<i64>>,
-    targets: Option<HashSet<i64>>,
-}
+/// The filters of a request: a field of an entry, and the values that match.
+#[derive(Debug, Default)]
+struct Filter(Vec<(Field, Vec<Value>)>);
+
+type Field = fn(&View) -> Value;
 
 /// Returns the page for a request, or the body of a validation error.
-pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<Value, Value> {
+pub(crate) fn page(
+    world: &World,
+    readings: &Readings,
+    query: &Query,
+    now: i64,
+) -> Result<Value, Value> {
     query.check(SINGLE, ARRAYS)?;
     let cap = readings.page_cap.unwrap_or(u64::MAX);
     let limit = query.limit()?.min(cap) as usize;
-    let cursor = |name: &str| match query.get(name) {
-        None => Ok(None),
-        Some(text) => {
-            let refused = || issue(name, "invalid_cursor", "Malformed or expired cursor", text);
-            read_cursor(world.seed, text).ok_or_else(refused).map(Some)
+    let oldest_valid = readings
+        .cursor_ttl
+        .map_or(i64::MIN, |ttl| now - ttl as i64 * 1000);
+    let mut is_expired = false;
+    let mut cursor = |name: &str| {
+        let Some(text) = query.get(name) else {
+            return Ok(None);
+        };
+        let refused = issue(name, "invalid_cursor", "Malformed or expired cursor", text);
+        let Some((key, issued)) = read_cursor(world.seed, text) else {
+            return Err(refused);
+        };
+        let is_gone = readings.row_cursors && !world.has(key);
+        is_expired |= issued < oldest_valid;
+        match readings.expired {
+            ExpiredReading::Refused if is_expired => Err(refused),
+            _ if is_gone => Err(refused),
+            ExpiredReading::Newest if is_expired => Ok(None),
+            _ => Ok(Some(key)),
         }
     };
     let (before, after) = (cursor("before")?, cursor("after")?);
     let filter = Filter::parse(query, world)?;
+    let limit = match readings.expired {
+        ExpiredReading::Empty if is_expired => 0,
+        _ => limit,
+    };
 
     let rows = &world.rows;
     let low = after.map_or(0, |key| world.count_below(key, !readings.after_inclusive));
@@ -61,12 +79,13 @@ pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<
         world.count_below(key, readings.before_inclusive)
     });
     let between = rows[low.min(high)..high].iter();
-    let matches = |row: &&Row| filter.is_empty() || filter.matches(&world.view(row));
+    let matches = |row: &&Row| filter.0.is_empty() || filter.matches(&world.view(row));
+    let is_candidate = |row: &&Row| readings.filter_after_limit || matches(row);
     let is_adjacent = readings.after == AfterReading::Adjacent && before.is_none();
     let mut page: Vec<&Row> = if after.is_some() && is_adjacent {
-        between.filter(matches).take(limit).collect()
+        between.filter(is_candidate).take(limit).collect()
     } else {
-        between.rev().filter(matches).take(limit).collect()
+        between.rev().filter(is_candidate).take(limit).collect()
     };
     // The newest entry comes first.
     page.sort_by_key(|row| std::cmp::Reverse(world.rank(row.key)));
@@ -75,16 +94,27 @@ pub(crate) fn page(world: &World, readings: &Readings, query: &Query) -> Result<
     let (newest, oldest) = (key(page.first()), key(page.last()));
     let above = newest.map_or(high.max(low), |key| world.count_below(key, true));
     let below = oldest.map_or(low.min(high), |key| world.count_below(key, false));
-    let start_cursor = newest.map(|key| write_cursor(world.seed, key));
+    // Without a time limit, a place has one cursor.
+    let issued = readings.cursor_ttl.map_or(0, |_| now);
+    let start_cursor = newest.map(|key| write_cursor(world.seed, key, issued));
     let mut body = json!({
         // Set below, because the macro copies what it is given.
         "items": null,
         "startCursor": start_cursor.as_deref().or(query.get("after")),
-        "endCursor": oldest.map(|key| write_cursor(world.seed, key)),
+        "endCursor": oldest.map(|key| write_cursor(world.seed, key, issued)),
         "hasPrevious": flag(readings.has_previous, || rows[above..].iter().any(|row| matches(&row))),
         "hasMore": flag(readings.has_more, || rows[..below].iter().any(|row| matches(&row))),
     });
-    body["items"] = page.iter().map(|row| world.entry(row)).collect();
+    let items = page.into_iter().filter(matches).map(|row| {
+        let mut entry = world.entry(row);
+        readings.write_times(&mut entry);
+        entry
+    });
+    let mut items: Vec<Value> = items.collect();
+    if readings.oldest_first {
+        items.reverse();
+    }
+    body["items"] = items.into();
     Ok(body)
 }
 
@@ -96,23 +126,23 @@ fn flag(reading: FlagReading, right: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// Returns the cursor of a place, which is opaque and checked. It names no entry, so it stays valid if retention removes
-/// the entry.
-fn write_cursor(seed: u64, key: Key) -> String {
+/// Returns the cursor of a place, which is opaque and checked, and says when it was issued.
+fn write_cursor(seed: u64, key: Key, issued: i64) -> String {
     let check = hash(seed, Purpose::Cursor, key.created as u64, key.number);
-    let numbers = [key.created as u64, key.number, check].map(u64::to_be_bytes);
+    let numbers = [key.created as u64, key.number, issued as u64, check].map(u64::to_be_bytes);
     URL_SAFE_NO_PAD.encode(numbers.as_flattened())
 }
 
-/// Returns the place of a cursor, or nothing if this simulator did not write it.
-fn read_cursor(seed: u64, text: &str) -> Option<Key> {
+/// Returns the place of a cursor and when it was issued, or nothing if this simulator did not write it.
+fn read_cursor(seed: u64, text: &str) -> Option<(Key, i64)> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     let number = |at| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let key = Key {
         created: number(0)? as i64,
         number: number(8)?,
     };
-    (write_cursor(seed, key) == text).then_some(key)
+    let issued = number(16)? as i64;
+    (write_cursor(seed, key, issued) == text).then_some((key, issued))
 }
 
 // === impl Filter ===
@@ -127,37 +157,36 @@ impl Filter {
                 return Err(refused);
             }
         }
-        let kinds: HashSet<String> = query.all("activityTypes").map(str::to_owned).collect();
-        let deals = query.all("dealIds").filter_map(|id| id.parse().ok());
-        let deals: HashSet<i64> = deals
-            .filter(|&id| data::is_deal(id) || world.was_given("dealId", id))
-            .collect();
-        let users = |name| {
-            query.all(name).next()?;
-            Some(query.all(name).filter_map(data::user_of).collect())
+        let values = |name, read: fn(&str) -> Option<Value>| -> Vec<Value> {
+            query.all(name).filter_map(read).collect()
         };
-        Ok(Self {
-            kinds: (!kinds.is_empty()).then_some(kinds),
-            deals: (!deals.is_empty()).then_some(deals),
-            actors: users("actorUserEmails"),
-            targets: users("targetUserEmails"),
-        })
-    }
-
-    fn is_empty(&self) -> bool {
-        let ids = [&self.deals, &self.actors, &self.targets];
-        self.kinds.is_none() && ids.iter().all(|wanted| wanted.is_none())
+        let user = |mail: &str| data::user_of(mail).map(Value::from);
+        let mut deals = values("dealIds", |id| id.parse::<i64>().ok().map(Value::from));
+        deals.retain(|id| {
+            id.as_i64().is_some_and(data::is_deal) || world.was_given("dealId", id.clone())
+        });
+        let kinds = values("activityTypes", |kind| Some(kind.into()));
+        let mut filter = Self::default();
+        // Without any valid id a filter of deals filters nothing; an unknown address matches nothing.
+        let mut add = |is_given: bool, field: Field, values| {
+            filter.0.extend(is_given.then_some((field, values)));
+        };
+        let is_given = |name| query.all(name).next().is_some();
+        add(!kinds.is_empty(), |view| (&*view.kind).into(), kinds);
+        add(!deals.is_empty(), |view| view.deal.into(), deals);
+        let name = "actorUserEmails";
+        add(is_given(name), |view| view.actor.into(), values(name, user));
+        let name = "targetUserEmails";
+        add(
+            is_given(name),
+            |view| view.target.into(),
+            values(name, user),
+        );
+        Ok(filter)
     }
 
     fn matches(&self, view: &View) -> bool {
-        let matches = |wanted: &Option<HashSet<i64>>, id: Option<i64>| {
-            let contains = |wanted: &HashSet<i64>| id.is_some_and(|id| wanted.contains(&id));
-            wanted.as_ref().is_none_or(contains)
-        };
-        let kinds = self.kinds.as_ref();
-        kinds.is_none_or(|kinds| kinds.contains(view.kind.as_ref()))
-            && matches(&self.deals, view.deal)
-            && matches(&self.actors, view.actor)
-            && matches(&self.targets, view.target)
+        let mut filters = self.0.iter();
+        filters.all(|(field, values)| values.contains(&field(view)))
     }
 }

@@ -4,60 +4,26 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::auth::ApiKey;
 use crate::clock::ClockSource;
 use crate::control::checked_rate;
-use crate::fault::{Fault, pairs};
-use crate::readings::{AfterReading, Readings};
+use crate::fault::{Fault, duration, named};
+use crate::readings::Readings;
 
 /// Everything that decides what a simulator serves.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The seed of all data. The same seed serves the same data; only the times follow the start.
-    pub seed: u64,
-    /// The id of the organization.
-    pub organization_id: i64,
-    /// The accepted API keys with their scopes.
-    pub keys: Vec<ApiKey>,
-    /// The number of audit log entries at the start.
-    pub history: u64,
-    /// The time before the start over which they are spread.
-    pub history_span: Duration,
-    /// New audit log entries per second.
-    pub rate: f64,
-    /// The number of tickets at the start.
-    pub tickets: u64,
-    /// Tickets per second that are created, removed, or get another state or amount.
-    pub ticket_change_rate: f64,
-    /// The minimum time that every response of the two listings takes.
-    pub latency: Duration,
-    /// The source of the time.
-    pub clock: ClockSource,
-    /// How the silent spots of the specification are read.
-    pub readings: Readings,
-    /// Whether responses are compressed for clients that accept gzip.
-    pub compression: bool,
-    /// Faults from the start on.
-    pub faults: Vec<Fault>,
-}
-
-/// The flags of `simulate`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
-    /// The address to listen on
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
-    pub listen: SocketAddr,
-
+pub struct Config {
     /// An accepted key with its scopes (default: all); repeatable
     #[arg(
         long = "api-key",
         value_name = "KEY[=SCOPE,SCOPE]",
         default_value = "demo-key"
     )]
-    pub api_keys: Vec<ApiKey>,
+    pub keys: Vec<ApiKey>,
 
-    /// The same seed serves the same data
+    /// The same seed serves the same data; only the times follow the start
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 
@@ -66,7 +32,7 @@ pub struct Args {
     pub history: u64,
 
     /// The time before the start over which they are spread
-    #[arg(long, value_name = "DURATION", default_value = "7days", value_parser = crate::fault::duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "7days", value_parser = duration::parse)]
     pub history_span: Duration,
 
     /// New audit log entries per second
@@ -82,20 +48,44 @@ pub struct Args {
     pub ticket_change_rate: f64,
 
     /// The minimum time that every response of the two listings takes
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::fault::duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     pub latency: Duration,
 
-    /// What `after=` returns if more entries are new than fit on a page (default: adjacent)
-    #[arg(long, value_enum)]
-    pub after_reading: Option<AfterReading>,
+    /// What goes wrong until it is ended, as in `status=503` or `hang`; repeatable. The page `/` lists the kinds
+    #[arg(long = "fault", value_name = "KIND[=VALUE]")]
+    pub faults: Vec<Fault>,
 
-    /// Other readings of silent spots of the specification, as in `page-cap=50,key=arrival,total-count=missing`
-    #[arg(long, value_name = "NAME=VALUE,…", default_value = "no-date=false", value_parser = readings)]
+    /// The id of the organization.
+    #[arg(skip = 4711)]
+    pub organization_id: i64,
+
+    /// The source of the time.
+    #[arg(skip = ClockSource::Real)]
+    pub clock: ClockSource,
+
+    /// How the silent spots of the specification are read.
+    #[arg(skip)]
     pub readings: Readings,
 
-    /// What goes wrong, as in `500,every=10` or `delay=2s,on=tickets,times=3`; repeatable. The page `/` lists the kinds
-    #[arg(long = "fault", value_name = "KIND[=VALUE],…")]
-    pub faults: Vec<Fault>,
+    /// Whether responses are compressed for clients that accept gzip.
+    #[arg(skip = true)]
+    pub compression: bool,
+}
+
+/// The flags of `simulate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The address to listen on
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
+    pub listen: SocketAddr,
+
+    #[command(flatten)]
+    config: Config,
+
+    /// How a silent spot of the specification is read, as in `page-cap=50` or `key=arrival`; repeatable. The page
+    /// /control/ lists them
+    #[arg(long = "reading", value_name = "NAME=VALUE", value_parser = reading)]
+    readings: Vec<Value>,
 }
 
 // === impl Config ===
@@ -142,21 +132,10 @@ impl Config {
 impl Args {
     /// Returns the configuration that the flags describe.
     pub fn into_config(self) -> Config {
+        let change = |readings: Readings, change| readings.with(change).unwrap_or(readings);
         Config {
-            seed: self.seed,
-            keys: self.api_keys,
-            history: self.history,
-            history_span: self.history_span,
-            rate: self.rate,
-            tickets: self.tickets,
-            ticket_change_rate: self.ticket_change_rate,
-            latency: self.latency,
-            readings: Readings {
-                after: self.after_reading.unwrap_or(self.readings.after),
-                ..self.readings
-            },
-            faults: self.faults,
-            ..Config::default()
+            readings: self.readings.iter().fold(Readings::default(), change),
+            ..self.config
         }
     }
 }
@@ -165,8 +144,10 @@ fn rate(text: &str) -> Result<f64, String> {
     checked_rate(text.parse().unwrap_or(f64::NAN))
 }
 
-fn readings(text: &str) -> Result<Readings, serde_json::Error> {
-    serde_json::from_value(pairs(text).into())
+/// Reads a change of readings that can be made.
+fn reading(text: &str) -> Result<Value, serde_json::Error> {
+    let change = named(text);
+    Readings::default().with(&change).map(|_| change)
 }
 
 #[cfg(test)]
@@ -175,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::fault::FaultKind;
-    use crate::readings::TotalCount;
+    use crate::readings::{AfterReading, TotalCount};
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -201,9 +182,10 @@ mod tests {
             "--api-key=a=tickets:read",
             "--api-key=b",
             "--history-span=2h",
-            "--after-reading=newest",
-            "--readings=page-cap=7,total-count=missing,no-date=true",
-            "--fault=500,times=2",
+            "--reading=after=newest",
+            "--reading=page-cap=7",
+            "--reading=total-count=missing",
+            "--fault=status=500",
             "--fault=hang",
         ])
         .unwrap();
@@ -215,13 +197,10 @@ mod tests {
             after: AfterReading::Newest,
             page_cap: Some(7),
             total_count: TotalCount::Missing,
-            no_date: true,
             ..Readings::default()
         };
         assert_eq!(config.readings, expected);
-        let config_of_readings = parse(&["--readings=after=newest"]).unwrap();
-        assert_eq!(config_of_readings.readings.after, AfterReading::Newest);
-        assert_eq!(config.faults[0].times, Some(2));
+        assert_eq!(config.faults.len(), 2);
         assert_eq!(config.faults[1].kind, FaultKind::Hang);
     }
 
@@ -232,7 +211,9 @@ mod tests {
             ("--rate", "NaN"),
             ("--history-span", "long"),
             ("--fault", "explode"),
-            ("--readings", "page-cup=1"),
+            ("--reading", "page-cup=1"),
+            ("--reading", "page-cap"),
+            ("--reading", "key=x"),
             ("--listen", "here"),
             ("--api-key", "=x"),
         ] {

@@ -3,6 +3,7 @@
 //! A command is a JSON object with one field, as in `{"late": {"count": 3, "behind": "10m"}}`. Durations are written
 //! `90s` or `1h 30m`, times as in RFC 3339. A refused command is answered with 400 and a message.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -13,12 +14,11 @@ use axum::{Json, Router};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::answer::message;
 use crate::fault::{Fault, duration};
 use crate::fields::Fields;
-use crate::server::Server;
 use crate::sim::{Requests, Simulator};
 use crate::truth::Truth;
 
@@ -39,12 +39,14 @@ enum Command {
         #[serde(with = "duration")]
         behind: Duration,
     },
+    Delete(Vec<String>),
+    Rename(String),
     Retain(u64),
     Restore(u64),
     Rate(f64),
     Fault(Fault),
     ClearFaults,
-    Readings(Fields),
+    Readings(Map<String, Value>),
     Ticket(Fields),
     TicketChangeRate(f64),
     Advance(#[serde(with = "duration")] Duration),
@@ -52,7 +54,7 @@ enum Command {
 }
 
 /// Returns the routes apart from the listings.
-pub(crate) fn routes() -> Router<Server> {
+pub(crate) fn routes() -> Router<Arc<Simulator>> {
     Router::new()
         .route("/", get(async || Html(INDEX)))
         .route("/control/", get(show).post(change))
@@ -60,20 +62,20 @@ pub(crate) fn routes() -> Router<Server> {
         .route("/control/requests", get(requests))
 }
 
-async fn show(State(server): State<Server>) -> Json<Value> {
-    Json(settings(&server.sim))
+async fn show(State(sim): State<Arc<Simulator>>) -> Json<Value> {
+    Json(settings(&sim))
 }
 
-async fn change(State(server): State<Server>, body: Bytes) -> Response {
+async fn change(State(sim): State<Arc<Simulator>>, body: Bytes) -> Response {
     let command = serde_json::from_slice(&body).map_err(text);
-    match command.and_then(|command| run(&server.sim, command)) {
-        Ok(()) => Json(settings(&server.sim)).into_response(),
+    match command.and_then(|command| run(&sim, command)) {
+        Ok(()) => Json(settings(&sim)).into_response(),
         Err(error) => message(StatusCode::BAD_REQUEST, &error),
     }
 }
 
-async fn requests(State(server): State<Server>) -> Json<Requests> {
-    Json(server.sim.requests())
+async fn requests(State(sim): State<Arc<Simulator>>) -> Json<Requests> {
+    Json(sim.requests())
 }
 
 fn run(sim: &Simulator, command: Command) -> Result<(), String> {
@@ -81,15 +83,15 @@ fn run(sim: &Simulator, command: Command) -> Result<(), String> {
         Command::Events(count) => sim.add_events(count),
         Command::Entry(fields) => drop(sim.add_entry(&fields).map_err(text)?),
         Command::Late { count, behind } => sim.add_late(count, behind),
+        Command::Delete(ids) => drop(sim.delete(&ids)),
+        Command::Rename(name) => sim.rename(&name),
         Command::Retain(keep) => sim.retain(keep),
         Command::Restore(count) => sim.restore(count),
         Command::Rate(rate) => sim.set_rate(checked_rate(rate)?),
         Command::Fault(fault) => drop(sim.fault(fault)),
         Command::ClearFaults => sim.clear_faults(),
         Command::Readings(changes) => {
-            let mut readings = json!(sim.readings());
-            changes.apply(&mut readings);
-            let readings = serde_json::from_value(readings).map_err(text)?;
+            let readings = sim.readings().with(&changes.into()).map_err(text)?;
             sim.change_readings(|held| *held = readings);
         }
         Command::Ticket(fields) => drop(sim.add_ticket(fields).map_err(text)?),
@@ -133,11 +135,11 @@ fn settings(sim: &Simulator) -> Value {
 }
 
 /// Returns the true numbers of both listings.
-async fn truth(State(server): State<Server>) -> Json<Value> {
-    let Truth { total, counts } = server.sim.truth();
+async fn truth(State(sim): State<Arc<Simulator>>) -> Json<Value> {
+    let Truth { total, counts } = sim.truth();
     let count = |((kind, actor), count)| json!({ "type": kind, "actor": actor, "count": count });
     let counts: Vec<Value> = counts.into_iter().map(count).collect();
-    let tickets = server.sim.ticket_truth(&["OPEN"]);
+    let tickets = sim.ticket_truth(&["OPEN"]);
     let groups = tickets.groups.iter().map(|(group, sums)| {
         json!({
             "state": group.state,

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::dice::Dice;
 
-const ORGANIZATION_NAME: &str = "Example GmbH & Søns";
+/// The name of the organization at the start.
+pub(crate) const ORGANIZATION_NAME: &str = "Example GmbH & Søns";
 const FIRST_USER: i64 = 1001;
 const FIRST_DEAL: i64 = 5001;
 const DEALS: u64 = 180;
@@ -111,9 +112,9 @@ pub(crate) fn evaluation(id: i64, deal_id: Option<i64>) -> Value {
     json!({ "id": id, "title": title, "deal": deal_id.map(deal) })
 }
 
-/// Returns the nested object of the organization.
-pub(crate) fn organization(id: i64) -> Value {
-    json!({ "id": id, "name": ORGANIZATION_NAME })
+/// Returns the nested object of an organization.
+pub(crate) fn organization(id: i64, name: &str) -> Value {
+    json!({ "id": id, "name": name })
 }
 
 /// Returns the summary of the user with this id; the name of an unknown one is made of the id.

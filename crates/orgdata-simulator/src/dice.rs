@@ -12,7 +12,6 @@ pub(crate) enum Purpose {
     Ticket,
     TicketChange,
     Shuffle,
-    Fault,
     Cursor,
 }
 
@@ -58,11 +57,6 @@ impl Dice {
         self.below(n) == 0
     }
 
-    /// Returns true with probability `p`.
-    pub(crate) fn chance(&mut self, p: f64) -> bool {
-        (self.below(1 << 53) as f64) < p * (1_u64 << 53) as f64
-    }
-
     /// Returns one of `items`, which must not be empty.
     pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
@@ -84,6 +78,5 @@ mod tests {
         assert_ne!(draws(Purpose::Event, 2), draws(Purpose::Event, 3));
         let mut dice = Dice::new(1, Purpose::Event, 0, 0);
         assert!((0..1000).all(|_| dice.below(7) < 7 && dice.skewed(3) < 3));
-        assert!(!dice.chance(0.0) && dice.chance(1.0));
     }
 }

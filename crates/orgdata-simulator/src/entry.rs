@@ -24,7 +24,7 @@ pub(crate) fn view(seed: u64, number: u64) -> View {
 }
 
 /// Returns the entry at this place.
-pub(crate) fn draw(seed: u64, key: Key, organization: i64) -> Value {
+pub(crate) fn draw(seed: u64, key: Key, (organization, name): (i64, &str)) -> Value {
     let Key { created, number } = key;
     let (view, subject, mut dice) = draw_view(seed, number);
     let has_evaluation = !["deal", "nothing", "system"].contains(&subject) && !dice.one_in(5);
@@ -64,7 +64,7 @@ pub(crate) fn draw(seed: u64, key: Key, organization: i64) -> Value {
         "modifiedTargetUserId": modified,
     });
     // Added one by one, because the macro copies what it is given.
-    let organization = shows_organization.then(|| data::organization(organization));
+    let organization = shows_organization.then(|| data::organization(organization, name));
     for (field, object) in [
         ("metadata", Some(data::draw_metadata(&mut dice))),
         ("organization", organization),
@@ -135,7 +135,7 @@ mod tests {
         let mut nulls = HashSet::new();
         for number in 0..3_000 {
             let created = 1_700_000_000_000;
-            let entry = draw(9, Key { created, number }, 42);
+            let entry = draw(9, Key { created, number }, (42, "name"));
             let fields = entry.as_object().unwrap();
             assert!(fields.keys().eq(ENTRY.split(' ')));
             for (id, object) in [

@@ -1,14 +1,14 @@
 //! Faults: what goes wrong, on which listing, how often.
 //!
 //! As JSON a fault is `{"kind": {"status": 503}, "on": "audit", "times": 3}`, or `{"kind": "hang"}` for a kind without a
-//! value. On the command line the same is written `status=503,on=audit,times=3` and `hang`.
+//! value. On the command line a kind is `status=503` or `hang`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 /// One of the two listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ pub enum FaultKind {
 }
 
 /// A fault, and when it strikes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// What goes wrong.
@@ -89,21 +89,15 @@ pub struct Fault {
     pub times: Option<u64>,
     /// It strikes only every n-th request that it could strike.
     pub every: Option<u64>,
-    /// The probability that it strikes.
-    pub chance: Option<f64>,
 }
 
-/// Reads `NAME=VALUE,…` as a JSON object. A value that is not JSON is a string, a name without a value means null.
-pub(crate) fn pairs(text: &str) -> Map<String, Value> {
-    let pair = |pair: &str| match pair.split_once('=') {
-        None => (pair.to_owned(), Value::Null),
-        Some((name, value)) => {
-            let json = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-            (name.to_owned(), json)
-        }
+/// Reads `NAME=VALUE` as a JSON object, and a name without a value as a string. A value that is not JSON is a string.
+pub(crate) fn named(text: &str) -> Value {
+    let Some((name, value)) = text.split_once('=') else {
+        return text.into();
     };
-    let named = text.split(',').filter(|text| !text.is_empty());
-    named.map(pair).collect()
+    let value: Value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    json!({ name: value })
 }
 
 // === impl Fault ===
@@ -116,7 +110,6 @@ impl Fault {
             on: None,
             times: None,
             every: None,
-            chance: None,
         }
     }
 
@@ -139,6 +132,13 @@ impl Fault {
         self
     }
 
+    /// Limits the fault to every n-th request that it could strike.
+    #[must_use]
+    pub fn every(mut self, every: u64) -> Self {
+        self.every = Some(every);
+        self
+    }
+
     /// Limits the fault to one request.
     #[must_use]
     pub fn once(self) -> Self {
@@ -146,17 +146,12 @@ impl Fault {
     }
 }
 
-/// Parses `KIND[=VALUE][,on=audit|tickets][,times=N][,every=N][,chance=P]`. A number alone is a status.
+/// Parses a kind: `KIND` or `KIND=VALUE`.
 impl FromStr for Fault {
     type Err = serde_json::Error;
 
     fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        let is_status = text.starts_with(|first: char| first.is_ascii_digit());
-        let prefix = if is_status { "status=" } else { "" };
-        let (kind, when) = text.split_once(',').unwrap_or((text, ""));
-        let mut fault = pairs(when);
-        fault.insert("kind".to_owned(), pairs(&format!("{prefix}{kind}")).into());
-        serde_json::from_value(fault.into())
+        serde_json::from_value(named(text)).map(Self::new)
     }
 }
 
@@ -205,28 +200,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_written_as_text_and_as_json() {
-        let status = Fault::status(StatusCode::SERVICE_UNAVAILABLE);
-        let wait = |wait| Fault::new(FaultKind::TooManyRequests(wait));
+    fn a_kind_is_written_as_text_and_as_json() {
+        let wait = FaultKind::TooManyRequests;
         let minute = Duration::from_secs(60);
-        let poison = FaultKind::Poison("ab".to_owned());
-        for (text, kind, fault) in [
+        for (text, written, kind) in [
             (
-                "status=503,on=audit",
+                "status=503",
                 json!({ "status": 503 }),
-                status.clone().on(Endpoint::Audit),
+                FaultKind::Status(StatusCode::SERVICE_UNAVAILABLE),
             ),
+            ("hang", json!("hang"), FaultKind::Hang),
             (
-                "503,times=2,chance=0.5",
-                json!({ "status": 503 }),
-                Fault {
-                    chance: Some(0.5),
-                    ..status.times(2)
-                },
-            ),
-            ("hang", json!("hang"), Fault::new(FaultKind::Hang)),
-            (
-                "retry-after",
+                "retry-after=null",
                 json!({ "retry-after": null }),
                 wait(RetryAfter::Absent),
             ),
@@ -243,18 +228,19 @@ mod tests {
             (
                 "delay=60s",
                 json!({ "delay": "1m" }),
-                Fault::new(FaultKind::Delay(minute)),
+                FaultKind::Delay(minute),
             ),
-            ("poison=ab", json!({ "poison": "ab" }), Fault::new(poison)),
+            (
+                "poison=ab",
+                json!({ "poison": "ab" }),
+                FaultKind::Poison("ab".to_owned()),
+            ),
         ] {
+            let fault = Fault::new(kind);
             assert_eq!(text.parse::<Fault>().unwrap(), fault, "{text}");
-            let written = serde_json::to_value(&fault).unwrap();
-            assert_eq!(written["kind"], kind);
-            assert_eq!(
-                serde_json::from_value::<Fault>(written).unwrap(),
-                fault,
-                "{text}"
-            );
+            let json = serde_json::to_value(&fault).unwrap();
+            assert_eq!(json["kind"], written);
+            assert_eq!(serde_json::from_value::<Fault>(json).unwrap(), fault);
         }
     }
 
@@ -263,11 +249,8 @@ mod tests {
         for (text, reason) in [
             ("explode", "unknown variant `explode`"),
             ("status=99", "invalid status code"),
-            ("503,tims=2", "unknown field `tims`"),
-            ("503,times=x", "expected u64"),
-            ("503,on=nowhere", "unknown variant `nowhere`"),
             ("delay=soon", "number"),
-            ("poison", "expected a string"),
+            ("poison", "expected newtype variant"),
         ] {
             let error = text.parse::<Fault>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");

@@ -76,7 +76,10 @@ impl Fields {
         for (field, value) in &self.values {
             let id = value.as_i64();
             let (object, shown) = match field.as_str() {
-                "organizationId" => ("organization", id.map(data::organization)),
+                "organizationId" => (
+                    "organization",
+                    id.map(|id| data::organization(id, data::ORGANIZATION_NAME)),
+                ),
                 "dealId" => ("deal", id.map(data::deal)),
                 "evaluationId" => ("evaluation", id.map(|id| data::evaluation(id, None))),
                 "actorUserId" => ("actorUser", id.map(data::user)),

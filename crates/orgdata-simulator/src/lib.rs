@@ -33,7 +33,8 @@ pub use crate::config::{Args, Config};
 pub use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 pub use crate::fields::{Fields, NotFound};
 pub use crate::readings::{
-    AfterReading, FlagReading, KeyReading, Readings, TicketOrder, TotalCount,
+    AfterReading, ExpiredReading, FlagReading, KeyReading, Readings, TicketOrder, TimeForm,
+    TotalCount,
 };
 pub use crate::server::{Running, serve};
 pub use crate::sim::{Hook, RequestInfo, Requests, Simulator};

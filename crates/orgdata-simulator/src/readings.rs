@@ -1,6 +1,8 @@
 //! How the silent spots of the specification are read, where a client has to cope with more than one reading.
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 /// How the silent spots of the specification are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +22,30 @@ pub struct Readings {
     pub page_cap: Option<u64>,
     /// The order of the audit log. It is fixed at the start.
     pub key: KeyReading,
+    /// Whether filters apply to a page after it was cut, so that it may be empty with more below.
+    pub filter_after_limit: bool,
+    /// Whether a cursor is a pointer to its row, and is refused once that is deleted.
+    pub row_cursors: bool,
+    /// The number of seconds for which a cursor is valid.
+    pub cursor_ttl: Option<u64>,
+    /// What happens to a cursor that is older than that.
+    pub expired: ExpiredReading,
+    /// Whether the items of a page are listed oldest first.
+    pub oldest_first: bool,
+    /// How an entry's times are written.
+    pub times: TimeForm,
+    /// The number of hours by which they are ahead, as if they were local ones.
+    pub zone_hours: i64,
+    /// The number of seconds by which one node's clock is ahead, which creates two of five entries.
+    pub node_ahead: i64,
+    /// The number of seconds after which a new entry can be seen.
+    pub visible_after: i64,
+    /// The number of newest entries that are kept.
+    pub keep: Option<u64>,
     /// Whether the `Date` header is missing.
     pub no_date: bool,
+    /// The number of seconds by which `Date` is ahead.
+    pub date_ahead: i64,
     /// The order of the ticket listing.
     pub ticket_order: TicketOrder,
     /// The value of `totalCount` on a ticket page.
@@ -31,7 +55,7 @@ pub struct Readings {
 }
 
 /// What `after=` returns if more entries are new than fit on the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfterReading {
     /// The entries next to the cursor; newer ones follow on later pages.
@@ -65,6 +89,48 @@ pub enum KeyReading {
     Arrival,
 }
 
+/// What happens to a cursor that is no longer valid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExpiredReading {
+    /// A validation error.
+    #[default]
+    Refused,
+    /// A page without items and cursors.
+    Empty,
+    /// The newest page.
+    Newest,
+}
+
+/// How an entry's times are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeForm {
+    /// `2026-11-24T21:03:26.123Z`.
+    #[default]
+    Iso,
+    /// `2026-11-24T21:03:26.123`.
+    NoZone,
+    /// `Tue, 24 Nov 2026 21:03:26 +0000`.
+    Rfc2822,
+    /// `Tue Nov 24 21:03:26 2026`.
+    Ctime,
+    /// `Tue Nov 24 2026 21:03:26 GMT+0000 (Coordinated Universal Time)`.
+    JavaScript,
+    /// `2026-11-24 21:03:26.123 +0000 UTC`.
+    Go,
+    /// `2026-11-24 21:03:26 UTC`.
+    Ruby,
+    /// A number of seconds since 1970.
+    Seconds,
+    /// A number of milliseconds since 1970.
+    Millis,
+    /// A number of microseconds since 1970.
+    Micros,
+    /// A number of nanoseconds since 1970.
+    Nanos,
+}
+
 /// The order of the ticket listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -91,4 +157,52 @@ pub enum TotalCount {
     Off(i64),
     /// The number of tickets on the page.
     PageLength,
+}
+
+// === impl Readings ===
+
+impl Readings {
+    /// Returns these readings with changes, a JSON object.
+    pub(crate) fn with(self, changes: &Value) -> Result<Self, serde_json::Error> {
+        let mut readings = json!(self);
+        for (name, value) in Map::deserialize(changes)? {
+            readings[name] = value;
+        }
+        serde_json::from_value(readings)
+    }
+
+    /// Writes the times of an entry in their form.
+    pub(crate) fn write_times(&self, entry: &mut Value) {
+        if (self.times, self.zone_hours) == (TimeForm::Iso, 0) {
+            return;
+        }
+        for field in ["occurredAt", "createdAt", "updatedAt"] {
+            let time: Option<Timestamp> = entry[field].as_str().and_then(|time| time.parse().ok());
+            let ahead = SignedDuration::from_hours(self.zone_hours);
+            if let Some(time) = time.and_then(|time| time.checked_add(ahead).ok()) {
+                entry[field] = self.times.write(time);
+            }
+        }
+    }
+}
+
+// === impl TimeForm ===
+
+impl TimeForm {
+    fn write(self, time: Timestamp) -> Value {
+        let format = match self {
+            Self::Iso => "%Y-%m-%dT%H:%M:%S%.3fZ",
+            Self::NoZone => "%Y-%m-%dT%H:%M:%S%.3f",
+            Self::Rfc2822 => "%a, %d %b %Y %H:%M:%S +0000",
+            Self::Ctime => "%a %b %e %H:%M:%S %Y",
+            Self::JavaScript => "%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)",
+            Self::Go => "%Y-%m-%d %H:%M:%S%.f +0000 UTC",
+            Self::Ruby => "%Y-%m-%d %H:%M:%S UTC",
+            Self::Seconds => return time.as_second().into(),
+            Self::Millis => return time.as_millisecond().into(),
+            Self::Micros => return time.as_microsecond().into(),
+            Self::Nanos => return (time.as_nanosecond() as i64).into(),
+        };
+        time.strftime(format).to_string().into()
+    }
 }

@@ -29,18 +29,8 @@ use crate::sim::Simulator;
 use crate::strike::{Reset, http_date};
 use crate::{answer, control};
 
-/// How long pending requests may take once the server stops.
-const GRACE: Duration = Duration::from_secs(1);
 /// The wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// The state of the handlers.
-#[derive(Clone)]
-pub(crate) struct Server {
-    pub(crate) sim: Arc<Simulator>,
-    /// Ends responses that would take forever.
-    pub(crate) stopping: CancellationToken,
-}
 
 /// A simulator that listens on a port of its own. It stops when this is dropped.
 #[derive(Debug)]
@@ -51,22 +41,18 @@ pub struct Running {
     task: JoinHandle<()>,
 }
 
-/// Serves until `shutdown` completes. Pending requests then have a second to finish.
+/// Serves until `shutdown` completes. Pending requests are cut off then.
 pub async fn serve(
     sim: Arc<Simulator>,
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let server = Server {
-        sim,
-        stopping: CancellationToken::new(),
-    };
     let compression = CompressionLayer::new()
         .quality(CompressionLevel::Fastest)
-        .gzip(server.sim.config().compression);
+        .gzip(sim.config().compression);
     let router = control::routes()
         .fallback(answer::answer)
-        .with_state(server.clone())
+        .with_state(Arc::clone(&sim))
         .layer(compression);
     // Dropping the set ends its connections, so nothing outlives this function.
     let mut connections = JoinSet::new();
@@ -78,25 +64,19 @@ pub async fn serve(
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, server.clone(), router.clone()));
+                    connections.spawn(connection(stream, Arc::clone(&sim), router.clone()));
                 }
                 // Too many connections are open, or this one failed. Others can still be served.
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
         }
     }
-    drop(listener);
-    server.stopping.cancel();
-    let drained = async { while connections.join_next().await.is_some() {} };
-    // What takes longer is cut off.
-    let _ = tokio::time::timeout(GRACE, drained).await;
 }
 
-/// Serves one connection until it ends or the server stops.
-async fn connection(stream: TcpStream, server: Server, router: Router) {
+/// Serves one connection until it ends.
+async fn connection(stream: TcpStream, sim: Arc<Simulator>, router: Router) {
     // Without it, small responses wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
-    let sim = Arc::clone(&server.sim);
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, sim) = (router.clone(), Arc::clone(&sim));
         async move {
@@ -108,14 +88,7 @@ async fn connection(stream: TcpStream, server: Server, router: Router) {
     let mut serving = http1::Builder::new()
         .auto_date_header(false)
         .serve_connection(TokioIo::new(stream), service);
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        () = server.stopping.cancelled() => {
-            std::pin::Pin::new(&mut serving).graceful_shutdown();
-            (&mut serving).await
-        }
-    };
-    if ended.is_err() {
+    if (&mut serving).await.is_err() {
         // Closing a socket without lingering resets the connection.
         let _ = serving.into_parts().io.inner().set_zero_linger();
     }
@@ -126,11 +99,7 @@ async fn connection(stream: TcpStream, server: Server, router: Router) {
 impl Simulator {
     /// Answers one request in this process; `None` stands for a connection that is reset.
     pub async fn answer(self: &Arc<Self>, request: Request<Body>) -> Option<Response<Body>> {
-        let server = Server {
-            sim: Arc::clone(self),
-            stopping: CancellationToken::new(),
-        };
-        let response = answer::answer(State(server), request).await;
+        let response = answer::answer(State(Arc::clone(self)), request).await;
         self.finished(response)
     }
 
@@ -139,8 +108,10 @@ impl Simulator {
         if response.extensions().get::<Reset>().is_some() {
             return None;
         }
-        // The date is the simulator's, not the machine's.
-        let date = (!self.readings().no_date).then(|| [(DATE, http_date(self.clock.now()))]);
+        // The date is the simulator's, not the machine's, and that of a node whose clock may be wrong.
+        let readings = self.readings();
+        let now = self.clock.now().saturating_add(readings.date_ahead * 1000);
+        let date = (!readings.no_date).then(|| [(DATE, http_date(now))]);
         Some((date, response).into_response())
     }
 

@@ -159,11 +159,13 @@ impl Simulator {
 
     /// Adds entries now, a millisecond apart if there is room since the newest one.
     pub fn add_events(&self, count: u64) {
-        let (now, world) = (self.clock.now(), &mut self.state().world);
-        let newest = world.rows.last().map_or(i64::MIN, |row| row.key.created);
+        let (now, state) = (self.clock.now(), &mut *self.state());
+        let newest = state.world.rows.last();
+        let newest = newest.map_or(i64::MIN, |row| row.key.created);
         for i in (0..count).rev() {
-            let created = now.saturating_sub_unsigned(i).max(newest).min(now);
-            world.insert(created, None);
+            let at = now.saturating_sub_unsigned(i).max(newest).min(now);
+            let created = state.world.dated(at, &state.readings);
+            state.world.insert(created, None);
         }
     }
 
@@ -193,6 +195,16 @@ impl Simulator {
         for i in 0..count {
             world.insert(created.saturating_sub_unsigned(i), None);
         }
+    }
+
+    /// Removes the entries with these ids and returns how many there were.
+    pub fn delete(&self, ids: &[String]) -> usize {
+        self.state().world.delete(ids)
+    }
+
+    /// Gives the organization another name, also in the entries that are there.
+    pub fn rename(&self, name: &str) {
+        name.clone_into(&mut self.state().world.organization_name);
     }
 
     /// Removes all but the newest `keep` entries.
@@ -313,8 +325,8 @@ impl Simulator {
     /// Returns the state at this moment. It must not be held while another method is called.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
-        let now = self.clock.now();
-        state.world.sync(now);
+        let (now, readings) = (self.clock.now(), state.readings);
+        state.world.sync(now, &readings);
         state.tickets.sync(now);
         state
     }

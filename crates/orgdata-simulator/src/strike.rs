@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use crate::answer::{message, respond};
 use crate::clock;
-use crate::dice::{Dice, Purpose};
 use crate::fault::{Endpoint, Fault, FaultKind, RetryAfter};
 use crate::query::Query;
 
@@ -44,16 +43,13 @@ pub(crate) struct Target<'a> {
 }
 
 /// Marks a response in place of which the connection is reset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reset {
-    Now,
-    /// When the server stops.
-    OnStop,
-}
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reset;
 
 /// What the faults made of a response, apart from changes of its page.
 #[derive(Debug, Default)]
 pub(crate) struct Strikes {
+    /// The maximum one means that there is no response.
     pub(crate) delay: Duration,
     /// The response that is sent instead.
     pub(crate) response: Option<Response>,
@@ -91,14 +87,12 @@ impl Faults {
         let mut strikes = Strikes::default();
         let (id, seen) = (0, 0);
         let mut from_hook = from_hook.map(|fault| Active { id, fault, seen });
-        for Active { id, fault, seen } in from_hook.iter_mut().chain(&mut self.active) {
+        for Active { fault, seen, .. } in from_hook.iter_mut().chain(&mut self.active) {
             if fault.on.is_some_and(|on| on != target.endpoint) {
                 continue;
             }
             *seen += 1;
-            let mut dice = Dice::new(0, Purpose::Fault, *id, *seen);
-            let is_due = fault.every.is_none_or(|every| seen.is_multiple_of(every))
-                && fault.chance.is_none_or(|chance| dice.chance(chance));
+            let is_due = fault.every.is_none_or(|every| seen.is_multiple_of(every));
             if !is_due || !fault.kind.strike(target, body, &mut strikes) {
                 continue;
             }
@@ -121,11 +115,14 @@ impl FaultKind {
         let is_page = body["items"].is_array();
         let response = match self {
             Self::Delay(delay) => {
-                strikes.delay += *delay;
+                strikes.delay = strikes.delay.saturating_add(*delay);
                 return true;
             }
-            Self::Hang => Extension(Reset::OnStop).into_response(),
-            Self::Reset => Extension(Reset::Now).into_response(),
+            Self::Hang => {
+                strikes.delay = Duration::MAX;
+                return true;
+            }
+            Self::Reset => Extension(Reset).into_response(),
             Self::Status(status) => message(*status, &format!("Simulated failure: {status}")),
             Self::TooManyRequests(wait) => too_many_requests(*wait, target.now),
             Self::Html(status) => {

@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use crate::clock;
 use crate::config::Config;
+use crate::data;
 use crate::dice::{Purpose, hash};
 use crate::entry::{self, View};
 use crate::fields::Fields;
-use crate::readings::KeyReading;
+use crate::readings::{KeyReading, Readings};
 
 /// One in so many groups of four entries of the history shares one moment.
 const SHARED: u64 = 16;
@@ -38,6 +39,7 @@ pub(crate) struct Row {
 pub(crate) struct World {
     pub(crate) seed: u64,
     organization: i64,
+    pub(crate) organization_name: String,
     reading: KeyReading,
     /// In the order of the listing, oldest first.
     pub(crate) rows: Vec<Row>,
@@ -57,6 +59,7 @@ impl World {
         let mut world = Self {
             seed: config.seed,
             organization: config.organization_id,
+            organization_name: data::ORGANIZATION_NAME.to_owned(),
             reading: config.readings.key,
             rows: Vec::new(),
             removed: Vec::new(),
@@ -79,13 +82,23 @@ impl World {
         (self.rate, self.live_at) = (rate, self.live_at.max(now as f64));
     }
 
-    /// Adds the live entries that are due.
-    pub(crate) fn sync(&mut self, now: i64) {
+    /// Adds the live entries that are due, and removes those that are not kept.
+    pub(crate) fn sync(&mut self, now: i64, readings: &Readings) {
         let period = 1000.0 / self.rate;
         while self.live_at + period <= now as f64 {
             self.live_at += period;
-            self.insert(self.live_at as i64, None);
+            self.insert(self.dated(self.live_at as i64, readings), None);
         }
+        if let Some(keep) = readings.keep {
+            self.retain(keep as usize);
+        }
+    }
+
+    /// Returns `createdAt` of the next entry, if it can be seen at this time.
+    pub(crate) fn dated(&self, at: i64, readings: &Readings) -> i64 {
+        let is_ahead = hash(self.seed, Purpose::Time, self.next_number, 1) % 5 < 2;
+        let ahead = if is_ahead { readings.node_ahead } else { 0 };
+        at.saturating_add((ahead - readings.visible_after) * 1000)
     }
 
     /// Adds an entry that was created at this time, with some fields given.
@@ -105,6 +118,22 @@ impl World {
             let rank = self.rank(row.key);
             rank < key || (inclusive && rank == key)
         })
+    }
+
+    /// Removes the entries with these ids and returns their number.
+    pub(crate) fn delete(&mut self, ids: &[String]) -> usize {
+        let is_kept = |row: &Row| !ids.iter().any(|id| self.entry(row)["id"] == **id);
+        let (kept, gone) = self.rows.iter().cloned().partition(is_kept);
+        let count = Vec::len(&gone);
+        self.rows = kept;
+        self.removed.extend(gone);
+        count
+    }
+
+    /// Returns whether the entry of a place is there.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        let place = self.count_below(key, false);
+        self.rows.get(place).is_some_and(|row| row.key == key)
     }
 
     /// Removes the oldest entries up to the newest `keep`.
@@ -144,7 +173,11 @@ impl World {
 
     /// Returns an entry as it is served.
     pub(crate) fn entry(&self, row: &Row) -> Value {
-        let mut entry = entry::draw(self.seed, row.key, self.organization);
+        let mut entry = entry::draw(
+            self.seed,
+            row.key,
+            (self.organization, &self.organization_name),
+        );
         if let Some(fields) = &row.fields {
             fields.apply_to_entry(&mut entry);
         }
@@ -176,14 +209,14 @@ mod tests {
             ..Config::quiet()
         };
         let mut world = World::new(&config, 0);
-        world.sync(100_000);
+        world.sync(100_000, &Readings::default());
         assert_eq!(world.rows.len(), 250);
-        world.sync(5);
+        world.sync(5, &Readings::default());
         world.set_rate(101_000, 100.0);
-        world.sync(102_000);
+        world.sync(102_000, &Readings::default());
         assert_eq!(world.rows.len(), 350);
         world.set_rate(102_000, 0.0);
-        world.sync(i64::MAX);
+        world.sync(i64::MAX, &Readings::default());
         assert_eq!(world.rows.len(), 350);
         assert!(world.rows.is_sorted_by_key(|row| row.key));
     }

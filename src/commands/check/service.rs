@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use orgdata_api::FailureReason as R;
-use orgdata_api::{ApiError, Client, Endpoint, KEY_VARIABLE, KeySource, Page, Ticket};
+use orgdata_api::{
+    ApiError, AuditPage, Client, Endpoint, KEY_VARIABLE, KeySource, Page, Ticket, TicketPage,
+};
 
 use super::{Finding, bad, failed, good, warning};
 use crate::cli::Settings;
@@ -16,8 +18,8 @@ use crate::util::shown_duration;
 /// The largest difference between two clocks that needs no warning.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 
-/// The newest page of a listing, and how far this machine's clock is ahead of the API's.
-type Answer = Result<(Page, Option<SignedDuration>), ApiError>;
+/// What the newest page of a listing says: a finding, the organizations of its items, and how far this machine's clock is ahead of the API's.
+type Answer = Result<(Finding, Vec<String>, Option<SignedDuration>), ApiError>;
 
 /// Requests a page of each listing that is on. Returns also the organizations of their items.
 pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>, Vec<String>) {
@@ -27,16 +29,20 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     let client = match Client::new(api, Metrics::new(Duration::ZERO).api.clone()) {
         Ok(client) => client,
         Err(error) => {
-            let said = format!("--api.ca-file: {error}");
             let advice = "give a file with certificates (PEM)";
-            return (vec![bad("api", said, advice)], Vec::new());
+            return (vec![bad("api", error, advice)], Vec::new());
         }
     };
-    let audit = settings.audit.as_ref().map(|audit| audit.page_size);
-    let tickets = settings.tickets.as_ref().map(|tickets| tickets.page_size);
+    let asked = Timestamp::now();
     let (audit, tickets) = tokio::join!(
-        request(&client, Endpoint::AuditLogs, audit),
-        request(&client, Endpoint::Tickets, tickets),
+        async {
+            let page = client.probe_audit(settings.audit.as_ref()?.page_size).await;
+            Some(answer(page, asked, |page| audit_logs(page, settings)))
+        },
+        async {
+            let page = client.probe_tickets(settings.tickets.as_ref()?.page_size).await;
+            Some(answer(page, asked, self::tickets))
+        },
     );
     let answers = [(Endpoint::AuditLogs, audit), (Endpoint::Tickets, tickets)];
     if let Some(error) = shared_error(&answers) {
@@ -66,9 +72,10 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     let (mut organizations, mut ahead) = (Vec::new(), None);
     for (endpoint, answer) in &answers {
         findings.push(match answer {
-            Some(Ok((page, page_ahead))) => {
+            Some(Ok((finding, of_page, page_ahead))) => {
+                organizations.extend_from_slice(of_page);
                 ahead = ahead.or(*page_ahead);
-                listing(*endpoint, page, settings, &mut organizations)
+                finding.clone()
             }
             Some(Err(error)) => advise(endpoint.as_str(), error, settings, !scopes.is_empty()),
             None => good(endpoint.as_str(), "off"),
@@ -78,16 +85,18 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
     (findings, organizations)
 }
 
-/// Returns `None` if the listing is off.
-async fn request(client: &Client, endpoint: Endpoint, size: Option<u32>) -> Option<Answer> {
-    let asked = Timestamp::now();
-    let page = client.probe(endpoint, size?).await;
-    Some(page.map(|page| {
+fn answer<F>(
+    page: Result<Page<F>, ApiError>,
+    asked: Timestamp,
+    read: impl FnOnce(&Page<F>) -> (Finding, Vec<String>),
+) -> Answer {
+    page.map(|page| {
         // The service's clock was read at some time between the two.
-        let read = page.server_time.max(asked).min(Timestamp::now());
-        let ahead = page.has_date.then(|| read.duration_since(page.server_time));
-        (page, ahead)
-    }))
+        let at = page.server_time.max(asked).min(Timestamp::now());
+        let ahead = page.has_date.then(|| at.duration_since(page.server_time));
+        let (finding, organizations) = read(&page);
+        (finding, organizations, ahead)
+    })
 }
 
 /// Returns an error that the listings share, which is reported once. A missing scope is that of one listing.
@@ -120,7 +129,11 @@ fn advise(
             "create a key in the API's settings, under API keys, and put it into {}",
             place_of_key(settings)
         ),
-        R::Validation => "correct the filter that it names, one of --audit.*".to_owned(),
+        // The message itself says what to do.
+        R::Refused | R::Connect if said.contains("; ") => return failed(check, said),
+        R::Refused if error.status() != Some(404) && !settings.api.filters.is_empty() => {
+            "correct the filter that it names, one of --audit.*".to_owned()
+        }
         R::RateLimited => {
             let advice = "the exporter waits and continues; lower --api.max-requests-per-second if it lasts, or see what else uses the key";
             return warning(check, said, advice);
@@ -132,8 +145,6 @@ fn advise(
         R::ServerError => {
             "the API itself fails: ask its operators; the exporter continues once it works".to_owned()
         }
-        // The message itself says what to do.
-        R::Redirect | R::Connect | R::NotFound if said.contains("; ") => return failed(check, said),
         _ => "check --api.base-url (the URL up to /v1, without it), --api.ca-file, and any proxy, firewall or login page in between".to_owned(),
     };
     bad(check, said, advice)
@@ -161,56 +172,56 @@ fn clock(ahead: SignedDuration) -> Finding {
     warning("clock", said, advice)
 }
 
-/// Returns a finding for a page, and adds the organizations of its items.
-fn listing(
-    endpoint: Endpoint,
-    page: &Page,
-    settings: &Settings,
-    organizations: &mut Vec<String>,
-) -> Finding {
-    let (check, items) = (endpoint.as_str(), page.len());
-    let mut malformed = 0;
-    for item in page.items() {
-        let (is_good, organization) = match endpoint {
-            Endpoint::AuditLogs => {
-                let event = Event::read(item, &settings.api.filters);
-                (
-                    event.event.is_ok(),
-                    event.organization.map(|id| id.to_string()),
-                )
-            }
-            Endpoint::Tickets => match Ticket::parse(item) {
-                Ok((ticket, _)) => {
-                    let id = ticket.organization_id.and_then(|id| id.as_count());
-                    (true, id.map(|id| id.to_string()))
-                }
-                Err(_) => (false, None),
-            },
-        };
-        malformed += usize::from(!is_good);
-        organizations.extend(organization);
-    }
-    let (said, advice) = match (endpoint, page.total_count) {
-        _ if malformed > 0 => (
-            format!("{malformed} of {items} items are not as documented"),
-            "tell the API's operators; the exporter counts what it can read of them",
-        ),
-        (Endpoint::AuditLogs, _) if items == 0 => (
-            "there are no entries".to_owned(),
+/// Returns a finding for a page, and the organizations of its entries.
+fn audit_logs(page: &AuditPage, settings: &Settings) -> (Finding, Vec<String>) {
+    let read = |item| Event::read(item, &settings.api.filters);
+    let events: Vec<Event> = page.items().map(read).collect();
+    let good_ones = events.iter().filter(|event| event.event.is_ok()).count();
+    let organizations = events.iter().filter_map(|event| event.organization);
+    let organizations = organizations.map(|id| id.to_string()).collect();
+    let check = Endpoint::AuditLogs.as_str();
+    let finding = undocumented(check, good_ones, page.len()).unwrap_or_else(|| match page.is_empty() {
+        true => warning(
+            check,
+            "there are no entries",
             "check that the key is one of the right organization, and that the --audit filters match anything",
         ),
-        (Endpoint::Tickets, total)
-            if total.is_none_or(|total| items as u64 > total || items == 0 && total > 0) =>
-        {
-            (
-                format!(
-                    "a page has {items} tickets, and totalCount is {}",
-                    total.map_or("missing".to_owned(), |total| total.to_string())
-                ),
-                "tell the API's operators; the exporter reports such a snapshot as inconsistent",
-            )
+        false => good(check, format!("can be read; {} on the first page", page.len())),
+    });
+    (finding, organizations)
+}
+
+/// Returns a finding for a page, and the organizations of its tickets.
+fn tickets(page: &TicketPage) -> (Finding, Vec<String>) {
+    let (check, items) = (Endpoint::Tickets.as_str(), page.len());
+    let tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
+    let tickets: Vec<Ticket<'_>> = tickets.collect();
+    let ids = tickets.iter().filter_map(|ticket| ticket.organization_id.as_ref()?.as_count());
+    let organizations = ids.map(|id| id.to_string()).collect();
+    let is_wrong = |total: u64| items as u64 > total || items == 0 && total > 0;
+    let finding = undocumented(check, tickets.len(), items).unwrap_or_else(|| match page.total_count {
+        Some(total) if !is_wrong(total) => {
+            good(check, format!("can be read; {items} on the first page"))
         }
-        _ => return good(check, format!("can be read; {items} on the first page")),
-    };
-    warning(check, said, advice)
+        total => warning(
+            check,
+            format!(
+                "a page has {items} tickets, and totalCount is {}",
+                total.map_or("missing".to_owned(), |total| total.to_string())
+            ),
+            "tell the API's operators; the exporter reports such a snapshot as inconsistent",
+        ),
+    });
+    (finding, organizations)
+}
+
+fn undocumented(check: &'static str, good_ones: usize, items: usize) -> Option<Finding> {
+    let malformed = items.saturating_sub(good_ones);
+    (malformed > 0).then(|| {
+        warning(
+            check,
+            format!("{malformed} of {items} items are not as documented"),
+            "tell the API's operators; the exporter counts what it can read of them",
+        )
+    })
 }

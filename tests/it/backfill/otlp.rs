@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use orgdata_exporter::simulator::{AfterReading, Config, Fields, KeyReading};
+use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, KeyReading};
 
 use super::support::{World, done, fails, hours};
 use crate::support::binary::{launch, until};
@@ -27,7 +27,8 @@ async fn a_range_is_delivered_once_from_the_oldest_to_the_newest() {
     let world = World::new(2_500).await;
     // A first response that is late makes no entry a live one.
     world.service().add_events(3);
-    world.fault("delay=2500ms,times=1");
+    let delay: Fault = "delay=2500ms".parse().expect("a fault");
+    world.service().fault(delay.once());
     let (from, end) = (world.hours_ago(72), world.hours_ago(24));
     let flags = format!("--from={from} --until={end} --api.page-size=100");
     let stdout = done(world.to_otlp(&flags)).await;
@@ -71,14 +72,20 @@ async fn changes_nothing(name: &str) {
     service.add_late(20, hours(30));
     let (expected, ids) = (world.truth(|_| true), world.ids());
     let end = service.now() + hours(1) / 3600;
-    let faults = "500,every=9 truncated-json,every=11 duplicate,every=3 empty-page,every=5";
-    // A page that the service cannot make is requested in halves.
-    let faults = if name == "too large" {
-        "too-large=60"
+    if name == "too large" {
+        // A page that the service cannot make is requested in halves.
+        world.fault("too-large=60");
     } else {
-        faults
-    };
-    faults.split(' ').for_each(|fault| world.fault(fault));
+        for (kind, every) in [
+            ("status=500", 9),
+            ("truncated-json", 11),
+            ("duplicate", 3),
+            ("empty-page", 5),
+        ] {
+            let fault: Fault = kind.parse().expect("a fault");
+            service.fault(fault.every(every));
+        }
+    }
     service.advance(hours(1));
     let newer = service.clone();
     service.on_request(Box::new(move |_, _| {

@@ -92,7 +92,7 @@ async fn a_history_with_failing_pages_is_never_called_complete() {
         let mut pages = 0;
         world.service().on_request(Box::new(move |_, _| {
             pages += 1;
-            (pages > 2).then(|| "500".parse().expect("a fault"))
+            (pages > 2).then(|| "status=500".parse().expect("a fault"))
         }));
     };
     let flags = "--until=4h --api.page-size=100 --patience=1s";
@@ -126,7 +126,7 @@ async fn a_page_that_is_always_refused_ends_it_after_the_patience() {
     let world = World::new(500).await;
     world.service().on_request(Box::new(|request, _| {
         let is_deep = request.raw_query.contains("before=");
-        is_deep.then(|| "400".parse().expect("a fault"))
+        is_deep.then(|| "status=400".parse().expect("a fault"))
     }));
     let flags = "--until=4h --api.page-size=100 --patience=1s";
     for launch in [world.to_otlp(flags), world.to_file(flags)] {
@@ -156,7 +156,7 @@ async fn a_key_of_another_organization_than_the_file_that_sets_the_end_is_refuse
     let mut pages = 0;
     world.service().on_request(Box::new(move |_, _| {
         pages += 1;
-        (pages > 2).then(|| "500".parse().expect("a fault"))
+        (pages > 2).then(|| "status=500".parse().expect("a fault"))
     }));
     let flags = "--until=4h --api.page-size=100 --patience=1s";
     let other = |arguments| world.to_otlp_with("q.db", arguments);
@@ -173,7 +173,7 @@ async fn a_progress_file_that_cannot_be_written_is_not_called_that_of_the_export
     world.exporter("state.db", &[]).await.stop().await;
     let state = world.path("state.db");
     let flags = "--api.page-size=100 --patience=1s";
-    world.fault("500");
+    world.fault("status=500");
     fails(world.to_otlp(flags).state(&state), 1, &["--patience"]).await;
     world.service().clear_faults();
     let database = rusqlite::Connection::open(world.path("p.db")).expect("it opens");
@@ -194,7 +194,7 @@ async fn a_backfill_that_began_long_ago_continues() {
     let mut pages = 0;
     world.service().on_request(Box::new(move |_, _| {
         pages += 1;
-        (pages > 2).then(|| "500".parse().expect("a fault"))
+        (pages > 2).then(|| "status=500".parse().expect("a fault"))
     }));
     fails(world.to_otlp(&flags("30d")), 1, &["--patience"]).await;
     // As if `--from=1h` had been 30 days ago.
@@ -214,7 +214,7 @@ async fn a_backfill_that_was_interrupted_continues_beside_a_new_exporter() {
     let mut pages = 0;
     world.service().on_request(Box::new(move |_, _| {
         pages += 1;
-        (pages > 2).then(|| "500".parse().expect("a fault"))
+        (pages > 2).then(|| "status=500".parse().expect("a fault"))
     }));
     let flags = "--api.page-size=100 --patience=1s";
     fails(world.to_otlp(flags), 1, &["--patience"]).await;

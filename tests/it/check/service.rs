@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Simulator};
+use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Fault, Simulator};
 
 use super::{TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
@@ -161,7 +161,7 @@ async fn a_filter_that_the_service_refuses_is_named() {
     let body = r#"{"error":"Bad request","issues":[{"path":["activityTypes"],"code":"invalid_enum_value","message":"No such type"}]}"#;
     let api = api(Some(json("400 Bad Request", body)), None).await;
     let launch = check(&api.url()).arg("--audit.activity-types=NOTHING");
-    let words = "bad audit-logs: activityTypes: No such type | correct the filter";
+    let words = "bad audit-logs: activityTypes | No such type | correct the filter";
     expect(launch, words).await;
 }
 

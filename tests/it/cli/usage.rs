@@ -39,7 +39,7 @@ dead-letters => list, replay, drop
 --api.timeout URL --api.timeout => --api.timeout | value
  => --api.base-url | https://api.example.com | demo
 --api.base-url=api.example.com => --api.base-url | https://api.example.com
---api.base-url=ftp://api.example.com => --api.base-url | ftp | http or https
+--api.base-url=ftp://api.example.com => --api.base-url | http or https
 --api.base-url=https://user:hunter2@api.example.com => --api.base-url | api.example.com
 --api.base-url=https://api.example.com/?key=hunter2 => --api.base-url | api.example.com
 --api.base-url=user:hunter2@api.example.com => --api.base-url | api.example.com

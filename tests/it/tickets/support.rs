@@ -60,8 +60,8 @@ impl Failure {
     fn retries(self) -> u32 {
         match self {
             Self::Wait(_, 11..) => 0,
-            Self::Status(429) | Self::Wait(429, _) => 7,
-            Self::Reset | Self::Silence | Self::Status(500..) | Self::Wait(500.., _) => 3,
+            Self::Silence => 1,
+            Self::Reset | Self::Status(429 | 500..) | Self::Wait(429 | 500.., _) => 3,
             _ => 0,
         }
     }

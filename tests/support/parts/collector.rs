@@ -1,12 +1,10 @@
-//! The OpenTelemetry Collector; rotel, another vendor's collector; and two stores that take OTLP themselves.
+//! The OpenTelemetry Collector; rotel, another vendor's collector; and a store that takes OTLP itself.
 
 use std::fs;
 use std::path::Path;
 
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use url::Url;
 
 use super::{Process, client, until};
 use crate::support::files::{array, text};
@@ -27,13 +25,6 @@ pub(crate) struct Rotel {
 
 /// A store for log records.
 pub(crate) struct VictoriaLogs {
-    _process: Process,
-    base: String,
-    _dir: TempDir,
-}
-
-/// Another store for log records, with the configuration of the Compose set.
-pub(crate) struct Loki {
     _process: Process,
     base: String,
     _dir: TempDir,
@@ -258,68 +249,6 @@ impl VictoriaLogs {
             let answer = answer.text().await.unwrap();
             let found = answer.lines().map(serde_json::from_str);
             let found: Vec<Value> = found.collect::<Result<_, _>>().unwrap();
-            let is_all = found.len() >= count;
-            is_all.then_some(found).ok_or("records are missing")
-        })
-        .await
-    }
-}
-
-impl Loki {
-    pub(crate) async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("loki.yaml");
-        let arguments = |[http, grpc]: [u16; 2]| {
-            let config = include_str!("../../../deploy/compose/loki.yaml")
-                .replace("/loki", &dir.path().display().to_string())
-                .replace(
-                    "  http_listen_port: 3100",
-                    &format!("  http_listen_port: {http}\n  grpc_listen_port: {grpc}"),
-                );
-            // By default it is ready after fifteen seconds, refuses what is older than a week, and divides a query into hours.
-            let config = config.replace(
-                "limits_config:",
-                "limits_config:\n  reject_old_samples: false\n  split_queries_by_interval: 24h",
-            ) + "ingester: { lifecycler: { min_ready_duration: 0s } }\n";
-            fs::write(&file, config).unwrap();
-            vec![format!("-config.file={}", file.display())]
-        };
-        let ready = |[port, _]: [u16; 2]| format!("http://127.0.0.1:{port}/ready");
-        let (process, [port, _]) = Process::start("loki", arguments, ready).await;
-        Self {
-            _process: process,
-            base: format!("http://127.0.0.1:{port}"),
-            _dir: dir,
-        }
-    }
-
-    pub(crate) fn endpoint(&self) -> String {
-        format!("{}/otlp/v1/logs", self.base)
-    }
-
-    /// Waits until a query finds at least `count` log records since a time, and returns all of them: time in nanoseconds, line, and the rest.
-    pub(crate) async fn records_at_least(
-        &self,
-        count: usize,
-        query: &str,
-        since: Timestamp,
-    ) -> Vec<(String, String, Value)> {
-        let mut url = Url::parse(&format!("{}/loki/api/v1/query_range", self.base)).unwrap();
-        url.query_pairs_mut()
-            .append_pair("query", query)
-            .append_pair("start", &since.as_nanosecond().to_string())
-            .append_pair("limit", "5000");
-        until(async || {
-            let answer = client().get(url.clone()).send().await.unwrap();
-            let answer = answer.text().await.unwrap();
-            let answer: Value = serde_json::from_str(&answer).map_err(|_| "no JSON")?;
-            let mut found = Vec::new();
-            for stream in array(&answer["data"]["result"]) {
-                for value in array(&stream["values"]) {
-                    let rest = stream["stream"].clone();
-                    found.push((text(&value[0]), text(&value[1]), rest));
-                }
-            }
             let is_all = found.len() >= count;
             is_all.then_some(found).ok_or("records are missing")
         })

@@ -26,7 +26,7 @@ async fn a_server_that_does_not_speak_http_takes_a_bounded_time() {
         ),
         (
             bytes("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}"),
-            "truncated",
+            "malformed",
         ),
         (bytes(""), "connect"),
         (
@@ -42,7 +42,7 @@ async fn a_server_that_does_not_speak_http_takes_a_bounded_time() {
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
                 "1;extension=x\r\n \r\n",
             ),
-            "truncated",
+            "malformed",
         ),
         (Reply::Held(Vec::new()), "timeout"),
         (Reply::Held(b"HTTP/1.1 200 OK\r\n\r\n{".to_vec()), "timeout"),

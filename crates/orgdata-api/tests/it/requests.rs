@@ -112,5 +112,5 @@ async fn a_rotated_key_file_is_read_for_the_next_request() {
         error.reason().as_str() == "key" && !error.to_string().contains("ret "),
         "{error}"
     );
-    assert_eq!((peer.count(), subject.failures("key")), (3, 1));
+    assert_eq!((peer.count(), subject.failures("key")), (3, 4));
 }

@@ -20,7 +20,6 @@ pub(crate) struct Reported {
     pub(crate) requests: usize,
     pub(crate) bytes: u64,
     pub(crate) throttled: f64,
-    pub(crate) unknown_fields: u64,
     failures: BTreeMap<&'static str, usize>,
 }
 
@@ -90,10 +89,6 @@ impl Observer for Recorder {
 
     fn throttled(&self, waited: Duration) {
         self.0.lock().unwrap().throttled += waited.as_secs_f64();
-    }
-
-    fn unknown_fields(&self, count: u64) {
-        self.0.lock().unwrap().unknown_fields += count;
     }
 }
 

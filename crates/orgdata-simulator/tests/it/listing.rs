@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use orgdata_simulator::{AfterReading, ApiKey, Fields, FlagReading, KeyReading};
+use orgdata_simulator::{
+    AfterReading, ApiKey, ExpiredReading, Fields, FlagReading, KeyReading, Served, TimeForm,
+};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{all_ids, audit, client, get, ids, text, with_history};
+use crate::support::{all_ids, audit, client, get, ids, raw, text, with_history};
 
 #[tokio::test]
 async fn a_page_has_the_newest_entries_and_100_by_default() {
@@ -391,4 +393,107 @@ async fn flags_cursors_and_page_sizes_follow_the_readings() {
         ),
         (3, &json!(3))
     );
+}
+
+#[tokio::test]
+async fn a_filter_after_the_limit_leaves_empty_pages_with_more_below() {
+    let sim = with_history(60, |config| config.readings.filter_after_limit = true).await;
+    let rare = sim.entries().next().unwrap().activity_type;
+    let query = format!("limit=5&activityTypes={rare}");
+    let (mut page, mut found, mut empty) = (audit(&sim, &query).await, 0, 0);
+    while let Some(cursor) = page["endCursor"].as_str() {
+        found += ids(&page).len() as u64;
+        empty += u32::from(ids(&page).is_empty());
+        page = audit(&sim, &format!("{query}&before={cursor}")).await;
+    }
+    let counts = sim.truth().counts.into_iter();
+    let of_type = counts.filter(|((kind, _), _)| *kind == rare);
+    assert_eq!(found, of_type.map(|(_, count)| count).sum::<u64>());
+    assert!(empty > 0);
+}
+
+#[tokio::test]
+async fn cursors_may_be_rows_and_may_expire() {
+    let sim = with_history(20, |config| {
+        (config.readings.row_cursors, config.readings.cursor_ttl) = (true, Some(60));
+    })
+    .await;
+    let page = audit(&sim, "limit=5").await;
+    let next = format!("limit=5&before={}", text(&page, "endCursor"));
+    assert_eq!(
+        audit(&sim, &next).await["items"].as_array().unwrap().len(),
+        5
+    );
+    assert_eq!(sim.delete(&ids(&page)[4..]), 1);
+    assert_eq!(get(&sim, &format!("/v1/audit-logs?{next}")).await.0, 400);
+    sim.change_readings(|readings| readings.row_cursors = false);
+    assert_eq!(get(&sim, &format!("/v1/audit-logs?{next}")).await.0, 200);
+    sim.advance(Duration::from_secs(61));
+    assert_eq!(get(&sim, &format!("/v1/audit-logs?{next}")).await.0, 400);
+    sim.change_readings(|readings| readings.expired = ExpiredReading::Empty);
+    let empty = audit(&sim, &next).await;
+    assert_eq!((ids(&empty).len(), &empty["endCursor"]), (0, &Value::Null));
+    sim.change_readings(|readings| readings.expired = ExpiredReading::Newest);
+    assert_eq!(
+        ids(&audit(&sim, &next).await),
+        ids(&audit(&sim, "limit=5").await)
+    );
+}
+
+#[tokio::test]
+async fn items_may_be_listed_oldest_first_and_only_the_newest_kept() {
+    let sim = with_history(20, |_| ()).await;
+    let mut newest = ids(&audit(&sim, "limit=5").await);
+    sim.change_readings(|readings| (readings.oldest_first, readings.keep) = (true, Some(5)));
+    newest.reverse();
+    assert_eq!(ids(&audit(&sim, "").await), newest);
+    sim.add_events(3);
+    assert_eq!(ids(&audit(&sim, "").await)[..2], newest[3..]);
+}
+
+#[tokio::test]
+async fn times_are_written_in_every_form() {
+    let sim = with_history(1, |_| ()).await;
+    for (form, expected) in [
+        (TimeForm::Iso, json!("2029-12-25T02:00:00.000Z")),
+        (TimeForm::NoZone, json!("2029-12-25T02:00:00.000")),
+        (TimeForm::Rfc2822, json!("Tue, 25 Dec 2029 02:00:00 +0000")),
+        (TimeForm::Ctime, json!("Tue Dec 25 02:00:00 2029")),
+        (
+            TimeForm::JavaScript,
+            json!("Tue Dec 25 2029 02:00:00 GMT+0000 (Coordinated Universal Time)"),
+        ),
+        (TimeForm::Go, json!("2029-12-25 02:00:00 +0000 UTC")),
+        (TimeForm::Ruby, json!("2029-12-25 02:00:00 UTC")),
+        (TimeForm::Seconds, json!(1_892_858_400)),
+        (TimeForm::Millis, json!(1_892_858_400_000_i64)),
+        (TimeForm::Micros, json!(1_892_858_400_000_000_i64)),
+        (TimeForm::Nanos, json!(1_892_858_400_000_000_000_i64)),
+    ] {
+        sim.change_readings(|readings| (readings.times, readings.zone_hours) = (form, 2));
+        assert_eq!(audit(&sim, "").await["items"][0]["createdAt"], expected);
+    }
+}
+
+#[tokio::test]
+async fn clocks_differ_rows_come_late_and_the_organization_is_renamed() {
+    let sim = with_history(0, |config| {
+        config.readings.node_ahead = 60;
+        config.readings.visible_after = 20;
+        config.readings.date_ahead = 3600;
+    })
+    .await;
+    sim.add_events(50);
+    let now = sim.now();
+    let ahead = |entry: &Served| entry.created_at.duration_since(now).as_secs();
+    let ahead: Vec<i64> = sim.entries().map(|entry| ahead(&entry)).collect();
+    let of_node = ahead.iter().filter(|ahead| **ahead >= 39).count();
+    assert!((10..30).contains(&of_node) && ahead[0] <= -20, "{ahead:?}");
+    let response = raw(&sim, "/v1/audit-logs").await.unwrap();
+    assert_eq!(response.headers()["date"], "Tue, 01 Jan 2030 01:00:00 GMT");
+    sim.rename("New & Co");
+    let page = audit(&sim, "").await;
+    let items = page["items"].as_array().unwrap().iter();
+    let mut names = items.filter_map(|item| item["organization"]["name"].as_str());
+    assert!(names.all(|name| name == "New & Co"));
 }
