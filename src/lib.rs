@@ -55,7 +55,6 @@ extern crate self as orgdata_exporter;
 #[cfg(test)]
 #[path = "../tests/support"]
 mod support {
-    pub(crate) mod cases;
     #[allow(
         dead_code,
         unused_imports,

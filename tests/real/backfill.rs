@@ -80,7 +80,7 @@ async fn history_continues_in(program: &str, promtool: &str) {
 
     let file = directory.path().join("history.om").display().to_string();
     let instance = format!("--label=instance={instance}");
-    let backfill = launch(&["backfill", "--to=openmetrics", &file, "--allow-recent"])
+    let backfill = launch(&["backfill", "--to=openmetrics", &file, "--until=live"])
         .args(&["--label=job=orgdata-exporter", &instance])
         .env("ORGDATA_API_KEY", KEY)
         .env("ORGDATA_API_BASE_URL", &simulator.base_url())

@@ -284,7 +284,7 @@ async fn history_has_the_true_unusual_hours_and_weeks() {
     let simulator = Simulator::spawn(config).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("history.om").display().to_string();
-    let flags = "--allow-recent --until=now --label=job=orgdata-exporter --label=instance=a:1 --api.max-requests-per-second=100";
+    let flags = "--until=now --label=job=orgdata-exporter --label=instance=a:1 --api.max-requests-per-second=100";
     let backfill = launch(&["backfill", "--to=openmetrics", &file]).env("ORGDATA_API_KEY", KEY);
     let backfill = backfill.args(&flags.split(' ').collect::<Vec<_>>());
     let backfill = backfill.flag("--api.base-url", &simulator.base_url());

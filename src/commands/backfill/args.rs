@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-use crate::cli::{Flags, values};
+use crate::cli::{Flags, Settings, values};
 use crate::tail::Start;
 
 /// `backfill`.
@@ -24,33 +24,21 @@ pub struct BackfillArgs {
     pub from: Start,
     /// The end, excluded: now, a duration ago, a time, or live: the time at which the counters of the exporter of --state.path start, or with
     /// --to otlp its log records
-    /// [default: live; now with --to otlp if there is no such state file]
+    /// [default: live; now with --to otlp if there is no such state file]. With --to openmetrics, the default must be three hours ago
     #[arg(long, value_name = "WHEN", value_parser = until)]
     pub until: Option<Until>,
     /// Only count the entries; needs neither FILE nor a collector, but checks --from and --until
     #[arg(long)]
     pub dry_run: bool,
-    /// Fail after the API or the collector has been unavailable for this long
-    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = values::duration)]
-    pub patience: Duration,
     /// With --to otlp: the file for the progress and the records that wait. A later run with the same file continues
     #[arg(long, value_name = "FILE", default_value = "orgdata-backfill.db")]
     pub progress: PathBuf,
-    /// With --to otlp: the maximum number of log records per second [default: unlimited]
-    #[arg(long, value_name = "RECORDS", value_parser = values::rate)]
-    pub rate: Option<f64>,
     /// With --to openmetrics: a label that Prometheus adds to what it scrapes; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
     /// With --to openmetrics: the time between two samples, like a scrape interval; whole seconds below Prometheus' look-back of 5m
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = step)]
     pub step: Duration,
-    /// With --to openmetrics: how long to write samples before and after each increase, so that increase() is right
-    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = values::duration_or_zero)]
-    pub fill: Duration,
-    /// With --to openmetrics: also write samples of the last three hours, for a database that holds nothing of that time
-    #[arg(long)]
-    pub allow_recent: bool,
     /// The exporter's flags.
     #[command(flatten)]
     pub flags: Box<Flags>,
@@ -66,9 +54,10 @@ pub enum Target {
 }
 
 /// The end of the history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Until {
     /// Where the exporter's own counters or log records begin.
+    #[default]
     Live,
     /// An instant.
     At(Start),
@@ -115,9 +104,12 @@ impl BackfillArgs {
     pub(super) fn end(
         &self,
         live: &Result<(Timestamp, Option<String>), String>,
-        has_state_file: bool,
+        settings: &Settings,
         now: Timestamp,
     ) -> Result<Option<Timestamp>, String> {
+        // One that this user cannot look at is there.
+        let file = settings.ledger.path.as_ref();
+        let has_state_file = file.is_some_and(|path| path.try_exists().unwrap_or(true));
         match (self.until, live) {
             (Some(Until::Live) | None, Ok((live, _))) => Ok(Some(*live)),
             (Some(Until::Live), Err(error)) => Err(format!("--until live: {error}")),

@@ -10,24 +10,23 @@ mod progress;
 mod samples;
 mod write;
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use orgdata_api::{Backoff, Client, FailureReason};
+use orgdata_api::{Client, FailureReason};
 use tokio_util::sync::CancellationToken;
 
 pub use args::BackfillArgs;
+use args::Target;
 pub(crate) use args::adapted;
-use args::{Target, Until};
 use progress::Progress;
 
 use super::Failure;
 use crate::cli::{self, Settings};
 use crate::ledger::{self, BACKFILL, Content, LedgerError, LedgerHandle, Look, OpenError};
 use crate::metrics::Metrics;
+use crate::metrics::audit::Total;
 use crate::tail::{self, Tail, TailError};
-use crate::util::shown_duration;
 
 /// Prometheus keeps its last hours in memory: blocks must not have samples of that time.
 const PROMETHEUS_HEAD: SignedDuration = SignedDuration::from_hours(3);
@@ -71,37 +70,33 @@ impl Plan {
         let settings = Settings::resolve(&flags, &cli::variable).map_err(Failure::in_settings)?;
         args.check(settings.otlp.is_some())
             .map_err(Failure::in_settings)?;
-        let now = Timestamp::now();
-        let live = live(&settings, &args);
-        // One that this user cannot look at is there.
-        let is_there = |path: &PathBuf| path.try_exists().unwrap_or(true);
-        let has_state_file = settings.ledger.path.as_ref().is_some_and(is_there);
+        let (mut until, mut organization) = (None, None);
         // A file that was begun holds the times of its first run.
-        let is_begun = || {
-            args.to == Target::Otlp
-                && !args.dry_run
-                && Look::at(&args.progress).is_ok_and(|look| {
-                    matches!(look.content, Content::State(state) if state.tail.first.is_none())
-                })
-        };
-        let until = match args.end(&live, has_state_file, now) {
-            Err(error) if !is_begun() => return Err(Failure::in_settings(error)),
-            until => until.unwrap_or(None),
-        };
-        let end = until.unwrap_or(now);
-        if args.from.from(now) >= end && !is_begun() {
-            return Err(Failure::in_settings(format!(
-                "--from {} is not before --until; nothing lies between them",
-                args.from
-            )));
-        }
-        if args.to == Target::Openmetrics && !args.allow_recent {
-            check_head(args.until, end, now)?;
-        }
-        let mut organization = None;
-        if let Ok((live, of_exporter)) = live {
-            warn_of_seam(end, live, args.to);
-            organization = of_exporter.filter(|_| end == live);
+        let is_begun = args.to == Target::Otlp
+            && !args.dry_run
+            && Look::at(&args.progress).is_ok_and(
+                |look| matches!(look.content, Content::State(state) if state.tail.first.is_none()),
+            );
+        if !is_begun {
+            let now = Timestamp::now();
+            let live = live(&settings, args.to);
+            until = args
+                .end(&live, &settings, now)
+                .map_err(Failure::in_settings)?;
+            let end = until.unwrap_or(now);
+            if args.from.from(now) >= end {
+                return Err(Failure::in_settings(format!(
+                    "--from {} is not before --until; nothing lies between them",
+                    args.from
+                )));
+            }
+            if args.to == Target::Openmetrics {
+                check_head(args.until.is_some(), end, now)?;
+            }
+            if let Ok((live, of_exporter)) = live {
+                warn_of_seam(end, live, args.to);
+                organization = of_exporter.filter(|_| end == live);
+            }
         }
         Ok(Self {
             args,
@@ -116,7 +111,7 @@ impl Plan {
         let metrics = Metrics::new(Duration::ZERO);
         let client = Client::new(self.settings.api.clone(), metrics.api.clone())
             .map_err(Failure::in_settings)?;
-        let until = self.args.until.unwrap_or(Until::Live);
+        let until = self.args.until.unwrap_or_default();
         let settings = ledger::Settings {
             base_url: format!(
                 "{BACKFILL}--from {} --until {until} with filters {} of {}",
@@ -135,7 +130,8 @@ impl Plan {
         })?;
         state.organization = state.organization.or_else(|| self.organization.clone());
         let settings = tail::Settings {
-            poll_interval: Duration::from_secs(1),
+            // The maximum wait after a failure.
+            poll_interval: Duration::from_secs(60),
             start: self.args.from,
             reread_interval: Duration::MAX,
             reread_window: Duration::ZERO,
@@ -145,47 +141,34 @@ impl Plan {
         Ok((tail.for_backfill(self.until), ledger, metrics))
     }
 
-    /// Reads the history to its end. Gives up if it cannot be read for `--patience`, or waiting is of no use.
+    /// Reads the history to its end. What fails is tried again, unless that is of no use.
     async fn read(
         &self,
-        mut tail: Tail,
+        tail: &mut Tail,
         ledger: &LedgerHandle,
         shutdown: &CancellationToken,
     ) -> Result<(), Failure> {
         let mut progress = Progress::new("reading audit entries", None);
-        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-        let (mut since, patience) = (Instant::now(), self.args.patience);
-        while !tail.is_complete() {
-            progress.show(ledger.status().backlog);
-            let round = shutdown.run_until_cancelled(tail.try_round()).await;
-            let wait = match round.ok_or_else(stopped)? {
-                Ok(wait) => {
-                    backoff.reset();
-                    since = Instant::now();
-                    wait
+        let work = async {
+            while !tail.is_complete() {
+                progress.show(ledger.backlog());
+                let history = tail.state().history.as_ref();
+                let is_top = history.is_some_and(|history| history.cursors.is_empty());
+                match tail.try_round().await {
+                    Ok(wait) => tokio::time::sleep(wait).await,
+                    Err(error) if is_final(&error, is_top) => {
+                        return Err(Failure::at_run_time(self.message(&error)));
+                    }
+                    Err(error) => {
+                        let error = of_progress(&error.to_string());
+                        tracing::warn!(error, "cannot read history; trying again");
+                    }
                 }
-                Err(error) if is_final(&error, &tail) => {
-                    return Err(Failure::at_run_time(self.message(&error)));
-                }
-                // Pages on the way to one that always fails are no progress.
-                Err(error) if since.elapsed() >= patience => {
-                    return Err(Failure::at_run_time(format!(
-                        "{}; that was tried for {} (--patience); if a page is too much for the API, lower --api.page-size",
-                        self.message(&error),
-                        shown_duration(patience)
-                    )));
-                }
-                Err(error) => {
-                    let wait = backoff.next(None).min(patience);
-                    let error = of_progress(&error.to_string());
-                    tracing::warn!(error, retry_in = %shown_duration(wait), "cannot read history");
-                    wait
-                }
-            };
-            let waited = shutdown.run_until_cancelled(tokio::time::sleep(wait)).await;
-            waited.ok_or_else(stopped)?;
-        }
-        Ok(())
+            }
+            Ok(())
+        };
+        let done = shutdown.run_until_cancelled(work).await;
+        done.unwrap_or_else(|| Err(stopped()))
     }
 
     /// Returns the message of an error. Only the organization may be that of the exporter's state file.
@@ -199,16 +182,12 @@ impl Plan {
 }
 
 /// Reports whether it is of no use to try again.
-fn is_final(error: &TailError, tail: &Tail) -> bool {
+fn is_final(error: &TailError, is_top: bool) -> bool {
     use FailureReason as R;
     match error {
         TailError::Api(error) => match error.reason() {
             R::Key | R::Unauthorized | R::Forbidden => true,
-            R::Refused => tail
-                .state()
-                .history
-                .as_ref()
-                .is_some_and(|history| history.cursors.is_empty()),
+            R::Refused => is_top,
             _ => false,
         },
         // `deliver::run` ends the command for the latter.
@@ -225,7 +204,7 @@ fn of_progress(message: &str) -> String {
 }
 
 /// Returns where the counters of the exporter of `--state.path` begin, or its log records, and its organization.
-fn live(settings: &Settings, args: &BackfillArgs) -> Result<(Timestamp, Option<String>), String> {
+fn live(settings: &Settings, to: Target) -> Result<(Timestamp, Option<String>), String> {
     let Some(file) = &settings.ledger.path else {
         return Err("a state file in memory cannot be read".to_owned());
     };
@@ -260,7 +239,7 @@ fn live(settings: &Settings, args: &BackfillArgs) -> Result<(Timestamp, Option<S
             let next = next.unwrap_or(newest);
             // It delivers its own history too.
             let live = match state.tail.records_from {
-                Some(from) if args.to == Target::Otlp => next.min(from),
+                Some(from) if to == Target::Otlp => next.min(from),
                 _ => next,
             };
             Ok((live, state.organization))
@@ -268,19 +247,28 @@ fn live(settings: &Settings, args: &BackfillArgs) -> Result<(Timestamp, Option<S
     }
 }
 
-/// Refuses an end within the time that Prometheus keeps in memory.
-fn check_head(until: Option<Until>, end: Timestamp, now: Timestamp) -> Result<(), Failure> {
+/// Refuses an end within the time that Prometheus keeps in memory, unless the user has named it.
+fn check_head(is_named: bool, end: Timestamp, now: Timestamp) -> Result<(), Failure> {
     const HEAD: &str = "Prometheus keeps its last three hours in memory";
-    const ALLOW: &str = "use --allow-recent for a database that holds nothing of that time";
-    let from = end.checked_add(PROMETHEUS_HEAD);
-    match (from.unwrap_or(Timestamp::MAX), until) {
-        (from, _) if from <= now => Ok(()),
-        (_, Some(Until::At(until))) => Err(Failure::in_settings(format!(
-            "--until {until} is too late: {HEAD}; set it to 3h or earlier, or {ALLOW}"
-        ))),
-        (from, _) => Err(Failure::at_run_time(format!(
-            "it is too early: the exporter's counters begin at {end}, and {HEAD}; run this again from {from:.0} on, or {ALLOW}"
-        ))),
+    let from = end.checked_add(PROMETHEUS_HEAD).unwrap_or(Timestamp::MAX);
+    if from > now && !is_named {
+        return Err(Failure::at_run_time(format!(
+            "it is too early: the exporter's counters begin at {end}, and {HEAD}; run this again from {from:.0} on, or set --until live for a database that holds nothing of that time"
+        )));
+    }
+    if from > now {
+        tracing::warn!(%end, "{HEAD}: the blocks are only for a database that holds nothing of that time");
+    }
+    Ok(())
+}
+
+/// Refuses to call a history complete that has a hole.
+fn check_gaps(metrics: &Metrics) -> Result<(), Failure> {
+    match metrics.audit.total(Total::Gaps) {
+        0 => Ok(()),
+        _ => Err(Failure::at_run_time(
+            "the history has a gap: entries or log records of it are lost",
+        )),
     }
 }
 

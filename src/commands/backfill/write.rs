@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -60,7 +61,7 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
     let counter = Arc::new(Counter {
         label: plan.settings.ledger.actor_label.clone(),
         max_actors: plan.settings.ledger.max_actors,
-        grid: Grid::new(plan.args.step, plan.args.fill, end),
+        grid: Grid::new(plan.args.step, end),
         counts: Mutex::default(),
     });
     let settings = ledger::Settings {
@@ -69,8 +70,9 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
         encoder: counter.clone(),
         ..plan.settings.ledger.clone()
     };
-    let (tail, ledger, _) = plan.open(settings)?;
-    let read = plan.read(tail, &ledger, shutdown).await;
+    let (mut tail, ledger, metrics) = plan.open(settings)?;
+    let read = plan.read(&mut tail, &ledger, shutdown).await;
+    let read = read.and_then(|()| super::check_gaps(&metrics));
     let counts = lock(&counter.counts);
     let report = read.and_then(|()| match output {
         Some(output) => output.write(&plan.args.label, &counts, &counter.grid),
@@ -92,12 +94,16 @@ impl Encode for Counter {
         let mut counts = lock(&self.counts);
         let actor = self.label.label(event.actor.as_ref());
         let actor = actor.map(|actor| counts.actor(actor, self.max_actors));
-        let at = record.created_at;
         let series = counts.series.entry((activity_type, actor)).or_default();
-        *series.entry(self.grid.place(at)).or_default() += 1;
+        // Without a readable time it is the time of arrival, which is at the end.
+        *series
+            .entry(self.grid.place(record.created_at))
+            .or_default() += 1;
         counts.events += 1;
-        let (first, last) = counts.times.unwrap_or((at, at));
-        counts.times = Some((first.min(at), last.max(at)));
+        if let Some(at) = entry.created_at {
+            let (first, last) = counts.times.unwrap_or((at, at));
+            counts.times = Some((first.min(at), last.max(at)));
+        }
     }
 
     fn redact(&self, json: &str) -> String {
@@ -157,17 +163,23 @@ impl Output {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let partial = path.with_file_name(format!(".{name}.partial"));
         let open = || -> io::Result<File> {
+            // What a killed one has left is not locked.
+            let is_left = || File::open(&partial)?.try_lock().map_err(io::Error::from);
+            if std::fs::symlink_metadata(&partial).is_ok_and(|there| there.is_file()) {
+                is_left()?;
+                std::fs::remove_file(&partial)?;
+            }
+            let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
             let mut options = File::options();
-            let file = options.append(true).create(true).open(&partial)?;
-            // Until it is locked it may be another backfill's.
+            let options = options.write(true).create_new(true).custom_flags(flags);
+            let file = options.open(&partial)?;
             file.try_lock()?;
-            file.set_len(0)?;
             Ok(file)
         };
         let file = open().map_err(|error| {
             Failure::in_settings(format!(
                 "cannot write {}: {error}; name a FILE in a directory that this user can write",
-                path.display()
+                partial.display()
             ))
         })?;
         Ok(Self {
@@ -196,10 +208,10 @@ impl Output {
             ),
         };
         let next = match events {
-            0 => "There is nothing to create blocks from.",
-            _ => {
-                "Next: promtool tsdb create-blocks-from --max-block-duration=744h openmetrics FILE DIRECTORY, with this file and Prometheus' --storage.tsdb.path"
-            }
+            0 => "There is nothing to create blocks from.".to_owned(),
+            _ => format!(
+                "Next: promtool tsdb create-blocks-from --max-block-duration=744h openmetrics {path} DIRECTORY, where DIRECTORY is Prometheus' --storage.tsdb.path"
+            ),
         };
         Ok(format!(
             "{path}: {} as {samples} samples of {series} series\n{folded}{next}\n",

@@ -40,7 +40,9 @@ pub(super) async fn check(settings: &Settings, limit: Duration) -> (Vec<Finding>
             Some(answer(page, asked, |page| audit_logs(page, settings)))
         },
         async {
-            let page = client.probe_tickets(settings.tickets.as_ref()?.page_size).await;
+            let page = client
+                .probe_tickets(settings.tickets.as_ref()?.page_size)
+                .await;
             Some(answer(page, asked, self::tickets))
         },
     );
@@ -196,22 +198,25 @@ fn tickets(page: &TicketPage) -> (Finding, Vec<String>) {
     let (check, items) = (Endpoint::Tickets.as_str(), page.len());
     let tickets = page.items().filter_map(|item| Ticket::parse(item).ok());
     let tickets: Vec<Ticket<'_>> = tickets.collect();
-    let ids = tickets.iter().filter_map(|ticket| ticket.organization_id.as_ref()?.as_count());
+    let ids = tickets
+        .iter()
+        .filter_map(|ticket| ticket.organization_id.as_ref()?.as_count());
     let organizations = ids.map(|id| id.to_string()).collect();
     let is_wrong = |total: u64| items as u64 > total || items == 0 && total > 0;
-    let finding = undocumented(check, tickets.len(), items).unwrap_or_else(|| match page.total_count {
-        Some(total) if !is_wrong(total) => {
-            good(check, format!("can be read; {items} on the first page"))
-        }
-        total => warning(
-            check,
-            format!(
-                "a page has {items} tickets, and totalCount is {}",
-                total.map_or("missing".to_owned(), |total| total.to_string())
+    let finding =
+        undocumented(check, tickets.len(), items).unwrap_or_else(|| match page.total_count {
+            Some(total) if !is_wrong(total) => {
+                good(check, format!("can be read; {items} on the first page"))
+            }
+            total => warning(
+                check,
+                format!(
+                    "a page has {items} tickets, and totalCount is {}",
+                    total.map_or("missing".to_owned(), |total| total.to_string())
+                ),
+                "tell the API's operators; the exporter reports such a snapshot as inconsistent",
             ),
-            "tell the API's operators; the exporter reports such a snapshot as inconsistent",
-        ),
-    });
+        });
     (finding, organizations)
 }
 

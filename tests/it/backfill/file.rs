@@ -15,7 +15,7 @@ async fn the_counters_are_those_of_the_range_at_each_step() {
     let world = World::new(3_000).await;
     let (from, end) = (world.hours_ago(48), world.hours_ago(7));
     let flags = format!(
-        "--from={from} --until={end} --label=job=orgdata-exporter --label=instance=a:1 --step=30s --fill=5m"
+        "--from={from} --until={end} --label=job=orgdata-exporter --label=instance=a:1 --step=30s"
     );
     let stdout = done(world.to_file(&flags)).await;
     let is_inside = |at: Timestamp| at >= from && at < end;
@@ -23,8 +23,12 @@ async fn the_counters_are_those_of_the_range_at_each_step() {
     let events = sum(&expected);
     assert!(events > 500.0);
     assert_eq!(world.totals(), expected);
-    let words = "promtool tsdb create-blocks-from --max-block-duration=744h openmetrics";
-    let is_told = stdout.contains(&format!("{events} audit events")) && stdout.contains(words);
+    let file = world.path("h.om");
+    let words = format!(
+        "promtool tsdb create-blocks-from --max-block-duration=744h openmetrics {} ",
+        file.display()
+    );
+    let is_told = stdout.contains(&format!("{events} audit events")) && stdout.contains(&words);
     assert!(is_told, "{stdout}");
     assert_eq!(world.files(), 1, "nothing else is left");
 
@@ -90,31 +94,16 @@ async fn nothing_is_in_both(quiet: u32, start: &str) {
     fails(filtered, 2, &["other filters"]).await;
 }
 
-/// What only the new filters match is counted from the change on.
-#[tokio::test]
-async fn filters_that_the_exporter_changed_to_are_a_warning() {
-    let world = World::new(100).await;
-    world.exporter("state.db", &[]).await.stop().await;
-    let filters = "--audit.activity-types=DEAL_UPDATED";
-    world.exporter("state.db", &[filters]).await.stop().await;
-    for (until, warnings) in [("live", 1), ("4h", 0)] {
-        let flags = format!("{filters} --allow-recent --until={until}");
-        let stderr = world.to_file(&flags).run().await.stderr;
-        let words = "filters were changed after it had started";
-        assert_eq!(stderr.matches(words).count(), warnings, "{stderr}");
-    }
-}
-
 #[tokio::test]
 async fn soon_after_the_exporter_began_it_says_when_it_will_work() {
     let world = World::new(100).await;
     world.service().advance(hours(5));
     world.service().add_events(1);
     let _exporter = world.exporter("state.db", &[]).await;
-    let words = ["too early", "run this again from", "--allow-recent"];
+    let words = ["too early", "run this again from", "--until live"];
     fails(world.to_file(""), 1, &words).await;
     assert!(!world.path("h.om").exists());
-    done(world.to_file("--allow-recent")).await;
+    done(world.to_file("--until=live")).await;
     assert_eq!(sum(&world.totals()), 101.0);
 }
 
@@ -182,7 +171,7 @@ async fn it_says_what_there_is() {
     assert!(world.totals().is_empty());
 
     let help = done(launch(&["backfill", "--help"])).await;
-    let shown = "--to --until --step --fill --label --progress --dry-run --otlp.endpoint --audit.activity-types --metrics.max-actors";
+    let shown = "--to --until --step --label --progress --dry-run --otlp.endpoint --audit.activity-types --metrics.max-actors";
     for flag in shown.split(' ') {
         assert!(help.contains(flag), "{flag}");
     }
@@ -195,7 +184,6 @@ async fn it_says_what_there_is() {
     }
 }
 
-/// It is as old as the one above it.
 #[tokio::test]
 async fn an_entry_without_a_time_is_part_of_the_history() {
     let world = World::new(0).await;
@@ -213,4 +201,15 @@ async fn an_entry_without_a_time_is_part_of_the_history() {
     let stdout = done(launch.env("ORGDATA_API_BASE_URL", &peer.url())).await;
     let expected = format!("3 audit entries; oldest {}, newest {}\n", ago(6), ago(5));
     assert!(stdout.starts_with(&expected), "{stdout}");
+}
+
+/// Somebody may have put a link where the file is written.
+#[tokio::test]
+async fn a_link_at_the_name_of_the_partial_file_is_not_followed() {
+    let world = World::new(10).await;
+    std::fs::write(world.path("other"), "content").expect("a file");
+    std::os::unix::fs::symlink(world.path("other"), world.path(".h.om.partial")).expect("a link");
+    fails(world.to_file("--until=4h"), 2, &[".h.om.partial"]).await;
+    let other = std::fs::read_to_string(world.path("other"));
+    assert_eq!(other.expect("it is there"), "content");
 }

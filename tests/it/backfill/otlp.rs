@@ -1,7 +1,7 @@
 //! `--to otlp`: every entry of the range, once, whatever happens.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::sync::Mutex;
 
 use futures_util::future::join_all;
 use orgdata_exporter::simulator::{AfterReading, Config, Fault, Fields, KeyReading};
@@ -103,52 +103,6 @@ async fn changes_nothing(name: &str) {
 }
 
 #[tokio::test]
-async fn killed_at_any_moment_it_continues_where_it_was() {
-    let world = World::new(3_000).await;
-    let slow = "--api.page-size=100 --otlp.batch-size=50 --api.max-requests-per-second=60";
-    // While it reads, and at several moments while it delivers.
-    let mut taken = 0;
-    for kill in 0..5 {
-        world.service().clear_requests();
-        let running = world.to_otlp(slow).start();
-        until("it works", async || {
-            let is_reading = kill == 0 && world.service().requests().audit >= 12;
-            (is_reading || world.peer.taken_ids().len() >= taken + 300).then_some(())
-        })
-        .await;
-        running.signal("KILL").await;
-        taken = world.peer.taken_ids().len();
-    }
-    assert!(taken < 3_000, "it was killed before its end");
-    let stdout = done(world.to_otlp("--api.page-size=100 --otlp.batch-size=50")).await;
-    let taken = world.peer.taken_ids();
-    let unique: BTreeSet<&String> = taken.iter().collect();
-    assert_eq!(unique, world.ids().iter().collect());
-    // What was on its way at a kill may come twice, under the same log.record.uid; nothing else does.
-    assert!(taken.len() <= 3_000 + 5 * 50 * 2, "{} records", taken.len());
-    assert!(resource(&world.peer).contains(instance(&stdout)));
-}
-
-#[tokio::test]
-async fn a_rate_is_kept_and_a_signal_ends_it_in_order() {
-    let world = World::new(4_000).await;
-    let begun = Instant::now();
-    let mut running = world.to_otlp("--api.page-size=100 --rate=500").start();
-    let arrive = async || (world.peer.taken_ids().len() >= 1_500).then_some(());
-    until("records arrive", arrive).await;
-    // The last request is not waited for.
-    assert!(begun.elapsed().as_secs_f64() >= 1_000.0 / 500.0);
-    assert_eq!(running.stop().await, Some(1));
-    let is_last = |line: &str| line.starts_with("orgdata-exporter: stopped");
-    let words = running.stderr().until("the last words", is_last).await;
-    let says_how = words.contains("run the same command again") && words.contains("p.db");
-    assert!(says_how, "{words}");
-    assert!(world.peer.taken_ids().len() < 4_000);
-    done(world.to_otlp("--api.page-size=100")).await;
-    assert_eq!(world.peer.taken_ids(), world.ids(), "in order, none twice");
-}
-
-#[tokio::test]
 async fn what_is_refused_or_unreadable_is_a_dead_letter_and_can_be_sent_again() {
     let world = World::new(300).await;
     let bad = world.ids().swap_remove(100);
@@ -175,21 +129,6 @@ async fn what_is_refused_or_unreadable_is_a_dead_letter_and_can_be_sent_again() 
     assert!(stdout.contains("Delivered 2 log records"), "{stdout}");
     let taken = world.peer.taken_ids();
     assert!(taken.contains(&bad) && taken.contains(&"odd".to_owned()));
-}
-
-#[tokio::test]
-async fn a_collector_that_is_away_is_waited_for_and_nothing_is_lost() {
-    let world = World::new(300).await;
-    for _ in 0..10 {
-        let away = tonic::Status::unavailable("away");
-        world.peer.reply(Reply::Status(away));
-    }
-    let failed = world.to_otlp("--patience=1s --shutdown.grace=100ms");
-    let words = ["collector has accepted nothing for 1s", "300 wait"];
-    fails(failed, 1, &words).await;
-    world.peer.script.replies.lock().expect("lock").clear();
-    done(world.to_otlp("")).await;
-    assert_eq!(world.peer.taken_ids(), world.ids());
 }
 
 #[tokio::test]
@@ -254,10 +193,119 @@ async fn beside_an_exporter_that_sends_history_it_sends_what_is_older() {
 }
 
 #[tokio::test]
-async fn a_rate_slower_than_the_patience_is_kept() {
-    let world = World::new(2).await;
-    done(world.to_otlp("--rate=0.4 --patience=2s")).await;
-    assert_eq!(world.peer.taken_ids(), world.ids());
+async fn killed_or_stopped_at_any_moment_it_continues_where_it_was() {
+    let world = World::new(3_000).await;
+    let slow = "--api.page-size=100 --otlp.batch-size=50 --api.max-requests-per-second=60";
+    // While it reads, and at several moments while it delivers.
+    let mut taken = 0;
+    for kill in 0..5 {
+        world.service().clear_requests();
+        let running = world.to_otlp(slow).start();
+        until("it works", async || {
+            let is_reading = kill == 0 && world.service().requests().audit >= 12;
+            (is_reading || world.peer.taken_ids().len() >= taken + 300).then_some(())
+        })
+        .await;
+        running.signal("KILL").await;
+        taken = world.peer.taken_ids().len();
+    }
+    assert!(taken < 3_000, "it was killed before its end");
+    // While the collector is away.
+    for _ in 0..100 {
+        world
+            .peer
+            .reply(Reply::Status(tonic::Status::unavailable("away")));
+    }
+    let mut running = world.to_otlp("--shutdown.grace=100ms").start();
+    let is_away = |line: &str| line.contains("away");
+    running
+        .stderr()
+        .until("the collector is away", is_away)
+        .await;
+    assert_eq!(running.stop().await, Some(1));
+    let is_last = |line: &str| line.starts_with("orgdata-exporter: stopped");
+    let words = running.stderr().until("the last words", is_last).await;
+    let says_how = words.contains("run the same command again") && words.contains("p.db");
+    assert!(says_how, "{words}");
+    world.peer.script.replies.lock().expect("lock").clear();
+
+    let stdout = done(world.to_otlp("--otlp.batch-size=50")).await;
+    let taken = world.peer.taken_ids();
+    let unique: BTreeSet<&String> = taken.iter().collect();
+    assert_eq!(unique, world.ids().iter().collect());
+    // What was on its way at a kill may come twice, under the same log.record.uid; nothing else does.
+    assert!(taken.len() <= 3_000 + 4 * 50 * 2, "{} records", taken.len());
+    assert!(resource(&world.peer).contains(instance(&stdout)));
+}
+
+/// Times say nothing about what is listed below.
+#[tokio::test]
+async fn entries_below_thousands_of_imported_ones_are_delivered() {
+    let mut config = Config {
+        history: 7_000,
+        ..Config::quiet()
+    };
+    config.readings.key = KeyReading::Arrival;
+    let world = World::with(config).await;
+    let from = world.hours_ago(24 * 10);
+    world.service().add_late(3_500, hours(24 * 30));
+    done(world.to_otlp(&format!("--from={from} --otlp.batch-size=5000"))).await;
+    let expected = world.entries(|at| at >= from).into_iter();
+    let expected: BTreeSet<String> = expected.map(|entry| entry.id).collect();
+    let taken = world.peer.taken_ids();
+    assert_eq!((taken.len(), expected.len()), (7_000, 7_000));
+    assert_eq!(taken.into_iter().collect::<BTreeSet<_>>(), expected);
+}
+
+/// An API whose cursors are its rows refuses the cursor of an erased one.
+#[tokio::test]
+async fn rows_that_are_erased_while_they_are_read_hide_nothing() {
+    const ROWS: usize = 1_000;
+    let created = jiff::Timestamp::now() - hours(5);
+    // Rows that end a page are erased when the cursor is used for the first time.
+    let erased: Mutex<BTreeSet<usize>> = Mutex::default();
+    let api = http_peer::Peer::start(move |seen, _| {
+        let mut erased = erased.lock().expect("lock");
+        let parameter = |name: &str| {
+            let (_, rest) = seen.target().split_once(&format!("{name}="))?;
+            rest.split('&').next()?.parse::<usize>().ok()
+        };
+        let before = parameter("before").unwrap_or(ROWS + 1);
+        if before % 7 == 0 {
+            erased.insert(before);
+        }
+        if erased.contains(&before) {
+            return http_peer::json("400 Bad Request", r#"{"message":"unknown cursor"}"#);
+        }
+        let rows = (1..before.min(ROWS + 1)).rev();
+        let rows = rows.filter(|row| !erased.contains(row));
+        let rows: Vec<usize> = rows
+            .take(parameter("limit").unwrap_or(10).min(20))
+            .collect();
+        let item = |row: &usize| {
+            let at = created - hours(1) * u32::try_from(ROWS - row).expect("small") / 60;
+            format!(
+                r#"{{"id":"r{row}","type":"DEAL_UPDATED","createdAt":"{at}","organizationId":1}}"#
+            )
+        };
+        let items: Vec<String> = rows.iter().map(item).collect();
+        let end = rows
+            .last()
+            .map_or("null".to_owned(), |row| format!("\"{row}\""));
+        let more = !rows.is_empty();
+        let page = format!(
+            r#"{{"items":[{}],"hasMore":{more},"endCursor":{end}}}"#,
+            items.join(",")
+        );
+        http_peer::json("200 OK", page)
+    })
+    .await;
+    let world = World::new(0).await;
+    let launch = world.to_otlp("").env("ORGDATA_API_BASE_URL", &api.url());
+    done(launch).await;
+    let taken = world.peer.taken_ids();
+    let unique: BTreeSet<String> = taken.iter().cloned().collect();
+    assert_eq!((unique.len(), taken.len()), (ROWS, ROWS));
 }
 
 #[tokio::test]
@@ -271,50 +319,18 @@ async fn a_damaged_progress_file_is_begun_again_and_nothing_is_called_missing() 
     assert_eq!(world.peer.taken_ids(), [world.ids(), world.ids()].concat());
 }
 
-/// The gap record in their place is only for the exporter's own file.
-#[tokio::test]
-async fn a_history_that_lost_records_to_a_damaged_page_is_never_called_complete() {
-    let world = World::new(300).await;
-    for _ in 0..10 {
-        let away = tonic::Status::unavailable("away");
-        world.peer.reply(Reply::Status(away));
-    }
-    let flags = "--api.page-size=100 --patience=1s --shutdown.grace=100ms";
-    fails(world.to_otlp(flags), 1, &["300 wait"]).await;
-    world.peer.script.replies.lock().expect("lock").clear();
-    let database = rusqlite::Connection::open(world.path("p.db")).expect("it opens");
-    let sql =
-        "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = (SELECT min(page) FROM outbox)";
-    assert_eq!(database.execute(sql, []), Ok(1));
-    drop(database);
-    for _ in 0..2 {
-        let words = ["was damaged", "records are lost", "--progress"];
-        fails(world.to_otlp(flags), 1, &words).await;
-    }
-    done(world.to_otlp_with("q.db", "")).await;
-    let taken: BTreeSet<String> = world.peer.taken_ids().into_iter().collect();
-    assert!(world.ids().iter().all(|id| taken.contains(id)));
-}
-
-/// An exporter keeps ten thousand.
-#[tokio::test]
-async fn every_dead_letter_of_a_backfill_is_kept() {
-    let entry = r#"{"createdAt":"2026-01-01T00:00:00Z","id":"#;
-    let entries: Vec<String> = (0..10_001).map(|id| format!("{entry}{id}}}")).collect();
-    let page = format!(r#"{{"items":[{}]}}"#, entries.join(","));
-    let api = http_peer::Peer::always(http_peer::json("200 OK", page)).await;
-    let world = World::new(0).await;
-    let launch = world.to_otlp("").env("ORGDATA_API_BASE_URL", &api.url());
-    let stdout = done(launch).await;
-    assert!(stdout.contains("\n10001 could not be"), "{stdout}");
-}
-
 #[tokio::test]
 async fn a_backfill_whose_file_is_taken_over_ends_with_status_3() {
     let world = World::new(2_000).await;
-    let mut first = world.to_otlp("--rate=200").start();
-    let arrive = async || (!world.peer.taken_ids().is_empty()).then_some(());
-    until("records arrive", arrive).await;
+    for _ in 0..100 {
+        world
+            .peer
+            .reply(Reply::Status(tonic::Status::unavailable("away")));
+    }
+    let mut first = world.to_otlp("").start();
+    let is_away = |line: &str| line.contains("away");
+    first.stderr().until("the collector is away", is_away).await;
+    world.peer.script.replies.lock().expect("lock").clear();
     std::fs::remove_file(world.path("p.db.lock")).expect("it is there");
     done(world.to_otlp("")).await;
     assert_eq!(first.ended().await, Some(3));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Fault, Simulator};
+use orgdata_exporter::simulator::{ApiKey, ClockSource, Config, Simulator};
 
 use super::{TLS, check, expect, organization, service};
 use crate::support::binary::KEY;
