@@ -132,6 +132,7 @@ async fn a_history_larger_than_a_state_file_is_read_whole_and_sent_oldest_first(
         let metadata = serde_json::json!({ "noise": noise.collect::<String>() });
         let entry = Fields::new().with("metadata", metadata);
         world.service().add_entry(&entry).expect("valid fields");
+        world.service().advance(hours(1) / 3600);
     }
     done(world.to_otlp("--api.page-size=20 --state.max-size=8MiB")).await;
     assert_eq!(world.peer.taken_ids(), world.ids());
@@ -178,7 +179,7 @@ async fn beside_an_exporter_that_sends_history_it_sends_what_is_older() {
         let state = world.path(&format!("{sent}.db"));
         world.to_otlp("").state(&state)
     };
-    let words = ["delivers everything", "--audit.start=oldest", "--until"];
+    let words = ["--from oldest is not before --until"];
     fails(beside(300), 2, &words).await;
     done(beside(day)).await;
     let (older, taken) = (world.ids(), world.peer.taken_ids());
@@ -264,7 +265,7 @@ async fn rows_that_are_erased_while_they_are_read_hide_nothing() {
             rest.split('&').next()?.parse::<usize>().ok()
         };
         let before = parameter("before").unwrap_or(ROWS + 1);
-        if before % 7 == 0 {
+        if before % 7 == 0 && before <= ROWS {
             erased.insert(before);
         }
         if erased.contains(&before) {
