@@ -333,3 +333,29 @@ async fn a_backfill_whose_file_is_taken_over_ends_with_status_3() {
     let unique: BTreeSet<String> = world.peer.taken_ids().into_iter().collect();
     assert_eq!(unique.len(), 2_000);
 }
+
+#[tokio::test]
+async fn a_history_that_lost_records_is_never_called_complete() {
+    let world = World::new(300).await;
+    for _ in 0..100 {
+        world
+            .peer
+            .reply(Reply::Status(tonic::Status::unavailable("away")));
+    }
+    let flags = "--api.page-size=100 --shutdown.grace=100ms";
+    let mut running = world.to_otlp(flags).start();
+    let is_away = |line: &str| line.contains("away");
+    let stderr = running.stderr();
+    stderr.until("the collector is away", is_away).await;
+    assert_eq!(running.stop().await, Some(1));
+    world.peer.script.replies.lock().expect("lock").clear();
+    let database = rusqlite::Connection::open(world.path("p.db")).expect("it opens");
+    let sql =
+        "UPDATE outbox SET block = X'ffffff7f00112233' WHERE page = (SELECT min(page) FROM outbox)";
+    assert_eq!(database.execute(sql, []), Ok(1));
+    drop(database);
+    fails(world.to_otlp(flags), 1, &["p.db"]).await;
+    done(world.to_otlp_with("q.db", flags)).await;
+    let taken: BTreeSet<String> = world.peer.taken_ids().into_iter().collect();
+    assert!(world.ids().iter().all(|id| taken.contains(id)));
+}
