@@ -113,6 +113,11 @@ impl Sweep {
         (self.polled, self.empty_since) = (Some(page.at), None);
     }
 
+    /// Reports whether it is known where a re-read begins, and how far back it goes.
+    pub(super) fn can_reread(&self) -> bool {
+        self.state.below.is_some() && self.now.is_some() && self.is_begun()
+    }
+
     /// Begins a re-read, if it is known where.
     pub(super) fn begin_reread(&mut self) {
         let (Some(below), Some(now), None) = (&self.state.below, self.now, &self.reread) else {

@@ -221,8 +221,8 @@ impl Tail {
                 .iter()
                 .map(|request| self.due[request.task as usize]);
             // A re-read that does not know where to begin waits for the next poll.
-            let reread = self.state().below.as_ref();
-            let next = next.chain(reread.map(|_| self.due[Task::Reread as usize]));
+            let reread = self.sweep.can_reread();
+            let next = next.chain(reread.then_some(self.due[Task::Reread as usize]));
             let wait = next.min().unwrap_or(now + MAX_WAIT);
             return Ok(wait.saturating_duration_since(now));
         };
