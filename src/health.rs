@@ -23,11 +23,10 @@ pub(crate) const READY_PATH: &str = "/-/ready";
 /// takes as long.
 pub const SILENCE: Duration = Duration::from_secs(5 * 60);
 
-/// The maximum time of a round that does not say how long its requests take: it is longer than all its pauses and attempts
-/// together.
+/// The maximum time of a request, or of all requests of a ticket scan: longer than all their pauses and attempts together.
 pub const LONGEST_ROUND: Duration = Duration::from_secs(48 * 60 * 60);
 
-/// The same for the relay, whose round is one request and a few rows in the state file.
+/// The same for a request of the relay.
 pub const LONGEST_RELAY_ROUND: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The state behind `/-/healthy` and `/-/ready`. Clones are the same handle.
@@ -85,13 +84,13 @@ impl Health {
         output
     }
 
-    /// Runs a round of a loop that does not say how long its requests take.
-    pub async fn round<F: Future>(&self, which: Loop, round: F) -> F::Output {
+    /// Runs requests, which have time limits of their own. A call of the disk is not one: it may take minutes at most.
+    pub async fn request<F: Future>(&self, which: Loop, request: F) -> F::Output {
         let limit = match which {
             Loop::Otlp => LONGEST_RELAY_ROUND,
             _ => LONGEST_ROUND,
         };
-        self.within(which, limit, round).await
+        self.within(which, limit, request).await
     }
 
     /// Waits for something that cannot hang, such as the end of a sleep.

@@ -47,6 +47,7 @@ pub struct Relay<S> {
     envelope: Envelope,
     metrics: Arc<OtlpMetrics>,
     loops: Arc<Loops>,
+    health: Health,
     bisect: Bisect,
     /// The oldest record when it was sent last.
     oldest: Option<OutboxPosition>,
@@ -77,6 +78,7 @@ impl<S: Export + 'static> Relay<S> {
             ledger,
             metrics,
             loops,
+            health: Health::default(),
             bisect: Bisect::new(delivery.batch_size),
             oldest: None,
             unsettled: None,
@@ -89,6 +91,7 @@ impl<S: Export + 'static> Relay<S> {
     /// Delivers until `shutdown`, and then for at most `grace`. What is left stays in the outbox.
     pub async fn run(mut self, health: Health, shutdown: CancellationToken, grace: Duration) {
         let _watched = health.watched(Loop::Otlp);
+        self.health = health;
         let deadline = async {
             shutdown.cancelled().await;
             tokio::time::sleep(grace).await;
@@ -96,18 +99,18 @@ impl<S: Export + 'static> Relay<S> {
         tokio::select! {
             biased;
             () = deadline => {}
-            () = self.drive(&health, &shutdown) => {}
+            () = self.drive(&shutdown) => {}
         }
     }
 
-    async fn drive(&mut self, health: &Health, shutdown: &CancellationToken) {
+    async fn drive(&mut self, shutdown: &CancellationToken) {
         loop {
             // A round that fails after the signal is the last one.
             let is_last = shutdown.is_cancelled();
             if is_last && self.ledger.backlog() == 0 && self.unsettled.is_none() {
                 return;
             }
-            let next = health.round(Loop::Otlp, self.round()).await;
+            let next = self.round().await;
             let (wait, changes) = match next {
                 Next::Now => continue,
                 _ if is_last => return,
@@ -118,7 +121,7 @@ impl<S: Export + 'static> Relay<S> {
                 biased;
                 () = shutdown.cancelled() => {}
                 () = self.ledger.outbox_changed(), if changes => {}
-                () = health.waiting(Loop::Otlp, tokio::time::sleep(wait)) => {}
+                () = self.health.waiting(Loop::Otlp, tokio::time::sleep(wait)) => {}
             }
         }
     }
@@ -185,7 +188,8 @@ impl<S: Export + 'static> Relay<S> {
         let request = async move { sender.export(body).await };
         // A panic in a library must not end the loop: tonic panics on a malformed `grpc-status-details-bin`.
         let request = AbortOnDropHandle::new(tokio::spawn(request.in_current_span()));
-        let verdict = request.await.unwrap_or_else(|_| {
+        let verdict = self.health.request(Loop::Otlp, request).await;
+        let verdict = verdict.unwrap_or_else(|_| {
             let message = "the OTLP client panicked, probably on a malformed answer";
             Verdict::Refused(Refusal::new(Reason::Unavailable, message))
         });

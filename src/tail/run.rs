@@ -39,6 +39,7 @@ pub struct Tail {
     ledger: LedgerHandle,
     metrics: Metrics,
     settings: Settings,
+    health: Health,
     is_backfill: bool,
     sweep: Sweep,
     /// A commit failed: the machine is to be made again from what is stored.
@@ -111,6 +112,7 @@ impl Tail {
             ledger,
             metrics,
             settings,
+            health: Health::default(),
             is_backfill: false,
             sweep,
             is_stale: false,
@@ -161,11 +163,12 @@ impl Tail {
     /// Tails until `shutdown`.
     pub async fn run(mut self, health: Health, shutdown: CancellationToken) {
         let _watched = health.watched(Loop::Audit);
+        self.health = health.clone();
         loop {
             let wait = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                wait = health.round(Loop::Audit, self.round()) => wait,
+                wait = self.round() => wait,
             };
             tokio::select! {
                 biased;
@@ -256,7 +259,7 @@ impl Tail {
         let page = self
             .client
             .audit_page(request.limit, request.before.as_deref());
-        let page = match page.await {
+        let page = match self.health.request(Loop::Audit, page).await {
             Ok(page) => page,
             Err(error) => {
                 // A pause that the service asks for says nothing about what was requested.

@@ -33,7 +33,7 @@ pub async fn run(
         loop {
             health.waiting(Loop::Tickets, timer.tick()).await;
             scanner.organization = organization();
-            match health.round(Loop::Tickets, scanner.round(&client)).await {
+            match health.request(Loop::Tickets, scanner.round(&client)).await {
                 Ok((snapshot, doubt)) => {
                     if loops.success(Loop::Tickets) {
                         tracing::info!(tickets = snapshot.tickets, "ticket scans work again");

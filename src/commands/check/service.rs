@@ -131,11 +131,11 @@ fn advise(
             "create a key in the API's settings, under API keys, and put it into {}",
             place_of_key(settings)
         ),
-        // The message itself says what to do.
-        R::Refused | R::Connect if said.contains("; ") => return failed(check, said),
-        R::Refused if error.status() != Some(404) && !settings.api.filters.is_empty() => {
+        R::Refused if matches!(error.status(), Some(400 | 422)) && !settings.api.filters.is_empty() => {
             "correct the filter that it names, one of --audit.*".to_owned()
         }
+        // The message itself says what to do.
+        R::Refused | R::Connect if said.contains("; ") => return failed(check, said),
         R::RateLimited => {
             let advice = "the exporter waits and continues; lower --api.max-requests-per-second if it lasts, or see what else uses the key";
             return warning(check, said, advice);

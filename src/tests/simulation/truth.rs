@@ -79,11 +79,9 @@ impl World {
         }
         let now = state.epoch + state.now();
         let is_long = |at: Timestamp| now.duration_since(at) >= SignedDuration::from_mins(10);
-        let is_released = held
-            .tail
-            .sweep
-            .as_ref()
-            .is_some_and(|open| is_long(open.opened_at));
+        // A sweep that begins at the top again takes what stands above the entries that wait for the next one.
+        let sweep = held.tail.sweep.as_ref();
+        let is_released = sweep.is_some_and(|open| open.has_upper || is_long(open.opened_at));
         let is_full = state.ledger.as_ref().is_some_and(LedgerHandle::looks_full);
         state.has_released |= is_released || is_full;
         // Every known event that came since the first page is counted once, and nothing else is.

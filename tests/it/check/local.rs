@@ -52,7 +52,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
     database.execute_batch(sql).unwrap();
     running(&api.base_url(), &at("newer.db")).await.stop().await;
     let newer = rusqlite::Connection::open(at("newer.db")).unwrap();
-    let sql = "UPDATE state SET schema_version = 99, oldest_reader = 99";
+    let sql = "UPDATE state SET schema_version = 99";
     newer.execute(sql, []).unwrap();
     drop((database, newer));
     std::fs::write(at("empty.db"), "").unwrap();
@@ -64,7 +64,7 @@ async fn a_state_file_that_cannot_be_used_is_named_with_what_to_do() {
             "foreign.db",
             "not a state file of this program | --state.path",
         ),
-        ("newer.db", "newer version (schema 99)"),
+        ("newer.db", "another version of this program (schema 99"),
         ("directory", "is a directory | --state.path"),
         ("missing/state.db", missing),
     ] {
