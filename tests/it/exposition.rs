@@ -1,6 +1,7 @@
 //! A whole scrape: the same lines in the same order every time, in both formats, and nothing that a strict parser refuses.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -148,14 +149,17 @@ async fn label_values_of_every_kind_come_through_the_whole_program() {
         page(std::slice::from_ref(&first)),
         page(&[items, vec![first]].concat()),
     ];
-    let polls = AtomicUsize::new(0);
+    let is_synced = Arc::new(AtomicBool::new(false));
+    let later = Arc::clone(&is_synced);
     let peer = http_peer::Peer::start(move |seen, _| match seen.target() {
         target if target.contains("tickets") => http_peer::json("200 OK", http_peer::NO_TICKETS),
         target if target.contains("before=") => http_peer::json("200 OK", http_peer::NO_ENTRIES),
-        _ => http_peer::json("200 OK", &pages[polls.fetch_add(1, Relaxed).min(1)]),
+        _ => http_peer::json("200 OK", &pages[usize::from(later.load(Relaxed))]),
     })
     .await;
     let exporter = binary::exporter(&peer.url()).start();
+    exporter.synced().await;
+    is_synced.store(true, Relaxed);
     let all = |scrape: &Scrape| scrape.0.contains("actor=\"5\"");
     let classic = exporter.until("the events", all).await.0;
     assert!(classic.contains(r#"activity_type="a \" b \\ c   d""#));

@@ -20,7 +20,10 @@ use crate::support::{families, openmetrics};
 const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
 
 /// The same from the start of a process to its end. The expiry of a certificate moves in `web_config`.
-const CONSTANT: [&str; 8] = [
+const CONSTANT: [&str; 10] = [
+    // tests/it/tail.rs and tests/it/backlog.rs show these.
+    "orgdata_audit_backdated_total",
+    "orgdata_audit_history_complete",
     "orgdata_certificate_not_after_timestamp_seconds",
     "orgdata_exporter_active",
     "orgdata_exporter_build_info",

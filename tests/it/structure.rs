@@ -8,7 +8,7 @@ use crate::support::files::below;
 /// `commands` and `main`, which are not listed, may import everything.
 const ALLOWED: &str = "
 util: orgdata_api
-metrics: util
+metrics: util ledger
 ledger: util
 health: util metrics
 landing: metrics health

@@ -6,7 +6,7 @@ pub(crate) const ABSENT_AT_FIRST: [&str; 18] = [
     "orgdata_audit_events_total",
     "orgdata_audit_actor_info",
     "orgdata_audit_newest_event_timestamp_seconds",
-    "orgdata_audit_open_range_age_seconds",
+    "orgdata_audit_sweep_age_seconds",
     "orgdata_deals_with_open_tickets",
     "orgdata_open_tickets",
     "orgdata_open_tickets_deal_amount",
