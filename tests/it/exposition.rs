@@ -23,7 +23,7 @@ const VARYING: [&str; 11] = [
     "process_open_fds",
     "process_max_fds",
     "process_start_time_seconds",
-    "orgdata_audit_open_range_age_seconds",
+    "orgdata_audit_sweep_age_seconds",
     "orgdata_last_success_timestamp_seconds",
     "orgdata_tickets_snapshot_timestamp_seconds",
     "orgdata_tickets_snapshot_duration_seconds",
