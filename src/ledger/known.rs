@@ -1,6 +1,6 @@
 //! What is kept in memory of the file: the known ids, and until when records wait.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
@@ -10,9 +10,9 @@ use super::types::{EventId, EventIds, Standing};
 /// The ids that the ledger knows.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    pub(super) all: EventIds,
-    /// Those that are not settled, and their sweeps.
-    pub(super) unsettled: HashMap<EventId, i64, foldhash::fast::RandomState>,
+    settled: EventIds,
+    /// The others, by the numbers of their sweeps.
+    unsettled: BTreeMap<i64, EventIds>,
 }
 
 /// Until when records wait in the outbox.
@@ -30,20 +30,41 @@ pub(super) struct Hold {
 impl Known {
     /// Returns what is known of an entry while the sweep of this number is the current one.
     pub(super) fn standing(&self, id: EventId, number: i64) -> Standing {
-        match self.unsettled.get(&id) {
-            None if !self.all.contains(&id) => Standing::Unknown,
-            Some(sweep) if *sweep > number => Standing::Upper,
-            Some(sweep) if *sweep == number => Standing::Current,
+        let mut unsettled = self.unsettled.iter();
+        match unsettled.find(|(_, ids)| ids.contains(&id)) {
+            None if !self.settled.contains(&id) => Standing::Unknown,
+            Some((sweep, _)) if *sweep > number => Standing::Upper,
+            Some((sweep, _)) if *sweep == number => Standing::Current,
             _ => Standing::Settled,
         }
     }
 
-    pub(super) fn learn(&mut self, ids: impl Iterator<Item = EventId>, sweep: i64, number: i64) {
-        for id in ids {
-            self.all.insert(id);
-            if sweep >= number {
-                self.unsettled.insert(id, sweep);
+    /// Adds the entries that a sweep has met.
+    pub(super) fn learn(&mut self, ids: impl Iterator<Item = EventId>, sweep: i64) {
+        self.unsettled.entry(sweep).or_default().extend(ids);
+    }
+
+    /// Settles the entries of all sweeps before this one.
+    pub(super) fn settle(&mut self, number: i64) {
+        while let Some(first) = self.unsettled.first_entry()
+            && *first.key() < number
+        {
+            let mut ids = first.remove();
+            // The smaller set moves.
+            if ids.len() > self.settled.len() {
+                std::mem::swap(&mut ids, &mut self.settled);
             }
+            self.settled.extend(ids);
+        }
+    }
+
+    /// Removes settled entries.
+    pub(super) fn forget(&mut self, ids: &[EventId]) {
+        for id in ids {
+            self.settled.remove(id);
+        }
+        if !ids.is_empty() {
+            self.settled.shrink_to_fit();
         }
     }
 }

@@ -162,10 +162,11 @@ impl Ledger {
         while let Some(row) = rows.next()? {
             let ids = row.get_ref(1)?;
             let ids = ids.as_blob().map_err(rusqlite::Error::from)?;
-            known.learn(unpack_ids(ids).into_iter(), row.get(0)?, state.tail.number);
+            known.learn(unpack_ids(ids).into_iter(), row.get(0)?);
         }
         drop(rows);
         drop(pages);
+        known.settle(state.tail.number);
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
         self.count_dead_letters();
         self.update_status(|_| {});
@@ -358,20 +359,9 @@ impl Ledger {
             .tail
             .as_ref()
             .map_or(self.hold.sweep, |tail| tail.number);
-        if number != self.hold.sweep {
-            known.unsettled.retain(|_, sweep| *sweep >= number);
-        }
-        known.learn(
-            commit.entries.iter().map(|entry| entry.id),
-            commit.sweep,
-            number,
-        );
-        for id in &pruned.ids {
-            known.all.remove(id);
-        }
-        if !pruned.ids.is_empty() {
-            known.all.shrink_to_fit();
-        }
+        known.learn(commit.entries.iter().map(|entry| entry.id), commit.sweep);
+        known.settle(number);
+        known.forget(&pruned.ids);
         drop(known);
         self.pruned = self.pruned.max(pruned.newest);
         self.next_page += i64::from(records > 0);

@@ -126,7 +126,7 @@ async fn a_million_events_wait_for_the_collector() {
         entries.store((pages + 1) * PAGE, Ordering::Relaxed);
         let caught_up = |scrape: &Scrape| {
             scrape.sum("orgdata_audit_events_total") == (pages * PAGE) as f64
-                && scrape.value("orgdata_audit_open_ranges{kind=\"catch_up\"}") == Some(0.0)
+                && scrape.value("orgdata_audit_sweep_open") == Some(0.0)
         };
         exporter.until("the pages", caught_up).await;
     }
