@@ -68,10 +68,14 @@ impl World {
         if !state.begun && held.tail.first.is_none() {
             state.begun = true;
             state.history_floor = held.tail.records_from;
-            let there = state.beginning.ok_or("a first pass without a request")?;
-            for (index, row) in state.rows.iter_mut().enumerate() {
+            // A process that was killed may have begun later, but stored nothing of it.
+            let as_of = held.tail.contact.ok_or("a first pass without a contact")?;
+            let mut begun = state.beginnings.iter();
+            let there = begun.rfind(|begun| begun.shown_at <= as_of);
+            let there = there.map_or(0, |begun| begun.rows);
+            for row in &mut state.rows {
                 row.live = !row.known;
-                if row.live && index < there.rows && !row.gone {
+                if row.live && row.number < there && !row.gone {
                     return Err(format!("{} was there before, and is not known", row.id));
                 }
             }
@@ -162,7 +166,9 @@ impl World {
             let Some(row) = row.filter(|row| row.live && row.in_order && !row.malformed) else {
                 continue;
             };
-            if collector.came_before(id) {
+            // A dead letter that is sent again comes when it is.
+            let was_letter = collector.refused.contains(id) || collector.partly.contains(id);
+            if was_letter || collector.came_before(id) {
                 continue;
             }
             if newest.is_some_and(|newest| row.created < newest) {

@@ -52,7 +52,9 @@ pub(super) struct State {
     pub(super) calm_at: Option<Duration>,
     // The service.
     pub(super) rows: Vec<Row>,
-    pub(super) beginning: Option<Beginning>,
+    pub(super) beginnings: Vec<Beginning>,
+    /// How many rows have arrived.
+    arrived: usize,
     /// The first pass is done.
     pub(super) begun: bool,
     pub(super) history_floor: Option<Timestamp>,
@@ -93,6 +95,8 @@ pub(super) struct Row {
     pub(super) event: EventId,
     pub(super) created: Timestamp,
     pub(super) series: (String, String),
+    /// How many rows had arrived before.
+    pub(super) number: usize,
     /// It arrived on top of the listing.
     pub(super) in_order: bool,
     /// If the service deletes it before it is read, nothing shows that.
@@ -114,11 +118,13 @@ struct Backup {
     delivered: Delivered,
 }
 
-/// The last time that the first pass began at the top of the listing.
+/// A time at which the first pass began at the top of the listing.
 #[derive(Clone, Copy)]
 pub(super) struct Beginning {
     at: Timestamp,
-    /// How many rows there were.
+    /// The same by the clock that the exporter goes by.
+    pub(super) shown_at: Timestamp,
+    /// How many rows had arrived.
     pub(super) rows: usize,
 }
 
@@ -147,7 +153,8 @@ impl World {
             left: plan.changes,
             calm_at: None,
             rows: Vec::new(),
-            beginning: None,
+            beginnings: Vec::new(),
+            arrived: 0,
             begun: false,
             history_floor: None,
             old_key_until: Duration::ZERO,
@@ -450,7 +457,7 @@ impl World {
 
     fn events(&self, state: &mut State, count: u64, good: bool) {
         // Events are spread over the last milliseconds, and none is dated before the beginning, or it need not be taken.
-        let room = state.beginning.as_ref().map_or(u64::MAX, |beginning| {
+        let room = state.beginnings.last().map_or(u64::MAX, |beginning| {
             let since = self.sim.now().duration_since(beginning.at).as_millis();
             u64::try_from(since).unwrap_or(0)
         });
@@ -471,7 +478,7 @@ impl World {
     /// Rows appear below others, or are dated in the future. Only what was created since the beginning must be counted, so nothing else
     /// arrives late.
     fn late(&self, state: &mut State) {
-        let Some(beginning) = state.beginning.filter(|_| state.begun) else {
+        let Some(beginning) = state.beginnings.last().copied().filter(|_| state.begun) else {
             return;
         };
         let most = (self.plan.window.as_millis() / 2) as u64;
@@ -509,6 +516,7 @@ impl World {
                 state.collector.poison.insert(entry.id.clone());
             }
             state.rows.push(Row {
+                number: state.arrived,
                 event: event.id,
                 created: entry.created_at,
                 malformed: entry.activity_type.is_empty(),
@@ -520,6 +528,7 @@ impl World {
                 live: state.begun,
                 id: entry.id,
             });
+            state.arrived += 1;
             newest = newest.max(Some(entry.created_at));
         }
     }
@@ -598,9 +607,11 @@ impl World {
         state
             .rows
             .retain(|row| row.known || there.contains(&row.id));
-        state.beginning = Some(Beginning {
+        let ahead = SignedDuration::from_millis(self.plan.ahead());
+        state.beginnings.push(Beginning {
             at: self.sim.now(),
-            rows: state.rows.len(),
+            shown_at: state.epoch + state.now() + ahead,
+            rows: state.arrived,
         });
     }
 }
