@@ -156,7 +156,11 @@ impl World {
             return Ok(newest);
         }
         // What is sent alone may be a witness. A page leaves when its oldest entry is due, and a late one may stand beside newer ones.
-        let is_sorted = self.plan.readings.key == KeyReading::CreatedAt
+        // What a collector rejects is overtaken, and a page that fails is read around entries that a poll has taken.
+        let is_sorted = self.plan.collector_trouble == 0.0
+            && self.plan.api_trouble == 0.0
+            && self.plan.poison == 0.0
+            && self.plan.readings.key == KeyReading::CreatedAt
             && state.rows.iter().all(|row| row.in_order || !row.live);
         if ids.len() < 2 || state.has_released || !is_sorted {
             return Ok(newest);
@@ -171,8 +175,12 @@ impl World {
             if was_letter || collector.came_before(id) {
                 continue;
             }
-            if newest.is_some_and(|newest| row.created < newest) {
-                return Err(format!("{id} leaves after a newer record"));
+            // The listing and the file have no more than milliseconds.
+            if newest.is_some_and(|newest| row.created.as_millisecond() < newest.as_millisecond()) {
+                return Err(format!(
+                    "{id} leaves after a newer record, {:?} after {newest:?}",
+                    row.created
+                ));
             }
             newest = Some(row.created);
         }
