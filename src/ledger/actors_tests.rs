@@ -317,7 +317,7 @@ async fn after_a_page_that_cannot_be_written_the_same_actors_have_series() {
     let is_shown = |n: &i32| expected.contains_key(&label("A", &n.to_string()));
     let page: Vec<_> = (0..75).filter(is_shown).map(|n| event("A", n)).collect();
     assert_eq!(page.len(), 50);
-    // At this time, nobody is idle for long enough to leave.
+    // At this time, no actor is idle for long enough to leave.
     world.events(begun + 29 * DAY, page).await;
     expected.values_mut().for_each(|value| *value += 1);
     assert_eq!(world.series(), expected);

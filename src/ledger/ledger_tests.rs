@@ -664,7 +664,7 @@ async fn a_file_of_another_version_is_refused_with_its_number() {
 }
 
 #[tokio::test]
-async fn nobody_else_may_read_it() {
+async fn other_users_may_not_read_it() {
     use std::os::unix::fs::PermissionsExt;
     let mut world = World::new();
     world.page(0, 1).await;

@@ -39,7 +39,7 @@ descriptors! {
     MALFORMED = "orgdata_audit_entries_malformed";
     /// Audit events counted under the actor other because --metrics.max-actors was reached.
     FOLDED = "orgdata_audit_actors_folded";
-    /// Times that the API no longer accepted a cursor and the position was found again from the newest entry.
+    /// Times that the API refused a cursor and the one before it was used.
     RECOVERIES = "orgdata_audit_cursor_recoveries";
     /// Gaps: entries or log records that are or may be lost, because the API deleted them or could not return them, or
     /// because the state file was damaged.
@@ -58,7 +58,7 @@ descriptors! {
     SWEEP_AGE = "orgdata_audit_sweep_age_seconds";
     /// 1 if the first sync is done and the history requested by --audit.start has been read; otherwise 0.
     HISTORY_COMPLETE = "orgdata_audit_history_complete";
-    /// 1 while the state file is full and reading pauses until the collector accepts log records, or another program stops reading the file; otherwise 0.
+    /// 1 while the state file is full and reading pauses until the collector accepts log records, or the process that holds it open closes it; otherwise 0.
     PAUSED = "orgdata_audit_paused";
     /// The organization whose audit logs are read; always 1. Absent before the first page.
     ORGANIZATION = "orgdata_organization_info" ["organization_id", "organization_name"];

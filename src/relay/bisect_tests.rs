@@ -148,7 +148,7 @@ proptest! {
         delivered.sort_unstable();
         prop_assert_eq!(&delivered, &good);
         prop_assert!(world.dead.iter().all(|record| world.bad.contains_key(record)), "{:?}", world.dead);
-        // What nobody could be compared with becomes a dead letter when there are newer records.
+        // What could not be compared becomes a dead letter when there are newer records.
         world.outbox.extend(records..records + 3 * world.bad.len() + 5);
         prop_assert!(world.run(&mut bisect, 2000 + 100 * records), "{:?} wait", world.outbox.len());
         world.dead.sort_unstable();

@@ -82,7 +82,7 @@ pub(super) struct Step {
     pub wait: Duration,
 }
 
-/// What the machine is told at its start.
+/// The settings of the state machine.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     /// `--api.page-size`.

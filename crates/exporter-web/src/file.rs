@@ -42,7 +42,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
         move || {
             let result = read(&path);
             done(&path);
-            // Nobody waits for a result that is late.
+            // A late result has no receiver.
             let _ = sender.send(result);
         }
     });

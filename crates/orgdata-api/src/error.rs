@@ -23,7 +23,7 @@ pub struct ApiError {
 }
 
 crate::labels! {
-    /// The reason of a failure as a label value: what somebody does about it differs.
+    /// The reason of a failure as a label value: what to do about it differs.
     FailureReason {
         /// The key cannot be read.
         Key => "key",
