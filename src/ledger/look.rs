@@ -62,11 +62,13 @@ impl Look {
         let held = is_held(path);
         let unreadable = |error: std::io::Error| OpenError::unwritable(path, &error);
         let content = match std::fs::metadata(path) {
-            Ok(_) if let Some(why) = marked_damage(path) => Content::Damaged(why),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::Nothing,
             Err(error) => return Err(unreadable(error)),
             Ok(metadata) if !metadata.is_file() => {
                 return Err(unreadable(std::io::ErrorKind::IsADirectory.into()));
+            }
+            Ok(_) if marked_damage(path).is_some() => {
+                Content::Damaged(marked_damage(path).unwrap_or_default())
             }
             // SQLite would delete a log that is left over beside it.
             Ok(metadata) if metadata.len() == 0 => empty(path, held),

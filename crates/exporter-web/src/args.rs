@@ -13,8 +13,9 @@ use crate::{ListenAddress, WebConfig};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Web")]
 pub struct WebArgs {
-    /// Address to listen on: :PORT, HOST:PORT or [IPV6]:PORT; repeatable
+    /// The addresses to listen on.
     #[arg(id = "web.listen-address", long, value_name = "ADDRESS")]
+    #[arg(help = "Address to listen on: :PORT, HOST:PORT or [IPV6]:PORT; repeatable")]
     #[arg(value_delimiter = ',')]
     pub listen_addresses: Vec<ListenAddress>,
     /// Listen on the sockets that systemd passes, instead of --web.listen-address
