@@ -7,7 +7,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
@@ -21,9 +21,6 @@ use super::prune::{Pruned, prune};
 use super::tail_state::TailState;
 use super::types::{Commit, Disposition, EventId, NewEntry, RecordKind};
 use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
-
-/// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
-const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
 
 /// What an open ledger holds for the tail.
 #[derive(Clone, Debug)]
@@ -262,7 +259,7 @@ impl Ledger {
             (Total::Filtered, commit.filtered),
         ];
         totals.retain(|(_, increase)| *increase > 0);
-        let now = present(commit);
+        let now = commit.present();
         let live = commit
             .entries
             .iter()
@@ -455,14 +452,4 @@ pub(super) fn add_totals(
         upsert.execute(params![total.as_str(), increase.cast_signed(), micros(now)])?;
     }
     Ok(())
-}
-
-/// Returns the present by the service's clock. If this machine's clock agrees with it, it has the fractions.
-fn present(commit: &Commit) -> Timestamp {
-    let ahead = commit.arrived_at.duration_since(commit.server_time);
-    if ahead >= SignedDuration::ZERO && ahead <= CLOCKS_AGREE {
-        commit.arrived_at
-    } else {
-        commit.server_time
-    }
 }

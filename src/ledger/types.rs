@@ -4,11 +4,14 @@ use std::collections::HashSet;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::changes::TraceContext;
 use super::tail_state::TailState;
 use crate::util::{self, labels};
+
+/// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
+const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(
@@ -258,6 +261,15 @@ impl Commit {
             arrived_at: util::now(),
             server_time,
             ..Self::default()
+        }
+    }
+    /// Returns the present by the service's clock. If this machine's clock agrees with it, it has the fractions.
+    pub(super) fn present(&self) -> Timestamp {
+        let ahead = self.arrived_at.duration_since(self.server_time);
+        if ahead >= SignedDuration::ZERO && ahead <= CLOCKS_AGREE {
+            self.arrived_at
+        } else {
+            self.server_time
         }
     }
 }
