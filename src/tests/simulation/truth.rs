@@ -75,6 +75,8 @@ impl World {
             let there = there.map_or(0, |begun| begun.rows);
             for row in &mut state.rows {
                 row.live = !row.known;
+                // What was deleted during the first pass leaves no trace.
+                row.leaves_no_trace |= row.live && row.gone;
                 if row.live && row.number < there && !row.gone {
                     return Err(format!("{} was there before, and is not known", row.id));
                 }

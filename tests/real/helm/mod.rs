@@ -160,7 +160,7 @@ fn fill(variable: &str, file: &Path) {
         "ORGDATA_API_CA_FILE" | "OTEL_EXPORTER_OTLP_CERTIFICATE" => tls("ca.pem"),
         "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE" => tls("client.pem"),
         "OTEL_EXPORTER_OTLP_CLIENT_KEY" => tls("client.key"),
-        "ORGDATA_WEB_CONFIG_FILE" => b"rate_limit: {}\n".to_vec(),
+        "ORGDATA_WEB_CONFIG_FILE" => b"http_server_config: {}\n".to_vec(),
         _ => b"0123456789abcdef0123456789abcdef".to_vec(),
     };
     fs::write(file, content).unwrap();
