@@ -83,6 +83,7 @@ impl World {
             }
             state.note("first sync", 0, 0);
         }
+        state.was_empty = held.tail.was_empty || !state.begun;
         let now = state.epoch + state.now();
         let is_long = |at: Timestamp| now.duration_since(at) >= SignedDuration::from_mins(10);
         // A sweep that begins at the top again takes what stands above the entries that wait for the next one.

@@ -55,6 +55,8 @@ pub(super) struct State {
     pub(super) beginnings: Vec<Beginning>,
     /// How many rows have arrived.
     arrived: usize,
+    /// The listing was empty at the last contact.
+    pub(super) was_empty: bool,
     /// The first pass is done.
     pub(super) begun: bool,
     pub(super) history_floor: Option<Timestamp>,
@@ -155,6 +157,7 @@ impl World {
             rows: Vec::new(),
             beginnings: Vec::new(),
             arrived: 0,
+            was_empty: true,
             begun: false,
             history_floor: None,
             old_key_until: Duration::ZERO,
@@ -545,7 +548,7 @@ impl World {
         self.sim.retain((there.len() - old.len()) as u64);
         state.note("retention", old.len() as u64, 0);
         // Only an entry that was read shows by its absence that others may be missing.
-        let is_first = !state.rows.iter().any(|row| row.known);
+        let is_first = state.was_empty || !state.rows.iter().any(|row| row.known);
         for row in &mut state.rows {
             row.gone |= old.contains(row.id.as_str());
             row.leaves_no_trace |= row.gone && is_first;
