@@ -173,9 +173,11 @@ impl Ledger {
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
         self.check_fence()?;
         let hold = self.hold;
-        let is_full = self.size.is_full(&self.status.borrow());
+        // Once the file was full, nothing is held back until sweep and history are complete: it would fill again at once.
+        self.is_released |= self.size.is_full(&self.status.borrow());
+        let is_released = self.is_released;
         let is_over = |since: Option<Timestamp>| {
-            since.is_none_or(|since| is_full || util::now().duration_since(since) >= MAX_HOLD)
+            since.is_none_or(|since| is_released || util::now().duration_since(since) >= MAX_HOLD)
         };
         // Of the sweeps, those before this one may be sent.
         let sweep = if is_over(hold.sweep_since) {

@@ -55,6 +55,8 @@ pub(super) struct Ledger {
     pub(super) status: watch::Sender<Status>,
     pub(super) size: Arc<Size>,
     pub(super) hold: Hold,
+    /// The file was full while records were held back.
+    pub(super) is_released: bool,
     /// The page of the outbox that was read last: a request may end within it.
     pub(super) open_page: Option<(i64, Vec<Bytes>)>,
     /// SQLite's version of the data when queued dead letters were looked for last.
@@ -117,6 +119,7 @@ impl Ledger {
             known: Arc::default(),
             status: watch::Sender::default(),
             hold: Hold::default(),
+            is_released: false,
             open_page: None,
             looked_at: None,
             fence: 0,
@@ -364,6 +367,7 @@ impl Ledger {
         self.next_page += i64::from(records > 0);
         if let Some(tail) = &commit.tail {
             self.hold = Hold::of(tail);
+            self.is_released &= tail.sweep.is_some() || tail.history.is_some();
         }
         self.update_status(|status| {
             status.commits += 1;
