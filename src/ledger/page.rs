@@ -354,21 +354,17 @@ impl Ledger {
 
     /// After the transaction: memory follows the file.
     fn committed(&mut self, commit: Commit, records: u64, pruned: Pruned) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let number = commit
-            .tail
-            .as_ref()
-            .map_or(self.hold.sweep, |tail| tail.number);
-        known.learn(commit.entries.iter().map(|entry| entry.id), commit.sweep);
-        known.settle(number);
-        known.forget(&pruned.ids);
-        drop(known);
-        self.pruned = self.pruned.max(pruned.newest);
-        self.next_page += i64::from(records > 0);
         if let Some(tail) = &commit.tail {
             self.hold = Hold::of(tail);
             self.is_released &= tail.sweep.is_some() || tail.history.is_some();
         }
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.learn(commit.entries.iter().map(|entry| entry.id), commit.sweep);
+        known.settle(self.hold.sweep);
+        known.forget(&pruned.ids);
+        drop(known);
+        self.pruned = self.pruned.max(pruned.newest);
+        self.next_page += i64::from(records > 0);
         self.update_status(|status| {
             status.commits += 1;
             status.backlog += records;
