@@ -61,15 +61,14 @@ impl Look {
         let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let held = is_held(path);
         let unreadable = |error: std::io::Error| OpenError::unwritable(path, &error);
+        let noted = marked_damage(path);
         let content = match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::Nothing,
             Err(error) => return Err(unreadable(error)),
             Ok(metadata) if !metadata.is_file() => {
                 return Err(unreadable(std::io::ErrorKind::IsADirectory.into()));
             }
-            Ok(_) if marked_damage(path).is_some() => {
-                Content::Damaged(marked_damage(path).unwrap_or_default())
-            }
+            Ok(_) if noted.is_some() => Content::Damaged(noted.unwrap_or_default()),
             // SQLite would delete a log that is left over beside it.
             Ok(metadata) if metadata.len() == 0 => empty(path, held),
             Ok(_) => match read(path, held) {

@@ -33,18 +33,6 @@ families! {
     }
 }
 
-// === impl ApiMetrics ===
-
-impl ApiMetrics {
-    /// Returns the number of requests, and how many of them had no usable response.
-    pub fn totals(&self) -> (u64, u64) {
-        (
-            self.requests.metrics().map(Counter::get).sum(),
-            self.failures.metrics().map(Counter::get).sum(),
-        )
-    }
-}
-
 impl Observer for ApiMetrics {
     fn response(&self, endpoint: Endpoint, duration: Duration, bytes: u64) {
         let labels = [("endpoint", endpoint.as_str())];

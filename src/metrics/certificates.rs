@@ -8,7 +8,6 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use x509_cert::der::Decode as _;
 
 use super::family::{Writer, descriptors};
 
@@ -29,20 +28,10 @@ pub type Certificate = (
 #[derive(Clone, Default)]
 pub struct Certificates(Arc<OnceLock<Vec<Certificate>>>);
 
-/// Returns when the first certificate of a chain expires; `None` if none can be read.
-pub fn not_after<'a>(chain: impl IntoIterator<Item = &'a CertificateDer<'a>>) -> Option<Timestamp> {
-    let ends = chain.into_iter().filter_map(|certificate| {
-        let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
-        let end = certificate.tbs_certificate.validity.not_after;
-        Timestamp::from_second(i64::try_from(end.to_unix_duration().as_secs()).ok()?).ok()
-    });
-    ends.min()
-}
-
 /// Returns when the first certificate of a PEM file expires.
 pub fn not_after_pem(pem: &[u8]) -> Option<Timestamp> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    not_after(&chain.ok()?)
+    Timestamp::try_from(exporter_web::not_after(&chain.ok()?)?).ok()
 }
 
 // === impl Certificates ===
@@ -93,6 +82,6 @@ mod tests {
         assert!(scrape().contains("{used_for=\"web\"} 1800000000\n"));
         assert!(!scrape().contains("used_for=\"otlp\""));
         let unreadable = CertificateDer::from(b"not a certificate".to_vec());
-        assert_eq!(not_after(&[unreadable]), None);
+        assert_eq!(exporter_web::not_after(&[unreadable]), None);
     }
 }

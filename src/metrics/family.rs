@@ -107,10 +107,6 @@ impl<L: PartialEq, M> Family<L, M> {
             change(metric);
         }
     }
-
-    pub(super) fn metrics(&self) -> impl Iterator<Item = &M> {
-        self.0.iter().map(|(_, metric)| metric)
-    }
 }
 
 impl<L: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Family<L, M> {

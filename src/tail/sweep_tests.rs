@@ -340,9 +340,6 @@ impl World {
             requested,
             at: self.at,
         };
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("{:?} {request:?} {found:?} {:?}", page.at, page.end);
-        }
         let step = self.sweep.page(request, &page, Timestamp::UNIX_EPOCH);
         if step.must_save {
             self.chaos()?;
@@ -362,9 +359,6 @@ impl World {
                 let before = self.taken.insert(id, taken);
                 assert_eq!(before, None, "seed {}: {id} is taken twice", self.seed);
             }
-        }
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("{:?} state {:?}", step.gap, self.sweep.state);
         }
         self.gaps += u32::from(step.gap.is_some());
         self.stored = self.sweep.state.clone();
