@@ -24,14 +24,18 @@ pub struct TailState {
     pub counts_after: Option<Timestamp>,
     /// Log records begin at this time: `--audit.start` at the very first pass.
     pub records_from: Option<Timestamp>,
-    /// The last complete re-read went back to this time.
+    /// The last complete re-read of the window covered what came after this time.
     pub read_to: Option<Timestamp>,
+    /// The same for the last complete re-read of either depth.
+    pub short_read_to: Option<Timestamp>,
     /// For how many milliseconds the re-read has been failing, see [`OpenSweep::failed_for`].
     pub reread_failed_for: u64,
     /// When nothing was missing last, by the service's clock.
     pub contact: Option<Timestamp>,
     /// Whether the listing was empty then.
     pub was_empty: bool,
+    /// The newest contact so far: every entry that was listed by then is taken.
+    pub complete_through: Option<Timestamp>,
     /// The history that is still to be read; `None` if there is none.
     pub history: Option<History>,
 }
@@ -104,6 +108,12 @@ impl TailState {
             number: 1,
             ..Self::default()
         }
+    }
+
+    /// Notes that nothing that was listed at this time, by the service's clock, is missing.
+    pub fn reached(&mut self, at: Timestamp, was_empty: bool) {
+        (self.contact, self.was_empty) = (Some(at), was_empty);
+        self.complete_through = self.complete_through.max(self.contact);
     }
 }
 

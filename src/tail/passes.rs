@@ -1,5 +1,7 @@
 //! The passes that are no sweeps: the first one, re-reads and history. `sweep.rs` says what they are for.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::start::Start;
@@ -16,8 +18,12 @@ pub(super) struct Reread {
     pub(super) cursors: Vec<String>,
     floor: Timestamp,
     older: u32,
-    /// What [`TailState::read_to`] becomes when it is complete.
+    /// Whether it covers the window, and when it began.
+    is_whole: bool,
+    began: Duration,
+    /// What [`TailState::read_to`] and [`TailState::short_read_to`] become when it is complete.
     reaches: Timestamp,
+    short_reaches: Timestamp,
 }
 
 // === impl Sweep ===
@@ -102,10 +108,10 @@ impl Sweep {
         let state = &mut self.state;
         // What an interrupted sweep has met under other filters is settled too.
         state.number += 2;
-        (state.contact, state.was_empty) = (Some(pass.as_of), !pass.has_entries);
+        state.reached(pass.as_of, !pass.has_entries);
         // The next poll says where re-reads start: nothing is below the end of this pass but history.
         (state.below, state.below_time) = (None, state.floor);
-        state.read_to = state.floor;
+        (state.read_to, state.short_read_to) = (state.floor, state.floor);
         state.history.take_if(|history| is_end || history.is_short);
         if let Some(history) = &mut state.history {
             history.cursors = pass.cursors;
@@ -118,20 +124,34 @@ impl Sweep {
         self.state.below.is_some() && self.now.is_some() && self.is_begun()
     }
 
-    /// Begins a re-read, if it is known where.
-    pub(super) fn begin_reread(&mut self) {
-        let (Some(below), Some(now), None) = (&self.state.below, self.now, &self.reread) else {
+    /// Begins a re-read, if it is known where: of the window once per window, otherwise of twice the interval.
+    pub(super) fn begin_reread(&mut self, at: Duration) {
+        let state = &self.state;
+        let (Some(below), Some(now), None) = (&state.below, self.now, &self.reread) else {
             return;
         };
-        let window = back(self.clock(now), self.limits.window);
-        let floor = self.state.read_to.map_or(window, |last| last.min(window));
-        self.walks[Task::Reread as usize].restart();
+        let clock = self.clock(now);
+        let window = back(clock, self.limits.window);
+        let short = back(clock, self.limits.reread_interval.saturating_mul(2)).max(window);
+        let is_whole = self
+            .reread_at
+            .is_none_or(|last| at.saturating_sub(last) >= self.limits.window);
+        let (least, last) = match is_whole {
+            true => (window, state.read_to),
+            false => (short, state.short_read_to),
+        };
+        let floor = last.map_or(least, |last| last.min(least));
+        let from = state.below_time.unwrap_or(clock);
         self.reread = Some(Reread {
             cursors: vec![below.clone()],
-            floor: self.state.floor.map_or(floor, |first| first.max(floor)),
+            floor: state.floor.map_or(floor, |first| first.max(floor)),
             older: 0,
-            reaches: self.state.below_time.map_or(window, |at| at.min(window)),
+            is_whole,
+            began: at,
+            reaches: from.min(window),
+            short_reaches: from.min(short),
         });
+        self.walks[Task::Reread as usize].restart();
     }
 
     pub(super) fn deepen(&mut self, request: &Request, page: &Page, step: &mut Step) {
@@ -159,11 +179,15 @@ impl Sweep {
         }
         self.walks[Task::Reread as usize].is_failing = false;
         self.state.reread_failed_for = 0;
-        self.state.read_to = Some(reread.reaches);
         step.must_save = true;
-        if self.state.history.is_none() {
+        self.state.short_read_to = Some(reread.short_reaches);
+        if reread.is_whole {
+            self.state.read_to = Some(reread.reaches);
+            self.reread_at = Some(reread.began);
+        }
+        if let (None, Some(read_to)) = (&self.state.history, self.state.read_to) {
             let window = self.limits.window.saturating_mul(2);
-            step.prune_before = Some(back(self.clock(page.now), window).min(reread.reaches));
+            step.prune_before = Some(back(self.clock(page.now), window).min(read_to));
         }
     }
 

@@ -211,7 +211,7 @@ impl Tail {
         }
         let now = Instant::now();
         if self.due[Task::Reread as usize] <= now && self.sweep.is_begun() && !self.is_backfill {
-            self.sweep.begin_reread();
+            self.sweep.begin_reread(self.started.elapsed());
         }
         let turns = Task::ALL.into_iter().cycle().skip(self.last as usize + 1);
         let requests = turns
@@ -434,6 +434,7 @@ impl Tail {
 fn limits(settings: &Settings, is_backfill: bool) -> Limits {
     Limits {
         page_size: settings.page_size,
+        reread_interval: settings.reread_interval,
         window: settings.reread_window,
         start: settings.start,
         is_backfill,

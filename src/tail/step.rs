@@ -87,6 +87,8 @@ pub(super) struct Step {
 pub(super) struct Limits {
     /// `--api.page-size`.
     pub page_size: u32,
+    /// `--audit.reread-interval`.
+    pub reread_interval: Duration,
     /// `--audit.reread-window`.
     pub window: Duration,
     /// `--audit.start`.

@@ -51,6 +51,8 @@ pub(super) struct Sweep {
     pub(super) newest: Option<Timestamp>,
     pub(super) walks: [Walk; Task::ALL.len()],
     pub(super) reread: Option<Reread>,
+    /// When the last complete re-read of the whole window began.
+    pub(super) reread_at: Option<Duration>,
     /// The service's clock, as the last page says it.
     pub(super) now: Option<Timestamp>,
     /// When the last poll succeeded, and since when the listing is empty.
@@ -81,6 +83,7 @@ impl Sweep {
             newest,
             walks,
             reread: None,
+            reread_at: None,
             now: None,
             polled: None,
             empty_since: None,
@@ -197,7 +200,7 @@ impl Sweep {
         if page.rows.is_empty() && page.end.is_none() {
             if self.is_empty_for_long(page) && self.state.sweep.is_none() {
                 step.must_save |= !self.state.was_empty;
-                (self.state.contact, self.state.was_empty) = (Some(page.now), true);
+                self.state.reached(page.now, true);
             }
             return;
         }
@@ -329,7 +332,7 @@ impl Sweep {
             });
         } else {
             let as_of = if by == 1 { as_of } else { page.now };
-            (state.contact, state.was_empty) = (Some(as_of), !has_entries);
+            state.reached(as_of, !has_entries);
         }
         self.walks[Task::Sweep as usize].reset();
     }
@@ -390,7 +393,7 @@ impl Sweep {
             // The entry that cannot be read must not keep the re-read from ever reaching its end.
             state.reread_failed_for = 0;
             self.walks[Task::Reread as usize].is_failing = false;
-            state.read_to = Some(page.now);
+            (state.read_to, state.short_read_to) = (Some(page.now), Some(page.now));
         }
         if let Some(open) = &mut state.sweep
             && has_failed(

@@ -17,8 +17,9 @@ use super::sweep::Sweep;
 use super::walk::Cause;
 use crate::ledger::{Disposition, EventId, Standing, TailState};
 
-/// The re-read window, in seconds.
+/// The re-read window and interval, in seconds.
 const WINDOW: i64 = 40;
+const INTERVAL: u64 = 5;
 
 /// What answers a request, or does not.
 enum Answer {
@@ -41,6 +42,8 @@ struct Entry {
     at: i64,
     id: u64,
     is_visible: bool,
+    /// The service's clock when it was added.
+    added: i64,
 }
 
 struct Service {
@@ -145,6 +148,7 @@ impl Service {
             at,
             id,
             is_visible,
+            added: self.clock,
         };
         self.entries.insert(place, entry);
     }
@@ -294,7 +298,7 @@ impl World {
     /// One request of a task; reports whether it had one.
     fn round(&mut self, task: Task) -> Result<bool, Crash> {
         if task == Task::Reread {
-            self.sweep.begin_reread();
+            self.sweep.begin_reread(self.at);
         }
         let Some(request) = self.sweep.request(task) else {
             return Ok(false);
@@ -304,12 +308,13 @@ impl World {
         let answer = self
             .service
             .page(request.before.as_deref(), request.limit as usize);
+        let now = time(self.service.clock);
         self.chaos()?;
         self.at += Duration::from_secs(1);
         match answer {
             Answer::Failed => drop(self.sweep.failed(&request, Cause::Page)),
             Answer::Refused => drop(self.sweep.failed(&request, Cause::Refused)),
-            Answer::Page(rows, end) => self.take(&request, rows, end, requested)?,
+            Answer::Page(rows, end) => self.take(&request, rows, end, now, requested)?,
         }
         Ok(true)
     }
@@ -319,6 +324,7 @@ impl World {
         request: &Request,
         found: Vec<(u64, i64)>,
         end: Option<String>,
+        now: Timestamp,
         requested: Duration,
     ) -> Result<(), Crash> {
         let number = self.sweep.state.number;
@@ -336,7 +342,7 @@ impl World {
         let page = Page {
             rows: rows.collect(),
             end,
-            now: time(self.service.clock),
+            now,
             requested,
             at: self.at,
         };
@@ -361,7 +367,33 @@ impl World {
             }
         }
         self.gaps += u32::from(step.gap.is_some());
+        let before = self.stored.complete_through;
         self.stored = self.sweep.state.clone();
+        assert!(self.stored.complete_through >= before, "seed {}", self.seed);
+        self.check_complete();
+    }
+
+    /// What was listed at the time that the tail claims to be complete through is taken, unless it came late.
+    fn check_complete(&self) {
+        let through = self.stored.complete_through;
+        let is_missing = |entry: &&Entry| {
+            Some(time(entry.added)) < through
+                && Some(time(entry.at)) <= through
+                && Some(time(entry.at)) > self.watermark()
+                && !self.known.contains_key(&entry.id)
+                && !self.service.below.contains(&entry.id)
+        };
+        let missing: Vec<u64> = self
+            .service
+            .visible()
+            .filter(is_missing)
+            .map(|entry| entry.id)
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "seed {}: complete through {through:?} without {missing:?}",
+            self.seed
+        );
     }
 
     /// Forgets old ids, as the ledger does, of which it keeps the newest.
@@ -473,6 +505,7 @@ impl World {
         self.poll();
         // A re-read may be under way, and have passed what came meanwhile; it is given up if its place is lost.
         for _ in 0..3 {
+            self.at += Duration::from_secs(WINDOW.cast_unsigned());
             self.drain(Task::Reread);
         }
         let missing = self.missing(base);
@@ -514,6 +547,7 @@ impl World {
 fn limits(page_size: u32, start: Start) -> Limits {
     Limits {
         page_size,
+        reread_interval: Duration::from_secs(INTERVAL),
         window: Duration::from_secs(WINDOW.cast_unsigned()),
         start,
         is_backfill: false,
