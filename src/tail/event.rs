@@ -16,13 +16,20 @@ use siphasher::sip::SipHasher13;
 use crate::ledger::{ActorRef, EventId, NewEvent};
 use crate::util::shown_id;
 
-/// What the tail needs of an entry.
-#[derive(Clone, Debug)]
-pub(crate) struct Event {
+/// What the tail needs of an entry that it knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
     /// Its identity.
     pub(crate) id: EventId,
     /// When it was created, if it has a readable time.
     pub(crate) created_at: Option<Timestamp>,
+}
+
+/// What the tail needs of an entry that it does not know.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// Its identity and time.
+    pub(crate) head: Head,
     /// What it counts as, or why it cannot be counted.
     pub(crate) event: Result<NewEvent, &'static str>,
     /// The id of its organization.
@@ -33,7 +40,7 @@ pub(crate) struct Event {
     pub(crate) filtered: bool,
 }
 
-/// A JSON object, of which only the fields in use are kept, not yet interpreted. Of a repeated field the last one counts.
+/// A JSON object, of which only the fields in use are kept, not yet interpreted. Of a repeated field the first one counts.
 #[derive(Default)]
 struct Object<'a> {
     fields: [Option<&'a RawValue>; Key::Other as usize],
@@ -67,6 +74,37 @@ fn whole_microseconds(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 
+// === impl Head ===
+
+impl Head {
+    /// Reads the beginning of an entry, as far as it is needed. Most entries that a re-read or a poll meets are known, and reading the rest of
+    /// them would be most of its cost.
+    pub(crate) fn read(raw: &str) -> Self {
+        let begin = Object::read(raw, |object| {
+            object.get(Key::Id).is_some() && object.get(Key::CreatedAt).is_some()
+        });
+        let head = Self::of(&begin.0, raw);
+        match head.created_at {
+            Some(_) => head,
+            None => Self::of(&Object::read(raw, |_| false).0, raw),
+        }
+    }
+
+    fn of(entry: &Object<'_>, raw: &str) -> Self {
+        let id = entry.get(Key::Id).and_then(id_text);
+        let created_at = [Key::CreatedAt, Key::OccurredAt, Key::UpdatedAt]
+            .into_iter()
+            .find_map(|key| {
+                let raw = entry.get(key)?;
+                string(raw).map_or_else(|| parse_time(raw.get()), |text| parse_time(&text))
+            });
+        Self {
+            id: id.map_or_else(|| identity(b"bytes", raw), |id| identity(b"id", &id)),
+            created_at: created_at.map(whole_microseconds),
+        }
+    }
+}
+
 // === impl Event ===
 
 impl Event {
@@ -80,33 +118,27 @@ impl Event {
 
     /// Reads an entry.
     pub(crate) fn read(raw: &str, filters: &Filters) -> Self {
-        let entry = serde_json::from_str::<Object<'_>>(raw);
-        let is_object = entry.is_ok();
-        let entry = entry.unwrap_or_default();
-        let id = entry.get(Key::Id).and_then(id_text);
+        let (entry, is_object) = Object::read(raw, |_| false);
+        let head = Head::of(&entry, raw);
         let activity_type = entry.text(Key::Type);
-        let created_at = [Key::CreatedAt, Key::OccurredAt, Key::UpdatedAt]
-            .into_iter()
-            .find_map(|key| {
-                let raw = entry.get(key)?;
-                string(raw).map_or_else(|| parse_time(raw.get()), |text| parse_time(&text))
-            });
         let actor = entry.actor();
         let actor_id = entry.get(Key::ActorUserId);
-        let organization_id = entry.get(Key::OrganizationId);
-        let organization = organization_id.and_then(whole_number);
+        let organization = entry.organization();
         let is_given = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get() != "null");
         let problems = [
             (!is_object, "the entry is not a JSON object"),
             (activity_type.is_none(), "the entry has no type"),
-            (id.is_none(), "the entry has no id"),
-            (created_at.is_none(), "the entry has no readable time"),
+            (
+                entry.get(Key::Id).and_then(id_text).is_none(),
+                "the entry has no id",
+            ),
+            (head.created_at.is_none(), "the entry has no readable time"),
             (
                 actor.is_none() && is_given(actor_id),
                 "actorUserId is not an id",
             ),
             (
-                organization.is_none() && is_given(organization_id),
+                organization.is_none() && is_given(entry.get(Key::OrganizationId)),
                 "organizationId is not a number",
             ),
         ];
@@ -122,8 +154,7 @@ impl Event {
             None => Err(problem.unwrap_or_default()),
         };
         Self {
-            id: id.map_or_else(|| identity(b"bytes", raw), |id| identity(b"id", &id)),
-            created_at: created_at.map(whole_microseconds),
+            head,
             event,
             organization,
             problem,
@@ -134,14 +165,21 @@ impl Event {
 
 /// Returns the id of an entry for a log line.
 pub(crate) fn entry_id(raw: &str) -> String {
-    let entry: Object<'_> = serde_json::from_str(raw).unwrap_or_default();
+    let (entry, _) = Object::read(raw, |object| object.get(Key::Id).is_some());
     let id = entry.get(Key::Id).and_then(id_text);
     shown_id(&id.unwrap_or("none".into()))
 }
 
+/// Returns the id of an entry's organization.
+pub(super) fn organization_id(raw: &str) -> Option<i64> {
+    Object::read(raw, |object| object.get(Key::OrganizationId).is_some())
+        .0
+        .organization()
+}
+
 /// Returns the name of an entry's organization.
-pub(crate) fn organization_name(raw: &str) -> Option<String> {
-    let entry: Object<'_> = serde_json::from_str(raw).ok()?;
+pub(super) fn organization_name(raw: &str) -> Option<String> {
+    let (entry, _) = Object::read(raw, |_| false);
     let name = entry.object(Key::Organization).text(Key::Name)?;
     Some(name.into_owned())
 }
@@ -169,15 +207,25 @@ impl Key {
 // === impl Object ===
 
 impl<'a> Object<'a> {
+    /// Reads an object until it has enough fields; reports also whether it is an object.
+    fn read(raw: &'a str, is_enough: fn(&Self) -> bool) -> (Self, bool) {
+        let mut object = Self::default();
+        let reader = Reader {
+            object: &mut object,
+            is_enough,
+        };
+        let result = serde_json::Deserializer::from_str(raw).deserialize_map(reader);
+        (object, result.is_ok())
+    }
+
     fn get(&self, key: Key) -> Option<&'a RawValue> {
         self.fields[key as usize]
     }
 
     /// Returns a nested object; an empty one if it is null or of another type.
     fn object(&self, key: Key) -> Self {
-        let raw = self.get(key);
-        raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
-            .unwrap_or_default()
+        self.get(key)
+            .map_or_else(Self::default, |raw| Self::read(raw.get(), |_| false).0)
     }
 
     fn text(&self, key: Key) -> Option<Cow<'a, str>> {
@@ -186,6 +234,10 @@ impl<'a> Object<'a> {
 
     fn number(&self, key: Key) -> Option<Cow<'a, str>> {
         self.get(key).and_then(number)
+    }
+
+    fn organization(&self) -> Option<i64> {
+        self.get(Key::OrganizationId).and_then(whole_number)
     }
 
     fn actor(&self) -> Option<ActorRef> {
@@ -228,30 +280,32 @@ impl<'a> Object<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Object<'de>;
+/// Fills an object.
+struct Reader<'o, 'a> {
+    object: &'o mut Object<'a>,
+    is_enough: fn(&Object<'a>) -> bool,
+}
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
+impl<'de> Visitor<'de> for Reader<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        // To decode every name would take longer than the rest.
+        while let Some(name) = map.next_key::<&RawValue>()? {
+            let key = Key::read(name);
+            match self.object.fields.get_mut(key as usize) {
+                Some(Some(_)) | None => drop(map.next_value::<IgnoredAny>()?),
+                Some(field) => *field = Some(map.next_value()?),
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut object = Object::default();
-                // To decode every name would take longer than the rest.
-                while let Some(name) = map.next_key::<&RawValue>()? {
-                    let key = Key::read(name);
-                    match object.fields.get_mut(key as usize) {
-                        Some(field) => *field = Some(map.next_value()?),
-                        None => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                Ok(object)
+            if (self.is_enough)(self.object) {
+                break;
             }
         }
-        deserializer.deserialize_map(Reader)
+        Ok(())
     }
 }
 
@@ -330,7 +384,7 @@ mod tests {
         let counted = event.event.expect("counted");
         assert!(counted.malformed);
         assert_eq!(counted.activity_type, "X");
-        assert_eq!(event.created_at, None);
+        assert_eq!(event.head.created_at, None);
         assert_eq!(event.organization, None);
     }
 
@@ -339,7 +393,7 @@ mod tests {
         let event = read(
             r#"{"\ud83d":1,"id":"a","type":"X\ud83d","createdAt":"2026-01-01T00:00:00Z","deal":{"id":1e400,"name":"Launch \ud83d"}}"#,
         );
-        assert_eq!(event.id, read(r#"{"id":"a","type":"Y"}"#).id);
+        assert_eq!(event.head.id, read(r#"{"id":"a","type":"Y"}"#).head.id);
         assert!(
             event
                 .event
@@ -353,7 +407,7 @@ mod tests {
     fn whatever_a_documented_field_is_an_entry_with_a_type_is_counted() {
         let entry: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(include_str!("../../tests/golden/entry.json")).expect("JSON");
-        let id = read(&serde_json::to_string(&entry).expect("JSON")).id;
+        let id = read(&serde_json::to_string(&entry).expect("JSON")).head.id;
         for name in entry.keys().filter(|name| *name != "type") {
             for odd in [r#""\ud83d""#, "1e400", "[]", "{}", "true"] {
                 let mut entry = entry.clone();
@@ -361,7 +415,7 @@ mod tests {
                 let raw = serde_json::to_string(&entry).expect("JSON");
                 let event = read(&raw.replace("\"HERE\"", odd));
                 assert!(event.event.is_ok(), "{name}: {odd}");
-                assert!(event.id == id || name == "id", "{name}: {odd}");
+                assert!(event.head.id == id || name == "id", "{name}: {odd}");
             }
         }
     }
@@ -380,31 +434,54 @@ mod tests {
         ] {
             let event = read(&format!(r#"{{"id":"a","type":"X","createdAt":{text}}}"#));
             assert_eq!(
-                (event.created_at, event.problem),
+                (event.head.created_at, event.problem),
                 (Some(expected), None),
                 "{text}"
             );
         }
         let event = read(r#"{"id":"a","type":"X","createdAt":"soon"}"#);
-        assert_eq!(event.created_at, None);
+        assert_eq!(event.head.created_at, None);
         assert_eq!(event.problem, Some("the entry has no readable time"));
+    }
+
+    #[test]
+    fn the_beginning_of_an_entry_says_the_same_as_the_whole() {
+        for raw in [
+            r#"{"id":"a","createdAt":"2026-03-01T10:00:00Z","type":"X"}"#,
+            r#"{"createdAt":1772359200,"type":"X","id":7}"#,
+            r#"{"id":"a","createdAt":"soon","occurredAt":"2026-03-01T10:00:00Z"}"#,
+            r#"{"id":"a","createdAt":"2026-03-01T10:00:00Z","id":"b","createdAt":"2020-01-01T00:00:00Z"}"#,
+            r#"{"type":"X"}"#,
+            "[]",
+        ] {
+            let (head, whole) = (Head::read(raw), read(raw).head);
+            assert_eq!(
+                (head.id, head.created_at),
+                (whole.id, whole.created_at),
+                "{raw}"
+            );
+        }
     }
 
     #[test]
     fn without_a_type_it_cannot_be_counted() {
         for raw in ["null", "[]", "\"x\"", r#"{"id":"a"}"#, r#"{"type":null}"#] {
             assert!(read(raw).event.is_err(), "{raw}");
-            assert_eq!(read(raw).id, read(raw).id);
+            assert_eq!(read(raw).head.id, read(raw).head.id);
         }
-        assert_ne!(read("null").id, read("[]").id);
+        assert_ne!(read("null").head.id, read("[]").head.id);
     }
 
     #[test]
     fn the_identity_never_changes() {
-        let id = read(r#"{"id":"evt_1","type":"X"}"#).id;
+        let id = read(r#"{"id":"evt_1","type":"X"}"#).head.id;
         assert_eq!(id, identity(b"id", "evt_1"));
         assert_ne!(identity(b"id", "a"), identity(b"bytes", "a"));
-        let huge = |last| read(&format!(r#"{{"id":1844674407370955161{last},"type":"X"}}"#)).id;
+        let huge = |last| {
+            read(&format!(r#"{{"id":1844674407370955161{last},"type":"X"}}"#))
+                .head
+                .id
+        };
         assert_ne!(huge(70), huge(71));
     }
 

@@ -7,7 +7,7 @@ use opentelemetry::trace::TraceContextExt as _;
 use orgdata_api::{AuditPage, Filters};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::event::{Event, entry_id, organization_name};
+use super::event::{Event, Head, entry_id, organization_id, organization_name};
 use super::step::{Page, Row, Step};
 use crate::ledger::{
     Commit, Disposition, EventIds, Gap, LedgerHandle, NewEntry, OtherOrganization, SharedText,
@@ -20,8 +20,8 @@ pub(super) type Organization = (String, Option<String>);
 /// A page with what it is made of.
 pub(super) struct Fetched {
     page: AuditPage,
-    /// The entries without repetitions, with their indices in the page.
-    events: Vec<(usize, Event)>,
+    /// The indices of the entries in the page, without repetitions.
+    items: Vec<usize>,
     pub(super) view: Page,
 }
 
@@ -31,26 +31,24 @@ pub(super) type Odd = (String, &'static str);
 // === impl Fetched ===
 
 impl Fetched {
-    /// Reads the entries of a page. `requested` and `at` are as in [`Page`], and `number` is that of the current sweep.
+    /// Reads the heads of the entries of a page. `requested` and `at` are as in [`Page`], and `number` is that of the current sweep.
     pub(super) fn new(
         page: AuditPage,
-        filters: &Filters,
         ledger: &LedgerHandle,
         number: i64,
         [requested, at]: [Duration; 2],
     ) -> Self {
         let mut ids = EventIds::default();
-        let events: Vec<(usize, Event)> = page
+        let (items, heads): (Vec<usize>, Vec<Head>) = page
             .items()
-            .map(|raw| Event::read(raw, filters))
+            .map(Head::read)
             .enumerate()
-            .filter(|(_, event)| ids.insert(event.id))
-            .collect();
-        let standing = ledger.standing(events.iter().map(|(_, event)| event.id), number);
-        let rows = events.iter().zip(standing);
-        let rows = rows.map(|((_, event), standing)| Row {
-            id: event.id,
-            at: event.created_at,
+            .filter(|(_, head)| ids.insert(head.id))
+            .unzip();
+        let standing = ledger.standing(heads.iter().map(|head| head.id), number);
+        let rows = heads.iter().zip(standing).map(|(head, standing)| Row {
+            id: head.id,
+            at: head.created_at,
             standing,
         });
         Self {
@@ -61,17 +59,18 @@ impl Fetched {
                 requested,
                 at,
             },
-            events,
+            items,
             page,
         }
     }
 
     /// Returns the commit of what a step takes, and the entries in it that are not as documented.
     pub(super) fn commit(
-        mut self,
+        self,
         step: &Step,
         gaps: Vec<Gap>,
         stored: Option<&Organization>,
+        filters: &Filters,
     ) -> (Commit, Vec<Odd>) {
         let mut commit = Commit {
             trace: current_trace(),
@@ -87,7 +86,8 @@ impl Fetched {
         let mut odd = Vec::new();
         // Oldest first: that is the order of delivery.
         for (index, taken) in step.take.iter().rev() {
-            let (item, event) = &mut self.events[*index];
+            let (item, row) = (self.items[*index], &self.view.rows[*index]);
+            let mut event = Event::read(self.page.item(item), filters);
             if event.organization.is_some() && event.organization != organization {
                 event.mark("the entry belongs to another organization");
             }
@@ -99,18 +99,18 @@ impl Fetched {
             if let Some(problem) = event.problem
                 && disposition != Disposition::Ignored
             {
-                odd.push((entry_id(self.page.item(*item)), problem));
+                odd.push((entry_id(self.page.item(item)), problem));
             }
             commit.entries.push(NewEntry {
-                id: event.id,
-                created_at: event.created_at.unwrap_or(commit.server_time),
+                id: row.id,
+                created_at: row.at.unwrap_or(commit.server_time),
                 disposition,
-                event: std::mem::replace(&mut event.event, Err("")).map_err(str::to_owned),
-                raw: SharedText::new(self.page.body().clone(), self.page.position(*item)),
+                event: event.event.map_err(str::to_owned),
+                raw: SharedText::new(self.page.body().clone(), self.page.position(item)),
             });
         }
         if !commit.entries.is_empty() {
-            commit.duplicates = (self.page.len() - self.events.len()) as u64;
+            commit.duplicates = (self.page.len() - self.items.len()) as u64;
             commit.organization = organization.and_then(|id| self.renamed(id, stored));
         }
         (commit, odd)
@@ -122,8 +122,7 @@ impl Fetched {
             return Ok(());
         };
         let id = expected.parse().ok();
-        let is_ours = |(_, event): &(usize, Event)| event.organization == id;
-        if self.events.iter().any(is_ours) {
+        if self.page.items().any(|raw| organization_id(raw) == id) {
             return Ok(());
         }
         match self.organization() {
@@ -138,11 +137,7 @@ impl Fetched {
     /// Returns the id of the organization of most entries.
     fn organization(&self) -> Option<i64> {
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-        let ids = self
-            .events
-            .iter()
-            .filter_map(|(_, event)| event.organization);
-        for id in ids {
+        for id in self.page.items().filter_map(organization_id) {
             *counts.entry(id).or_default() += 1;
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count);
@@ -151,10 +146,10 @@ impl Fetched {
 
     /// Returns the id and the name of the organization, if its newest entry has another name than is known.
     fn renamed(&self, id: i64, stored: Option<&Organization>) -> Option<Organization> {
-        let mut events = self.events.iter();
-        let newest = events.find(|(_, event)| event.organization == Some(id));
-        let name = newest
-            .and_then(|(item, _)| organization_name(self.page.item(*item)))
+        let mut items = self.page.items();
+        let name = items
+            .find(|raw| organization_id(raw) == Some(id))
+            .and_then(organization_name)
             .filter(|name| !name.trim().is_empty())
             .map(|name| label_value(&name));
         match stored {

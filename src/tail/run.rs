@@ -276,8 +276,7 @@ impl Tail {
             return Ok(Duration::ZERO);
         }
         let times = [requested, self.started.elapsed()];
-        let (filters, number) = (&self.client.settings().filters, self.state().number);
-        let fetched = Fetched::new(page, filters, &self.ledger, number, times);
+        let fetched = Fetched::new(page, &self.ledger, self.state().number, times);
         fetched.check(self.organization.as_ref())?;
         let was_begun = self.sweep.is_begun();
         let is_new = self.state().contact.is_none();
@@ -319,7 +318,8 @@ impl Tail {
         step: Step,
         gaps: Vec<Gap>,
     ) -> Result<(), TailError> {
-        let (commit, odd) = fetched.commit(&step, gaps, self.organization.as_ref());
+        let filters = &self.client.settings().filters;
+        let (commit, odd) = fetched.commit(&step, gaps, self.organization.as_ref(), filters);
         let is_due = self.saved.elapsed() >= SAVE_INTERVAL;
         if !step.must_save && !is_due && commit.gaps.is_empty() {
             return Ok(());

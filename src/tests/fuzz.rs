@@ -79,7 +79,7 @@ pub fn audit_page(data: &[u8]) {
     for item in page.items() {
         let read = || Event::read(item, &Filters::default());
         let (event, again) = (read(), read());
-        assert!(event.id == again.id && event.created_at == again.created_at);
+        assert!(event.head.id == again.head.id && event.head.created_at == again.head.created_at);
         assert_line(&entry_id(item), 64);
         for encoder in [&RecordEncoder::default(), &encoder] {
             let body = log_record(encoder, item).body;

@@ -100,7 +100,7 @@ impl Encode for Counter {
             .entry(self.grid.place(record.created_at))
             .or_default() += 1;
         counts.events += 1;
-        if let Some(at) = entry.created_at {
+        if let Some(at) = entry.head.created_at {
             let (first, last) = counts.times.unwrap_or((at, at));
             counts.times = Some((first.min(at), last.max(at)));
         }

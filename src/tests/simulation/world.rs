@@ -520,7 +520,7 @@ impl World {
             }
             state.rows.push(Row {
                 number: state.arrived,
-                event: event.id,
+                event: event.head.id,
                 created: entry.created_at,
                 malformed: entry.activity_type.is_empty(),
                 series: (entry.activity_type, actor),
