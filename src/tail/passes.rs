@@ -5,26 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::start::Start;
-use super::step::{Page, Request, Step, Task};
-use super::sweep::{MAX_OLDER, Sweep, back};
+use super::step::{Page, Request, Step, Task, back};
+use super::sweep::Sweep;
+use super::walk::{MAX_OLDER, Reread};
 use crate::ledger::{Disposition, FirstPass, History, Standing};
 
 /// A re-read ends after this many entries in a row that are older than its floor; the first pass after twice as many.
 const REREAD_OLDER: u32 = 2000;
-
-/// The re-read under way.
-#[derive(Debug)]
-pub(super) struct Reread {
-    pub(super) cursors: Vec<String>,
-    floor: Timestamp,
-    older: u32,
-    /// Whether it covers the window, and when it began.
-    is_whole: bool,
-    began: Duration,
-    /// What [`TailState::read_to`] and [`TailState::short_read_to`] become when it is complete.
-    reaches: Timestamp,
-    short_reaches: Timestamp,
-}
 
 // === impl Sweep ===
 

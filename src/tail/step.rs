@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::start::Start;
 use crate::ledger::{Disposition, EventId, Gap, Standing};
@@ -95,4 +95,10 @@ pub(super) struct Limits {
     pub start: Start,
     /// Only history is read.
     pub is_backfill: bool,
+}
+
+/// Returns an earlier time.
+pub(super) fn back(at: Timestamp, by: Duration) -> Timestamp {
+    let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
+    at.checked_sub(by).unwrap_or(Timestamp::MIN)
 }

@@ -21,18 +21,14 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::passes::Reread;
 use super::step::{Limits, Page, Request, Row, Step, Task};
-use super::walk::{CONFIRM, Cause, Walk};
+use super::walk::{CONFIRM, Cause, MAX_OLDER, Reread, Walk};
 use crate::ledger::{Disposition, Gap, GapReason, OpenSweep, Standing, TailState};
 
 /// The number of entries that a quiet poll requests.
 const QUIET_POLL: u32 = 10;
-/// History ends after this many unknown entries in a row that are older than wanted; a sweep that meets no settled entry after as many that
-/// are older than the watermark.
-pub(super) const MAX_OLDER: u32 = 10_000;
 /// An empty listing is believed after this time of empty answers.
 const EMPTY: Duration = Duration::from_secs(60);
 /// What cannot be read for this long, in which polls succeeded, becomes a gap.
@@ -430,10 +426,4 @@ impl Sweep {
             state.history = None;
         }
     }
-}
-
-/// Returns an earlier time.
-pub(super) fn back(at: Timestamp, by: Duration) -> Timestamp {
-    let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
-    at.checked_sub(by).unwrap_or(Timestamp::MIN)
 }

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::step::{Page, Request, Step, Task};
 use crate::ledger::EventId;
 
@@ -23,6 +25,10 @@ pub(super) const CONFIRM: Duration = Duration::from_secs(2);
 const FRESH: Duration = Duration::from_secs(30);
 /// Or if that has failed this often.
 const MAX_ENDS: u32 = 3;
+
+/// History ends after this many unknown entries in a row that are older than wanted; a sweep that meets no settled entry after as many that
+/// are older than the watermark.
+pub(super) const MAX_OLDER: u32 = 10_000;
 
 /// What a failed request says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +71,20 @@ enum End {
     Met,
     /// The page before leads on again.
     LedTo,
+}
+
+/// The re-read under way.
+#[derive(Debug)]
+pub(super) struct Reread {
+    pub(super) cursors: Vec<String>,
+    pub(super) floor: Timestamp,
+    pub(super) older: u32,
+    /// Whether it covers the window, and when it began.
+    pub(super) is_whole: bool,
+    pub(super) began: Duration,
+    /// What [`TailState::read_to`] and [`TailState::short_read_to`] become when it is complete.
+    pub(super) reaches: Timestamp,
+    pub(super) short_reaches: Timestamp,
 }
 
 // === impl Walk ===
