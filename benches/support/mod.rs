@@ -36,6 +36,9 @@ pub(crate) const PAGE: usize = 1000;
 /// The argument that makes the benchmark the other side.
 pub(crate) const SERVE: &str = "--serve-the-other-side";
 
+/// The first entry was created this long ago.
+const FIRST: Duration = Duration::from_secs(4 * 3600);
+
 /// Digits of an entry's number, in its id.
 const DIGITS: usize = 12;
 
@@ -59,6 +62,7 @@ struct Template {
 struct Service {
     template: Arc<Template>,
     shown: Arc<AtomicU64>,
+    apart: Arc<AtomicU64>,
     requests: Arc<AtomicU64>,
     sink: Sink,
     started: jiff::Timestamp,
@@ -102,9 +106,14 @@ impl Peer {
         format!("http://{}", self.collector)
     }
 
-    /// How many pages of new entries there are.
+    /// Shows this many pages of new entries, a millisecond apart.
     pub(crate) fn show(&self, pages: u64) {
-        self.ask(&format!("/show/{pages}"));
+        self.show_entries(pages * PAGE as u64, 1);
+    }
+
+    /// Shows this many new entries, so many milliseconds apart.
+    pub(crate) fn show_entries(&self, entries: u64, apart: u64) {
+        self.ask(&format!("/show/{entries}/{apart}"));
     }
 
     /// Requests since the last call of `show`.
@@ -151,7 +160,7 @@ impl Drop for Peer {
 pub(crate) fn entries(page: u64) -> Vec<String> {
     let started = jiff::Timestamp::now() - Duration::from_secs(1200);
     let newest = (page + 1) * PAGE as u64 - 1;
-    let text = Template::new().page(newest, PAGE, started);
+    let text = Template::new().page(newest, PAGE, started, 1);
     let page = AuditPage::parse(text, Some(started)).expect("a page");
     page.items().rev().map(str::to_owned).collect()
 }
@@ -212,7 +221,7 @@ impl Template {
     }
 
     /// The entries from number `newest` down, `count` of them.
-    fn page(&self, newest: u64, count: usize, started: jiff::Timestamp) -> String {
+    fn page(&self, newest: u64, count: usize, started: jiff::Timestamp, apart: u64) -> String {
         let end = count
             .checked_sub(1)
             .map_or("{\"items\":[".len(), |last| self.ends[last]);
@@ -222,7 +231,7 @@ impl Template {
             text[*place..*place + DIGITS].copy_from_slice(format!("{number:0DIGITS$}").as_bytes());
         }
         for (index, place) in self.times.iter().enumerate().take(3 * count) {
-            let at = started + Duration::from_millis(newest - index as u64 / 3);
+            let at = started + Duration::from_millis((newest - index as u64 / 3) * apart);
             text[*place..*place + 24].copy_from_slice(format!("{at:.3}").as_bytes());
         }
         let mut text = String::from_utf8(text).expect("JSON");
@@ -251,14 +260,15 @@ pub(crate) fn serve() {
         let service = Service {
             template: Arc::new(Template::new()),
             shown: Arc::default(),
+            apart: Arc::new(AtomicU64::new(1)),
             requests: Arc::default(),
             sink: Sink::default(),
-            started: jiff::Timestamp::now() - Duration::from_secs(1200),
+            started: jiff::Timestamp::now() - FIRST,
         };
         let sink = service.sink.clone();
         let router = Router::new()
             .route("/v1/audit-logs", get(audit_logs))
-            .route("/show/{pages}", get(show))
+            .route("/show/{entries}/{apart}", get(show))
             .route("/requests", get(requests))
             .route("/collected", get(collected))
             .with_state(service);
@@ -298,10 +308,10 @@ struct Asked {
     before: Option<u64>,
 }
 
-/// The entries of page 0 were there before; those of pages 1 to `shown` are new.
+/// The entries of page 0 were there before; those after them are new.
 async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) -> String {
     service.requests.fetch_add(1, Ordering::Relaxed);
-    let entries = (service.shown.load(Ordering::Relaxed) + 1) * PAGE as u64;
+    let entries = service.shown.load(Ordering::Relaxed) + PAGE as u64;
     let limit = asked.limit.min(PAGE as u64);
     // Entries from `lowest` to below `end`.
     let (lowest, end) = match (asked.after, asked.before) {
@@ -313,14 +323,16 @@ async fn audit_logs(State(service): State<Service>, Query(asked): Query<Asked>) 
     };
     let count = end.saturating_sub(lowest) as usize;
     let newest = end.saturating_sub(1);
-    service.template.page(newest, count, service.started)
+    let apart = service.apart.load(Ordering::Relaxed);
+    service.template.page(newest, count, service.started, apart)
 }
 
 async fn show(
     State(service): State<Service>,
-    axum::extract::Path(pages): axum::extract::Path<u64>,
+    axum::extract::Path((entries, apart)): axum::extract::Path<(u64, u64)>,
 ) {
-    service.shown.store(pages, Ordering::Relaxed);
+    service.shown.store(entries, Ordering::Relaxed);
+    service.apart.store(apart, Ordering::Relaxed);
     for count in [
         &service.requests,
         &service.sink.requests,
