@@ -108,7 +108,7 @@ pub struct AuditFlags {
     #[arg(id = "audit.reread-interval", long, value_name = "DURATION")]
     #[arg(default_value = "5m", value_parser = values::duration)]
     pub reread_interval: Duration,
-    /// How far a re-read reaches back
+    /// How far a re-read reaches back once per this time; the others reach back twice the interval
     #[arg(id = "audit.reread-window", long, value_name = "DURATION")]
     #[arg(default_value = "1h", value_parser = values::duration)]
     pub reread_window: Duration,
