@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::ledger_tests::{MIB, World, entry, gap, json, page, raw};
+use super::types::HISTORY;
 use super::*;
 use crate::metrics::audit::Total;
 use crate::support::settings::alone;
@@ -178,9 +179,9 @@ async fn records_wait_for_an_open_sweep_and_for_history_for_ten_minutes() {
                     ..OpenSweep::default()
                 });
             }
-            let mut commit = page(0, 1, now);
-            commit.is_history = is_history;
-            world.commit(commit).await.unwrap();
+            let sweep = if is_history { HISTORY } else { 1 };
+            let commit = page(0, 1, now);
+            world.commit_of(sweep, commit).await.unwrap();
             assert_eq!(
                 world.batch(1).await.is_empty(),
                 waits,
@@ -199,9 +200,8 @@ async fn a_full_file_holds_no_records_back() {
     });
     let mut next = 0;
     while !world.ledger().is_full().await {
-        let mut commit = page(next, 1000, Timestamp::now());
-        commit.is_history = true;
-        world.commit(commit).await.unwrap();
+        let commit = page(next, 1000, Timestamp::now());
+        world.commit_of(HISTORY, commit).await.unwrap();
         next += 1000;
     }
     assert_eq!(world.batch(10).await.len(), 10);

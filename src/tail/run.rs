@@ -365,12 +365,12 @@ impl Tail {
 
     /// Continues from what is stored, after a commit that failed.
     async fn reload(&mut self) {
-        let Ok((state, pruned)) = self.ledger.tail_state().await else {
+        let Ok(state) = self.ledger.state().await else {
             return;
         };
         let newest = self.metrics.audit.newest();
         let limits = limits(&self.settings, self.is_backfill);
-        self.sweep = Sweep::new(state, limits, newest, pruned);
+        self.sweep = Sweep::new(state.tail, limits, newest, state.pruned);
         self.is_stale = false;
         self.apply_filters(self.client.settings().filters.fingerprint());
     }

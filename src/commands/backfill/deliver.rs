@@ -18,7 +18,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let sender = Sender::new(&otlp.target).map_err(Failure::in_settings)?;
     let path = plan.args.progress.display();
-    let (mut tail, ledger, metrics) = plan.open(ledger::Settings {
+    let (mut tail, ledger, metrics) = plan.open(ledger::LedgerOptions {
         path: Some(plan.args.progress.clone()),
         ..plan.settings.ledger.clone()
     })?;

@@ -107,12 +107,15 @@ impl Plan {
     }
 
     /// Opens the file of this backfill, with a tail that reads into it.
-    fn open(&self, settings: ledger::Settings) -> Result<(Tail, LedgerHandle, Metrics), Failure> {
+    fn open(
+        &self,
+        settings: ledger::LedgerOptions,
+    ) -> Result<(Tail, LedgerHandle, Metrics), Failure> {
         let metrics = Metrics::new(Duration::ZERO);
         let client = Client::new(self.settings.api.clone(), metrics.api.clone())
             .map_err(Failure::in_settings)?;
         let until = self.args.until.unwrap_or_default();
-        let settings = ledger::Settings {
+        let settings = ledger::LedgerOptions {
             base_url: format!(
                 "{BACKFILL}--from {} --until {until} with filters {} of {}",
                 self.args.from, settings.filters, settings.base_url

@@ -1,0 +1,226 @@
+//! The handle that the other modules have of an open ledger.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Notify, SetOnce, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::known::Known;
+use super::open::{LedgerOptions, OpenError, note_damage};
+use super::outbox::{OutboxRecord, Settled};
+use super::page::{Ledger, LedgerState, state};
+use super::size::Size;
+use super::types::{Changes, Commit, EventId, Standing};
+use super::{LedgerError, Status};
+use crate::util::{blocking, lock};
+
+/// A handle to the open ledger; cheap to clone. Calls run outside the runtime's threads.
+#[derive(Clone, Debug)]
+pub struct LedgerHandle {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    ledger: Mutex<Ledger>,
+    known: Arc<Mutex<Known>>,
+    status: watch::Receiver<Status>,
+    size: Arc<Size>,
+    outbox_grew: Notify,
+    instance_id: String,
+    path: Option<PathBuf>,
+    /// What SQLite reported when it found the file damaged.
+    damage: SetOnce<String>,
+    fenced: CancellationToken,
+}
+
+// === impl LedgerHandle ===
+
+impl LedgerHandle {
+    /// Opens the ledger.
+    ///
+    /// # Errors
+    /// If it is in use, not ours, or cannot be written; see [`OpenError`].
+    pub fn open(options: LedgerOptions) -> Result<(Self, LedgerState), OpenError> {
+        let (ledger, state, path) = Ledger::open(options)?;
+        let inner = Inner {
+            known: ledger.known.clone(),
+            status: ledger.status.subscribe(),
+            size: ledger.size.clone(),
+            path,
+            ledger: Mutex::new(ledger),
+            outbox_grew: Notify::new(),
+            instance_id: state.instance_id.clone(),
+            damage: SetOnce::new(),
+            fenced: CancellationToken::new(),
+        };
+        let inner = Arc::new(inner);
+        Ok((Self { inner }, state))
+    }
+
+    /// Writes one commit: when this returns, all of it is on disk; or nothing is.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub async fn commit(&self, commit: Commit) -> Result<Changes, LedgerError> {
+        let changes = self.call(move |ledger| ledger.counted(|ledger| ledger.commit(commit)));
+        let changes = changes.await?;
+        self.inner.outbox_grew.notify_one();
+        Ok(changes)
+    }
+
+    /// Returns what the ledger knows of these entries while the sweep of this number is the current one.
+    pub fn standing(&self, ids: impl IntoIterator<Item = EventId>, sweep: i64) -> Vec<Standing> {
+        let known = lock(&self.inner.known);
+        let ids = ids.into_iter();
+        ids.map(|id| known.standing(id, sweep)).collect()
+    }
+
+    /// Reads again what the ledger holds for the tail, without the series.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn state(&self) -> Result<LedgerState, LedgerError> {
+        self.call(|ledger| Ok(state(&ledger.connection)?.0)).await
+    }
+
+    /// Reports whether one more page might not fit below `--state.max-size`, although free pages at the end of the file were cut off.
+    pub async fn is_full(&self) -> bool {
+        let looks_full = || self.inner.size.is_full(&self.inner.status.borrow());
+        if looks_full() {
+            let _ = self.call(Ledger::tidy).await;
+        }
+        looks_full()
+    }
+
+    /// Returns the size of the largest page that is sure to fit below `--state.max-size`, in bytes.
+    pub fn max_page_bytes(&self) -> usize {
+        self.inner.size.page()
+    }
+
+    /// Completes when the file was found damaged, and returns how: this process must end. The next [`open`](Self::open) sets the file
+    /// aside.
+    pub async fn damaged(&self) -> String {
+        self.inner.damage.wait().await.clone()
+    }
+
+    /// Completes when another process has opened the file: this one must stop.
+    pub async fn fenced(&self) {
+        self.inner.fenced.cancelled().await;
+    }
+
+    /// Reads the oldest records that may be sent, after the first `skip` ones: at most `max_records` and `max_bytes`, but at
+    /// least one. Empty if none waits there.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn outbox_batch(
+        &self,
+        skip: usize,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<OutboxRecord>, LedgerError> {
+        self.call(move |ledger| ledger.batch(skip, max_records, max_bytes))
+            .await
+    }
+
+    /// Removes what was delivered or rejected from the outbox, and keeps the rejected records as dead letters, in one
+    /// transaction.
+    ///
+    /// # Errors
+    /// If the transaction fails.
+    pub async fn outbox_settle(&self, settled: Settled) -> Result<(), LedgerError> {
+        self.call(move |ledger| ledger.counted(|ledger| ledger.settle(&settled)))
+            .await
+    }
+
+    /// Returns the current state of the file.
+    pub fn status(&self) -> Status {
+        self.inner.status.borrow().clone()
+    }
+
+    /// Returns how many log records wait for the collector.
+    pub fn backlog(&self) -> u64 {
+        self.inner.status.borrow().backlog
+    }
+
+    /// Returns a receiver that is notified of each change of the [`Status`].
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.inner.status.clone()
+    }
+
+    /// Moves the dead letters that an operator has queued to the end of the outbox, and counts those that are left.
+    /// Cheap if no other process has written. Returns how many were moved.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub async fn replay_dead_letters(&self) -> Result<u64, LedgerError> {
+        let replayed = self.call(Ledger::replay_queued).await?;
+        if replayed > 0 {
+            self.inner.outbox_grew.notify_one();
+        }
+        Ok(replayed)
+    }
+
+    /// Completes when the outbox has changed since the last call.
+    pub async fn outbox_changed(&self) {
+        self.inner.outbox_grew.notified().await;
+    }
+
+    /// Returns `service.instance.id`: made once, kept in the file.
+    pub fn instance_id(&self) -> String {
+        self.inner.instance_id.clone()
+    }
+
+    pub(super) async fn call<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Ledger) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        if let Some(damage) = self.inner.damage.get() {
+            return Err(LedgerError::Damaged(damage.clone()));
+        }
+        let this = self.clone();
+        let result = blocking(move || f(&mut lock(&this.inner.ledger)))
+            .await
+            .unwrap_or_else(|error| Err(LedgerError::Other(format!("internal error: {error}"))));
+        match &result {
+            Err(LedgerError::Damaged(damage)) => {
+                if let Some(path) = &self.inner.path
+                    && let Err(error) = note_damage(path, damage)
+                {
+                    tracing::error!(file = %path.display(), %error, "cannot note that the state file is damaged");
+                }
+                // The first message stays.
+                let _ = self.inner.damage.set(damage.clone());
+            }
+            Err(LedgerError::Fenced) => self.inner.fenced.cancel(),
+            _ => {}
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+impl LedgerHandle {
+    /// Reads or changes the file.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        self.call(move |ledger| Ok(f(&ledger.connection)?)).await
+    }
+
+    /// Reports whether no records are held back, because the file is full.
+    pub(crate) fn looks_full(&self) -> bool {
+        self.inner.size.is_full(&self.inner.status.borrow())
+    }
+
+    /// Makes the file refuse to grow, as on a full disk, or lets it grow again.
+    pub(crate) async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
+        let pages = if full { 1 } else { u32::MAX - 1 };
+        let limit = format!("PRAGMA max_page_count = {pages}");
+        self.with(move |file| file.query_row(&limit, [], |_| Ok(())))
+            .await
+    }
+}
