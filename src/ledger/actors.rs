@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use ring::hmac;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 
 use super::types::{ActorRef, Changes, Commit, Disposition, EventLabels, NewEvent, Total};
 use super::{micros, timestamp};
@@ -242,7 +242,7 @@ impl Labels {
             if self.none_idle_at == Some(now) {
                 return Ok(None);
             }
-            // Of several, the one that `restore` would leave out.
+            // Of several, the one that `load` would leave out.
             let longest_idle = self.actors.iter();
             let longest_idle =
                 longest_idle.min_by_key(|&(actor, last_at)| (last_at, Reverse(actor)));
@@ -269,22 +269,18 @@ impl Labels {
         actor: &Arc<str>,
         changes: &mut Changes,
     ) -> rusqlite::Result<()> {
-        let name: Option<Option<String>> = transaction
-            .prepare_cached("SELECT name FROM actors WHERE scheme = ?1 AND actor = ?2")?
-            .query_row(params![self.scheme, &**actor], |row| row.get(0))
-            .optional()?;
-        let Some(name) = name else { return Ok(()) };
-        changes.names.extend(name.map(|name| (actor.clone(), name)));
-        let mut events = transaction.prepare_cached(
-            "SELECT activity_type, count FROM events WHERE scheme = ?1 AND actor = ?2",
+        let mut stored = transaction.prepare_cached(
+            "SELECT activity_type, count, name FROM events JOIN actors USING (scheme, actor) WHERE scheme = ?1 AND actor = ?2",
         )?;
-        let mut rows = events.query(params![self.scheme, &**actor])?;
+        let mut rows = stored.query(params![self.scheme, &**actor])?;
         while let Some(row) = rows.next()? {
             let series = EventLabels {
                 activity_type: row.get(0)?,
                 actor: Some(actor.clone()),
             };
             changes.introduced.push((series, row.get(1)?));
+            let name: Option<String> = row.get(2)?;
+            changes.names.extend(name.map(|name| (actor.clone(), name)));
         }
         Ok(())
     }

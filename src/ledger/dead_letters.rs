@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 
 use super::open::{LedgerOptions, OpenError, open_beside};
-use super::outbox::{Block, Encode, Outbox, RawRecord};
+use super::outbox::{Encode, Outbox, RawRecord};
 use super::types::{DeadReason, RecordKind};
 use super::{micros, timestamp};
 use crate::util;
@@ -205,12 +205,9 @@ pub(super) fn move_queued(
             arrived_at,
             trace: None,
         };
-        if let Some(block) = Block::encode(encoder, std::iter::once(record)) {
-            outbox.push(transaction, &block, None)?;
-        }
+        moved += outbox.push(transaction, encoder, std::iter::once(record), None)?;
         bytes += json.len();
         last = Some(row.get::<_, i64>(0)?);
-        moved += 1;
     }
     transaction
         .prepare_cached("DELETE FROM dead_letters WHERE queued = 1 AND id <= ?1")?

@@ -1,13 +1,13 @@
 //! The handle that the other modules have of an open ledger.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, SetOnce, watch};
-use tokio_util::sync::CancellationToken;
 
 use super::known::Known;
-use super::open::{LedgerOptions, OpenError, note_damage};
+use super::open::{self, LedgerOptions, OpenError};
 use super::outbox::{OutboxRecord, Settled};
 use super::page::{Ledger, LedgerState, state};
 use super::size::Size;
@@ -30,9 +30,10 @@ struct Inner {
     outbox_grew: Notify,
     instance_id: String,
     path: Option<PathBuf>,
-    /// What SQLite reported when it found the file damaged.
-    damage: SetOnce<String>,
-    fenced: CancellationToken,
+    /// Released after the file is closed.
+    _lock: Option<File>,
+    /// The file is damaged, or another process has it.
+    lost: SetOnce<LedgerError>,
 }
 
 // === impl LedgerHandle ===
@@ -42,18 +43,28 @@ impl LedgerHandle {
     ///
     /// # Errors
     /// If it is in use, not ours, or cannot be written; see [`OpenError`].
-    pub fn open(options: LedgerOptions) -> Result<(Self, LedgerState), OpenError> {
-        let (ledger, state, path) = Ledger::open(options)?;
+    pub fn open(mut options: LedgerOptions) -> Result<(Self, LedgerState), OpenError> {
+        // A symbolic link and its target are one file, and so have one lock.
+        let path = options.path.take();
+        let path = path.map(|path| path.canonicalize().unwrap_or(path));
+        options.path.clone_from(&path);
+        let ((ledger, state), lock) = match &path {
+            Some(path) => {
+                let (lock, was_used) = open::claim(path)?;
+                (open_file(path, &options, was_used)?, Some(lock))
+            }
+            None => (Ledger::load(options, false)?, None),
+        };
         let inner = Inner {
             known: ledger.known.clone(),
             status: ledger.status.subscribe(),
             size: ledger.size.clone(),
-            path,
             ledger: Mutex::new(ledger),
+            path,
+            _lock: lock,
             outbox_grew: Notify::new(),
             instance_id: state.instance_id.clone(),
-            damage: SetOnce::new(),
-            fenced: CancellationToken::new(),
+            lost: SetOnce::new(),
         };
         let inner = Arc::new(inner);
         Ok((Self { inner }, state))
@@ -82,7 +93,7 @@ impl LedgerHandle {
     /// # Errors
     /// If the file cannot be read.
     pub async fn state(&self) -> Result<LedgerState, LedgerError> {
-        self.call(|ledger| Ok(state(&ledger.connection)?.0)).await
+        self.call(|ledger| Ok(state(&ledger.connection)?)).await
     }
 
     /// Reports whether one more page might not fit below `--state.max-size`, although free pages at the end of the file were cut off.
@@ -99,15 +110,10 @@ impl LedgerHandle {
         self.inner.size.page()
     }
 
-    /// Completes when the file was found damaged, and returns how: this process must end. The next [`open`](Self::open) sets the file
-    /// aside.
-    pub async fn damaged(&self) -> String {
-        self.inner.damage.wait().await.clone()
-    }
-
-    /// Completes when another process has opened the file: this one must stop.
-    pub async fn fenced(&self) {
-        self.inner.fenced.cancelled().await;
+    /// Completes when the file was found damaged or another process has opened it, and returns which: this process must end. The next
+    /// [`open`](Self::open) sets a damaged file aside.
+    pub async fn lost(&self) -> LedgerError {
+        self.inner.lost.wait().await.clone()
     }
 
     /// Reads the oldest records that may be sent, after the first `skip` ones: at most `max_records` and `max_bytes`, but at
@@ -177,28 +183,49 @@ impl LedgerHandle {
         &self,
         f: impl FnOnce(&mut Ledger) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        if let Some(damage) = self.inner.damage.get() {
-            return Err(LedgerError::Damaged(damage.clone()));
+        if let Some(error) = self.inner.lost.get() {
+            return Err(error.clone());
         }
         let this = self.clone();
         let result = blocking(move || f(&mut lock(&this.inner.ledger)))
             .await
             .unwrap_or_else(|error| Err(LedgerError::Other(format!("internal error: {error}"))));
-        match &result {
-            Err(LedgerError::Damaged(damage)) => {
-                if let Some(path) = &self.inner.path
-                    && let Err(error) = note_damage(path, damage)
-                {
-                    tracing::error!(file = %path.display(), %error, "cannot note that the state file is damaged");
-                }
-                // The first message stays.
-                let _ = self.inner.damage.set(damage.clone());
+        if let Err(error @ (LedgerError::Damaged(_) | LedgerError::Fenced)) = &result {
+            if let (LedgerError::Damaged(why), Some(path)) = (error, &self.inner.path)
+                && let Err(error) = open::note_damage(path, why)
+            {
+                tracing::error!(file = %path.display(), %error, "cannot note that the state file is damaged");
             }
-            Err(LedgerError::Fenced) => self.inner.fenced.cancel(),
-            _ => {}
+            // The first one stays.
+            let _ = self.inner.lost.set(error.clone());
         }
         result
     }
+}
+
+/// Opens a file that is locked, in place of a damaged one if need be.
+fn open_file(
+    path: &Path,
+    options: &LedgerOptions,
+    was_used: bool,
+) -> Result<(Ledger, LedgerState), OpenError> {
+    let io = |error| OpenError::io(path, &error);
+    let mut damage = open::noted_damage(path);
+    let loaded = loop {
+        if let Some(why) = &damage {
+            open::set_aside(path, why).map_err(io)?;
+        }
+        match Ledger::load(options.clone(), was_used || damage.is_some()) {
+            Err(error) if damage.is_none() => {
+                let why = open::damage(path, error)?;
+                open::note_damage(path, &why).map_err(io)?;
+                damage = Some(why);
+            }
+            loaded => break loaded?,
+        }
+    };
+    open::begun(path).map_err(io)?;
+    Ok(loaded)
 }
 
 #[cfg(test)]

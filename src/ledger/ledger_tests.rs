@@ -419,7 +419,7 @@ async fn a_process_that_lost_the_file_writes_and_sends_nothing() {
         ] {
             assert!(matches!(refused, Err(LedgerError::Fenced)), "{refused:?}");
         }
-        first.fenced().await;
+        first.lost().await;
         second.commit(commit).await.unwrap();
         let batch = second.outbox_batch(0, 100, usize::MAX).await.unwrap();
         assert_eq!(json(&batch), raw(0, 20));
@@ -661,7 +661,7 @@ async fn damage_found_while_running_is_noted_for_the_next_start() {
         }
     };
     assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
-    world.ledger().damaged().await;
+    world.ledger().lost().await;
     let counted = world.counted();
     let again = world.commit(page(300_000, 1, Timestamp::now())).await;
     assert!(matches!(again, Err(LedgerError::Damaged(_))), "{again:?}");
@@ -702,5 +702,5 @@ async fn damage_among_old_ids_is_found_when_they_are_deleted() {
     commit.prune_before = Some(now);
     let error = world.commit(commit).await.unwrap_err();
     assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
-    world.ledger().damaged().await;
+    world.ledger().lost().await;
 }

@@ -76,7 +76,7 @@ pub struct Status {
 }
 
 /// Why the ledger could not do what was asked; nothing of it happened.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The file system is full.
     #[error(

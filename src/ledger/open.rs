@@ -123,24 +123,18 @@ impl OpenError {
     /// The file, or one beside it, could not be opened, locked or renamed.
     pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
         use rustix::io::Errno as E;
-        match E::from_io_error(error) {
-            // They stay until the user changes something. Anything else may pass.
-            Some(
-                E::NOENT
-                | E::ACCESS
-                | E::PERM
-                | E::ISDIR
-                | E::NOTDIR
-                | E::ROFS
-                | E::NAMETOOLONG
-                | E::LOOP,
-            ) => Self::unwritable(path, error),
-            _ => {
-                let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
-                let error = rusqlite::Error::SqliteFailure(code, Some(error.to_string()));
-                Self::sqlite(path, error)
-            }
+        // They stay until the user changes something. Anything else may pass.
+        let lasting = [E::NOENT, E::ACCESS, E::PERM, E::ISDIR, E::NOTDIR, E::ROFS];
+        let lasting = lasting.into_iter().chain([E::NAMETOOLONG, E::LOOP]);
+        if lasting
+            .map(Some)
+            .any(|errno| errno == E::from_io_error(error))
+        {
+            return Self::unwritable(path, error);
         }
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+        let error = rusqlite::Error::SqliteFailure(code, Some(error.to_string()));
+        Self::sqlite(path, error)
     }
 
     /// The file or its directory cannot be written.

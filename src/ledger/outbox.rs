@@ -77,18 +77,6 @@ pub struct Settled {
     pub rejected: Option<(DeadReason, String)>,
 }
 
-/// The encoded records of one page.
-#[derive(Debug)]
-pub(super) struct Block {
-    arrived_at: Timestamp,
-    bytes: Vec<u8>,
-    /// The number of records.
-    pub(super) records: u32,
-    /// The oldest and the newest creation time.
-    oldest: Timestamp,
-    newest: Timestamp,
-}
-
 /// What is kept in memory of the outbox.
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -102,35 +90,6 @@ pub(super) struct Outbox {
     is_released: bool,
     /// The page that was read last: a request may end within it.
     open_page: Option<(i64, Vec<Bytes>)>,
-}
-
-// === impl Block ===
-
-impl Block {
-    /// Encodes records that arrived together; `None` if there are none.
-    pub(super) fn encode<'a>(
-        encoder: &dyn Encode,
-        records: impl Iterator<Item = RawRecord<'a>> + Clone,
-    ) -> Option<Self> {
-        let first = records.clone().next()?;
-        let mut block = Self {
-            arrived_at: first.arrived_at,
-            bytes: Vec::new(),
-            records: 0,
-            oldest: first.created_at,
-            newest: first.created_at,
-        };
-        // They take a little more than their JSON.
-        let json: usize = records.clone().map(|record| record.json.len()).sum();
-        block.bytes.reserve_exact(json + json / 2);
-        for record in records {
-            encoder.encode(&record, &mut block.bytes);
-            block.records += 1;
-            block.oldest = block.oldest.min(record.created_at);
-            block.newest = block.newest.max(record.created_at);
-        }
-        Some(block)
-    }
 }
 
 // === impl Outbox ===
@@ -159,29 +118,42 @@ impl Outbox {
         self.is_released &= self.sweep_since.is_some() || self.history_since.is_some();
     }
 
-    /// Adds records that wait for the end of this sweep, or of the history; `None` if for nothing. If the transaction fails, a number is
-    /// left out.
-    pub(super) fn push(
+    /// Adds records that arrived together and wait for the end of this sweep, or of the history; `None` if for nothing. Returns how many.
+    pub(super) fn push<'a>(
         &mut self,
         transaction: &Transaction<'_>,
-        block: &Block,
+        encoder: &dyn Encode,
+        records: impl Iterator<Item = RawRecord<'a>> + Clone,
         sweep: Option<i64>,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<u64> {
+        let times = || records.clone().map(|record| record.created_at);
+        let Some((oldest, newest)) = times().min().zip(times().max()) else {
+            return Ok(0);
+        };
+        // They take a little more than their JSON.
+        let json: usize = records.clone().map(|record| record.json.len()).sum();
+        let mut bytes = Vec::with_capacity(json + json / 2);
+        let (mut count, mut arrived_at) = (0, oldest);
+        for record in records {
+            encoder.encode(&record, &mut bytes);
+            (count, arrived_at) = (count + 1, record.arrived_at);
+        }
         transaction
             .prepare_cached(
                 "INSERT INTO outbox (page, oldest, newest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?
             .execute(params![
                 self.next_page,
-                micros(block.oldest),
-                micros(block.newest),
+                micros(oldest),
+                micros(newest),
                 sweep,
-                micros(block.arrived_at),
-                block.records,
-                lz4_flex::compress_prepend_size(&block.bytes)
+                micros(arrived_at),
+                count,
+                lz4_flex::compress_prepend_size(&bytes)
             ])?;
+        // Also if the transaction fails.
         self.next_page += 1;
-        Ok(())
+        Ok(count)
     }
 
     /// Reads the oldest records that may be sent, without the first `skip`.

@@ -1,10 +1,9 @@
 //! One transaction per page.
 //!
-//! Before the transaction, records are encoded. In it, the known ids, the tail's state, the counters, the outbox and
+//! In the transaction, the known ids, the tail's state, the counters, the outbox and
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
@@ -14,8 +13,8 @@ use tokio::sync::watch;
 use super::actors::Labels;
 use super::dead_letters::{self, DeadLetter};
 use super::known::{self, Known, Pruned};
-use super::open::{self, LedgerOptions, OpenError};
-use super::outbox::{Block, Encode, Outbox, OutboxRecord, RawRecord, Settled};
+use super::open::{LedgerOptions, OpenError, open};
+use super::outbox::{Encode, Outbox, OutboxRecord, RawRecord, Settled};
 use super::size::Size;
 use super::tail_state::TailState;
 use super::types::{Changes, Commit, DeadReason, Disposition, NewEntry, RecordKind, Total};
@@ -27,8 +26,8 @@ use crate::util::lock;
 pub struct LedgerState {
     /// `service.instance.id`.
     pub instance_id: String,
-    /// The organization's id, once known.
-    pub organization: Option<String>,
+    /// The organization's id and name, once known.
+    pub organization: Option<(String, Option<String>)>,
     /// When the file was created.
     pub created_at: Timestamp,
     /// When it took the place of a damaged file.
@@ -47,7 +46,6 @@ pub struct LedgerState {
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) connection: Connection,
-    _lock: Option<std::fs::File>,
     options: LedgerOptions,
     fence: i64,
     pub(super) known: Arc<Mutex<Known>>,
@@ -63,41 +61,12 @@ pub(super) struct Ledger {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Opens the file, in place of a damaged one if need be. Returns also its path, which is not a symbolic link.
-    pub(super) fn open(
-        mut options: LedgerOptions,
-    ) -> Result<(Self, LedgerState, Option<PathBuf>), OpenError> {
-        let Some(path) = &options.path else {
-            let (ledger, state) = Self::load(options, false)?;
-            return Ok((ledger, state, None));
-        };
-        // A symbolic link and its target are one file, and so have one lock.
-        let path = path.canonicalize().unwrap_or_else(|_| path.clone());
-        options.path = Some(path.clone());
-        let io = |error| OpenError::io(&path, &error);
-        let (lock, was_used) = open::claim(&path)?;
-        let mut damage = open::noted_damage(&path);
-        let (mut ledger, state) = loop {
-            if let Some(why) = &damage {
-                open::set_aside(&path, why).map_err(io)?;
-            }
-            match Self::load(options.clone(), was_used || damage.is_some()) {
-                Err(error) if damage.is_none() => {
-                    let why = open::damage(&path, error)?;
-                    open::note_damage(&path, &why).map_err(io)?;
-                    damage = Some(why);
-                }
-                loaded => break loaded?,
-            }
-        };
-        open::begun(&path).map_err(io)?;
-        ledger._lock = Some(lock);
-        Ok((ledger, state, Some(path)))
-    }
-
     /// Reads a file that may be empty, although it `was_used`.
-    fn load(options: LedgerOptions, was_used: bool) -> Result<(Self, LedgerState), OpenError> {
-        let connection = open::open(&options, was_used)?;
+    pub(super) fn load(
+        options: LedgerOptions,
+        was_used: bool,
+    ) -> Result<(Self, LedgerState), OpenError> {
+        let connection = open(&options, was_used)?;
         let path = options.shown_path().to_owned();
         let loaded = Self::read(connection, options);
         loaded.map_err(|error| OpenError::sqlite(&path, error))
@@ -108,12 +77,16 @@ impl Ledger {
         options: LedgerOptions,
     ) -> rusqlite::Result<(Self, LedgerState)> {
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-        let (mut state, mut status) = state(&connection)?;
+        let mut state = state(&connection)?;
         let (labels, counted) = labels(&options, &connection)?;
         state.counted.introduced = counted.introduced;
         state.counted.names = counted.names;
-        status.backlog =
-            number("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox")?.cast_unsigned();
+        let backlog = number("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox")?;
+        let status = Status {
+            organization: state.organization.clone(),
+            backlog: backlog.cast_unsigned(),
+            ..Status::default()
+        };
         let size = Size::new(options.max_size, options.outbox, options.path.as_deref());
         let ledger = Self {
             fence: number("SELECT fence FROM state")?,
@@ -123,7 +96,6 @@ impl Ledger {
             size: Arc::new(size),
             status: watch::Sender::new(status),
             looked_at: None,
-            _lock: None,
             options,
             connection,
         };
@@ -134,10 +106,8 @@ impl Ledger {
     /// Writes one commit.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
         let mut changes = changes(&commit);
-        let encoder = Some(&*self.options.encoder).filter(|_| self.options.outbox);
-        let block = encoder.and_then(|encoder| encoded(&commit, encoder));
-        let letters = unreadable(&commit, &*self.options.encoder);
-
+        let encoder = &*self.options.encoder;
+        let letters = unreadable(&commit, encoder);
         let transaction = begin(&self.connection, self.fence)?;
         if let Some(tail) = &commit.tail {
             schema::write_tail(&transaction, tail)?;
@@ -158,8 +128,12 @@ impl Ledger {
         };
         labels.count(&transaction, &commit, &mut changes)?;
         add_totals(&transaction, &changes.totals, commit.server_time)?;
-        if let Some(block) = &block {
-            self.outbox.push(&transaction, block, Some(commit.sweep))?;
+        let mut waiting = 0;
+        if self.options.outbox {
+            let gaps = commit.gaps.iter();
+            let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
+            let (records, sweep) = (records(&commit, &gaps), Some(commit.sweep));
+            waiting = self.outbox.push(&transaction, encoder, records, sweep)?;
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
         transaction.commit()?;
@@ -172,7 +146,7 @@ impl Ledger {
         changes.pruned = pruned.newest;
         self.update_status(|status| {
             status.commits += 1;
-            status.backlog += block.map_or(0, |block| block.records.into());
+            status.backlog += waiting;
             status.dead_lettered += letters.len() as u64;
             status.evicted += evicted;
             status.organization = commit.organization.or(status.organization.take());
@@ -297,10 +271,11 @@ impl Ledger {
     }
 }
 
-/// Returns the encoded records of a commit, if it has any.
-fn encoded(commit: &Commit, encoder: &dyn Encode) -> Option<Block> {
-    let now = commit.server_time;
-    let gaps: Vec<String> = commit.gaps.iter().map(|gap| gap.to_json(now)).collect();
+/// Returns the log records of a commit.
+fn records<'a>(
+    commit: &'a Commit,
+    gaps: &'a [String],
+) -> impl Iterator<Item = RawRecord<'a>> + Clone {
     let record = |kind, json, created_at| RawRecord {
         kind,
         json,
@@ -310,9 +285,10 @@ fn encoded(commit: &Commit, encoder: &dyn Encode) -> Option<Block> {
     };
     let entries = commit.entries.iter();
     let entries = entries.filter(|entry| entry.is_taken() && entry.event.is_ok());
-    let entries = entries.map(|entry| record(RecordKind::Entry, &*entry.raw, entry.created_at));
-    let gaps = gaps.iter().map(|json| record(RecordKind::Gap, json, now));
-    Block::encode(encoder, entries.chain(gaps))
+    let entries =
+        entries.map(move |entry| record(RecordKind::Entry, &*entry.raw, entry.created_at));
+    let gaps = gaps.iter();
+    entries.chain(gaps.map(move |json| record(RecordKind::Gap, json, commit.server_time)))
 }
 
 /// Returns the dead letters of a commit: entries that cannot be counted.
@@ -398,8 +374,8 @@ fn labels(options: &LedgerOptions, file: &Connection) -> rusqlite::Result<(Label
     Labels::load(file, label, max, idle)
 }
 
-/// Reads what the tail needs, without the series, and the organization with its name.
-pub(super) fn state(file: &Connection) -> rusqlite::Result<(LedgerState, Status)> {
+/// Reads what the tail needs, without the series.
+pub(super) fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
     let mut counted = Changes::default();
     let mut totals = file.prepare("SELECT name, value FROM totals")?;
     let mut rows = totals.query([])?;
@@ -416,23 +392,17 @@ pub(super) fn state(file: &Connection) -> rusqlite::Result<(LedgerState, Status)
         |row| {
             let time = |at: Option<i64>| at.map(timestamp);
             counted.newest = time(row.get(6)?);
-            let organization: Option<String> = row.get(1)?;
-            let name = row.get(2)?;
-            let status = Status {
-                organization: organization.clone().map(|id| (id, name)),
-                ..Status::default()
-            };
-            let state = LedgerState {
+            let (organization, name): (Option<String>, _) = (row.get(1)?, row.get(2)?);
+            Ok(LedgerState {
                 instance_id: row.get(0)?,
-                organization,
+                organization: organization.map(|id| (id, name)),
                 created_at: timestamp(row.get(3)?),
                 recreated_at: time(row.get(4)?),
                 pruned: time(row.get(5)?),
                 tail,
                 counted,
                 events: row.get(7)?,
-            };
-            Ok((state, status))
+            })
         },
     )
 }

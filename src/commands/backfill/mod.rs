@@ -131,7 +131,8 @@ impl Plan {
             failure.message = of_progress(&failure.message);
             failure
         })?;
-        state.organization = state.organization.or_else(|| self.organization.clone());
+        let organization = self.organization.clone().map(|id| (id, None));
+        state.organization = state.organization.or(organization);
         let settings = tail::Settings {
             // The maximum wait after a failure.
             poll_interval: Duration::from_secs(60),
