@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 
 use super::open::{LedgerOptions, OpenError, open_beside};
-use super::outbox::{Encode, Outbox, RawRecord};
+use super::outbox::{self, Encode, RawRecord};
 use super::types::{DeadReason, RecordKind};
 use super::{micros, timestamp};
 use crate::util;
@@ -186,7 +186,6 @@ pub(super) fn insert(
 /// Moves some of the queued letters to the outbox, where they wait for nothing. Returns how many.
 pub(super) fn move_queued(
     transaction: &Transaction<'_>,
-    outbox: &mut Outbox,
     encoder: &dyn Encode,
 ) -> rusqlite::Result<u64> {
     let (mut moved, mut last, mut bytes) = (0, None, 0);
@@ -205,7 +204,7 @@ pub(super) fn move_queued(
             arrived_at,
             trace: None,
         };
-        moved += outbox.push(transaction, encoder, std::iter::once(record), None)?;
+        moved += outbox::push(transaction, encoder, std::iter::once(record), None)?;
         bytes += json.len();
         last = Some(row.get::<_, i64>(0)?);
     }

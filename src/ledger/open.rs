@@ -340,10 +340,12 @@ pub(super) fn note_damage(path: &Path, why: &str) -> io::Result<()> {
 
 /// Renames a damaged file and what SQLite keeps beside it, and creates an empty one. No connection to it may be open.
 pub(super) fn set_aside(path: &Path, why: &str) -> io::Result<()> {
-    // Otherwise a start that was interrupted has done so.
-    let is_there = path.metadata()?.len() > 0;
+    if path.metadata()?.len() == 0 {
+        // A start that was interrupted has done so.
+        return Ok(());
+    }
     let moves = [(ASIDE[1], ASIDE[2]), (ASIDE[0], ASIDE[1]), ("", ASIDE[0])];
-    for (from, to) in moves.iter().filter(|_| is_there) {
+    for (from, to) in moves {
         for part in ["-wal", "-shm", ""] {
             let [from, to] = [from, to].map(|name| with_suffix(path, &format!("{name}{part}")));
             // The log of an older copy must not be taken for that of a newer one without a log.

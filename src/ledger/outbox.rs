@@ -78,10 +78,8 @@ pub struct Settled {
 }
 
 /// What is kept in memory of the outbox.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// The number of the next row: none is used twice while the process runs.
-    next_page: i64,
     /// The current sweep, since when it is open, and since when the history is incomplete.
     pub(super) sweep: i64,
     sweep_since: Option<Timestamp>,
@@ -95,65 +93,12 @@ pub(super) struct Outbox {
 // === impl Outbox ===
 
 impl Outbox {
-    /// Reads what is kept of a file with this state of the tail.
-    pub(super) fn load(connection: &Connection, tail: &TailState) -> rusqlite::Result<Self> {
-        let next_page = "SELECT coalesce(max(page), 0) + 1 FROM outbox";
-        let mut outbox = Self {
-            next_page: connection.query_row(next_page, [], |row| row.get(0))?,
-            sweep: 0,
-            sweep_since: None,
-            history_since: None,
-            is_released: false,
-            open_page: None,
-        };
-        outbox.follow(tail);
-        Ok(outbox)
-    }
-
     /// Follows the state of the tail, for which records wait.
     pub(super) fn follow(&mut self, tail: &TailState) {
         self.sweep = tail.number;
         self.sweep_since = tail.sweep.as_ref().map(|open| open.opened_at);
         self.history_since = tail.history.as_ref().map(|history| history.opened_at);
         self.is_released &= self.sweep_since.is_some() || self.history_since.is_some();
-    }
-
-    /// Adds records that arrived together and wait for the end of this sweep, or of the history; `None` if for nothing. Returns how many.
-    pub(super) fn push<'a>(
-        &mut self,
-        transaction: &Transaction<'_>,
-        encoder: &dyn Encode,
-        records: impl Iterator<Item = RawRecord<'a>> + Clone,
-        sweep: Option<i64>,
-    ) -> rusqlite::Result<u64> {
-        let times = || records.clone().map(|record| record.created_at);
-        let Some((oldest, newest)) = times().min().zip(times().max()) else {
-            return Ok(0);
-        };
-        // They take a little more than their JSON.
-        let json: usize = records.clone().map(|record| record.json.len()).sum();
-        let mut bytes = Vec::with_capacity(json + json / 2);
-        let (mut count, mut arrived_at) = (0, oldest);
-        for record in records {
-            encoder.encode(&record, &mut bytes);
-            (count, arrived_at) = (count + 1, record.arrived_at);
-        }
-        transaction
-            .prepare_cached(
-                "INSERT INTO outbox (page, oldest, newest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(params![
-                self.next_page,
-                micros(oldest),
-                micros(newest),
-                sweep,
-                micros(arrived_at),
-                count,
-                lz4_flex::compress_prepend_size(&bytes)
-            ])?;
-        // Also if the transaction fails.
-        self.next_page += 1;
-        Ok(count)
     }
 
     /// Reads the oldest records that may be sent, without the first `skip`.
@@ -243,6 +188,40 @@ impl Outbox {
         }
         Ok(())
     }
+}
+
+/// Adds records that arrived together and wait for the end of this sweep, or of the history; `None` if for nothing. Returns how many.
+pub(super) fn push<'a>(
+    transaction: &Transaction<'_>,
+    encoder: &dyn Encode,
+    records: impl Iterator<Item = RawRecord<'a>> + Clone,
+    sweep: Option<i64>,
+) -> rusqlite::Result<u64> {
+    let times = || records.clone().map(|record| record.created_at);
+    let Some((oldest, newest)) = times().min().zip(times().max()) else {
+        return Ok(0);
+    };
+    // They take a little more than their JSON.
+    let json: usize = records.clone().map(|record| record.json.len()).sum();
+    let mut bytes = Vec::with_capacity(json + json / 2);
+    let (mut count, mut arrived_at) = (0, oldest);
+    for record in records {
+        encoder.encode(&record, &mut bytes);
+        (count, arrived_at) = (count + 1, record.arrived_at);
+    }
+    transaction
+        .prepare_cached(
+            "INSERT INTO outbox (oldest, newest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            micros(oldest),
+            micros(newest),
+            sweep,
+            micros(arrived_at),
+            count,
+            lz4_flex::compress_prepend_size(&bytes)
+        ])?;
+    Ok(count)
 }
 
 /// Takes out a record that left before its turn: its page is written again.

@@ -14,7 +14,7 @@ use super::actors::Labels;
 use super::dead_letters::{self, DeadLetter};
 use super::known::{self, Known, Pruned};
 use super::open::{LedgerOptions, OpenError, open};
-use super::outbox::{Encode, Outbox, OutboxRecord, RawRecord, Settled};
+use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
 use super::size::Size;
 use super::tail_state::TailState;
 use super::types::{Changes, Commit, DeadReason, Disposition, NewEntry, RecordKind, Total};
@@ -88,11 +88,13 @@ impl Ledger {
             ..Status::default()
         };
         let size = Size::new(options.max_size, options.outbox, options.path.as_deref());
+        let mut outbox = Outbox::default();
+        outbox.follow(&state.tail);
         let ledger = Self {
             fence: number("SELECT fence FROM state")?,
             known: Arc::new(Mutex::new(Known::load(&connection, state.tail.number)?)),
             labels: Some(labels),
-            outbox: Outbox::load(&connection, &state.tail)?,
+            outbox,
             size: Arc::new(size),
             status: watch::Sender::new(status),
             looked_at: None,
@@ -133,7 +135,7 @@ impl Ledger {
             let gaps = commit.gaps.iter();
             let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
             let (records, sweep) = (records(&commit, &gaps), Some(commit.sweep));
-            waiting = self.outbox.push(&transaction, encoder, records, sweep)?;
+            waiting = outbox::push(&transaction, encoder, records, sweep)?;
         }
         let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
         transaction.commit()?;
@@ -206,18 +208,14 @@ impl Ledger {
         if self.looked_at == Some(version) {
             return Ok(0);
         }
-        let mut replayed = 0;
-        while self.options.outbox {
-            let encoder = &*self.options.encoder;
+        let (mut replayed, mut moved) = (0, u64::from(self.options.outbox));
+        while moved > 0 {
             let transaction = begin(&self.connection, self.fence)?;
-            let moved = dead_letters::move_queued(&transaction, &mut self.outbox, encoder)?;
+            moved = dead_letters::move_queued(&transaction, &*self.options.encoder)?;
             transaction.commit()?;
-            if moved == 0 {
-                break;
-            }
             replayed += moved;
             self.update_status(|status| {
-                status.commits += 1;
+                status.commits += u64::from(moved > 0);
                 status.replayed += moved;
                 status.backlog += moved;
             });

@@ -50,7 +50,8 @@ CREATE TABLE pages (
 
 -- The log records that wait, a row per page: its records as one lz4 block, and how many were acknowledged.
 CREATE TABLE outbox (
-    page         INTEGER PRIMARY KEY,
+    -- No number is used twice.
+    page         INTEGER PRIMARY KEY AUTOINCREMENT,
     -- Rows are sent in the order of their oldest creation time, and of the newest one if that is the same.
     oldest       INTEGER NOT NULL,
     newest       INTEGER NOT NULL,
