@@ -20,8 +20,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, Key
 use orgdata_exporter::entry::{RecordEncoder, SCOPE};
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
-    Commit, Disposition, Encode as _, EventId, LedgerHandle, NewEntry, NewEvent, RawRecord,
-    RecordKind, Settings as LedgerSettings,
+    Commit, Disposition, Encode as _, EventId, LedgerHandle, LedgerOptions, NewEntry, NewEvent,
+    RawRecord, RecordKind,
 };
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::relay::{Delivery, OtlpFlags, Relay};
@@ -247,7 +247,7 @@ fn measure_encoder(entries: &[String]) {
 async fn relay(peer: &Peer, pages: u64, gzip: bool) -> f64 {
     let directory = tempfile::tempdir().expect("a directory");
     let metrics = Metrics::new(Duration::ZERO);
-    let settings = LedgerSettings {
+    let settings = LedgerOptions {
         max_size: 1 << 30,
         encoder: Arc::new(RecordEncoder::default()),
         filters: String::new(),

@@ -23,8 +23,7 @@ use orgdata_exporter::api::{Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::endpoints;
 use orgdata_exporter::health::Health;
 use orgdata_exporter::ledger::{
-    ActorRef, Commit, Disposition, EventId, LedgerHandle, NewEntry, NewEvent,
-    Settings as LedgerSettings,
+    ActorRef, Commit, Disposition, EventId, LedgerHandle, LedgerOptions, NewEntry, NewEvent,
 };
 use orgdata_exporter::metrics::audit::{Changes, EventLabels};
 use orgdata_exporter::metrics::exposition::Format;
@@ -197,8 +196,8 @@ fn encoding(series: usize) {
 
 // === over HTTP ===
 
-fn ledger_settings(path: Option<PathBuf>, base_url: String, max_actors: usize) -> LedgerSettings {
-    LedgerSettings {
+fn ledger_settings(path: Option<PathBuf>, base_url: String, max_actors: usize) -> LedgerOptions {
+    LedgerOptions {
         outbox: false,
         max_actors,
         ..settings::ledger(path, base_url)

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use orgdata_exporter::api::{AuditPage, Client, KeySource, Settings as ApiSettings};
 use orgdata_exporter::entry::RecordEncoder;
 use orgdata_exporter::health::Health;
-use orgdata_exporter::ledger::{LedgerHandle, Settings as LedgerSettings};
+use orgdata_exporter::ledger::{LedgerHandle, LedgerOptions};
 use orgdata_exporter::metrics::Metrics;
 use orgdata_exporter::metrics::exposition::Format;
 use orgdata_exporter::relay::{Delivery, OtlpFlags, Relay};
@@ -204,7 +204,7 @@ fn reader(
         timeout: Duration::from_secs(30),
         ..settings::api(base_url)
     };
-    let ledger_settings = LedgerSettings {
+    let ledger_settings = LedgerOptions {
         filters: api.filters.fingerprint(),
         outbox,
         encoder: Arc::new(RecordEncoder::default()),

@@ -218,14 +218,12 @@ impl<S: Export + 'static> Parts<S> {
             biased;
             () = shutdown.cancelled() => tracing::info!("stopping"),
             never = replay_dead_letters(&ledger) => match never {},
-            () = ledger.fenced() => {
-                outcome = Err(Failure::new(3, LedgerError::Fenced.to_string()));
-            }
-            damage = ledger.damaged() => {
-                outcome = Err(Failure::at_run_time(format!(
-                    "the state file is damaged: {damage}; the next start sets it aside and begins a new one"
-                )));
-            }
+            error = ledger.lost() => outcome = Err(match error {
+                LedgerError::Fenced => Failure::new(3, error.to_string()),
+                error => Failure::at_run_time(format!(
+                    "{error}; the next start sets it aside and begins a new one"
+                )),
+            }),
             _ = readers.join_next(), if !readers.is_empty() => {
                 outcome = Err(Failure::internal("a loop that reads"));
             }

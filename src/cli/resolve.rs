@@ -32,7 +32,7 @@ pub struct Settings {
     /// The ticket scan; `None` if it is off.
     pub tickets: Option<tickets::Settings>,
     /// The state file.
-    pub ledger: ledger::Settings,
+    pub ledger: ledger::LedgerOptions,
     /// Log records; `None` without a collector.
     pub otlp: Option<Delivery>,
     /// The web server.
@@ -190,7 +190,7 @@ fn ledger_settings(
     base_url: &BaseUrl,
     filters: &Filters,
     outbox: bool,
-) -> Result<ledger::Settings, String> {
+) -> Result<ledger::LedgerOptions, String> {
     let paths = trimmed(&flags.otlp.redact);
     let is_wrong = |path: &&String| path.split('.').any(|key| key.trim().is_empty());
     if let Some(path) = paths.iter().find(is_wrong) {
@@ -199,7 +199,7 @@ fn ledger_settings(
         ));
     }
     let encoder = RecordEncoder::new(flags.otlp.user_names, &paths);
-    Ok(ledger::Settings {
+    Ok(ledger::LedgerOptions {
         path: values::state_path(&flags.state.path),
         max_size: flags.state.max_size,
         base_url: base_url.to_string(),
@@ -208,7 +208,6 @@ fn ledger_settings(
         actor_label: actor_label(flags)?,
         max_actors: flags.metrics.max_actors as usize,
         actor_idle: flags.metrics.actor_idle,
-        reread_window: flags.audit.reread_window,
         max_dead_letters: MAX_DEAD_LETTERS,
         encoder: Arc::new(encoder),
     })

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use ring::hmac;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 
-use super::changes::{Changes, EventLabels, Total};
-use super::types::{ActorRef, Commit, Disposition, NewEvent};
-use super::{Settings, micros, timestamp};
+use super::types::{ActorRef, Changes, Commit, Disposition, EventLabels, NewEvent, Total};
+use super::{micros, timestamp};
 use crate::util::one_line;
 
 /// The label of an event without an actor.
@@ -100,18 +100,17 @@ impl ActorLabel {
 
 impl Labels {
     /// Reads the series of an earlier transaction or process: the most recently active actors, and all activity types.
-    pub(super) fn restore(
-        settings: &Settings,
+    pub(super) fn load(
         connection: &Connection,
+        actor_label: &ActorLabel,
+        max_actors: usize,
+        idle: Duration,
     ) -> rusqlite::Result<(Self, Changes)> {
         let mut labels = Self {
-            scheme: settings.actor_label.scheme(),
-            actor_label: settings.actor_label.clone(),
-            max_actors: settings.max_actors,
-            idle: settings
-                .actor_idle
-                .try_into()
-                .unwrap_or(SignedDuration::MAX),
+            scheme: actor_label.scheme(),
+            actor_label: actor_label.clone(),
+            max_actors,
+            idle: idle.try_into().unwrap_or(SignedDuration::MAX),
             actors: HashMap::new(),
             activity_types: HashSet::new(),
             none_idle_at: None,
@@ -120,32 +119,29 @@ impl Labels {
         let mut actors = connection.prepare(
             "SELECT actor, name, last_at FROM actors WHERE scheme = ?1 ORDER BY last_at DESC, actor LIMIT ?2",
         )?;
-        let mut rows = actors.query(params![labels.scheme, to_i64(labels.max_actors)])?;
+        let mut rows = actors.query(params![labels.scheme, max_actors])?;
         while let Some(row) = rows.next()? {
-            let (actor, name): (String, Option<String>) = (row.get(0)?, row.get(1)?);
-            let (actor, last_at): (Arc<str>, _) = (actor.into(), timestamp(row.get(2)?));
+            let (actor, name): (Arc<str>, Option<String>) = (row.get(0)?, row.get(1)?);
             let name = name.map(|name| (actor.clone(), label_value(&name)));
             changes.names.extend(name);
-            labels.actors.insert(actor, last_at);
+            labels.actors.insert(actor, timestamp(row.get(2)?));
         }
-        let mut events = connection.prepare(
-            "SELECT activity_type, actor, count FROM events WHERE scheme = ?1 ORDER BY activity_type, actor",
-        )?;
+        let mut events = connection
+            .prepare("SELECT activity_type, actor, count FROM events WHERE scheme = ?1")?;
         let mut rows = events.query([&labels.scheme])?;
         while let Some(row) = rows.next()? {
-            let (activity_type, actor): (String, String) = (row.get(0)?, row.get(1)?);
-            let activity_type: Arc<str> = activity_type.into();
-            let is_shown = labels.actors.contains_key(actor.as_str()) || is_reserved(&actor);
+            let (activity_type, actor): (Arc<str>, Arc<str>) = (row.get(0)?, row.get(1)?);
             // Also types of actors without a series: they are introduced when the actor comes back.
-            let is_known = &*activity_type == OTHER_ACTORS || labels.learn(&activity_type);
-            if is_shown && is_known {
-                let actor = (labels.scheme != "none").then(|| actor.into());
-                let count: i64 = row.get(2)?;
+            if &*activity_type != OTHER_ACTORS {
+                labels.activity_types.insert(activity_type.clone());
+            }
+            if labels.actors.contains_key(&actor) || is_reserved(&actor) {
+                let actor = Some(actor).filter(|_| !matches!(actor_label, ActorLabel::None));
                 let series = EventLabels {
                     activity_type,
                     actor,
                 };
-                changes.introduced.push((series, count.cast_unsigned()));
+                changes.introduced.push((series, row.get(2)?));
             }
         }
         Ok((labels, changes))
@@ -212,7 +208,7 @@ impl Labels {
                 self.scheme,
                 &*series.activity_type,
                 actor,
-                increase.cast_signed(),
+                increase,
                 micros(now)
             ])?;
         }
@@ -246,7 +242,7 @@ impl Labels {
             if self.none_idle_at == Some(now) {
                 return Ok(None);
             }
-            // Of several, the one that `restore` would leave out.
+            // Of several, the one that `load` would leave out.
             let longest_idle = self.actors.iter();
             let longest_idle =
                 longest_idle.min_by_key(|&(actor, last_at)| (last_at, Reverse(actor)));
@@ -273,50 +269,36 @@ impl Labels {
         actor: &Arc<str>,
         changes: &mut Changes,
     ) -> rusqlite::Result<()> {
-        let name: Option<Option<String>> = transaction
-            .prepare_cached("SELECT name FROM actors WHERE scheme = ?1 AND actor = ?2")?
-            .query_row(params![self.scheme, &**actor], |row| row.get(0))
-            .optional()?;
-        let Some(name) = name else { return Ok(()) };
-        changes.names.extend(name.map(|name| (actor.clone(), name)));
-        // One look-up per type: by actor alone it would read the whole table for each actor of a flood.
-        let mut count = transaction.prepare_cached(
-            "SELECT count FROM events WHERE scheme = ?1 AND activity_type = ?2 AND actor = ?3",
+        let mut stored = transaction.prepare_cached(
+            "SELECT activity_type, count, name FROM events JOIN actors USING (scheme, actor) WHERE scheme = ?1 AND actor = ?2",
         )?;
-        let other: Arc<str> = OTHER_ACTORS.into();
-        for activity_type in self.activity_types.iter().chain([&other]) {
-            let count: Option<i64> = count
-                .query_row(params![self.scheme, &**activity_type, &**actor], |row| {
-                    row.get(0)
-                })
-                .optional()?;
-            if let Some(count) = count {
-                let series = EventLabels {
-                    activity_type: activity_type.clone(),
-                    actor: Some(actor.clone()),
-                };
-                changes.introduced.push((series, count.cast_unsigned()));
-            }
+        let mut rows = stored.query(params![self.scheme, &**actor])?;
+        while let Some(row) = rows.next()? {
+            let series = EventLabels {
+                activity_type: row.get(0)?,
+                actor: Some(actor.clone()),
+            };
+            changes.introduced.push((series, row.get(1)?));
+            let name: Option<String> = row.get(2)?;
+            changes.names.extend(name.map(|name| (actor.clone(), name)));
         }
         Ok(())
     }
 
     /// Deletes the stored counts of the longest-idle actors if the file holds too many.
     fn forget(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let limit = to_i64(
-            self.max_actors
-                .saturating_mul(STORED_PER_SLOT)
-                .max(MIN_STORED),
-        );
-        let stored: i64 = transaction
+        let limit = self
+            .max_actors
+            .saturating_mul(STORED_PER_SLOT)
+            .max(MIN_STORED);
+        let stored: usize = transaction
             .prepare_cached("SELECT count(*) FROM actors WHERE scheme = ?1")?
             .query_row([&self.scheme], |row| row.get(0))?;
         if stored <= limit {
             return Ok(());
         }
-        // A tenth more than needed, so that a flood does not repeat this for every page.
+        // A tenth more than needed, so that a flood does not repeat this for every page. Those with a series are among the others.
         let excess = stored - limit + limit / 10;
-        // Those with a series are among the others.
         transaction.execute(
             "DELETE FROM actors WHERE scheme = ?1 AND actor IN (SELECT actor FROM actors WHERE scheme = ?1 ORDER BY last_at, actor DESC LIMIT ?2)",
             params![self.scheme, excess],
@@ -328,24 +310,18 @@ impl Labels {
         Ok(())
     }
 
+    /// Returns the label of an activity type: its own if it has one, or if there is room for it.
     fn activity_type(&mut self, name: &str) -> Arc<str> {
         let name = type_label(name);
-        if let Some(known) = self.activity_types.get(&*name) {
-            return known.clone();
+        match self.activity_types.get(&*name) {
+            Some(known) => known.clone(),
+            None if self.activity_types.len() < MAX_ACTIVITY_TYPES => {
+                let name: Arc<str> = name.into();
+                self.activity_types.insert(name.clone());
+                name
+            }
+            None => OTHER_ACTORS.into(),
         }
-        let name: Arc<str> = name.into();
-        if self.learn(&name) {
-            name
-        } else {
-            OTHER_ACTORS.into()
-        }
-    }
-
-    /// Adds an activity type if there is room for it; reports whether it is known now.
-    fn learn(&mut self, activity_type: &Arc<str>) -> bool {
-        self.activity_types.contains(activity_type)
-            || (self.activity_types.len() < MAX_ACTIVITY_TYPES
-                && self.activity_types.insert(activity_type.clone()))
     }
 }
 
@@ -385,10 +361,6 @@ pub(crate) fn label_value(text: &str) -> String {
 /// Reports whether a label is one of ours.
 fn is_reserved(label: &str) -> bool {
     [NO_ACTOR, OTHER_ACTORS, ""].contains(&label)
-}
-
-fn to_i64(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Returns the first 64 bits of a keyed hash in hexadecimal digits.

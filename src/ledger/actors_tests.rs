@@ -290,21 +290,6 @@ async fn an_actor_who_comes_back_has_no_name_unless_the_label_is_the_id() {
 }
 
 #[tokio::test]
-async fn a_page_that_cannot_be_written_changes_no_slot() {
-    let mut world = world(1);
-    let begun = Timestamp::now() - 31 * DAY;
-    world.events(begun, [event("A", 1)]).await;
-    let before = world.series();
-    world.refuse(begun + 31 * DAY, 2).await;
-    assert_eq!(world.series(), before);
-    let page = [event("A", 1), event("B", 1), event("A", 3)];
-    world.events(begun + 30 * DAY, page).await;
-    let expected = [("A", "1", 2), ("B", "1", 1), ("A", "other", 1)];
-    let expected = expected.map(|(kind, actor, count)| (label(kind, actor), count));
-    assert_eq!(world.series(), expected.into());
-}
-
-#[tokio::test]
 async fn after_a_page_that_cannot_be_written_the_same_actors_have_series() {
     let mut world = world(50);
     let begun = Timestamp::now() - 31 * DAY;

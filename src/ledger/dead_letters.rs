@@ -6,37 +6,20 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 
-use super::open::{OpenError, open_beside};
-use super::outbox::PageWriter;
-use super::page::Ledger;
-use super::types::RecordKind;
-use super::{LedgerError, micros, timestamp};
-use crate::util::{self, labels};
+use super::open::{LedgerOptions, OpenError, open_beside};
+use super::outbox::{self, Encode, RawRecord};
+use super::types::{DeadReason, RecordKind};
+use super::{micros, timestamp};
+use crate::util;
 
 /// Dead letters take at most this part of `--state.max-size`.
 const SHARE: u64 = 4;
 
 /// How many dead letters go back to the outbox in one transaction.
-const REPLAYED_AT_ONCE: i64 = 256;
+const MOVED_AT_ONCE: i64 = 256;
 
 /// A transaction takes no more of them after this many bytes.
-const MAX_REPLAYED_BYTES: usize = 4 << 20;
-
-labels! {
-    /// Why something is a dead letter; as text, its name in the file and in listings.
-    #[derive(Serialize)]
-    #[serde(rename_all = "snake_case")]
-    DeadReason {
-        /// An entry that cannot be counted.
-        Malformed => "malformed",
-        /// The collector rejected this record.
-        Refused => "refused",
-        /// The record alone is larger than the collector accepts.
-        TooLarge => "too_large",
-        /// The collector rejected a part of the request without saying which.
-        PartlyRejected => "partly_rejected",
-    }
-}
+const MAX_MOVED_BYTES: usize = 4 << 20;
 
 /// Something that could not be counted or delivered.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -160,146 +143,73 @@ impl DeadLetters {
     }
 }
 
-// === impl Ledger ===
-
-impl Ledger {
-    /// Adds dead letters to a transaction, and deletes the oldest if there are too many; the newest one always stays. Returns how many were
-    /// deleted.
-    pub(super) fn insert_letters(
-        &self,
-        transaction: &Transaction<'_>,
-        letters: &[DeadLetter],
-    ) -> rusqlite::Result<usize> {
-        if letters.is_empty() {
-            return Ok(0);
-        }
-        for letter in letters {
-            transaction
-                .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-                .execute(params![
-                    micros(util::now()),
-                    micros(letter.arrived_at),
-                    letter.reason.as_str(),
-                    letter.message,
-                    letter.kind as i64,
-                    letter.raw
-                ])?;
-        }
-        let max_bytes = i64::try_from(self.settings.max_size / SHARE).unwrap_or(i64::MAX);
+/// Adds dead letters, and deletes the oldest if there are too many; the newest one always stays. Returns how many were deleted.
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    letters: &[DeadLetter],
+    options: &LedgerOptions,
+) -> rusqlite::Result<u64> {
+    if letters.is_empty() {
+        return Ok(0);
+    }
+    for letter in letters {
         transaction
-            .prepare_cached(
-                "DELETE FROM dead_letters WHERE id IN (
-                    SELECT id FROM (
-                        SELECT id, row_number() OVER newest_first AS place,
-                               sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
-                        FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
-                    ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
-            )?
-            .execute(params![self.settings.max_dead_letters, max_bytes])
+            .prepare_cached("INSERT INTO dead_letters (at, arrived, reason, message, kind, raw) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+                micros(util::now()),
+                micros(letter.arrived_at),
+                letter.reason.as_str(),
+                letter.message,
+                letter.kind as i64,
+                letter.raw
+            ])?;
     }
+    let evicted = transaction
+        .prepare_cached(
+            "DELETE FROM dead_letters WHERE id IN (
+                SELECT id FROM (
+                    SELECT id, row_number() OVER newest_first AS place,
+                           sum(octet_length(raw) + octet_length(message)) OVER newest_first AS bytes
+                    FROM dead_letters WINDOW newest_first AS (ORDER BY id DESC)
+                ) WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
+        )?
+        .execute(params![options.max_dead_letters, options.max_size / SHARE])?;
+    if evicted > 0 {
+        tracing::error!(
+            dead_letters = evicted,
+            "deleting the oldest dead letters to make room; run `orgdata-exporter dead-letters list`"
+        );
+    }
+    Ok(evicted as u64)
+}
 
-    /// After a transaction that added dead letters.
-    pub(super) fn letters_inserted(&self, count: usize, evicted: usize) {
-        if count == 0 {
-            return;
-        }
-        if evicted > 0 {
-            tracing::error!(
-                dead_letters = evicted,
-                "deleted the oldest dead letters to make room; run `orgdata-exporter dead-letters list`"
-            );
-        }
-        self.status.send_modify(|status| {
-            status.dead_lettered += count as u64;
-            status.evicted += evicted as u64;
-        });
-        self.count_dead_letters();
+/// Moves some of the queued letters to the outbox, where they wait for nothing. Returns how many.
+pub(super) fn move_queued(
+    transaction: &Transaction<'_>,
+    encoder: &dyn Encode,
+) -> rusqlite::Result<u64> {
+    let (mut moved, mut last, mut bytes) = (0, None, 0);
+    let mut queued = transaction.prepare_cached(
+        "SELECT id, arrived, kind, raw FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1",
+    )?;
+    let mut rows = queued.query([MOVED_AT_ONCE])?;
+    while bytes < MAX_MOVED_BYTES
+        && let Some(row) = rows.next()?
+    {
+        let (arrived_at, json) = (timestamp(row.get(1)?), row.get_ref(3)?.as_str()?);
+        let record = RawRecord {
+            kind: RecordKind::from_code(row.get(2)?),
+            json,
+            created_at: arrived_at,
+            arrived_at,
+            trace: None,
+        };
+        moved += outbox::push(transaction, encoder, std::iter::once(record), None)?;
+        bytes += json.len();
+        last = Some(row.get::<_, i64>(0)?);
     }
-
-    /// Reads how many dead letters there are.
-    pub(super) fn count_dead_letters(&self) {
-        let count = self
-            .connection
-            .prepare_cached("SELECT count(*) FROM dead_letters")
-            .and_then(|mut count| count.query_row([], |row| row.get::<_, i64>(0)));
-        match count {
-            Ok(count) => self
-                .status
-                .send_modify(|status| status.dead_letters = count.cast_unsigned()),
-            Err(error) => tracing::debug!(%error, "cannot count the dead letters"),
-        }
-    }
-
-    /// Moves queued letters to the outbox.
-    pub(super) fn replay_queued(&mut self) -> Result<u64, LedgerError> {
-        // Changes only if another connection has written.
-        let version: i64 = self
-            .connection
-            .pragma_query_value(None, "data_version", |row| row.get(0))?;
-        if self.looked_at == Some(version) {
-            return Ok(0);
-        }
-        let mut replayed = 0;
-        loop {
-            let moved = if self.settings.outbox {
-                self.move_queued()? as u64
-            } else {
-                0
-            };
-            if moved == 0 {
-                break;
-            }
-            replayed += moved;
-            self.update_status(|status| {
-                status.commits += 1;
-                status.replayed += moved;
-                status.backlog += moved;
-            });
-        }
-        self.looked_at = Some(version);
-        self.count_dead_letters();
-        // Deleted letters made room, and the tail may be waiting for it.
-        self.update_status(|_| {});
-        if replayed > 0 {
-            tracing::info!(records = replayed, "sending dead letters again");
-        }
-        Ok(replayed)
-    }
-
-    fn move_queued(&mut self) -> Result<usize, LedgerError> {
-        let mut next_page = self.next_page;
-        let transaction = self.begin()?;
-        let mut letters: Vec<(i64, i64, String)> = Vec::new();
-        let (mut last, mut bytes) = (None, 0);
-        {
-            let mut queued = transaction.prepare_cached(
-                "SELECT id, arrived, kind, raw FROM dead_letters WHERE queued = 1 ORDER BY id LIMIT ?1",
-            )?;
-            let mut rows = queued.query([REPLAYED_AT_ONCE])?;
-            while bytes < MAX_REPLAYED_BYTES
-                && let Some(row) = rows.next()?
-            {
-                let raw: String = row.get(3)?;
-                bytes += raw.len();
-                last = Some(row.get::<_, i64>(0)?);
-                letters.push((row.get(1)?, row.get(2)?, raw));
-            }
-        }
-        transaction
-            .prepare_cached("DELETE FROM dead_letters WHERE queued = 1 AND id <= ?1")?
-            .execute([last])?;
-        // A page has one time of arrival.
-        for page in letters.chunk_by(|(one, ..), (other, ..)| one == other) {
-            let arrived_at = timestamp(page[0].0);
-            let mut writer = PageWriter::new(&self.settings, arrived_at, None);
-            for (_, kind, json) in page {
-                writer.push(RecordKind::from_code(*kind), json, arrived_at);
-            }
-            writer.write(&transaction, next_page, 0)?;
-            next_page += 1;
-        }
-        transaction.commit()?;
-        self.next_page = next_page;
-        Ok(letters.len())
-    }
+    transaction
+        .prepare_cached("DELETE FROM dead_letters WHERE queued = 1 AND id <= ?1")?
+        .execute([last])?;
+    Ok(moved)
 }

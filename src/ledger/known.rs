@@ -1,11 +1,18 @@
-//! What is kept in memory of the file: the known ids, and until when records wait.
+//! The known ids, in memory and in the file, and which of them are kept: those that a poll, a sweep or a re-read can meet again.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use rusqlite::{Connection, Row, Transaction, params};
 
-use super::tail_state::TailState;
-use super::types::{EventId, EventIds, Standing};
+use super::types::{Commit, EventId, EventIds, Standing};
+use super::{micros, timestamp};
+
+/// The ids of this many entries of the last sweeps are never pruned: one of them ends the next sweep.
+const MIN_IDS: i64 = 10_000;
+
+/// Beyond this number the oldest ids go anyway.
+const MAX_IDS: i64 = 2_000_000;
 
 /// The ids that the ledger knows.
 #[derive(Debug, Default)]
@@ -15,19 +22,29 @@ pub(super) struct Known {
     unsettled: BTreeMap<i64, EventIds>,
 }
 
-/// Until when records wait in the outbox.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hold {
-    /// The current sweep, and when it was opened, if it is open.
-    pub(super) sweep: i64,
-    pub(super) sweep_since: Option<Timestamp>,
-    /// When the history was begun, if it is incomplete.
-    pub(super) history_since: Option<Timestamp>,
+/// Ids that are no longer kept.
+#[derive(Default)]
+pub(super) struct Pruned {
+    ids: Vec<EventId>,
+    /// The newest creation time among them.
+    pub(super) newest: Option<Timestamp>,
 }
 
 // === impl Known ===
 
 impl Known {
+    /// Reads the ids of the file, while the sweep of this number is the current one.
+    pub(super) fn load(connection: &Connection, number: i64) -> rusqlite::Result<Self> {
+        let mut known = Self::default();
+        let mut pages = connection.prepare("SELECT sweep, ids FROM pages")?;
+        let mut rows = pages.query([])?;
+        while let Some(row) = rows.next()? {
+            known.learn(ids(row, 1)?, row.get(0)?);
+        }
+        known.settle(number);
+        Ok(known)
+    }
+
     /// Returns what is known of an entry while the sweep of this number is the current one.
     pub(super) fn standing(&self, id: EventId, number: i64) -> Standing {
         let mut unsettled = self.unsettled.iter();
@@ -39,13 +56,24 @@ impl Known {
         }
     }
 
-    /// Adds the entries that a sweep has met.
-    pub(super) fn learn(&mut self, ids: impl Iterator<Item = EventId>, sweep: i64) {
+    /// Follows a commit: adds the entries that its sweep has met, settles those of all sweeps before the current one, and removes what was
+    /// pruned.
+    pub(super) fn follow(&mut self, commit: &Commit, number: i64, pruned: &Pruned) {
+        self.learn(commit.entries.iter().map(|entry| entry.id), commit.sweep);
+        self.settle(number);
+        for id in &pruned.ids {
+            self.settled.remove(id);
+        }
+        if !pruned.ids.is_empty() {
+            self.settled.shrink_to_fit();
+        }
+    }
+
+    fn learn(&mut self, ids: impl Iterator<Item = EventId>, sweep: i64) {
         self.unsettled.entry(sweep).or_default().extend(ids);
     }
 
-    /// Settles the entries of all sweeps before this one.
-    pub(super) fn settle(&mut self, number: i64) {
+    fn settle(&mut self, number: i64) {
         while let Some(first) = self.unsettled.first_entry()
             && *first.key() < number
         {
@@ -57,26 +85,62 @@ impl Known {
             self.settled.extend(ids);
         }
     }
-
-    /// Removes settled entries.
-    pub(super) fn forget(&mut self, ids: &[EventId]) {
-        for id in ids {
-            self.settled.remove(id);
-        }
-        if !ids.is_empty() {
-            self.settled.shrink_to_fit();
-        }
-    }
 }
 
-// === impl Hold ===
+/// Writes the ids of a commit.
+pub(super) fn write(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
+    let Some(newest) = commit.entries.iter().map(|entry| entry.created_at).max() else {
+        return Ok(());
+    };
+    let ids = commit.entries.iter().map(|entry| entry.id.0.to_le_bytes());
+    let ids: Vec<u8> = ids.flatten().collect();
+    transaction
+        .prepare_cached("INSERT INTO pages (sweep, newest, ids) VALUES (?1, ?2, ?3)")?
+        .execute(params![commit.sweep, micros(newest), ids])?;
+    transaction
+        .prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?
+        .execute([micros(newest)])?;
+    Ok(())
+}
 
-impl Hold {
-    pub(super) fn of(tail: &TailState) -> Self {
-        Self {
-            sweep: tail.number,
-            sweep_since: tail.sweep.as_ref().map(|open| open.opened_at),
-            history_since: tail.history.as_ref().map(|history| history.opened_at),
-        }
+/// Deletes the ids of settled pages that are older than `before`, or too many. The watermark keeps their entries from being counted again.
+pub(super) fn prune(
+    transaction: &Transaction<'_>,
+    before: Timestamp,
+    sweep: i64,
+) -> rusqlite::Result<Pruned> {
+    let mut pruned = Pruned::default();
+    let mut delete = transaction.prepare_cached(
+        "DELETE FROM pages WHERE sweep < ?1 AND page IN (
+             SELECT page FROM (
+                 SELECT page, newest, sum(length(ids) / 8) OVER newest_first AS ids, length(ids) / 8 AS own
+                 FROM pages WINDOW newest_first AS (ORDER BY sweep DESC, newest DESC, page)
+             ) WHERE ids - own >= ?2 AND (newest < ?3 OR ids > ?4)
+         ) RETURNING newest, ids",
+    )?;
+    let mut rows = delete.query((sweep, MIN_IDS, micros(before), MAX_IDS))?;
+    while let Some(row) = rows.next()? {
+        pruned.newest = pruned.newest.max(Some(timestamp(row.get(0)?)));
+        pruned.ids.extend(ids(row, 1)?);
     }
+    if let Some(newest) = pruned.newest {
+        transaction.execute(
+            "UPDATE state SET pruned_at = max(coalesce(pruned_at, ?1), ?1)",
+            [micros(newest)],
+        )?;
+    }
+    Ok(pruned)
+}
+
+/// Returns the ids of a page.
+fn ids<'a>(
+    row: &'a Row<'_>,
+    column: usize,
+) -> rusqlite::Result<impl Iterator<Item = EventId> + 'a> {
+    let bytes = row
+        .get_ref(column)?
+        .as_blob()
+        .map_err(rusqlite::Error::from)?;
+    let ids = bytes.as_chunks::<8>().0.iter();
+    Ok(ids.map(|id| EventId(u64::from_le_bytes(*id))))
 }

@@ -1,16 +1,14 @@
 //! Reading a state file from another process.
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::open::{OpenError, check_application, damage, is_marked, marked_damage, with_suffix};
-use super::{BUSY, TailState, schema};
-
-/// The maximum time for which a file is checked for damage: `check` waits a few seconds for all of it.
-const LONGEST_CHECK: Duration = Duration::from_secs(2);
+use super::open::{OpenError, check_application, damage, is_marked, noted_damage, with_suffix};
+use super::tail_state::TailState;
+use super::{BUSY, schema};
 
 /// What a state file says, read without changing anything, whether an exporter runs with it or not.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,33 +57,28 @@ impl Look {
     pub fn at(path: &Path) -> Result<Self, OpenError> {
         // As the exporter does: the lock and the log are beside the target of a symbolic link.
         let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let held = is_held(path);
-        let unreadable = |error: std::io::Error| OpenError::unwritable(path, &error);
-        let noted = marked_damage(path);
-        let content = match std::fs::metadata(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::Nothing,
-            Err(error) => return Err(unreadable(error)),
-            Ok(metadata) if !metadata.is_file() => {
-                return Err(unreadable(std::io::ErrorKind::IsADirectory.into()));
+        let lock = File::open(with_suffix(path, ".lock")).map(|file| file.try_lock_shared());
+        let held = matches!(lock, Ok(Err(TryLockError::WouldBlock)));
+        let content = match (std::fs::metadata(path), noted_damage(path)) {
+            (Err(error), _) if error.kind() == ErrorKind::NotFound => Content::Nothing,
+            (Err(error), _) => return Err(OpenError::unwritable(path, &error)),
+            (Ok(metadata), _) if !metadata.is_file() => {
+                let error = std::io::Error::from(ErrorKind::IsADirectory);
+                return Err(OpenError::unwritable(path, &error));
             }
-            Ok(_) if noted.is_some() => Content::Damaged(noted.unwrap_or_default()),
-            // SQLite would delete a log that is left over beside it.
-            Ok(metadata) if metadata.len() == 0 => empty(path, held),
-            Ok(_) => match read(path, held) {
+            (_, Some(how)) => Content::Damaged(how),
+            // SQLite would delete a log that is left over beside an empty file.
+            (Ok(metadata), _) if metadata.len() == 0 => empty(path, held),
+            _ => match read(path, held) {
                 // Without its index, a log is not read: the content may be there.
-                Ok(Content::Nothing) if !has_log(path) => empty(path, held),
-                Ok(content) => content,
-                Err(error) => Content::Damaged(damage(path, error)?.to_string()),
+                Ok(None) if has_log(path) => Content::Nothing,
+                Ok(None) => empty(path, held),
+                Ok(Some(summary)) => Content::State(Box::new(summary)),
+                Err(error) => Content::Damaged(damage(path, error)?),
             },
         };
         Ok(Self { held, content })
     }
-}
-
-/// Reports whether an exporter has the lock file.
-fn is_held(path: &Path) -> bool {
-    let lock = File::open(with_suffix(path, ".lock")).map(|file| file.try_lock_shared());
-    matches!(lock, Ok(Err(TryLockError::WouldBlock)))
 }
 
 /// Returns what an empty file says: an exporter that runs may be about to fill it.
@@ -102,19 +95,17 @@ fn has_log(path: &Path) -> bool {
     log.is_ok_and(|log| log.len() > 0)
 }
 
-fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
+/// Reads a file; `None` if it is empty.
+fn read(path: &Path, held: bool) -> Result<Option<Summary>, OpenError> {
     let sqlite = |error| OpenError::Sqlite {
         path: path.to_owned(),
         error,
     };
-    let mut connection = connect(path, held).map_err(sqlite)?;
+    let connection = connect(path, held).map_err(sqlite)?;
     if schema::is_empty(&connection).map_err(sqlite)? {
-        return Ok(Content::Nothing);
+        return Ok(None);
     }
     check_application(&connection, path)?;
-    if !held {
-        schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
-    }
     let tail = schema::read_tail(&connection).map_err(sqlite)?;
     let sql = "SELECT base_url, organization, recreated_at IS NOT NULL,
                 (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox), (SELECT count(*) FROM dead_letters) FROM state";
@@ -124,11 +115,11 @@ fn read(path: &Path, held: bool) -> Result<Content, OpenError> {
             organization: row.get(1)?,
             recreated: row.get(2)?,
             tail,
-            waiting: row.get::<_, i64>(3)?.unsigned_abs(),
-            dead_letters: row.get::<_, i64>(4)?.unsigned_abs(),
+            waiting: row.get(3)?,
+            dead_letters: row.get(4)?,
         })
     });
-    Ok(Content::State(Box::new(summary.map_err(sqlite)?)))
+    Ok(Some(summary.map_err(sqlite)?))
 }
 
 /// Opens a connection that writes nothing. A plain reader creates files beside the database; so without a write-ahead
@@ -138,17 +129,11 @@ fn connect(path: &Path, held: bool) -> rusqlite::Result<Connection> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let url = url::Url::from_file_path(&absolute)
         .map_err(|()| rusqlite::Error::InvalidPath(PathBuf::from(path)))?;
-    let mode = if logged {
-        "readonly_shm=1"
-    } else {
-        "immutable=1"
-    };
-    let connection = Connection::open_with_flags(
-        format!("{url}?{mode}"),
-        OpenFlags::SQLITE_OPEN_READ_ONLY
-            | OpenFlags::SQLITE_OPEN_URI
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
+    let mode = if logged { "readonly_shm" } else { "immutable" };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(format!("{url}?{mode}=1"), flags)?;
     connection.busy_timeout(BUSY)?;
     Ok(connection)
 }

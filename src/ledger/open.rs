@@ -1,20 +1,59 @@
 //! Opening the state file: one process, one organization's file, and a damaged file set aside.
+//!
+//! Damage is handled at the start only. Whoever finds it, at the start or later, first leaves a note beside the file. A start that finds
+//! the note renames the file, creates a new one that says so, and deletes the note: if it is interrupted, the next start does the same.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read as _};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
-use super::{Settings, schema};
+use super::actors::ActorLabel;
+use super::outbox::Encode;
+use super::{BUSY, schema};
+use crate::util::sanitize;
 
-/// `check` shares the lock for a moment; a second attempt after this time tells it from an exporter.
-const SECOND_TRY: Duration = Duration::from_millis(50);
+/// How [`LedgerOptions::base_url`] of a backfill begins.
+pub const BACKFILL: &str = "backfill ";
 
-/// The maximum time for which a file is checked for damage at the start, while nothing is read and no metrics are shown.
-const LONGEST_CHECK: Duration = Duration::from_secs(20);
+/// What is added to the file's name for the note that it is damaged.
+const DAMAGED: &str = ".damaged";
+
+/// What is added to the file's name for the copies that were set aside, newest first.
+const ASIDE: [&str; 3] = [".damaged-1", ".damaged-2", ".damaged-3"];
+
+/// What the lock file contains once the state file was created.
+const USED: &[u8] = b"The state file beside this one was in use.\n";
+
+/// How the ledger is kept.
+#[derive(Clone)]
+pub struct LedgerOptions {
+    /// `--state.path`; `None` is in memory, gone with the process.
+    pub path: Option<PathBuf>,
+    /// `--state.max-size`, in bytes.
+    pub max_size: u64,
+    /// The service's base address; for a backfill [`BACKFILL`] with its arguments in front of it.
+    pub base_url: String,
+    /// The filters' fingerprint.
+    pub filters: String,
+    /// Whether records are kept for a collector.
+    pub outbox: bool,
+    /// Makes the log records.
+    pub encoder: Arc<dyn Encode>,
+    /// `--metrics.actor-label`.
+    pub actor_label: ActorLabel,
+    /// `--metrics.max-actors`.
+    pub max_actors: usize,
+    /// `--metrics.actor-idle`.
+    pub actor_idle: Duration,
+    /// The maximum number of dead letters; they also take at most a quarter of the file.
+    pub max_dead_letters: u32,
+}
 
 /// Why the ledger cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -37,61 +76,71 @@ pub enum OpenError {
     },
 }
 
+// === impl LedgerOptions ===
+
+impl LedgerOptions {
+    /// Returns the path as SQLite opens it and messages show it.
+    pub(crate) fn shown_path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(":memory:"))
+    }
+
+    /// Checks that the file of a backfill is used by the same backfill alone; `found` is the file's base URL.
+    ///
+    /// # Errors
+    /// If it is another's.
+    pub fn check_owner(&self, found: &str) -> Result<(), OpenError> {
+        let is_of_backfill = |url: &str| url.starts_with(BACKFILL);
+        if found == self.base_url || !(is_of_backfill(found) || is_of_backfill(&self.base_url)) {
+            return Ok(());
+        }
+        // The filters of a backfill may be e-mail addresses.
+        Err(OpenError::Unusable(format!(
+            "state file {} belongs to {}, not to {}; set --state.path to another file",
+            self.shown_path().display(),
+            sanitize(found, &[]),
+            sanitize(&self.base_url, &[]),
+        )))
+    }
+}
+
+impl std::fmt::Debug for LedgerOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LedgerOptions")
+            .field("path", &self.path)
+            .field("max_size", &self.max_size)
+            .finish_non_exhaustive()
+    }
+}
+
 // === impl OpenError ===
 
 impl OpenError {
     pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let path = path.to_owned();
-        match error.sqlite_error_code() {
-            // SQLite does not say why it cannot create a file beside this one.
-            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-                match probe(&path) {
-                    Err(why) => Self::io(&path, &why),
-                    Ok(()) => Self::unwritable(&path, &error),
-                }
-            }
-            _ => Self::Sqlite { path, error },
-        }
+        Self::Sqlite { path, error }
     }
 
     /// The file, or one beside it, could not be opened, locked or renamed.
     pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
-        use io::ErrorKind as Kind;
-        let code = match error.kind() {
-            // It stays until the user changes something. Anything else may pass.
-            Kind::NotFound
-            | Kind::PermissionDenied
-            | Kind::IsADirectory
-            | Kind::NotADirectory
-            | Kind::ReadOnlyFilesystem
-            | Kind::InvalidFilename
-            | Kind::InvalidInput
-            | Kind::Unsupported => return Self::unwritable(path, error),
-            // The kind of a loop of symbolic links is not stable.
-            _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-                return Self::unwritable(path, error);
-            }
-            Kind::StorageFull | Kind::QuotaExceeded => rusqlite::ffi::SQLITE_FULL,
-            _ => rusqlite::ffi::SQLITE_IOERR,
-        };
-        let code = rusqlite::ffi::Error::new(code);
+        use rustix::io::Errno as E;
+        // They stay until the user changes something. Anything else may pass.
+        let lasting = [E::NOENT, E::ACCESS, E::PERM, E::ISDIR, E::NOTDIR, E::ROFS];
+        let lasting = lasting.into_iter().chain([E::NAMETOOLONG, E::LOOP]);
+        if lasting
+            .map(Some)
+            .any(|errno| errno == E::from_io_error(error))
+        {
+            return Self::unwritable(path, error);
+        }
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
         let error = rusqlite::Error::SqliteFailure(code, Some(error.to_string()));
-        let path = path.to_owned();
-        Self::Sqlite { path, error }
+        Self::sqlite(path, error)
     }
 
     /// The file or its directory cannot be written.
-    pub(crate) fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> Self {
+    pub(crate) fn unwritable(path: &Path, error: &dyn Display) -> Self {
         Self::Unusable(format!(
             "cannot open state file {}: {error}; set --state.path to a file in a directory that this user can write, or to :memory:",
-            path.display()
-        ))
-    }
-
-    /// It is a file of another program.
-    pub(super) fn foreign(path: &Path) -> Self {
-        Self::Unusable(format!(
-            "{} is not a state file of this program; set --state.path to another file",
             path.display()
         ))
     }
@@ -103,29 +152,50 @@ impl OpenError {
             path.display()
         ))
     }
+
+    fn foreign(path: &Path) -> Self {
+        Self::Unusable(format!(
+            "{} is not a state file of this program; set --state.path to another file",
+            path.display()
+        ))
+    }
 }
 
-/// Locks the file, and creates it if it is missing. Returns its path, which is not a symbolic link, the lock, and whether
-/// the file was in use before: if it is empty now, its content is lost.
-pub(super) fn claim(path: &Path) -> Result<(PathBuf, File, bool), OpenError> {
-    // A symbolic link and its target are one file, and so have one lock.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+/// Locks the file, and creates it if it is missing. Returns the lock, and whether the file was in use before: if it is empty now, its
+/// content is lost. SQLite's exclusive mode would keep tools from reading a live file.
+pub(super) fn claim(path: &Path) -> Result<(File, bool), OpenError> {
+    let io = |error: io::Error| OpenError::io(path, &error);
     // The lock file tells a file that was emptied from one whose creation failed.
-    let was_used = path.exists() && is_marked(&path);
-    let lock = lock(&path)?;
-    // A link stays when the file is set aside, also one whose target was missing.
-    let path = path.canonicalize().unwrap_or(path);
-    Ok((path, lock, was_used))
+    let was_used = path.exists() && is_marked(path);
+    let lock = private().open(with_suffix(path, ".lock")).map_err(io)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
+        Err(TryLockError::Error(error)) => return Err(io(error)),
+    }
+    private().open(path).map_err(io)?;
+    probe(path)?;
+    Ok((lock, was_used))
 }
 
-/// Opens the file, creates what is in it if it is empty, and checks that it is whole. Nothing is written before it is known to be
-/// ours.
-pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, OpenError> {
-    let path = settings.shown_path();
+/// Creates a file beside the state file, and deletes it again: SQLite does not say why it cannot create one.
+fn probe(path: &Path) -> Result<(), OpenError> {
+    let beside = with_suffix(path, ".probe");
+    let created = private().open(&beside);
+    created
+        .and_then(|_| std::fs::remove_file(beside))
+        .map_err(|error| OpenError::io(path, &error))
+}
+
+/// Opens the file, creates what is in it if it is empty, checks that it is whole, and writes a new fencing token. Nothing is written before
+/// it is known to be ours.
+pub(super) fn open(options: &LedgerOptions, was_used: bool) -> Result<Connection, OpenError> {
+    let path = options.shown_path();
     let sqlite = |error| OpenError::sqlite(path, error);
-    let (mut connection, is_empty) = connect(path).map_err(sqlite)?;
+    let (connection, is_empty) = connect(path).map_err(sqlite)?;
     if is_empty {
-        schema::create(&connection, settings, was_used).map_err(sqlite)?;
+        schema::create(&connection, &options.base_url, &options.filters, was_used)
+            .map_err(sqlite)?;
         if was_used {
             tracing::warn!(
                 file = %path.display(),
@@ -135,8 +205,27 @@ pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, Op
         return Ok(connection);
     }
     check_application(&connection, path)?;
+    let found: String = connection
+        .query_row("SELECT base_url FROM state", [], |row| row.get(0))
+        .map_err(sqlite)?;
+    options.check_owner(&found)?;
+    if found != options.base_url {
+        tracing::info!(
+            from = found,
+            to = options.base_url,
+            "the base address has changed"
+        );
+    }
     schema::configure(&connection).map_err(sqlite)?;
-    schema::check(&mut connection, LONGEST_CHECK).map_err(sqlite)?;
+    schema::check(&connection).map_err(sqlite)?;
+    let written = connection.execute(
+        "UPDATE state SET fence = ?1, base_url = ?2",
+        params![fastrand::i64(1..), options.base_url],
+    );
+    // A full disk must not prevent the start: the old token stays valid then.
+    if let Err(error) = written {
+        tracing::warn!(%error, "cannot write the state file; the exporter shows what it has");
+    }
     Ok(connection)
 }
 
@@ -144,9 +233,15 @@ pub(super) fn open(settings: &Settings, was_used: bool) -> Result<Connection, Op
 fn connect(path: &Path) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
     let error = match schema::is_empty(&connection) {
-        Err(error) if is_without_index(&error) => error,
-        is_empty => return Ok((connection, is_empty?)),
+        Ok(is_empty) => return Ok((connection, is_empty)),
+        Err(error) => error,
     };
+    if !matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull)
+    ) {
+        return Err(error);
+    }
     // Processes share an index of SQLite's log in a file of its own, which a full disk has no room for and some file
     // systems cannot map into memory. A process that keeps the others out has it in its own memory.
     drop(connection);
@@ -166,14 +261,12 @@ pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
     if !path.try_exists().unwrap_or(true) {
         return Err(OpenError::missing(path));
     }
+    let sqlite = |error| OpenError::sqlite(path, error);
     // A reader of a file with a write-ahead log writes too.
+    probe(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)
-        .and_then(|connection| {
-            connection.busy_timeout(super::BUSY)?;
-            Ok(connection)
-        })
-        .map_err(|error| OpenError::sqlite(path, error))?;
+    let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
+    connection.busy_timeout(BUSY).map_err(sqlite)?;
     check_application(&connection, path)?;
     Ok(connection)
 }
@@ -200,55 +293,12 @@ pub(super) fn check_application(connection: &Connection, path: &Path) -> Result<
     Ok(())
 }
 
-/// What is added to the file's name for the note that it was found damaged, and before the time for a copy that was set aside.
-const DAMAGED: &str = ".damaged";
-
-/// The number of damaged files that are kept.
-const KEPT: usize = 3;
-
-/// What the lock file contains once the state file was created.
-const USED: &[u8] = b"The state file beside this one was in use.\n";
-
-/// Takes the lock file beside the state file. SQLite's exclusive mode would keep tools from reading a live file.
-fn lock(path: &Path) -> Result<File, OpenError> {
-    let io = |error: io::Error| OpenError::io(path, &error);
-    let file = private().open(with_suffix(path, ".lock")).map_err(io)?;
-    let locked = file.try_lock().or_else(|_| {
-        std::thread::sleep(SECOND_TRY);
-        file.try_lock()
-    });
-    match locked {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
-        Err(TryLockError::Error(error)) => return Err(io(error)),
-    }
-    // Created here, because SQLite would make it readable for everybody.
-    private().open(path).map_err(io)?;
-    Ok(file)
-}
-
+/// Opens a file of this process or one beside it, which no other user may read, and creates it if it is missing.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.mode(0o600);
     options
-}
-
-/// Creates a file beside the state file, and deletes it again.
-fn probe(path: &Path) -> io::Result<()> {
-    let beside = with_suffix(path, ".probe");
-    private().open(&beside)?;
-    std::fs::remove_file(beside)
-}
-
-/// Reports whether a file that SQLite cannot read is one of ours, by its lock file or its first bytes.
-fn is_ours(path: &Path) -> bool {
-    let mut header = [0; 72];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
-    let application = schema::APPLICATION_ID.to_be_bytes();
-    let has_header = header.starts_with(b"SQLite format 3\0") && header[68..] == application[4..];
-    is_marked(path) || (read.is_ok() && has_header)
 }
 
 /// Reports whether a state file was created beside the lock file.
@@ -257,143 +307,73 @@ pub(super) fn is_marked(path: &Path) -> bool {
     lock.is_ok_and(|text| text == USED)
 }
 
-/// Writes to the lock file that the state file beside it was in use, unless it says so.
-pub(super) fn mark(path: &Path) -> io::Result<()> {
-    if is_marked(path) {
-        return Ok(());
-    }
-    std::fs::write(with_suffix(path, ".lock"), USED)
-}
-
 /// Returns why a file of ours cannot be read any more. Any other error, or a file of another program, is an error.
-pub(super) fn damage(path: &Path, error: OpenError) -> Result<rusqlite::Error, OpenError> {
+pub(super) fn damage(path: &Path, error: OpenError) -> Result<String, OpenError> {
+    use ErrorCode as Code;
     match error {
-        OpenError::Sqlite { error, .. } if is_unusable(&error) => match is_ours(path) {
-            true => Ok(error),
-            false => Err(OpenError::foreign(path)),
-        },
+        OpenError::Sqlite { error, .. }
+            if matches!(
+                error.sqlite_error_code(),
+                // SQLite finds it damaged, or a table or a value is not what it has to be.
+                Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::Unknown) | None
+            ) =>
+        {
+            match is_marked(path) {
+                true => Ok(error.to_string()),
+                false => Err(OpenError::foreign(path)),
+            }
+        }
         error => Err(error),
     }
 }
 
-/// Notes that a running process has found the file damaged, for the next start.
-pub(super) fn mark_damaged(path: &Path, why: &str) {
-    let mark = with_suffix(path, DAMAGED);
-    if let Err(error) = private()
-        .open(&mark)
-        .and_then(|_| std::fs::write(&mark, why))
-    {
-        tracing::error!(file = %mark.display(), %error, "cannot note that the state file is damaged");
-    }
-}
-
-/// Returns why a process found the file damaged while it ran.
-pub(super) fn marked_damage(path: &Path) -> Option<String> {
+/// Returns why the file has to be replaced, if its note says so.
+pub(super) fn noted_damage(path: &Path) -> Option<String> {
     std::fs::read_to_string(with_suffix(path, DAMAGED)).ok()
 }
 
-/// Sets a damaged file aside, and leaves an empty one. No connection to the file may be open.
-pub(super) fn set_aside(path: &Path, error: &dyn std::fmt::Display) -> Result<(), OpenError> {
-    let aside = replace(path).map_err(|error| OpenError::io(path, &error))?;
+/// Notes that the file is damaged, for this start or the next one.
+pub(super) fn note_damage(path: &Path, why: &str) -> io::Result<()> {
+    private().open(with_suffix(path, DAMAGED))?;
+    std::fs::write(with_suffix(path, DAMAGED), why)
+}
+
+/// Renames a damaged file and what SQLite keeps beside it, and creates an empty one. No connection to it may be open.
+pub(super) fn set_aside(path: &Path, why: &str) -> io::Result<()> {
+    if path.metadata()?.len() == 0 {
+        // A start that was interrupted has done so.
+        return Ok(());
+    }
+    let moves = [(ASIDE[1], ASIDE[2]), (ASIDE[0], ASIDE[1]), ("", ASIDE[0])];
+    for (from, to) in moves {
+        for part in ["-wal", "-shm", ""] {
+            let [from, to] = [from, to].map(|name| with_suffix(path, &format!("{name}{part}")));
+            // The log of an older copy must not be taken for that of a newer one without a log.
+            let _ = std::fs::remove_file(&to);
+            match std::fs::rename(from, to) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    private().open(path)?;
     tracing::error!(
-        file = %path.display(), aside = %aside.display(), %error,
+        file = %path.display(), aside = %with_suffix(path, ASIDE[0]).display(), error = why,
         "the state file is damaged and was set aside"
     );
     Ok(())
 }
 
-/// Renames the file and what SQLite keeps beside it. An empty file takes its place at once, so that the next start reports the loss
-/// even if the process is killed on the way.
-fn replace(path: &Path) -> io::Result<PathBuf> {
-    // The disk may have been full when the process started.
-    mark(path)?;
-    let now = Timestamp::now().as_microsecond();
-    let aside = with_suffix(path, &format!("{DAMAGED}-{now}"));
-    // First, because there may be no room for it.
-    let empty = with_suffix(path, ".new");
-    private().open(&empty)?;
-    // Some file systems have no links.
-    std::fs::hard_link(path, &aside).or_else(|_| std::fs::rename(path, &aside))?;
-    std::fs::rename(empty, path)?;
-    for suffix in ["-wal", "-shm"] {
-        match std::fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    // Without the note, the new file would be set aside too.
-    if marked_damage(path).is_some() {
+/// After a start: deletes the note, and writes to the lock file that the state file beside it was in use.
+pub(super) fn begun(path: &Path) -> io::Result<()> {
+    if noted_damage(path).is_some() {
         std::fs::remove_file(with_suffix(path, DAMAGED))?;
     }
-    forget_old(path);
-    Ok(aside)
-}
-
-/// Deletes all but the newest damaged files.
-fn forget_old(path: &Path) {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return;
-    };
-    let prefix = format!("{}{DAMAGED}-", name.to_string_lossy());
-    let files = std::fs::read_dir(if directory.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        directory
-    });
-    let names = files
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|file| file.file_name());
-    let names = names.map(|name| name.to_string_lossy().into_owned());
-    let mut copies: Vec<String> = names
-        .filter(|name| {
-            name.starts_with(&prefix) && !name.ends_with("-wal") && !name.ends_with("-shm")
-        })
-        .collect();
-    copies.sort_unstable();
-    for copy in copies.iter().rev().skip(KEPT) {
-        for suffix in ["", "-wal", "-shm"] {
-            let _ = std::fs::remove_file(directory.join(format!("{copy}{suffix}")));
-        }
+    if !is_marked(path) {
+        // A full disk must not keep it from starting.
+        let _ = std::fs::write(with_suffix(path, ".lock"), USED);
     }
-}
-
-/// Reports whether a file could not be made as large as it has to be, or not be mapped into memory.
-fn is_without_index(error: &rusqlite::Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull)
-    )
-}
-
-/// Reports whether SQLite found the file damaged.
-pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-    )
-}
-
-/// Reports whether a file of ours cannot be read although SQLite finds it whole: a table or a value is not what it
-/// has to be, and would not be at the next start either.
-pub(super) fn is_unusable(error: &rusqlite::Error) -> bool {
-    use rusqlite::Error as E;
-    match error {
-        E::FromSqlConversionFailure(..)
-        | E::IntegralValueOutOfRange(..)
-        | E::InvalidColumnType(..)
-        | E::QueryReturnedNoRows
-        | E::InvalidColumnName(_) => true,
-        E::SqliteFailure(_, message) => {
-            is_damage(error)
-                || message
-                    .as_ref()
-                    .is_some_and(|message| message.starts_with("no such "))
-        }
-        E::SqlInputError { msg, .. } => msg.starts_with("no such "),
-        _ => false,
-    }
+    Ok(())
 }
 
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

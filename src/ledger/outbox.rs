@@ -4,24 +4,17 @@
 //! all of its records are delivered or rejected, and otherwise remembers how many were. The records of an open sweep and of an incomplete
 //! history wait, for at most ten minutes or until the file is full, so that records leave in order of creation.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::changes::TraceContext;
-use super::dead_letters::{DeadLetter, DeadReason};
-use super::page::Ledger;
-use super::types::RecordKind;
-use super::{LedgerError, Settings, micros, timestamp};
+use super::tail_state::TailState;
+use super::types::{DeadReason, HISTORY, RecordKind, TraceContext};
+use super::{LedgerError, micros, timestamp};
 use crate::util;
 
 /// lz4 compresses no better than this.
 const MAX_RATIO: usize = 255;
-
-/// The sweep of records that wait until the history is complete.
-pub(super) const HISTORY: i64 = -1;
 
 /// Records wait this long for an open sweep or an incomplete history.
 const MAX_HOLD: SignedDuration = SignedDuration::from_mins(10);
@@ -84,120 +77,55 @@ pub struct Settled {
     pub rejected: Option<(DeadReason, String)>,
 }
 
-/// The records of one page.
-pub(super) struct PageWriter {
-    encoder: Arc<dyn Encode>,
-    arrived_at: Timestamp,
-    trace: Option<TraceContext>,
-    bytes: Vec<u8>,
-    records: u32,
-    /// The oldest and the newest creation time.
-    span: Option<(Timestamp, Timestamp)>,
+/// What is kept in memory of the outbox.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// The current sweep, since when it is open, and since when the history is incomplete.
+    pub(super) sweep: i64,
+    sweep_since: Option<Timestamp>,
+    history_since: Option<Timestamp>,
+    /// The file was full while records were held back. Until sweep and history are complete it would fill again at once.
+    is_released: bool,
+    /// The page that was read last: a request may end within it.
+    open_page: Option<(i64, Vec<Bytes>)>,
 }
 
-// === impl PageWriter ===
+// === impl Outbox ===
 
-impl PageWriter {
-    pub(super) fn new(
-        settings: &Settings,
-        arrived_at: Timestamp,
-        trace: Option<TraceContext>,
-    ) -> Self {
-        Self {
-            encoder: settings.encoder.clone(),
-            arrived_at,
-            trace,
-            bytes: Vec::new(),
-            records: 0,
-            span: None,
-        }
+impl Outbox {
+    /// Follows the state of the tail, for which records wait.
+    pub(super) fn follow(&mut self, tail: &TailState) {
+        self.sweep = tail.number;
+        self.sweep_since = tail.sweep.as_ref().map(|open| open.opened_at);
+        self.history_since = tail.history.as_ref().map(|history| history.opened_at);
+        self.is_released &= self.sweep_since.is_some() || self.history_since.is_some();
     }
 
-    /// Makes room for the records of so many bytes of JSON, which take a little more than that.
-    pub(super) fn reserve(&mut self, json: usize) {
-        self.bytes.reserve_exact(json + json / 2);
-    }
-
-    pub(super) fn push(&mut self, kind: RecordKind, json: &str, created_at: Timestamp) {
-        let record = RawRecord {
-            kind,
-            json,
-            created_at,
-            arrived_at: self.arrived_at,
-            trace: self.trace,
-        };
-        self.encoder.encode(&record, &mut self.bytes);
-        self.records += 1;
-        let (oldest, newest) = self.span.unwrap_or((created_at, created_at));
-        self.span = Some((oldest.min(created_at), newest.max(created_at)));
-    }
-
-    pub(super) fn records(&self) -> u32 {
-        self.records
-    }
-
-    /// Writes the row with this number, whose records wait for a sweep or for [`HISTORY`].
-    pub(super) fn write(
-        &self,
-        transaction: &Transaction<'_>,
-        page: i64,
-        sweep: i64,
-    ) -> rusqlite::Result<()> {
-        let (oldest, newest) = self.span.unwrap_or((self.arrived_at, self.arrived_at));
-        transaction
-            .prepare_cached(
-                "INSERT INTO outbox (page, oldest, newest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(params![
-                page,
-                micros(oldest),
-                micros(newest),
-                sweep,
-                micros(self.arrived_at),
-                self.records,
-                lz4_flex::compress_prepend_size(&self.bytes)
-            ])?;
-        Ok(())
-    }
-}
-
-// === impl Ledger ===
-
-impl Ledger {
     /// Reads the oldest records that may be sent, without the first `skip`.
     pub(super) fn batch(
         &mut self,
+        connection: &Connection,
+        is_full: bool,
         mut skip: usize,
         max_records: usize,
         max_bytes: usize,
     ) -> Result<Vec<OutboxRecord>, LedgerError> {
-        self.check_fence()?;
-        let hold = self.hold;
-        // Once the file was full, nothing is held back until sweep and history are complete: it would fill again at once.
-        self.is_released |= self.size.is_full(&self.status.borrow());
-        let is_released = self.is_released;
+        self.is_released |= is_full;
         let is_over = |since: Option<Timestamp>| {
-            since.is_none_or(|since| is_released || util::now().duration_since(since) >= MAX_HOLD)
+            let is_long = |since| util::now().duration_since(since) >= MAX_HOLD;
+            self.is_released || since.is_none_or(is_long)
         };
-        // Of the sweeps, those before this one may be sent.
-        let sweep = if is_over(hold.sweep_since) {
-            i64::MAX
-        } else {
-            hold.sweep
-        };
-        let least = if is_over(hold.history_since) {
-            HISTORY
-        } else {
-            0
-        };
+        let is_sweep_over = is_over(self.sweep_since);
+        let sweep = if is_sweep_over { i64::MAX } else { self.sweep };
+        let waits = (sweep, HISTORY, is_over(self.history_since));
         let (mut records, mut bytes) = (Vec::new(), 0);
         let mut cached = self.open_page.take();
         // Without the blocks, so that those of skipped pages are not read.
-        let mut pages = self.connection.prepare_cached(
+        let mut pages = connection.prepare_cached(
             "SELECT page, arrived, acknowledged, records FROM outbox
-             WHERE sweep < ?1 AND sweep >= ?2 ORDER BY oldest, newest, page",
+             WHERE sweep IS NULL OR (sweep < ?1 AND (sweep != ?2 OR ?3)) ORDER BY oldest, newest, page",
         )?;
-        let mut rows = pages.query([sweep, least])?;
+        let mut rows = pages.query(waits)?;
         while let Some(row) = rows.next()? {
             let (page, arrived_at): (i64, _) = (row.get(0)?, timestamp(row.get(1)?));
             let (acknowledged, end): (u32, u32) = (row.get(2)?, row.get(3)?);
@@ -214,7 +142,7 @@ impl Ledger {
             }
             let open = match cached.take().filter(|(cached, _)| *cached == page) {
                 Some((_, open)) => open,
-                None => self.open_page(page)?.unwrap_or_default(),
+                None => open_page(connection, page)?.unwrap_or_default(),
             };
             for (index, record) in (0..end).zip(&open).skip(first) {
                 let full = records.len() >= max_records || bytes + record.len() > max_bytes;
@@ -233,92 +161,23 @@ impl Ledger {
         Ok(records)
     }
 
-    /// Takes out a record that left before its turn: its page is written again.
-    fn take_out(
-        &self,
+    /// Removes the records of a request, whatever became of them.
+    pub(super) fn remove(
+        &mut self,
         transaction: &Transaction<'_>,
-        witness: &OutboxRecord,
+        settled: &Settled,
     ) -> Result<(), LedgerError> {
-        let page = witness.position.page;
-        let Some(mut open) = self.open_page(page)? else {
-            return Ok(());
-        };
-        // The record is named by its bytes, so that this can be repeated.
-        let index = witness.position.index as usize;
-        if open.get(index) != Some(&witness.bytes) {
-            return Ok(());
-        }
-        open.remove(index);
-        let block = lz4_flex::compress_prepend_size(&open.concat());
-        transaction
-            .prepare_cached("UPDATE outbox SET records = records - 1, block = ?2 WHERE page = ?1")?
-            .execute(params![page, block])?;
-        transaction
-            .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= acknowledged")?
-            .execute([page])?;
-        Ok(())
-    }
-
-    /// Decompresses the records of a page; `None` if it is gone.
-    fn open_page(&self, page: i64) -> Result<Option<Vec<Bytes>>, LedgerError> {
-        let mut found = self
-            .connection
-            .prepare_cached("SELECT records, block FROM outbox WHERE page = ?1")?;
-        let read =
-            |row: &rusqlite::Row<'_>| Ok((row.get(0)?, decompress(row.get_ref(1)?.as_blob()?)));
-        let Some((count, bytes)) = found.query_row([page], read).optional()? else {
-            return Ok(None);
-        };
-        let count: u32 = count;
-        let damaged =
-            |error: &str| LedgerError::Damaged(format!("log records cannot be read: {error}"));
-        let bytes = bytes.map_err(|error| damaged(&error))?;
-        let mut records = split(bytes.into())
-            .filter(|records| records.len() >= count as usize)
-            .ok_or_else(|| damaged("one ends early"))?;
-        records.truncate(count as usize);
-        Ok(Some(records))
-    }
-
-    /// Removes what was delivered or rejected.
-    pub(super) fn settle(&mut self, settled: &Settled) -> Result<(), LedgerError> {
-        let result = self.write_settled(settled);
+        let records = &settled.records;
         if settled.is_witness {
-            // Its page may have changed.
+            // Its page may change.
             self.open_page = None;
+            return records
+                .iter()
+                .try_for_each(|record| take_out(transaction, record));
         }
-        match &result {
-            Ok(evicted) => {
-                let left = settled.records.len();
-                if settled.rejected.is_some() {
-                    self.letters_inserted(left, *evicted);
-                }
-                self.update_status(|status| {
-                    status.commits += 1;
-                    status.backlog = status.backlog.saturating_sub(left as u64);
-                });
-                self.tidy();
-            }
-            Err(_) => self
-                .status
-                .send_modify(|status| status.commit_failures += 1),
-        }
-        result.map(drop)
-    }
-
-    /// Returns how many dead letters were deleted to make room.
-    fn write_settled(&self, settled: &Settled) -> Result<usize, LedgerError> {
-        let transaction = self.begin()?;
-        let pages = settled
-            .records
-            .chunk_by(|one, other| one.position.page == other.position.page);
-        for page in pages {
-            let Some(last) = page.last() else { continue };
-            if settled.is_witness {
-                self.take_out(&transaction, last)?;
-                continue;
-            }
-            let position = params![last.position.page, last.position.index + 1];
+        for page in records.chunk_by(|one, other| one.position.page == other.position.page) {
+            let last = page[page.len() - 1].position;
+            let position = params![last.page, last.index + 1];
             transaction
                 .prepare_cached("UPDATE outbox SET acknowledged = max(acknowledged, ?2) WHERE page = ?1 AND records > ?2")?
                 .execute(position)?;
@@ -327,34 +186,79 @@ impl Ledger {
                 .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= ?2")?
                 .execute(position)?;
         }
-        let mut evicted = 0;
-        if let Some((reason, message)) = &settled.rejected {
-            let letters: Vec<DeadLetter> = settled
-                .records
-                .iter()
-                .map(|record| {
-                    let (kind, raw) = self.settings.encoder.decode(&record.bytes);
-                    DeadLetter {
-                        reason: *reason,
-                        message: message.clone(),
-                        kind,
-                        arrived_at: record.arrived_at,
-                        raw,
-                    }
-                })
-                .collect();
-            evicted = self.insert_letters(&transaction, &letters)?;
-        }
-        transaction.commit()?;
-        Ok(evicted)
+        Ok(())
     }
 }
 
-/// Returns a number that no row of the outbox has.
-pub(super) fn next_page(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.query_row("SELECT coalesce(max(page), 0) + 1 FROM outbox", [], |row| {
-        row.get(0)
-    })
+/// Adds records that arrived together and wait for the end of this sweep, or of the history; `None` if for nothing. Returns how many.
+pub(super) fn push<'a>(
+    transaction: &Transaction<'_>,
+    encoder: &dyn Encode,
+    records: impl Iterator<Item = RawRecord<'a>> + Clone,
+    sweep: Option<i64>,
+) -> rusqlite::Result<u64> {
+    let times = || records.clone().map(|record| record.created_at);
+    let Some((oldest, newest)) = times().min().zip(times().max()) else {
+        return Ok(0);
+    };
+    // They take a little more than their JSON.
+    let json: usize = records.clone().map(|record| record.json.len()).sum();
+    let mut bytes = Vec::with_capacity(json + json / 2);
+    let (mut count, mut arrived_at) = (0, oldest);
+    for record in records {
+        encoder.encode(&record, &mut bytes);
+        (count, arrived_at) = (count + 1, record.arrived_at);
+    }
+    transaction
+        .prepare_cached(
+            "INSERT INTO outbox (oldest, newest, sweep, arrived, records, block) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            micros(oldest),
+            micros(newest),
+            sweep,
+            micros(arrived_at),
+            count,
+            lz4_flex::compress_prepend_size(&bytes)
+        ])?;
+    Ok(count)
+}
+
+/// Takes out a record that left before its turn: its page is written again.
+fn take_out(transaction: &Transaction<'_>, witness: &OutboxRecord) -> Result<(), LedgerError> {
+    let OutboxPosition { page, index } = witness.position;
+    let mut open = open_page(transaction, page)?.unwrap_or_default();
+    // The record is named by its bytes, so that this can be repeated.
+    if open.get(index as usize) != Some(&witness.bytes) {
+        return Ok(());
+    }
+    open.remove(index as usize);
+    let block = lz4_flex::compress_prepend_size(&open.concat());
+    transaction
+        .prepare_cached("UPDATE outbox SET records = records - 1, block = ?2 WHERE page = ?1")?
+        .execute(params![page, block])?;
+    transaction
+        .prepare_cached("DELETE FROM outbox WHERE page = ?1 AND records <= acknowledged")?
+        .execute([page])?;
+    Ok(())
+}
+
+/// Decompresses the records of a page; `None` if it is gone.
+fn open_page(connection: &Connection, page: i64) -> Result<Option<Vec<Bytes>>, LedgerError> {
+    let mut found =
+        connection.prepare_cached("SELECT records, block FROM outbox WHERE page = ?1")?;
+    let read = |row: &Row<'_>| Ok((row.get(0)?, decompress(row.get_ref(1)?.as_blob()?)));
+    let Some((count, bytes)) = found.query_row([page], read).optional()? else {
+        return Ok(None);
+    };
+    let count: u32 = count;
+    let damaged =
+        |error: &str| LedgerError::Damaged(format!("log records cannot be read: {error}"));
+    let mut records = split(bytes.map_err(|error| damaged(&error))?.into())
+        .filter(|records| records.len() >= count as usize)
+        .ok_or_else(|| damaged("one ends early"))?;
+    records.truncate(count as usize);
+    Ok(Some(records))
 }
 
 /// Splits concatenated fields; `None` if one ends early.

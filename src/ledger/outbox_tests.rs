@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::ledger_tests::{MIB, World, entry, gap, json, page, raw};
+use super::types::HISTORY;
 use super::*;
 use crate::metrics::audit::Total;
 use crate::support::settings::alone;
@@ -46,22 +47,6 @@ async fn a_backlog_stops_at_the_limit_and_drains_oldest_first() {
 }
 
 #[tokio::test]
-async fn a_page_without_new_records_takes_no_room_and_is_a_commit() {
-    let world = World::new();
-    let mut commit = page(0, 3, Timestamp::now());
-    for entry in &mut commit.entries {
-        entry.disposition = Disposition::Ignored;
-    }
-    world.ledger().commit(commit).await.unwrap();
-    let pages = world
-        .other()
-        .query_row("SELECT count(*) FROM outbox", [], |row| {
-            row.get::<_, i64>(0)
-        });
-    assert_eq!((pages.unwrap(), world.ledger().status().commits), (0, 1));
-}
-
-#[tokio::test]
 async fn what_a_large_page_took_is_given_back() {
     let mut world = World::new();
     let mut commit = page(0, 1000, Timestamp::now());
@@ -90,22 +75,6 @@ async fn delivery_continues_after_the_last_acknowledged_record() {
     assert_eq!((world.backlog(), world.counted()), (13, 20));
     assert_eq!(world.ledger().instance_id(), instance);
     assert_eq!(world.drain().await, raw(7, 20));
-}
-
-/// A page of which a part was delivered is written again.
-#[tokio::test]
-async fn a_request_ends_with_a_page_rather_than_within_the_next_one() {
-    let mut world = World::new();
-    world.page(0, 10).await;
-    world.page(10, 10).await;
-    for (most, expected) in [(7, 7), (13, 10), (19, 10), (20, 20), (30, 20)] {
-        assert_eq!(world.batch(most).await.len(), expected, "at most {most}");
-    }
-    // But not if it would be half empty.
-    world.deliver(&world.batch(7).await).await;
-    for (most, expected) in [(5, 3), (6, 6), (12, 12)] {
-        assert_eq!(world.batch(most).await.len(), expected, "at most {most}");
-    }
 }
 
 /// A newer record is delivered first if a collector rejects the oldest one.
@@ -178,9 +147,9 @@ async fn records_wait_for_an_open_sweep_and_for_history_for_ten_minutes() {
                     ..OpenSweep::default()
                 });
             }
-            let mut commit = page(0, 1, now);
-            commit.is_history = is_history;
-            world.commit(commit).await.unwrap();
+            let sweep = if is_history { HISTORY } else { 1 };
+            let commit = page(0, 1, now);
+            world.commit_of(sweep, commit).await.unwrap();
             assert_eq!(
                 world.batch(1).await.is_empty(),
                 waits,
@@ -199,9 +168,8 @@ async fn a_full_file_holds_no_records_back() {
     });
     let mut next = 0;
     while !world.ledger().is_full().await {
-        let mut commit = page(next, 1000, Timestamp::now());
-        commit.is_history = true;
-        world.commit(commit).await.unwrap();
+        let commit = page(next, 1000, Timestamp::now());
+        world.commit_of(HISTORY, commit).await.unwrap();
         next += 1000;
     }
     assert_eq!(world.batch(10).await.len(), 10);
@@ -307,19 +275,29 @@ async fn gaps_without_entries_wait_for_the_collector_like_any_record() {
 }
 
 #[tokio::test]
-async fn records_that_cannot_be_read_are_damage() {
+async fn damage_found_while_running_is_noted_for_the_next_start() {
     for damage in ["block = X'ffffff7f00112233'", "records = 12"] {
         let mut world = World::new();
         world.page(0, 10).await;
         let sql = format!("UPDATE outbox SET {damage}");
         world.other().execute(&sql, []).unwrap();
         let batch = world.ledger().outbox_batch(0, 100, usize::MAX).await;
-        assert!(matches!(batch, Err(LedgerError::Damaged(_))), "{batch:?}");
-        world.restart();
-        assert_eq!(
-            (world.counted(), world.backlog(), world.asides()),
-            (0, 0, 1)
-        );
+        let again = world.commit(page(10, 1, Timestamp::now())).await;
+        for error in [
+            batch.unwrap_err(),
+            again.unwrap_err(),
+            world.ledger().lost().await,
+        ] {
+            assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
+        }
+        assert_eq!(world.counted(), 10);
+        let content = Look::at(&world.path()).unwrap().content;
+        assert!(matches!(content, Content::Damaged(_)), "{content:?}");
+        for time in ["at the next start", "and never again"] {
+            world.restart();
+            assert_eq!((world.counted(), world.backlog()), (0, 0), "{time}");
+            assert_eq!(world.asides(), 1, "{time}");
+        }
     }
 }
 

@@ -1,34 +1,33 @@
 //! One transaction per page.
 //!
-//! Before the transaction, records are encoded. In it, the known ids, the tail's state, the counters, the outbox and
+//! In the transaction, the known ids, the tail's state, the counters, the outbox and
 //! the dead letters change together. After it, memory follows, and the caller publishes the returned [`Changes`]. If
 //! it fails, neither file nor memory has changed. A crash leaves the file before or after the transaction.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::actors::Labels;
-use super::changes::{Changes, Total};
-use super::dead_letters::{DeadLetter, DeadReason};
-use super::known::{Hold, Known};
-use super::open::{self, OpenError};
-use super::outbox::{self, PageWriter};
-use super::prune::{Pruned, prune};
+use super::dead_letters::{self, DeadLetter};
+use super::known::{self, Known, Pruned};
+use super::open::{LedgerOptions, OpenError, open};
+use super::outbox::{self, Encode, Outbox, OutboxRecord, RawRecord, Settled};
+use super::size::Size;
 use super::tail_state::TailState;
-use super::types::{Commit, Disposition, EventId, NewEntry, RecordKind};
-use super::{LedgerError, Settings, Size, Status, micros, pack_ids, schema, timestamp, unpack_ids};
+use super::types::{Changes, Commit, DeadReason, Disposition, NewEntry, RecordKind, Total};
+use super::{LedgerError, Status, micros, schema, timestamp};
+use crate::util::lock;
 
 /// What an open ledger holds for the tail.
 #[derive(Clone, Debug)]
 pub struct LedgerState {
     /// `service.instance.id`.
     pub instance_id: String,
-    /// The organization's id, once known.
-    pub organization: Option<String>,
+    /// The organization's id and name, once known.
+    pub organization: Option<(String, Option<String>)>,
     /// When the file was created.
     pub created_at: Timestamp,
     /// When it took the place of a damaged file.
@@ -47,244 +46,70 @@ pub struct LedgerState {
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) connection: Connection,
-    lock: Option<std::fs::File>,
-    pub(super) settings: Settings,
-    pub(super) known: Arc<RwLock<Known>>,
+    options: LedgerOptions,
+    fence: i64,
+    pub(super) known: Arc<Mutex<Known>>,
     /// `None` after a transaction that failed: the next one reads them again.
     labels: Option<Labels>,
-    pub(super) status: watch::Sender<Status>,
+    outbox: Outbox,
     pub(super) size: Arc<Size>,
-    pub(super) hold: Hold,
-    /// The file was full while records were held back.
-    pub(super) is_released: bool,
-    /// The page of the outbox that was read last: a request may end within it.
-    pub(super) open_page: Option<(i64, Vec<Bytes>)>,
+    pub(super) status: watch::Sender<Status>,
     /// SQLite's version of the data when queued dead letters were looked for last.
-    pub(super) looked_at: Option<i64>,
-    fence: i64,
-    /// The number of the next row of the outbox: none is used twice while the process runs.
-    pub(super) next_page: i64,
-    pruned: Option<Timestamp>,
+    looked_at: Option<i64>,
 }
 
 // === impl Ledger ===
 
 impl Ledger {
-    pub(super) fn open(mut settings: Settings) -> Result<(Self, LedgerState), OpenError> {
-        let Some(path) = &settings.path else {
-            return Self::read(settings, false);
-        };
-        let (path, lock, was_used) = open::claim(path)?;
-        settings.path = Some(path.clone());
-        let noted = open::marked_damage(&path);
-        if let Some(why) = &noted {
-            open::set_aside(&path, why)?;
-        }
-        let was_used = was_used || noted.is_some();
-        let (mut ledger, state) = match Self::read(settings.clone(), was_used) {
-            Ok(opened) => opened,
-            Err(error) => {
-                open::set_aside(&path, &open::damage(&path, error)?)?;
-                Self::read(settings, true)?
-            }
-        };
-        // A full disk must not keep it from starting.
-        let _ = open::mark(&path);
-        ledger.lock = Some(lock);
-        Ok((ledger, state))
-    }
-
     /// Reads a file that may be empty, although it `was_used`.
-    fn read(settings: Settings, was_used: bool) -> Result<(Self, LedgerState), OpenError> {
-        let path = settings.shown_path().to_owned();
-        let sqlite = |error| OpenError::sqlite(&path, error);
-        let connection = open::open(&settings, was_used)?;
-        let found: String = connection
-            .query_row("SELECT base_url FROM state", [], |row| row.get(0))
-            .map_err(sqlite)?;
-        settings.check_owner(&found)?;
-        if found != settings.base_url {
-            tracing::info!(
-                from = found,
-                to = settings.base_url,
-                "the base address has changed"
-            );
-        }
-        let mut ledger = Self {
-            connection,
-            lock: None,
-            labels: None,
-            size: Arc::new(Size::new(&settings)),
-            settings,
-            known: Arc::default(),
-            status: watch::Sender::default(),
-            hold: Hold::default(),
-            is_released: false,
-            open_page: None,
-            looked_at: None,
-            fence: 0,
-            next_page: 1,
-            pruned: None,
-        };
-        let state = ledger.load().map_err(sqlite)?;
-        Ok((ledger, state))
+    pub(super) fn load(
+        options: LedgerOptions,
+        was_used: bool,
+    ) -> Result<(Self, LedgerState), OpenError> {
+        let connection = open(&options, was_used)?;
+        let path = options.shown_path().to_owned();
+        let loaded = Self::read(connection, options);
+        loaded.map_err(|error| OpenError::sqlite(&path, error))
     }
 
-    /// Reads everything into memory, and writes a new fencing token.
-    fn load(&mut self) -> rusqlite::Result<LedgerState> {
-        let base_url = &self.settings.base_url;
-        // A full disk must not prevent the start: the old token stays valid then.
-        let fence = fastrand::i64(1..);
-        let written = self.connection.execute(
-            "UPDATE state SET fence = ?1, base_url = ?2",
-            params![fence, base_url],
-        );
-        self.fence = match written {
-            Ok(_) => fence,
-            Err(error) if open::is_damage(&error) => return Err(error),
-            Err(error) => {
-                tracing::warn!(%error, "cannot write the state file; the exporter shows what it has");
-                self.connection
-                    .query_row("SELECT fence FROM state", [], |row| row.get(0))?
-            }
-        };
-        let (labels, counted) = Labels::restore(&self.settings, &self.connection)?;
-        self.labels = Some(labels);
-        let mut state = self.read_state()?;
+    fn read(
+        connection: Connection,
+        options: LedgerOptions,
+    ) -> rusqlite::Result<(Self, LedgerState)> {
+        let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+        let mut state = state(&connection)?;
+        let (labels, counted) = labels(&options, &connection)?;
         state.counted.introduced = counted.introduced;
         state.counted.names = counted.names;
-        self.hold = Hold::of(&state.tail);
-        self.pruned = state.pruned;
-        self.next_page = outbox::next_page(&self.connection)?;
-        let mut known = Known::default();
-        let mut pages = self.connection.prepare("SELECT sweep, ids FROM pages")?;
-        let mut rows = pages.query([])?;
-        while let Some(row) = rows.next()? {
-            let ids = row.get_ref(1)?;
-            let ids = ids.as_blob().map_err(rusqlite::Error::from)?;
-            known.learn(unpack_ids(ids).into_iter(), row.get(0)?);
-        }
-        drop(rows);
-        drop(pages);
-        known.settle(state.tail.number);
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
-        self.count_dead_letters();
-        self.update_status(|_| {});
-        Ok(state)
-    }
-
-    /// Reads the tail's state and the newest time of a pruned id.
-    pub(super) fn tail_state(&mut self) -> Result<(TailState, Option<Timestamp>), LedgerError> {
-        Ok((schema::read_tail(&self.connection)?, self.pruned))
-    }
-
-    /// Reads what the tail needs, and shows the rest in the status.
-    pub(super) fn read_state(&self) -> rusqlite::Result<LedgerState> {
-        let mut counted = Changes::default();
-        let mut totals = self.connection.prepare("SELECT name, value FROM totals")?;
-        let mut rows = totals.query([])?;
-        while let Some(row) = rows.next()? {
-            let (name, value): (String, i64) = (row.get(0)?, row.get(1)?);
-            let total = Total::parse(&name);
-            counted
-                .totals
-                .extend(total.map(|total| (total, value.cast_unsigned())));
-        }
-        let tail = schema::read_tail(&self.connection)?;
-        self.connection.query_row(
-            "SELECT instance_id, organization, created_at, recreated_at, pruned_at, newest_at,
-                    (SELECT coalesce(sum(count), 0) FROM events), organization_name,
-                    (SELECT coalesce(sum(records - acknowledged), 0) FROM outbox) FROM state",
-            [],
-            |row| {
-                let time = |column| -> rusqlite::Result<_> {
-                    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
-                };
-                counted.newest = time(5)?;
-                let organization: Option<String> = row.get(1)?;
-                let (name, backlog) = (row.get(7)?, row.get::<_, i64>(8)?);
-                self.status.send_modify(|status| {
-                    status.organization = organization.clone().map(|id| (id, name));
-                    status.backlog = backlog.cast_unsigned();
-                });
-                Ok(LedgerState {
-                    instance_id: row.get(0)?,
-                    organization,
-                    created_at: timestamp(row.get(2)?),
-                    recreated_at: time(3)?,
-                    pruned: time(4)?,
-                    tail,
-                    counted,
-                    events: row.get::<_, i64>(6)?.cast_unsigned(),
-                })
-            },
-        )
+        let backlog = number("SELECT coalesce(sum(records - acknowledged), 0) FROM outbox")?;
+        let status = Status {
+            organization: state.organization.clone(),
+            backlog: backlog.cast_unsigned(),
+            ..Status::default()
+        };
+        let size = Size::new(options.max_size, options.outbox, options.path.as_deref());
+        let mut outbox = Outbox::default();
+        outbox.follow(&state.tail);
+        let ledger = Self {
+            fence: number("SELECT fence FROM state")?,
+            known: Arc::new(Mutex::new(Known::load(&connection, state.tail.number)?)),
+            labels: Some(labels),
+            outbox,
+            size: Arc::new(size),
+            status: watch::Sender::new(status),
+            looked_at: None,
+            options,
+            connection,
+        };
+        ledger.update_status(|_| {});
+        Ok((ledger, state))
     }
 
     /// Writes one commit.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Changes, LedgerError> {
-        let mut changes = self.changes(&commit);
-        match self.write(&commit, &mut changes) {
-            Ok((records, pruned)) => {
-                self.committed(commit, records, pruned);
-                changes.pruned = self.pruned;
-                Ok(changes)
-            }
-            Err(error) => {
-                self.status
-                    .send_modify(|status| status.commit_failures += 1);
-                Err(error)
-            }
-        }
-    }
-
-    /// Returns the changes that do not depend on the file.
-    fn changes(&mut self, commit: &Commit) -> Changes {
-        let count = |f: &dyn Fn(&NewEntry) -> bool| {
-            commit.entries.iter().filter(|entry| f(entry)).count() as u64
-        };
-        let is_malformed = |entry: &NewEntry| {
-            entry.is_taken() && entry.event.as_ref().map_or(true, |event| event.malformed)
-        };
-        let mut totals = vec![
-            (
-                Total::Late,
-                count(&|entry| entry.disposition == Disposition::Late),
-            ),
-            (
-                Total::Backdated,
-                count(&|entry| entry.disposition == Disposition::Backdated),
-            ),
-            (Total::Duplicate, commit.duplicates),
-            (Total::Malformed, count(&is_malformed)),
-            (Total::Recoveries, u64::from(commit.recovered)),
-            (Total::Gaps, commit.gaps.len() as u64),
-            (Total::Filtered, commit.filtered),
-        ];
-        totals.retain(|(_, increase)| *increase > 0);
-        let now = commit.present();
-        let live = commit
-            .entries
-            .iter()
-            .filter(|entry| entry.disposition == Disposition::Live && entry.event.is_ok());
-        Changes {
-            totals,
-            newest: commit.entries.iter().map(|entry| entry.created_at).max(),
-            delays: live
-                .map(|entry| now.duration_since(entry.created_at).as_secs_f64().max(0.0))
-                .collect(),
-            trace: commit.trace,
-            ..Changes::default()
-        }
-    }
-
-    /// Returns how many records were added to the outbox, and which ids were pruned.
-    fn write(
-        &mut self,
-        commit: &Commit,
-        changes: &mut Changes,
-    ) -> Result<(u64, Pruned), LedgerError> {
-        let page = self.encode(commit);
+        let mut changes = changes(&commit);
+        let encoder = &*self.options.encoder;
+        let letters = unreadable(&commit, encoder);
         let transaction = begin(&self.connection, self.fence)?;
         if let Some(tail) = &commit.tail {
             schema::write_tail(&transaction, tail)?;
@@ -294,117 +119,218 @@ impl Ledger {
                 .prepare_cached("UPDATE state SET organization = ?1, organization_name = ?2")?
                 .execute(params![id, name])?;
         }
-        write_ids(&transaction, commit)?;
+        known::write(&transaction, &commit)?;
         let pruned = match (commit.prune_before, &commit.tail) {
-            (Some(before), Some(tail)) => prune(&transaction, before, tail.number)?,
+            (Some(before), Some(tail)) => known::prune(&transaction, before, tail.number)?,
             _ => Pruned::default(),
         };
         let mut labels = match self.labels.take() {
             Some(labels) => labels,
-            None => Labels::restore(&self.settings, &transaction)?.0,
+            None => labels(&self.options, &transaction)?.0,
         };
-        labels.count(&transaction, commit, changes)?;
+        labels.count(&transaction, &commit, &mut changes)?;
         add_totals(&transaction, &changes.totals, commit.server_time)?;
-        if let Some(page) = page.as_ref().filter(|page| page.records() > 0) {
-            let sweep = if commit.is_history {
-                outbox::HISTORY
-            } else {
-                commit.sweep
-            };
-            page.write(&transaction, self.next_page, sweep)?;
+        let mut waiting = 0;
+        if self.options.outbox {
+            let gaps = commit.gaps.iter();
+            let gaps: Vec<String> = gaps.map(|gap| gap.to_json(commit.server_time)).collect();
+            let (records, sweep) = (records(&commit, &gaps), Some(commit.sweep));
+            waiting = outbox::push(&transaction, encoder, records, sweep)?;
         }
-        let unusable: Vec<DeadLetter> = commit
-            .entries
-            .iter()
-            .filter(|entry| entry.is_taken())
-            .filter_map(|entry| Some((entry, entry.event.as_ref().err()?)))
-            .map(|(entry, message)| DeadLetter {
-                reason: DeadReason::Malformed,
-                message: message.clone(),
-                kind: RecordKind::Entry,
-                arrived_at: commit.arrived_at,
-                raw: self.settings.encoder.redact(&entry.raw),
-            })
-            .collect();
-        let evicted = self.insert_letters(&transaction, &unusable)?;
+        let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
         transaction.commit()?;
+
         self.labels = Some(labels);
-        self.letters_inserted(unusable.len(), evicted);
-        let records = page.map_or(0, |page| page.records().into());
-        Ok((records, pruned))
-    }
-
-    fn encode(&self, commit: &Commit) -> Option<PageWriter> {
-        if !self.settings.outbox {
-            return None;
-        }
-        let mut page = PageWriter::new(&self.settings, commit.arrived_at, commit.trace);
-        page.reserve(commit.entries.iter().map(|entry| entry.raw.len()).sum());
-        for entry in &commit.entries {
-            if entry.is_taken() && entry.event.is_ok() {
-                page.push(RecordKind::Entry, &entry.raw, entry.created_at);
-            }
-        }
-        let now = commit.server_time;
-        for gap in &commit.gaps {
-            page.push(RecordKind::Gap, &gap.to_json(now), now);
-        }
-        Some(page)
-    }
-
-    /// After the transaction: memory follows the file.
-    fn committed(&mut self, commit: Commit, records: u64, pruned: Pruned) {
         if let Some(tail) = &commit.tail {
-            self.hold = Hold::of(tail);
-            self.is_released &= tail.sweep.is_some() || tail.history.is_some();
+            self.outbox.follow(tail);
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.learn(commit.entries.iter().map(|entry| entry.id), commit.sweep);
-        known.settle(self.hold.sweep);
-        known.forget(&pruned.ids);
-        drop(known);
-        self.pruned = self.pruned.max(pruned.newest);
-        self.next_page += i64::from(records > 0);
+        lock(&self.known).follow(&commit, self.outbox.sweep, &pruned);
+        changes.pruned = pruned.newest;
         self.update_status(|status| {
             status.commits += 1;
-            status.backlog += records;
-            if commit.organization.is_some() {
-                status.organization = commit.organization;
-            }
+            status.backlog += waiting;
+            status.dead_lettered += letters.len() as u64;
+            status.evicted += evicted;
+            status.organization = commit.organization.or(status.organization.take());
         });
+        Ok(changes)
     }
 
-    /// Begins a transaction of the relay.
-    pub(super) fn begin(&self) -> Result<Transaction<'_>, LedgerError> {
-        begin(&self.connection, self.fence)
+    /// Reads the oldest records that may be sent, without the first `skip`.
+    pub(super) fn batch(
+        &mut self,
+        skip: usize,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<OutboxRecord>, LedgerError> {
+        check_fence(&self.connection, self.fence)?;
+        let is_full = self.size.is_full(&self.status.borrow());
+        self.outbox
+            .batch(&self.connection, is_full, skip, max_records, max_bytes)
     }
 
-    /// Checks that no other process has opened the file.
-    pub(super) fn check_fence(&self) -> Result<(), LedgerError> {
-        check_fence(&self.connection, self.fence)
+    /// Removes what was delivered or rejected from the outbox.
+    pub(super) fn settle(&mut self, settled: &Settled) -> Result<(), LedgerError> {
+        let transaction = begin(&self.connection, self.fence)?;
+        self.outbox.remove(&transaction, settled)?;
+        let mut letters = Vec::new();
+        if let Some((reason, message)) = &settled.rejected {
+            letters.extend(settled.records.iter().map(|record| {
+                let (kind, raw) = self.options.encoder.decode(&record.bytes);
+                DeadLetter {
+                    reason: *reason,
+                    message: message.clone(),
+                    kind,
+                    arrived_at: record.arrived_at,
+                    raw,
+                }
+            }));
+        }
+        let evicted = dead_letters::insert(&transaction, &letters, &self.options)?;
+        transaction.commit()?;
+        self.update_status(|status| {
+            status.commits += 1;
+            status.backlog = status.backlog.saturating_sub(settled.records.len() as u64);
+            status.dead_lettered += letters.len() as u64;
+            status.evicted += evicted;
+        });
+        // What does not work now is soon enough later.
+        let _ = self.tidy();
+        Ok(())
     }
 
-    /// Changes the status, and reads the size of the file and the age of the outbox.
-    pub(super) fn update_status(&self, change: impl FnOnce(&mut Status)) {
-        let read = || -> rusqlite::Result<_> {
-            self.update_sizes()?;
-            let oldest: Option<i64> = self
-                .connection
-                .prepare_cached("SELECT min(arrived) FROM outbox")?
-                .query_row([], |row| row.get(0))?;
-            Ok(oldest.map(timestamp))
+    /// Moves queued dead letters to the outbox. Returns how many.
+    pub(super) fn replay_queued(&mut self) -> Result<u64, LedgerError> {
+        // Changes only if another connection has written.
+        let version = self
+            .connection
+            .pragma_query_value(None, "data_version", |row| row.get(0))?;
+        if self.looked_at == Some(version) {
+            return Ok(0);
+        }
+        let (mut replayed, mut moved) = (0, u64::from(self.options.outbox));
+        while moved > 0 {
+            let transaction = begin(&self.connection, self.fence)?;
+            moved = dead_letters::move_queued(&transaction, &*self.options.encoder)?;
+            transaction.commit()?;
+            replayed += moved;
+            self.update_status(|status| {
+                status.commits += u64::from(moved > 0);
+                status.replayed += moved;
+                status.backlog += moved;
+            });
+        }
+        self.looked_at = Some(version);
+        // Deleted letters made room, and the tail may be waiting for it.
+        self.update_status(|_| {});
+        if replayed > 0 {
+            tracing::info!(records = replayed, "sending dead letters again");
+        }
+        Ok(replayed)
+    }
+
+    /// Makes the file shorter where possible.
+    pub(super) fn tidy(&mut self) -> Result<(), LedgerError> {
+        let mut status = self.status.borrow().clone();
+        self.size.shrink(&self.connection, &mut status)?;
+        self.status.send_replace(status);
+        Ok(())
+    }
+
+    /// Changes the status, and reads what the file says of it.
+    fn update_status(&self, change: impl FnOnce(&mut Status)) {
+        let mut status = self.status.borrow().clone();
+        change(&mut status);
+        let mut read = || -> rusqlite::Result<()> {
+            let mut counts = self.connection.prepare_cached(
+                "SELECT (SELECT min(arrived) FROM outbox), (SELECT count(*) FROM dead_letters)",
+            )?;
+            let (oldest, letters) =
+                counts.query_row([], |row| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?)))?;
+            status.oldest = oldest.map(timestamp);
+            status.dead_letters = letters;
+            self.size.measure(&self.connection, &mut status)
         };
-        let oldest = read();
-        if let Err(error) = &oldest {
+        if let Err(error) = read() {
             tracing::warn!(%error, "cannot read the size of the state file");
         }
-        self.status.send_modify(|status| {
-            change(status);
-            status.oldest = oldest.unwrap_or(status.oldest);
-        });
-        if self.size.is_log_large(&self.status.borrow()) {
-            self.truncate_log();
-        }
+        self.status.send_replace(status);
+    }
+
+    /// Counts what fails.
+    pub(super) fn counted<T>(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        write(self).inspect_err(|_| {
+            self.status
+                .send_modify(|status| status.commit_failures += 1);
+        })
+    }
+}
+
+/// Returns the log records of a commit.
+fn records<'a>(
+    commit: &'a Commit,
+    gaps: &'a [String],
+) -> impl Iterator<Item = RawRecord<'a>> + Clone {
+    let record = |kind, json, created_at| RawRecord {
+        kind,
+        json,
+        created_at,
+        arrived_at: commit.arrived_at,
+        trace: commit.trace,
+    };
+    let entries = commit.entries.iter();
+    let entries = entries.filter(|entry| entry.is_taken() && entry.event.is_ok());
+    let entries =
+        entries.map(move |entry| record(RecordKind::Entry, &*entry.raw, entry.created_at));
+    let gaps = gaps.iter();
+    entries.chain(gaps.map(move |json| record(RecordKind::Gap, json, commit.server_time)))
+}
+
+/// Returns the dead letters of a commit: entries that cannot be counted.
+fn unreadable(commit: &Commit, encoder: &dyn Encode) -> Vec<DeadLetter> {
+    let entries = commit.entries.iter().filter(|entry| entry.is_taken());
+    let letter = |entry: &NewEntry| {
+        let message = entry.event.as_ref().err()?;
+        Some(DeadLetter {
+            reason: DeadReason::Malformed,
+            message: message.clone(),
+            kind: RecordKind::Entry,
+            arrived_at: commit.arrived_at,
+            raw: encoder.redact(&entry.raw),
+        })
+    };
+    entries.filter_map(letter).collect()
+}
+
+/// Returns the changes that do not depend on the file.
+fn changes(commit: &Commit) -> Changes {
+    let entries = || commit.entries.iter();
+    let taken_as = |disposition| entries().filter(move |entry| entry.disposition == disposition);
+    let malformed = entries().filter(|entry| entry.is_taken() && entry.is_malformed());
+    let totals = [
+        (Total::Late, taken_as(Disposition::Late).count() as u64),
+        (
+            Total::Backdated,
+            taken_as(Disposition::Backdated).count() as u64,
+        ),
+        (Total::Duplicate, commit.duplicates),
+        (Total::Malformed, malformed.count() as u64),
+        (Total::Recoveries, u64::from(commit.recovered)),
+        (Total::Gaps, commit.gaps.len() as u64),
+        (Total::Filtered, commit.filtered),
+    ];
+    let now = commit.present();
+    let live = taken_as(Disposition::Live).filter(|entry| entry.event.is_ok());
+    let delay = |created_at| now.duration_since(created_at).as_secs_f64().max(0.0);
+    Changes {
+        totals: totals.into_iter().filter(|(_, count)| *count > 0).collect(),
+        newest: entries().map(|entry| entry.created_at).max(),
+        delays: live.map(|entry| delay(entry.created_at)).collect(),
+        trace: commit.trace,
+        ..Changes::default()
     }
 }
 
@@ -415,32 +341,18 @@ fn begin(connection: &Connection, fence: i64) -> Result<Transaction<'_>, LedgerE
     Ok(transaction)
 }
 
+/// Checks that no other process has opened the file.
 fn check_fence(connection: &Connection, fence: i64) -> Result<(), LedgerError> {
     let found: i64 = connection
         .prepare_cached("SELECT fence FROM state")?
         .query_row([], |row| row.get(0))?;
-    if found == fence {
-        Ok(())
-    } else {
-        Err(LedgerError::Fenced)
+    match found == fence {
+        true => Ok(()),
+        false => Err(LedgerError::Fenced),
     }
 }
 
-fn write_ids(transaction: &Transaction<'_>, commit: &Commit) -> rusqlite::Result<()> {
-    let Some(newest) = commit.entries.iter().map(|entry| entry.created_at).max() else {
-        return Ok(());
-    };
-    let ids: Vec<EventId> = commit.entries.iter().map(|entry| entry.id).collect();
-    transaction
-        .prepare_cached("INSERT INTO pages (sweep, newest, ids) VALUES (?1, ?2, ?3)")?
-        .execute(params![commit.sweep, micros(newest), pack_ids(&ids)])?;
-    transaction
-        .prepare_cached("UPDATE state SET newest_at = max(coalesce(newest_at, ?1), ?1)")?
-        .execute([micros(newest)])?;
-    Ok(())
-}
-
-pub(super) fn add_totals(
+fn add_totals(
     transaction: &Transaction<'_>,
     totals: &[(Total, u64)],
     now: Timestamp,
@@ -449,7 +361,46 @@ pub(super) fn add_totals(
         "INSERT INTO totals (name, value, first_at) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
     )?;
     for (total, increase) in totals {
-        upsert.execute(params![total.as_str(), increase.cast_signed(), micros(now)])?;
+        upsert.execute(params![total.as_str(), increase, micros(now)])?;
     }
     Ok(())
+}
+
+/// Reads the labels in use, and the series to publish.
+fn labels(options: &LedgerOptions, file: &Connection) -> rusqlite::Result<(Labels, Changes)> {
+    let (label, max, idle) = (&options.actor_label, options.max_actors, options.actor_idle);
+    Labels::load(file, label, max, idle)
+}
+
+/// Reads what the tail needs, without the series.
+pub(super) fn state(file: &Connection) -> rusqlite::Result<LedgerState> {
+    let mut counted = Changes::default();
+    let mut totals = file.prepare("SELECT name, value FROM totals")?;
+    let mut rows = totals.query([])?;
+    while let Some(row) = rows.next()? {
+        if let Some(total) = Total::parse(row.get_ref(0)?.as_str()?) {
+            counted.totals.push((total, row.get(1)?));
+        }
+    }
+    let tail = schema::read_tail(file)?;
+    file.query_row(
+        "SELECT instance_id, organization, organization_name, created_at, recreated_at, pruned_at, newest_at,
+                (SELECT coalesce(sum(count), 0) FROM events) FROM state",
+        [],
+        |row| {
+            let time = |at: Option<i64>| at.map(timestamp);
+            counted.newest = time(row.get(6)?);
+            let (organization, name): (Option<String>, _) = (row.get(1)?, row.get(2)?);
+            Ok(LedgerState {
+                instance_id: row.get(0)?,
+                organization: organization.map(|id| (id, name)),
+                created_at: timestamp(row.get(3)?),
+                recreated_at: time(row.get(4)?),
+                pruned: time(row.get(5)?),
+                tail,
+                counted,
+                events: row.get(7)?,
+            })
+        },
+    )
 }

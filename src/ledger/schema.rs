@@ -3,22 +3,20 @@
 //! Times are microseconds since the epoch. Ids are 64-bit hashes, stored as SQLite's signed integers. There is one schema: a file of another
 //! version is refused.
 
-use std::time::{Duration, Instant};
+use rusqlite::{Connection, params};
 
-use rusqlite::{Connection, ErrorCode, params};
-
+use super::micros;
 use super::tail_state::TailState;
-use super::{Settings, micros};
 use crate::util;
 
 /// The version of the schema.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 /// Marks the file as ours in SQLite's header: `orgd`.
 pub(super) const APPLICATION_ID: i64 = 0x6f72_6764;
 
 /// The write-ahead log is written back, and truncated, at this size, in bytes.
-pub(super) const WAL_BYTES: i64 = 1024 * 1024;
+pub(super) const WAL_BYTES: u64 = 1024 * 1024;
 
 const TABLES: &str = "
 -- One row: whose file this is, and the tail's state as JSON.
@@ -43,7 +41,7 @@ CREATE TABLE state (
 -- The known ids, a row per page: 8 bytes each, little-endian.
 CREATE TABLE pages (
     page   INTEGER PRIMARY KEY,
-    -- The number of the sweep that met them.
+    -- The number of the sweep that met them; 0 if they were there before.
     sweep  INTEGER NOT NULL,
     -- The newest creation time in it.
     newest INTEGER NOT NULL,
@@ -52,12 +50,13 @@ CREATE TABLE pages (
 
 -- The log records that wait, a row per page: its records as one lz4 block, and how many were acknowledged.
 CREATE TABLE outbox (
-    page         INTEGER PRIMARY KEY,
+    -- No number is used twice.
+    page         INTEGER PRIMARY KEY AUTOINCREMENT,
     -- Rows are sent in the order of their oldest creation time, and of the newest one if that is the same.
     oldest       INTEGER NOT NULL,
     newest       INTEGER NOT NULL,
-    -- They wait until this sweep is settled; those of the history, which has -1, until it is complete.
-    sweep        INTEGER NOT NULL,
+    -- They wait until this sweep is settled; those of history, which has 0, until it is complete; without a number, for nothing.
+    sweep        INTEGER,
     arrived      INTEGER NOT NULL,
     records      INTEGER NOT NULL,
     acknowledged INTEGER NOT NULL DEFAULT 0,
@@ -73,7 +72,7 @@ CREATE TABLE events (
     actor         TEXT NOT NULL,
     count         INTEGER NOT NULL,
     first_at      INTEGER NOT NULL,
-    PRIMARY KEY (scheme, activity_type, actor)
+    PRIMARY KEY (scheme, actor, activity_type)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE actors (
@@ -101,6 +100,7 @@ CREATE TABLE dead_letters (
     -- 1 if an operator wants it sent again.
     queued  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+CREATE INDEX dead_letters_queued ON dead_letters (queued);
 ";
 
 /// Configures a connection, without writing to a file that is there.
@@ -129,35 +129,21 @@ pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     )
 }
 
-/// Checks that the pages of the file are whole, for at most `longest`; an error says what is damaged. Damage in a page that
-/// was not checked is found when it is read.
-pub(super) fn check(connection: &mut Connection, longest: Duration) -> rusqlite::Result<()> {
-    let begun = Instant::now();
-    connection.progress_handler(100, Some(move || begun.elapsed() >= longest))?;
-    let result = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
-    connection.progress_handler(0, None::<fn() -> bool>)?;
-    let result: String = match result {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            tracing::info!(
-                "the state file is large and only a part was checked for damage; the rest is checked when it is read"
-            );
-            return Ok(());
-        }
-        result => result?,
-    };
-    if result == "ok" {
+/// Checks that the pages of the file are whole; an error says what is damaged.
+pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
+    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found == "ok" {
         return Ok(());
     }
-    Err(rusqlite::Error::SqliteFailure(
-        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
-        Some(result),
-    ))
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    Err(rusqlite::Error::SqliteFailure(code, Some(found)))
 }
 
 /// Creates the tables and what they begin with, in one transaction.
 pub(super) fn create(
     connection: &Connection,
-    settings: &Settings,
+    base_url: &str,
+    filters: &str,
     recreated: bool,
 ) -> rusqlite::Result<()> {
     // It has no effect on a file that is not empty.
@@ -169,16 +155,17 @@ pub(super) fn create(
     let now = micros(util::now());
     transaction.execute(
         "INSERT INTO state (one, schema_version, base_url, instance_id, created_at, recreated_at, fence, tail)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, 0, '')",
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, '')",
         params![
             VERSION,
-            settings.base_url,
+            base_url,
             uuid::Uuid::new_v4().to_string(),
             now,
-            recreated.then_some(now)
+            recreated.then_some(now),
+            fastrand::i64(1..)
         ],
     )?;
-    write_tail(&transaction, &TailState::new(settings.filters.clone()))?;
+    write_tail(&transaction, &TailState::new(filters.to_owned()))?;
     transaction.commit()
 }
 

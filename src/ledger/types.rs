@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::changes::TraceContext;
 use super::tail_state::TailState;
 use crate::util::{self, labels};
 
 /// Two clocks that differ by less are taken for equal: `Date` has whole seconds, and the response took a moment.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_millis(2500);
+
+/// The number of no sweep: of entries that were there before, whose records wait until the history is complete.
+pub(super) const HISTORY: i64 = 0;
 
 /// An entry's identity: a keyed hash of its id, or of its bytes if it has no usable id.
 #[derive(
@@ -103,6 +105,22 @@ pub enum RecordKind {
 }
 
 labels! {
+    /// Why something is a dead letter; as text, its name in the file and in listings.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "snake_case")]
+    DeadReason {
+        /// An entry that cannot be counted.
+        Malformed => "malformed",
+        /// The collector rejected this record.
+        Refused => "refused",
+        /// The record alone is larger than the collector accepts.
+        TooLarge => "too_large",
+        /// The collector rejected a part of the request without saying which.
+        PartlyRejected => "partly_rejected",
+    }
+}
+
+labels! {
     /// Why the audit trail has a gap; as text, a value of the record attribute.
     GapReason {
         /// The listing ended before an entry that the ledger holds, and entries may have been deleted in between.
@@ -140,10 +158,8 @@ pub struct Commit {
     pub trace: Option<TraceContext>,
     /// Entries that the ledger does not hold, oldest first.
     pub entries: Vec<NewEntry>,
-    /// The sweep that met the entries.
+    /// The sweep that met the entries, for whose end their records wait; [`HISTORY`] if they were there before.
     pub sweep: i64,
-    /// Whether the records wait until the history is complete, and not for the sweep.
-    pub is_history: bool,
     /// The tail's state after this commit.
     pub tail: Option<TailState>,
     /// The organization's id and name.
@@ -170,6 +186,69 @@ pub struct OtherOrganization {
     pub found: String,
     /// The file's organization.
     pub expected: String,
+}
+
+labels! {
+    /// A counter without labels; as text, its name in the state file.
+    Total {
+        /// Events found by a re-read.
+        Late => "late",
+        /// Entries that came again as new.
+        Duplicate => "duplicate",
+        /// Entries that violate the contract.
+        Malformed => "malformed",
+        /// Events counted under `other`.
+        Folded => "folded",
+        /// Expired cursors that were found again.
+        Recoveries => "recoveries",
+        /// Gaps.
+        Gaps => "gaps",
+        /// Entries outside the configured filters.
+        Filtered => "filtered",
+        /// Entries older than the watermark.
+        Backdated => "backdated",
+    }
+}
+
+/// The labels of an event counter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventLabels {
+    /// The activity type.
+    pub activity_type: Arc<str>,
+    /// The actor as `--metrics.actor-label` shows it; `None` if it shows none.
+    pub actor: Option<Arc<str>>,
+}
+
+/// The trace and span of the poll that fetched a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// As in `traceparent`.
+    pub trace_id: [u8; 16],
+    /// As in `traceparent`.
+    pub span_id: [u8; 8],
+}
+
+/// What a transaction changed, for the caller to publish.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Label sets that may be new, and the values they had before this transaction.
+    pub introduced: Vec<(EventLabels, u64)>,
+    /// Increases.
+    pub events: Vec<(EventLabels, u64)>,
+    /// Increases of the counters without labels.
+    pub totals: Vec<(Total, u64)>,
+    /// Actors and their current names.
+    pub names: Vec<(Arc<str>, String)>,
+    /// Actors whose series are dropped.
+    pub retired: Vec<Arc<str>>,
+    /// Creation time of the newest entry.
+    pub newest: Option<Timestamp>,
+    /// Seconds from creation to counting, for live events.
+    pub delays: Vec<f64>,
+    /// The trace of the poll.
+    pub trace: Option<TraceContext>,
+    /// The newest creation time of the ids that were pruned so far.
+    pub pruned: Option<Timestamp>,
 }
 
 // === impl OtherOrganization ===
@@ -229,6 +308,11 @@ impl NewEntry {
         self.disposition != Disposition::Ignored
     }
 
+    /// Reports whether the entry breaks the contract.
+    pub(super) fn is_malformed(&self) -> bool {
+        self.event.as_ref().map_or(true, |event| event.malformed)
+    }
+
     /// Reports whether the entry counts as an event.
     pub(super) fn is_counted(&self) -> bool {
         matches!(self.disposition, Disposition::Live | Disposition::Late)
@@ -263,6 +347,7 @@ impl Commit {
             ..Self::default()
         }
     }
+
     /// Returns the present by the service's clock. If this machine's clock agrees with it, it has the fractions.
     pub(super) fn present(&self) -> Timestamp {
         let ahead = self.arrived_at.duration_since(self.server_time);

@@ -58,7 +58,7 @@ struct Bench {
 
 impl Outbox {
     fn new() -> Self {
-        let settings = crate::ledger::Settings {
+        let settings = crate::ledger::LedgerOptions {
             encoder: Arc::new(RecordEncoder::default()),
             max_dead_letters: u32::MAX,
             ..settings::ledger(None, "http://localhost")

@@ -75,7 +75,6 @@ impl Fetched {
         let mut commit = Commit {
             trace: current_trace(),
             sweep: step.number,
-            is_history: step.is_history,
             prune_before: step.prune_before,
             gaps,
             ..Commit::new(self.page.server_time)

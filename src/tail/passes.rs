@@ -64,7 +64,7 @@ impl Sweep {
                 });
             }
         }
-        (step.number, step.is_history, step.must_save) = (0, true, true);
+        (step.number, step.must_save) = (0, true);
         if self.state.contact.is_none() {
             self.state.counts_after = self.newest;
         }
@@ -182,7 +182,7 @@ impl Sweep {
         let Some(mut history) = self.state.history.take() else {
             return;
         };
-        (step.number, step.is_history, step.must_save) = (0, true, true);
+        (step.number, step.must_save) = (0, true);
         history.older *= u32::from(request.before.is_some());
         for (index, row) in page.rows.iter().enumerate() {
             let is_unknown = row.standing == Standing::Unknown;

@@ -103,7 +103,7 @@ impl Tail {
         settings: Settings,
     ) -> Self {
         let filters = client.settings().filters.fingerprint();
-        let (now, name) = (Instant::now(), ledger.status().organization);
+        let now = Instant::now();
         let newest = state.counted.newest;
         let sweep = Sweep::new(state.tail, limits(&settings, false), newest, state.pruned);
         metrics.audit.restore(state.counted, state.events);
@@ -116,7 +116,7 @@ impl Tail {
             is_backfill: false,
             sweep,
             is_stale: false,
-            organization: name.or(state.organization.map(|id| (id, None))),
+            organization: state.organization,
             recreated_at: state.recreated_at,
             started: now,
             saved: now,
@@ -365,12 +365,12 @@ impl Tail {
 
     /// Continues from what is stored, after a commit that failed.
     async fn reload(&mut self) {
-        let Ok((state, pruned)) = self.ledger.tail_state().await else {
+        let Ok(state) = self.ledger.state().await else {
             return;
         };
         let newest = self.metrics.audit.newest();
         let limits = limits(&self.settings, self.is_backfill);
-        self.sweep = Sweep::new(state, limits, newest, pruned);
+        self.sweep = Sweep::new(state.tail, limits, newest, state.pruned);
         self.is_stale = false;
         self.apply_filters(self.client.settings().filters.fingerprint());
     }

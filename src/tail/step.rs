@@ -66,10 +66,8 @@ pub(super) struct Page {
 pub(super) struct Step {
     /// What becomes of the entries that the ledger does not know, by their index in the page.
     pub take: Vec<(usize, Disposition)>,
-    /// The sweep that they belong to.
+    /// The sweep that they belong to; 0 if they were there before.
     pub number: i64,
-    /// Whether they are history.
-    pub is_history: bool,
     /// Something is lost.
     pub gap: Option<Gap>,
     /// Ids of entries older than this are no longer needed.

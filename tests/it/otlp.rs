@@ -50,7 +50,7 @@ async fn relay(
         found.map(|(_, value)| (*value).to_owned())
     };
     let delivery = Delivery::from_env(&flags, &find).unwrap().unwrap();
-    let (ledger, _) = LedgerHandle::open(ledger::Settings {
+    let (ledger, _) = LedgerHandle::open(ledger::LedgerOptions {
         encoder: Arc::new(RecordEncoder::default()),
         ..support::ledger(None, "https://api.example")
     })

@@ -81,8 +81,8 @@ pub(crate) fn simulated(sim: &Arc<Simulator>) -> Client {
 }
 
 /// Of a ledger that keeps records for a collector, as the flags have it unless they are given.
-pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledger::Settings {
-    ledger::Settings {
+pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledger::LedgerOptions {
+    ledger::LedgerOptions {
         path,
         max_size: 256 << 20,
         base_url: base_url.into(),
@@ -92,7 +92,6 @@ pub(crate) fn ledger(path: Option<PathBuf>, base_url: impl Into<String>) -> ledg
         max_actors: 1000,
         actor_idle: 30 * DAY,
         encoder: Arc::new(PlainRecords),
-        reread_window: Duration::from_secs(3600),
         max_dead_letters: 1000,
     }
 }

@@ -7,7 +7,7 @@ use super::progress::Progress;
 use super::{Failure, Plan, stopped};
 use crate::commands::print;
 use crate::health::Health;
-use crate::ledger::{self, LedgerHandle};
+use crate::ledger::{self, LedgerError, LedgerHandle};
 use crate::relay::{Delivery, Relay};
 use crate::util::counted;
 
@@ -18,7 +18,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let sender = Sender::new(&otlp.target).map_err(Failure::in_settings)?;
     let path = plan.args.progress.display();
-    let (mut tail, ledger, metrics) = plan.open(ledger::Settings {
+    let (mut tail, ledger, metrics) = plan.open(ledger::LedgerOptions {
         path: Some(plan.args.progress.clone()),
         ..plan.settings.ledger.clone()
     })?;
@@ -50,12 +50,12 @@ pub(super) async fn run(
     let result = tokio::select! {
         biased;
         // Nothing may be written or sent from now on.
-        () = ledger.fenced() => {
-            Err(Failure::new(3, format!("another process uses {path}; stop one of the two")))
-        }
-        damage = ledger.damaged() => Err(Failure::at_run_time(format!(
-            "{path} is damaged: {damage}; the next run sets it aside and starts again"
-        ))),
+        error = ledger.lost() => Err(match error {
+            LedgerError::Damaged(how) => Failure::at_run_time(format!(
+                "{path} is damaged: {how}; the next run sets it aside and starts again"
+            )),
+            _ => Failure::new(3, format!("another process uses {path}; stop one of the two")),
+        }),
         result = work => result,
     };
     let delivered = counted(metrics.otlp.records_sent.get(), "log record", "log records");

@@ -107,12 +107,15 @@ impl Plan {
     }
 
     /// Opens the file of this backfill, with a tail that reads into it.
-    fn open(&self, settings: ledger::Settings) -> Result<(Tail, LedgerHandle, Metrics), Failure> {
+    fn open(
+        &self,
+        settings: ledger::LedgerOptions,
+    ) -> Result<(Tail, LedgerHandle, Metrics), Failure> {
         let metrics = Metrics::new(Duration::ZERO);
         let client = Client::new(self.settings.api.clone(), metrics.api.clone())
             .map_err(Failure::in_settings)?;
         let until = self.args.until.unwrap_or_default();
-        let settings = ledger::Settings {
+        let settings = ledger::LedgerOptions {
             base_url: format!(
                 "{BACKFILL}--from {} --until {until} with filters {} of {}",
                 self.args.from, settings.filters, settings.base_url
@@ -128,7 +131,8 @@ impl Plan {
             failure.message = of_progress(&failure.message);
             failure
         })?;
-        state.organization = state.organization.or_else(|| self.organization.clone());
+        let organization = self.organization.clone().map(|id| (id, None));
+        state.organization = state.organization.or(organization);
         let settings = tail::Settings {
             // The maximum wait after a failure.
             poll_interval: Duration::from_secs(60),

@@ -64,7 +64,7 @@ pub(super) async fn run(plan: &Plan, shutdown: &CancellationToken) -> Result<(),
         grid: Grid::new(plan.args.step, end),
         counts: Mutex::default(),
     });
-    let settings = ledger::Settings {
+    let settings = ledger::LedgerOptions {
         path: None,
         outbox: true,
         encoder: counter.clone(),

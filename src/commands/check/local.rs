@@ -13,7 +13,10 @@ use crate::ledger::{self, Content, Look, OpenError};
 use crate::util::{counted, shown_duration};
 
 /// Looks at the state file in a thread of its own, since its disk may hang.
-pub(super) async fn state(settings: &ledger::Settings, limit: Duration) -> (Finding, Option<Look>) {
+pub(super) async fn state(
+    settings: &ledger::LedgerOptions,
+    limit: Duration,
+) -> (Finding, Option<Look>) {
     let Some(path) = settings.path.clone() else {
         let said = "in memory, and lost when the process ends";
         return (good("state", said), None);
@@ -28,7 +31,7 @@ pub(super) async fn state(settings: &ledger::Settings, limit: Duration) -> (Find
     (bad("state", said, advice), None)
 }
 
-fn look(path: &Path, settings: &ledger::Settings) -> (Finding, Option<Look>) {
+fn look(path: &Path, settings: &ledger::LedgerOptions) -> (Finding, Option<Look>) {
     // What counts is where a symbolic link leads to.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let directory = path.parent().filter(|parent| *parent != Path::new(""));
@@ -40,7 +43,7 @@ fn look(path: &Path, settings: &ledger::Settings) -> (Finding, Option<Look>) {
     }
 }
 
-fn content(path: &Path, look: &Look, settings: &ledger::Settings) -> Finding {
+fn content(path: &Path, look: &Look, settings: &ledger::LedgerOptions) -> Finding {
     const CHECK: &str = "state";
     let name = path.display();
     match &look.content {

@@ -227,7 +227,6 @@ fn settings(plan: &Plan, path: &Path) -> Settings {
         .clone();
     settings.ledger.path = Some(path.to_owned());
     settings.ledger.max_size = plan.max_size;
-    settings.ledger.reread_window = plan.window;
     settings.api.max_requests_per_second = plan.requests_per_second;
     settings.api.timeout = Duration::from_secs(10);
     settings.zero_hold = plan.zero_hold;

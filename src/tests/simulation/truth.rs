@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::world::{Row, State, World};
 use crate::ledger::{
-    DeadLetters, DeadReason, EventId, LedgerHandle, RecordKind, Settings, TailState,
+    DeadLetters, DeadReason, EventId, LedgerHandle, LedgerOptions, RecordKind, TailState,
 };
 use crate::metrics::audit::{EventLabels, Total};
 use crate::simulator::{KeyReading, Scope, TotalCount};
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// Everything has happened and the exporter has ended: all is where it must be.
-    pub(super) fn check_end(&self, settings: &Settings) -> Result<(), String> {
+    pub(super) fn check_end(&self, settings: &LedgerOptions) -> Result<(), String> {
         let state = &mut *self.state();
         state.files.close();
         let mut letters: HashMap<String, DeadReason> = HashMap::new();

@@ -1,0 +1,253 @@
+//! The handle that the other modules have of an open ledger.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Notify, SetOnce, watch};
+
+use super::known::Known;
+use super::open::{self, LedgerOptions, OpenError};
+use super::outbox::{OutboxRecord, Settled};
+use super::page::{Ledger, LedgerState, state};
+use super::size::Size;
+use super::types::{Changes, Commit, EventId, Standing};
+use super::{LedgerError, Status};
+use crate::util::{blocking, lock};
+
+/// A handle to the open ledger; cheap to clone. Calls run outside the runtime's threads.
+#[derive(Clone, Debug)]
+pub struct LedgerHandle {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    ledger: Mutex<Ledger>,
+    known: Arc<Mutex<Known>>,
+    status: watch::Receiver<Status>,
+    size: Arc<Size>,
+    outbox_grew: Notify,
+    instance_id: String,
+    path: Option<PathBuf>,
+    /// Released after the file is closed.
+    _lock: Option<File>,
+    /// The file is damaged, or another process has it.
+    lost: SetOnce<LedgerError>,
+}
+
+// === impl LedgerHandle ===
+
+impl LedgerHandle {
+    /// Opens the ledger.
+    ///
+    /// # Errors
+    /// If it is in use, not ours, or cannot be written; see [`OpenError`].
+    pub fn open(mut options: LedgerOptions) -> Result<(Self, LedgerState), OpenError> {
+        // A symbolic link and its target are one file, and so have one lock.
+        let path = options.path.take();
+        let path = path.map(|path| path.canonicalize().unwrap_or(path));
+        options.path.clone_from(&path);
+        let ((ledger, state), lock) = match &path {
+            Some(path) => {
+                let (lock, was_used) = open::claim(path)?;
+                (open_file(path, &options, was_used)?, Some(lock))
+            }
+            None => (Ledger::load(options, false)?, None),
+        };
+        let inner = Inner {
+            known: ledger.known.clone(),
+            status: ledger.status.subscribe(),
+            size: ledger.size.clone(),
+            ledger: Mutex::new(ledger),
+            path,
+            _lock: lock,
+            outbox_grew: Notify::new(),
+            instance_id: state.instance_id.clone(),
+            lost: SetOnce::new(),
+        };
+        let inner = Arc::new(inner);
+        Ok((Self { inner }, state))
+    }
+
+    /// Writes one commit: when this returns, all of it is on disk; or nothing is.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub async fn commit(&self, commit: Commit) -> Result<Changes, LedgerError> {
+        let changes = self.call(move |ledger| ledger.counted(|ledger| ledger.commit(commit)));
+        let changes = changes.await?;
+        self.inner.outbox_grew.notify_one();
+        Ok(changes)
+    }
+
+    /// Returns what the ledger knows of these entries while the sweep of this number is the current one.
+    pub fn standing(&self, ids: impl IntoIterator<Item = EventId>, sweep: i64) -> Vec<Standing> {
+        let known = lock(&self.inner.known);
+        let ids = ids.into_iter();
+        ids.map(|id| known.standing(id, sweep)).collect()
+    }
+
+    /// Reads again what the ledger holds for the tail, without the series.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn state(&self) -> Result<LedgerState, LedgerError> {
+        self.call(|ledger| Ok(state(&ledger.connection)?)).await
+    }
+
+    /// Reports whether one more page might not fit below `--state.max-size`, although free pages at the end of the file were cut off.
+    pub async fn is_full(&self) -> bool {
+        let looks_full = || self.inner.size.is_full(&self.inner.status.borrow());
+        if looks_full() {
+            let _ = self.call(Ledger::tidy).await;
+        }
+        looks_full()
+    }
+
+    /// Returns the size of the largest page that is sure to fit below `--state.max-size`, in bytes.
+    pub fn max_page_bytes(&self) -> usize {
+        self.inner.size.page()
+    }
+
+    /// Completes when the file was found damaged or another process has opened it, and returns which: this process must end. The next
+    /// [`open`](Self::open) sets a damaged file aside.
+    pub async fn lost(&self) -> LedgerError {
+        self.inner.lost.wait().await.clone()
+    }
+
+    /// Reads the oldest records that may be sent, after the first `skip` ones: at most `max_records` and `max_bytes`, but at
+    /// least one. Empty if none waits there.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn outbox_batch(
+        &self,
+        skip: usize,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<OutboxRecord>, LedgerError> {
+        self.call(move |ledger| ledger.batch(skip, max_records, max_bytes))
+            .await
+    }
+
+    /// Removes what was delivered or rejected from the outbox, and keeps the rejected records as dead letters, in one
+    /// transaction.
+    ///
+    /// # Errors
+    /// If the transaction fails.
+    pub async fn outbox_settle(&self, settled: Settled) -> Result<(), LedgerError> {
+        self.call(move |ledger| ledger.counted(|ledger| ledger.settle(&settled)))
+            .await
+    }
+
+    /// Returns the current state of the file.
+    pub fn status(&self) -> Status {
+        self.inner.status.borrow().clone()
+    }
+
+    /// Returns how many log records wait for the collector.
+    pub fn backlog(&self) -> u64 {
+        self.inner.status.borrow().backlog
+    }
+
+    /// Returns a receiver that is notified of each change of the [`Status`].
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.inner.status.clone()
+    }
+
+    /// Moves the dead letters that an operator has queued to the end of the outbox, and counts those that are left.
+    /// Cheap if no other process has written. Returns how many were moved.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub async fn replay_dead_letters(&self) -> Result<u64, LedgerError> {
+        let replayed = self.call(Ledger::replay_queued).await?;
+        if replayed > 0 {
+            self.inner.outbox_grew.notify_one();
+        }
+        Ok(replayed)
+    }
+
+    /// Completes when the outbox has changed since the last call.
+    pub async fn outbox_changed(&self) {
+        self.inner.outbox_grew.notified().await;
+    }
+
+    /// Returns `service.instance.id`: made once, kept in the file.
+    pub fn instance_id(&self) -> String {
+        self.inner.instance_id.clone()
+    }
+
+    pub(super) async fn call<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Ledger) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        if let Some(error) = self.inner.lost.get() {
+            return Err(error.clone());
+        }
+        let this = self.clone();
+        let result = blocking(move || f(&mut lock(&this.inner.ledger)))
+            .await
+            .unwrap_or_else(|error| Err(LedgerError::Other(format!("internal error: {error}"))));
+        if let Err(error @ (LedgerError::Damaged(_) | LedgerError::Fenced)) = &result {
+            if let (LedgerError::Damaged(why), Some(path)) = (error, &self.inner.path)
+                && let Err(error) = open::note_damage(path, why)
+            {
+                tracing::error!(file = %path.display(), %error, "cannot note that the state file is damaged");
+            }
+            // The first one stays.
+            let _ = self.inner.lost.set(error.clone());
+        }
+        result
+    }
+}
+
+/// Opens a file that is locked, in place of a damaged one if need be.
+fn open_file(
+    path: &Path,
+    options: &LedgerOptions,
+    was_used: bool,
+) -> Result<(Ledger, LedgerState), OpenError> {
+    let io = |error| OpenError::io(path, &error);
+    let mut damage = open::noted_damage(path);
+    let loaded = loop {
+        if let Some(why) = &damage {
+            open::set_aside(path, why).map_err(io)?;
+        }
+        match Ledger::load(options.clone(), was_used || damage.is_some()) {
+            Err(error) if damage.is_none() => {
+                let why = open::damage(path, error)?;
+                open::note_damage(path, &why).map_err(io)?;
+                damage = Some(why);
+            }
+            loaded => break loaded?,
+        }
+    };
+    open::begun(path).map_err(io)?;
+    Ok(loaded)
+}
+
+#[cfg(test)]
+impl LedgerHandle {
+    /// Reads or changes the file.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        self.call(move |ledger| Ok(f(&ledger.connection)?)).await
+    }
+
+    /// Reports whether no records are held back, because the file is full.
+    pub(crate) fn looks_full(&self) -> bool {
+        self.inner.size.is_full(&self.inner.status.borrow())
+    }
+
+    /// Makes the file refuse to grow, as on a full disk, or lets it grow again.
+    pub(crate) async fn pretend_full(&self, full: bool) -> Result<(), LedgerError> {
+        let pages = if full { 1 } else { u32::MAX - 1 };
+        let limit = format!("PRAGMA max_page_count = {pages}");
+        self.with(move |file| file.query_row(&limit, [], |_| Ok(())))
+            .await
+    }
+}
