@@ -17,8 +17,9 @@ const FIXED: [&str; 3] = [
 ];
 
 /// Helm gives a template the files of the chart's own directory only.
-const COPIES: [(&str, &str); 5] = [
+const COPIES: [(&str, &str); 6] = [
     ("dashboards", "alerts.yaml"),
+    ("dashboards", "detections.yaml"),
     ("dashboards", "exporter-health.json"),
     ("dashboards", "organization-activity.json"),
     ("dashboards", "organization-records.json"),

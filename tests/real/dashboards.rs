@@ -202,7 +202,12 @@ async fn shows_two_organizations(program: &str) {
         ("$quiet_from", &begin),
         ("$quiet_until", &end),
     ];
-    assert_panels_have_data(&prometheus, &chosen, "Firing alerts,Certificates expire in").await;
+    assert_panels_have_data(
+        &prometheus,
+        &chosen,
+        "Firing alerts,Firing detections,Certificates expire in",
+    )
+    .await;
     let truth = simulator.truth_of(Scope::arrived_since(synced));
     let people = truth.counts.keys().filter_map(|(_, actor)| *actor);
     let people = people.collect::<BTreeSet<i64>>().len();
@@ -248,7 +253,7 @@ async fn shows_two_organizations(program: &str) {
     .await;
 
     let chosen = [("$instance", other.as_str())];
-    let without = "Firing alerts,Certificates expire in,Since the last event,Most active people,Activities,Who at unusual hours,Organizations";
+    let without = "Firing alerts,Firing detections,Certificates expire in,Since the last event,Most active people,Activities,Who at unusual hours,Organizations";
     assert_panels_have_data(&prometheus, &chosen, without).await;
     for title in "Events,Active people,At unusual hours,Gaps,Blockers,Overdue".split(',') {
         prometheus
@@ -356,6 +361,10 @@ fn every_alert_fires_when_it_should_and_only_then() {
     let rules = "dashboards/alerts.yaml";
     promtool(&["check", "rules", "--lint=all", "--lint-fatal", rules]).expect("no remark");
     promtool(&["test", "rules", "dashboards/alerts.test.yaml"]).expect("every alert as expected");
+    let detections = "dashboards/detections.yaml";
+    promtool(&["check", "rules", "--lint=all", "--lint-fatal", detections]).expect("no remark");
+    promtool(&["test", "rules", "dashboards/detections.test.yaml"])
+        .expect("every detection as expected");
     promtool(&["check", "config", "deploy/prometheus/prometheus.yml"]).expect("it finds the rules");
 }
 
